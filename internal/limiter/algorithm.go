@@ -1,0 +1,98 @@
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// algorithm is one way of counting: a row of the table below. Its functions are
+// pure: the same rule, state and arguments give the same answer.
+type algorithm struct {
+	Name   string
+	memory memoryKind
+
+	// used returns the units that count against the rule at now.
+	used func(r *rule, s *State, now Instant) int64
+	// wait returns how long after now a cost that does not fit will; 0 when it
+	// fits. cost is at most the rule's limit.
+	wait func(r *rule, s *State, now Instant, cost int64) time.Duration
+	// width returns how long one counter counts, and lasts how long it matters from
+	// its start on. Memory of counters only.
+	width, lasts func(l *Limit) time.Duration
+	// check adds what is wrong with a limit for this algorithm. It may be nil.
+	check func(l Limit, path string, found *problems)
+}
+
+// algorithms is the table of all algorithms, in the order in which they are
+// listed to users. A new one is a file of its own and a row here.
+var algorithms = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail}
+
+// memoryKind is the kind of memory that an algorithm counts in.
+type memoryKind int
+
+const (
+	memoryEvents   memoryKind = iota // every event, with instant and cost
+	memoryCounters                   // a sum per window
+)
+
+// Algorithms returns the names of the algorithms there are.
+func Algorithms() []string {
+	names := make([]string, len(algorithms))
+	for i, a := range algorithms {
+		names[i] = a.Name
+	}
+	return names
+}
+
+func algorithmByName(name string) (*algorithm, bool) {
+	for _, a := range algorithms {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+// rule is a limit made ready to decide.
+type rule struct {
+	Limit
+	id        LimitID
+	algorithm *algorithm
+	slack     time.Duration // how much longer a log's event counts, for clocks that differ
+	log       int           // index into State.Logs; memory of events only
+	width     time.Duration // of one counter; memory of counters only
+	lasts     time.Duration // how long a counter matters from its start on; likewise
+}
+
+// judge says whether cost fits into r at now, and where that leaves the caller.
+// A cost of 0 asks only for the latter.
+func (r *rule) judge(s *State, now Instant, cost int64) Verdict {
+	used := r.algorithm.used(r, s, now)
+	v := Verdict{
+		Allowed:   cost == 0 || addSaturating(used, cost) <= r.Limit.Limit,
+		Used:      used,
+		Remaining: max(0, r.Limit.Limit-used),
+	}
+	if used > 0 && r.Limit.Limit > 0 {
+		v.ResetAfter = r.algorithm.wait(r, s, now, r.Limit.Limit)
+	}
+	switch {
+	case v.Allowed:
+	case cost > r.Limit.Limit:
+		v.RetryAfter = Never
+	default:
+		v.RetryAfter = r.algorithm.wait(r, s, now, cost)
+	}
+	return v
+}
+
+// addSaturating returns a + b, or the nearest int64 where that does not fit.
+func addSaturating(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}

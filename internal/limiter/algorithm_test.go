@@ -1,0 +1,362 @@
+package limiter_test
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
+)
+
+func TestTraceOfPureFunctions(t *testing.T) {
+	for _, trace := range storetest.Traces() {
+		t.Run(trace.Name, func(t *testing.T) {
+			m := limiter.NewMachine(trace.Policy())
+			for _, step := range trace.Steps {
+				now := limiter.InstantOf(storetest.Clock(t, step.At))
+				got := m.Do(limiter.OpTake, now, 1)
+				if got.Allowed != step.Allowed || got.Used != step.Used {
+					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
+				}
+			}
+		})
+	}
+}
+
+// event is what a model remembers of a recorded request.
+type event struct {
+	at   limiter.Instant
+	cost int64
+}
+
+// models has the definition of each algorithm, computed the slow way: what events
+// use of limit l at now, as a fraction, since a sliding tail's may be one.
+var models = map[string]func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat{
+	"sliding-log": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+		return sum(events, func(e event) bool { return e.at > now-millis(l.Window) })
+	},
+	"fixed-window": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+		return sum(events, func(e event) bool { return window(e.at, l) == window(now, l) })
+	},
+	"sliding-window": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+		bucket := millis(l.Window) / limiter.Instant(l.Buckets)
+		return sum(events, func(e event) bool { return e.at/bucket*bucket > now-millis(l.Window) })
+	},
+	"sliding-tail": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+		current := sum(events, func(e event) bool { return window(e.at, l) == window(now, l) })
+		previous := sum(events, func(e event) bool { return window(e.at, l) == window(now, l)-1 })
+		elapsed := now - window(now, l)*millis(l.Window)
+		share := big.NewRat(int64(millis(l.Window)-elapsed), int64(millis(l.Window)))
+		return current.Add(current, previous.Mul(previous, share))
+	},
+}
+
+func sum(events []event, counts func(event) bool) *big.Rat {
+	total := new(big.Rat)
+	for _, e := range events {
+		if counts(e) {
+			total.Add(total, big.NewRat(e.cost, 1))
+		}
+	}
+	return total
+}
+
+func millis(d time.Duration) limiter.Instant { return limiter.Instant(d.Milliseconds()) }
+
+func window(at limiter.Instant, l limiter.Limit) limiter.Instant { return at / millis(l.Window) }
+
+// rounded returns used as the limit rounds it.
+func rounded(l limiter.Limit, used *big.Rat) int64 {
+	whole := new(big.Int).Quo(used.Num(), used.Denom()).Int64()
+	if !used.IsInt() && l.Rounding == limiter.RoundUp {
+		whole++
+	}
+	return whole
+}
+
+func TestEveryAlgorithmHasAModel(t *testing.T) {
+	for _, name := range limiter.Algorithms() {
+		if models[name] == nil {
+			t.Errorf("%s has no model here: its properties are untested", name)
+		}
+	}
+}
+
+// drawLimit draws a limit of a few units in a few seconds.
+func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
+	l := limiter.Limit{
+		Algorithm: algorithm,
+		Limit:     rapid.Int64Range(0, 8).Draw(t, "limit"),
+		Window:    time.Duration(rapid.Int64Range(1000, 4000).Draw(t, "window")) * time.Millisecond,
+	}
+	if algorithm == "sliding-window" {
+		l.Buckets = rapid.IntRange(limiter.MinBuckets, 12).Draw(t, "buckets")
+		l.Window = l.Window.Truncate(time.Duration(l.Buckets)*time.Millisecond) + time.Duration(l.Buckets)*time.Millisecond
+	}
+	if algorithm == "sliding-tail" {
+		l.Rounding = rapid.SampledFrom([]limiter.Rounding{limiter.RoundDown, limiter.RoundUp}).Draw(t, "rounding")
+	}
+	return l
+}
+
+// eachAlgorithm runs property for every algorithm over drawn limits and ways of
+// counting.
+func eachAlgorithm(t *testing.T, property func(t *rapid.T, p limiter.Policy)) {
+	for _, name := range limiter.Algorithms() {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			property(t, limiter.Policy{
+				Name:   "p",
+				Limits: []limiter.Limit{drawLimit(t, name)},
+				Count:  rapid.SampledFrom([]limiter.CountMode{limiter.CountAdmitted, limiter.CountAll}).Draw(t, "count"),
+			})
+		}))
+	}
+}
+
+const someMorning limiter.Instant = 1_772_445_600_000
+
+func TestDecisionsMatchTheModel(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		l, model, m := p.Limits[0], models[p.Limits[0].Algorithm], limiter.NewMachine(p)
+		var events []event
+		now := someMorning
+		for range rapid.IntRange(1, 30).Draw(t, "requests") {
+			now += limiter.Instant(rapid.Int64Range(0, 1500).Draw(t, "later by ms"))
+			cost := rapid.Int64Range(1, max(1, l.Limit)).Draw(t, "cost")
+			op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpTake, limiter.OpRecord, limiter.OpCheck}).Draw(t, "op")
+			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Limit
+			got := m.Do(op, now, cost)
+			if want := fits || op == limiter.OpRecord; got.Allowed != want {
+				t.Fatalf("%s of %d at +%d: allowed %v, want %v", op, cost, now-someMorning, got.Allowed, want)
+			}
+			if op != limiter.OpCheck && (got.Allowed || p.Count == limiter.CountAll) {
+				events = append(events, event{now, cost})
+			}
+			used := rounded(l, model(l, events, now))
+			if got.Used != used || got.Remaining != max(0, l.Limit-used) {
+				t.Fatalf("%s of %d at +%d: used %d, remaining %d, want %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Limit)
+			}
+		}
+	})
+}
+
+// crowd returns a machine that some requests have been made to, and the instant of
+// the last.
+func crowd(t *rapid.T, p limiter.Policy) (*limiter.Machine, limiter.Instant) {
+	m, now := limiter.NewMachine(p), someMorning
+	for range rapid.IntRange(0, 20).Draw(t, "requests") {
+		now += limiter.Instant(rapid.Int64Range(0, 1500).Draw(t, "later by ms"))
+		op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpRecord}).Draw(t, "op")
+		m.Do(op, now, rapid.Int64Range(1, 5).Draw(t, "cost"))
+	}
+	return m, now
+}
+
+func TestCheckForetellsTake(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		m, now := crowd(t, p)
+		cost := rapid.Int64Range(1, 5).Draw(t, "cost")
+		if check, take := m.Do(limiter.OpCheck, now, cost), m.Do(limiter.OpTake, now, cost); check.Allowed != take.Allowed {
+			t.Fatalf("check says %v, take %v", check.Allowed, take.Allowed)
+		}
+	})
+}
+
+func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		m, now := crowd(t, p)
+		cost := rapid.Int64Range(1, max(1, p.Limits[0].Limit)).Draw(t, "cost")
+		got := m.Do(limiter.OpTake, now, cost)
+		switch {
+		case got.Allowed:
+			if got.RetryAfter != 0 {
+				t.Fatalf("allowed, and retry after %v", got.RetryAfter)
+			}
+		case got.RetryAfter == limiter.Never:
+			if p.Limits[0].Limit != 0 {
+				t.Fatalf("cost %d of %d: never", cost, p.Limits[0].Limit)
+			}
+		default:
+			if again := m.Do(limiter.OpCheck, now.Add(got.RetryAfter), cost); !again.Allowed {
+				t.Fatalf("denied after waiting %v: %+v", got.RetryAfter, again.Verdict)
+			}
+			if early := m.Do(limiter.OpCheck, now.Add(got.RetryAfter-time.Millisecond), cost); early.Allowed {
+				t.Fatalf("allowed 1 ms before %v were over", got.RetryAfter)
+			}
+		}
+	})
+}
+
+func TestResetAfterIsWhenTheLimitIsWhole(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		m, now := crowd(t, p)
+		got := m.Do(limiter.OpCheck, now, 1)
+		l := p.Limits[0].Limit
+		if whole := m.Do(limiter.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l {
+			t.Fatalf("%d of %d remain after %v", whole.Remaining, l, got.ResetAfter)
+		}
+		if got.ResetAfter == 0 || l == 0 {
+			return
+		}
+		if early := m.Do(limiter.OpCheck, now.Add(got.ResetAfter-time.Millisecond), 1); early.Remaining == l {
+			t.Fatalf("whole 1 ms before %v were over", got.ResetAfter)
+		}
+	})
+}
+
+func TestRemainingCanBeSpentAtOnceAndNotOneMore(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		m, now := crowd(t, p)
+		left := m.Do(limiter.OpCheck, now, 1).Remaining
+		if left < 0 {
+			t.Fatalf("remaining %d", left)
+		}
+		if m.Do(limiter.OpCheck, now, left+1).Allowed {
+			t.Fatalf("%d remain, and %d fit", left, left+1)
+		}
+		if left > 0 && !m.Do(limiter.OpTake, now, left).Allowed {
+			t.Fatalf("%d remain, and do not fit", left)
+		}
+	})
+}
+
+func TestSlidingLogNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{drawLimit(t, "sliding-log")}}
+		m, l := limiter.NewMachine(p), p.Limits[0]
+		var admitted []event
+		now := someMorning
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			now += limiter.Instant(rapid.Int64Range(0, 900).Draw(t, "later by ms"))
+			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
+			if m.Do(limiter.OpTake, now, cost).Allowed {
+				admitted = append(admitted, event{now, cost})
+			}
+		}
+		for i, first := range admitted {
+			total := int64(0)
+			for _, e := range admitted[i:] {
+				if e.at < first.at+millis(l.Window) {
+					total += e.cost
+				}
+			}
+			if total > l.Limit {
+				t.Fatalf("%d of %d within %v from +%d", total, l.Limit, l.Window, first.at-someMorning)
+			}
+		}
+	})
+}
+
+// TestClockThatStepsBackAdmitsNoMore compares a clock that steps back with one
+// that stands still meanwhile: at every request it must admit no more.
+func TestClockThatStepsBackAdmitsNoMore(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+		m, now := crowd(t, p)
+		back := now - limiter.Instant(rapid.Int64Range(0, 20_000).Draw(t, "back by ms"))
+		cost := rapid.Int64Range(1, 5).Draw(t, "cost")
+		before, after := m.Do(limiter.OpCheck, now, cost), m.Do(limiter.OpTake, back, cost)
+		if after.Allowed && !before.Allowed {
+			t.Fatalf("denied, and allowed after %d ms back", now-back)
+		}
+		for _, n := range []int64{after.Used, after.Remaining, int64(after.ResetAfter)} {
+			if n < 0 {
+				t.Fatalf("a negative number: %+v", after.Verdict)
+			}
+		}
+	})
+}
+
+func TestCostsNearTheBoundsDoNotOverflow(t *testing.T) {
+	for _, name := range []string{"fixed-window", "sliding-tail"} {
+		t.Run(name, func(t *testing.T) {
+			l := limiter.Limit{Algorithm: name, Limit: limiter.MaxLimit, Window: limiter.MaxWindow}
+			m, now := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}}), someMorning
+			for i := range 2000 {
+				got := m.Do(limiter.OpRecord, now, limiter.MaxCost)
+				if want := int64(i+1) * limiter.MaxCost; got.Used != want || got.Remaining != max(0, limiter.MaxLimit-want) {
+					t.Fatalf("used %d, remaining %d after %d", got.Used, got.Remaining, i+1)
+				}
+			}
+			if later := m.Do(limiter.OpCheck, now.Add(l.Window), 1); later.Used < 0 || later.Used > 1000*limiter.MaxCost {
+				t.Errorf("a window later: %+v", later.Verdict)
+			}
+		})
+	}
+}
+
+func TestSeveralLimitsDecideAsOne(t *testing.T) {
+	p := limiter.Policy{Name: "sms", Limits: []limiter.Limit{
+		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
+		{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour},
+		{Name: "per-day", Algorithm: "fixed-window", Limit: 4, Window: 24 * time.Hour},
+	}}
+	m := limiter.NewMachine(p)
+	for _, step := range []struct {
+		after    time.Duration
+		allowed  bool
+		tightest string
+		retry    time.Duration
+	}{
+		{0, true, "cooldown", 0},
+		{10 * time.Second, false, "cooldown", 20 * time.Second},
+		{30 * time.Second, true, "cooldown", 0},
+		{60 * time.Second, true, "cooldown", 0},
+		{61 * time.Second, false, "per-hour", time.Hour - 61*time.Second},
+		{time.Hour, true, "cooldown", 0},
+		{time.Hour + 30*time.Second, false, "per-day", 8*time.Hour - 30*time.Second},
+	} {
+		now := limiter.InstantOf(time.Date(2026, 3, 2, 15, 0, 0, 0, time.UTC).Add(step.after))
+		got := m.Do(limiter.OpTake, now, 1)
+		if got.Allowed != step.allowed || got.TightestLimit().Name != step.tightest || got.RetryAfter != step.retry {
+			t.Errorf("after %v: allowed %v by %s, retry after %v, want %v by %s, %v",
+				step.after, got.Allowed, got.TightestLimit().Name, got.RetryAfter, step.allowed, step.tightest, step.retry)
+		}
+	}
+}
+
+func TestResetForgets(t *testing.T) {
+	for _, name := range limiter.Algorithms() {
+		m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: name, Limit: 2, Window: time.Minute}}})
+		m.Do(limiter.OpRecord, someMorning, 2)
+		m.Reset(someMorning)
+		if got := m.Do(limiter.OpCheck, someMorning+1, 1); !got.Allowed || got.Used != 0 {
+			t.Errorf("%s: allowed %v, used %d after a reset", name, got.Allowed, got.Used)
+		}
+		if got := m.Do(limiter.OpCheck, someMorning.Add(time.Minute), 1); got.Used != 0 {
+			t.Errorf("%s: used %d a window after a reset", name, got.Used)
+		}
+	}
+}
+
+func TestEventIDsDifferAndKeepTheirInstant(t *testing.T) {
+	const n = 30_000 // more than a millisecond has ticks
+	next := limiter.NewEventIDs()
+	ids := make(map[limiter.EventID]bool, n)
+	for i := range n {
+		at := someMorning + limiter.Instant(i%2) // back and forth
+		id := next(at)
+		if id.Instant() != at {
+			t.Fatalf("%v is dated %d, want %d", id, id.Instant(), at)
+		}
+		ids[id] = true
+	}
+	if len(ids) != n {
+		t.Errorf("%d ids of %d differ", len(ids), n)
+	}
+	if id := next(someMorning); id[6]>>4 != 1 || id[8]>>6 != 0b10 || id[10]&1 != 1 {
+		t.Errorf("%v is no version 1 UUID with a random node", id)
+	}
+}
+
+func TestAlgorithmsAreListedOnce(t *testing.T) {
+	names := limiter.Algorithms()
+	slices.Sort(names)
+	if got := fmt.Sprint(slices.Compact(slices.Clone(names))); got != fmt.Sprint(names) {
+		t.Errorf("%v", names)
+	}
+}

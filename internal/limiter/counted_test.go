@@ -1,0 +1,333 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// These tests hold the conditions that "counted never admits more than the limit"
+// rests on. Each fails when the engine leaves its condition out.
+
+func TestReadIsLongEnoughForTheWholeBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 10, time.Hour)
+		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		for range 10 {
+			mustTake(t, a)
+		}
+		// One batch holds the key while five more join behind it: a read of L + 1 rows
+		// would show them their own five, six of the ten, and room for four.
+		store.set(func() { store.writeTakes = 10 * time.Millisecond })
+		if allowed, failed := takeAtOnce(b, 6); allowed != 0 || len(failed) > 0 {
+			t.Errorf("%d of 6 admitted past a full limit, errors %v", allowed, failed)
+		}
+	})
+}
+
+func TestCostsBeyondWhatIsKnownAreReadFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
+		for range 8 {
+			mustTake(t, e)
+		}
+		_, before := store.counts()
+		big := somebody
+		big.Cost = 5
+		if d, err := e.Take(t.Context(), big); err != nil || d.Allowed {
+			t.Fatalf("5 more of 2 left: %+v, %v", d.Verdict, err)
+		}
+		if _, after := store.counts(); after != before {
+			t.Errorf("a cost that does not fit was written: it denies others meanwhile")
+		}
+	})
+}
+
+func TestOwnUnitsMissingFromTheRead(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		policy := policyOf(algorithm, 10, time.Hour)
+		policy.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		bubble(t, algorithm+", levels that promise", func(t *testing.T) {
+			store := newFakeStore()
+			store.set(func() { store.onWrite = func(*limiter.Write) error { return errDropped } })
+			_, err := newEngine(t, store, 0, policy).Take(t.Context(), somebody)
+			var failed *limiter.StoreError
+			if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+				t.Errorf("%v, want an outcome that is unknown", err)
+			}
+		})
+		bubble(t, algorithm+", levels that do not", func(t *testing.T) {
+			weak := policy
+			if algorithm == "sliding-log" {
+				weak.Consistency.Write = limiter.LevelAny
+			} else {
+				weak.Consistency.Write, weak.Consistency.Read = limiter.LevelOne, limiter.LevelOne
+			}
+			store := newFakeStore()
+			store.set(func() { store.onWrite = func(*limiter.Write) error { return errDropped } })
+			if d := mustTake(t, newEngine(t, store, 0, weak)); !d.Allowed {
+				t.Errorf("denied: %+v", d.Verdict)
+			}
+		})
+	}
+}
+
+func TestClocksThatDifferByTwiceTheTolerance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 1, 10*time.Second)
+		slow, fast := newEngine(t, store, -tolerance, policy), newEngine(t, store, tolerance, policy)
+		start := time.Now()
+		mustTake(t, slow)
+		time.Sleep(10*time.Second - time.Millisecond)
+		if d := mustTake(t, fast); d.Allowed {
+			t.Errorf("two of one within %v", time.Since(start))
+		}
+		time.Sleep(2*tolerance + time.Millisecond)
+		if d := mustTake(t, fast); !d.Allowed {
+			t.Errorf("still denied after the window and twice the tolerance: %+v", d.Verdict)
+		}
+		// What an instance ahead of this one has written lies in this one's future.
+		time.Sleep(20 * time.Second)
+		mustTake(t, fast)
+		if d := mustTake(t, slow); d.Allowed {
+			t.Error("an event of the future was not counted")
+		}
+	})
+}
+
+func TestSlidingTailCountsTheWindowAfterItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a bubble starts on a whole minute
+		store := newFakeStore()
+		policy := policyOf("sliding-tail", 1, 10*time.Second)
+		slow, fast := newEngine(t, store, -tolerance, policy), newEngine(t, store, tolerance, policy)
+		time.Sleep(30*time.Second - tolerance/2)
+		mustTake(t, fast)
+		if d := mustTake(t, slow); d.Allowed {
+			t.Error("two of one: the count of the next window was not read")
+		}
+	})
+}
+
+func TestAnswerThatComesTooLateAdmitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 1, time.Hour))
+		store.beforeRead = func(*limiter.Query) { time.Sleep(timeout + time.Millisecond) } // deaf to its context
+		start := time.Now()
+		_, err := e.Take(t.Context(), somebody)
+		if !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// TestLowerBoundIsOfTheBatchAndNotOfTheRead has an event leave the window between
+// the write of a batch and its read.
+func TestLowerBoundIsOfTheBatchAndNotOfTheRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 1, 10*time.Second)
+		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		mustTake(t, a)
+		time.Sleep(10*time.Second + 2*tolerance - 50*time.Millisecond)
+		store.set(func() { store.writeTakes = 100 * time.Millisecond })
+		if d := mustTake(t, b); d.Allowed {
+			t.Errorf("admitted beside an event within the window: %+v", d.Verdict)
+		}
+	})
+}
+
+func TestTimeToLiveOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+			{Algorithm: "sliding-log", Limit: 1, Window: 1500 * time.Millisecond},
+			{Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
+			{Algorithm: "sliding-log", Limit: 20, Window: 24 * time.Hour},
+		}}
+		e := limiter.New(store, &limiter.Options{ClockTolerance: tolerance, StoreTimeout: 900 * time.Millisecond})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, e)
+		want := map[limiter.Span]time.Duration{
+			// ceil(window + 2 × 100 ms + 900 ms) + 1 s for whole seconds + 1 s for the nodes' clocks
+			limiter.SpanHour: time.Hour + 4*time.Second,
+			limiter.SpanDay:  24*time.Hour + 4*time.Second,
+		}
+		for _, log := range store.writes[0].Logs {
+			if log.TTL != want[log.Span] {
+				t.Errorf("span %d: TTL %v, want %v", log.Span, log.TTL, want[log.Span])
+			}
+			delete(want, log.Span)
+		}
+		if len(want) > 0 {
+			t.Errorf("not written: %v", want)
+		}
+	})
+}
+
+func TestDeniedEventsAreTakenBackAtOnceAndCountersLater(t *testing.T) {
+	bubble(t, "sliding-log", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 1, time.Hour)
+		mustTake(t, newEngine(t, store, 0, policy))
+		mustTake(t, newEngine(t, store, 0, policy))
+		if last := store.last(); len(last.Remove) != 1 {
+			t.Errorf("the last write is %+v, want a removal", last)
+		}
+	})
+	bubble(t, "fixed-window", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("fixed-window", 1, time.Hour)
+		e := newEngine(t, store, 0, policy)
+		running(t, e)
+		mustTake(t, newEngine(t, store, 0, policy))
+		mustTake(t, e)
+		if d := mustTake(t, e); d.Allowed || d.Used != 1 {
+			t.Errorf("%+v, want used 1: this engine knows what it is going to take back", d.Verdict)
+		}
+		time.Sleep(timeout - time.Millisecond)
+		if _, writes := store.counts(); writes != 2 {
+			t.Errorf("%d writes: subtracted before a store timeout was over, or not added", writes)
+		}
+		time.Sleep(timeout + 2*time.Millisecond)
+		if _, writes := store.counts(); writes != 3 || store.last().Add[0].Units != -1 {
+			t.Errorf("%d writes, the last %+v: want one subtraction", writes, store.last())
+		}
+		time.Sleep(time.Minute)
+		if _, writes := store.counts(); writes != 3 {
+			t.Errorf("%d writes: subtracted again", writes)
+		}
+	})
+}
+
+func TestCounterThatTimedOutIsNeverSubtractedFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("fixed-window", 5, time.Hour))
+		running(t, e)
+		store.set(func() { store.writeTakes = time.Minute })
+		if _, err := e.Take(t.Context(), somebody); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		store.set(func() { store.writeTakes = 0 })
+		time.Sleep(10 * timeout)
+		if _, writes := store.counts(); writes != 1 {
+			t.Errorf("%d writes, want only the addition that timed out", writes)
+		}
+	})
+}
+
+func TestKeyOverItsLimitIsOnlyRead(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := newFakeStore()
+			e := newEngine(t, store, 0, policyOf(algorithm, 1, time.Minute))
+			mustTake(t, e)
+			mustTake(t, e)
+			_, before := store.counts()
+			for range 100 {
+				if mustTake(t, e).Allowed {
+					t.Fatal("past the limit")
+				}
+			}
+			if _, after := store.counts(); after != before {
+				t.Errorf("100 denials cost %d writes, each of them a tombstone or a count to take back", after-before)
+			}
+			time.Sleep(2 * time.Minute)
+			if !mustTake(t, e).Allowed {
+				t.Error("denied for ever")
+			}
+		})
+	}
+}
+
+func TestManyEnginesOverASlowStore(t *testing.T) {
+	const engines, limit = 16, 5
+	for _, algorithm := range limiter.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := newFakeStore()
+			store.set(func() { store.readTakes, store.writeTakes = time.Millisecond, time.Millisecond })
+			admitted := make(chan int, engines)
+			for range engines {
+				e := newEngine(t, store, 0, policyOf(algorithm, limit, time.Hour))
+				go func() {
+					allowed, failed := takeAtOnce(e, 10)
+					if len(failed) > 0 {
+						t.Error(failed)
+					}
+					admitted <- allowed
+				}()
+			}
+			total := 0
+			for range engines {
+				total += <-admitted
+			}
+			if total > limit {
+				t.Errorf("%d of %d admitted", total, limit)
+			}
+		})
+	}
+}
+
+func TestInstancesThatMeetAtTheLimitUseAllOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.set(func() { store.readTakes, store.writeTakes = 200*time.Microsecond, 200*time.Microsecond })
+		policy := policyOf("sliding-log", 1, time.Minute)
+		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		both := 0
+		for range 100 {
+			results := make(chan bool, 2)
+			for _, e := range []*limiter.Engine{a, b} {
+				go func() {
+					d, err := e.Take(context.Background(), somebody)
+					results <- err == nil && d.Allowed
+				}()
+			}
+			first, second := <-results, <-results
+			switch {
+			case first && second:
+				t.Fatal("two of one")
+			case !first && !second:
+				both++
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		if both > 20 { // without the retry nearly all of the hundred
+			t.Errorf("both were denied %d times of 100", both)
+		}
+	})
+}
+
+func TestEngineErrors(t *testing.T) {
+	e := newEngine(t, newFakeStore(), 0, policyOf("sliding-log", 3, time.Hour))
+	long := limiter.Identifier(fmt.Sprintf("%01025d", 1))
+	for _, c := range []struct {
+		demand limiter.Demand
+		want   error
+		field  string
+	}{
+		{limiter.Demand{Policy: "none", Identifier: "x"}, limiter.ErrUnknownPolicy, ""},
+		{limiter.Demand{Policy: "p"}, limiter.ErrInvalid, "identifier"},
+		{limiter.Demand{Policy: "p", Identifier: long}, limiter.ErrInvalid, "identifier"},
+		{limiter.Demand{Policy: "p", Identifier: "x", Cost: -1}, limiter.ErrInvalid, "cost"},
+		{limiter.Demand{Policy: "p", Identifier: "x", Cost: limiter.MaxCost + 1}, limiter.ErrInvalid, "cost"},
+		{limiter.Demand{Policy: "p", Identifier: "x", Cost: 4}, limiter.ErrCostTooLarge, ""},
+	} {
+		_, err := e.Take(t.Context(), c.demand)
+		var field *limiter.FieldError
+		if !errors.Is(err, c.want) || c.field != "" && (!errors.As(err, &field) || field.Field != c.field) {
+			t.Errorf("%+v: %v, want %v of %q", c.demand, err, c.want, c.field)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package limiter
+
+import "time"
+
+// Never is the RetryAfter of a denial that no wait would end.
+const Never time.Duration = -1
+
+// Verdict is what one limit says of one state at one instant.
+type Verdict struct {
+	Allowed    bool          // the cost fits
+	Used       int64         // units; exact up to the limit, past it a lower bound
+	Remaining  int64         // units that could be spent at once; never negative
+	ResetAfter time.Duration // until the limit is whole again
+	RetryAfter time.Duration // until the same cost fits if nobody else comes; 0 when it fits, Never when no wait helps
+}
+
+// LimitDecision is the verdict of one of a policy's limits.
+type LimitDecision struct {
+	Limit *Limit // of the policy that decided; not to be changed
+	Verdict
+}
+
+// Recorded says whether a request's units were counted.
+type Recorded string
+
+// The values of Recorded.
+const (
+	RecordedYes     Recorded = "yes"
+	RecordedNo      Recorded = "no"
+	RecordedUnknown Recorded = "unknown" // the store did not answer: they may be counted or not
+)
+
+// Decision is the answer to one demand. Its own Verdict is that of the tightest
+// limit: the denying one with the longest wait, else the one with the smallest
+// share remaining. Used and Remaining are after the operation.
+type Decision struct {
+	Policy *Policy // with defaults filled in; not to be changed
+	Verdict
+	Tightest   int             // index into Limits of the limit that the Verdict is of
+	WouldAllow bool            // the verdict, whatever the mode made of it
+	Degraded   bool            // the store did not answer; OnStoreError decided
+	Recorded   Recorded        // whether the units count now
+	Limits     []LimitDecision // one for each limit of the policy, in its order
+}
+
+// TightestLimit returns the limit that the decision's own Verdict is of.
+func (d *Decision) TightestLimit() *Limit { return d.Limits[d.Tightest].Limit }
+
+// conclude fills in d's own verdict from those of its limits.
+func (d *Decision) conclude() {
+	d.Tightest = 0
+	for i := range d.Limits {
+		if i > 0 && tighter(&d.Limits[i], &d.Limits[d.Tightest]) {
+			d.Tightest = i
+		}
+	}
+	d.Verdict = d.Limits[d.Tightest].Verdict
+	for i := range d.Limits { // the request passes when all of them have room
+		if after := d.Limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
+			d.RetryAfter = after
+		}
+	}
+	d.WouldAllow = d.Allowed
+	if d.Policy.Mode != ModeEnforce {
+		d.Allowed = true
+	}
+}
+
+// postpone adds to all waits by how much the instant of the decision was ahead of
+// the clock: it is after a reset that another instance dated later. It does nothing
+// if that is not above 0.
+func (d *Decision) postpone(ahead time.Duration) {
+	if ahead <= 0 {
+		return
+	}
+	d.Verdict.postpone(ahead)
+	for i := range d.Limits {
+		d.Limits[i].postpone(ahead)
+	}
+}
+
+func (v *Verdict) postpone(ahead time.Duration) {
+	if v.RetryAfter > 0 {
+		v.RetryAfter += ahead
+	}
+	if v.ResetAfter > 0 {
+		v.ResetAfter += ahead
+	}
+}
+
+// tighter reports whether a stands before b as the limit to tell of.
+func tighter(a, b *LimitDecision) bool {
+	if a.Allowed != b.Allowed {
+		return b.Allowed
+	}
+	if !a.Allowed {
+		return b.RetryAfter != Never && (a.RetryAfter == Never || a.RetryAfter > b.RetryAfter)
+	}
+	return mulLess(a.Remaining, b.Limit.Limit, b.Remaining, a.Limit.Limit)
+}

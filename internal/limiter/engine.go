@@ -1,0 +1,347 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Engine decides. It is safe for concurrent use; make one with New.
+type Engine struct {
+	opts      Options
+	plans     atomic.Pointer[map[string]*plan]
+	exclusive *exclusive // decides over a store that can hold a key still; else nil
+	counted   *counted   // decides over one that can't; else nil
+	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
+}
+
+// Options of an Engine. The zero value suits a store with one copy in this
+// process.
+type Options struct {
+	Keyer          Keyer
+	Consistency    Consistency      // for policies that do not say; zero: LOCAL_QUORUM for both
+	Datacenter     string           // name of the local one; part of the key of promises that end at its border
+	ClockTolerance time.Duration    // how far instances' clocks may be from the store's; whole milliseconds
+	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
+	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
+	Now            func() time.Time // nil: time.Now
+	Skewed         func() bool      // whether this instance's clock is beyond the tolerance; nil: never
+	Local          Exclusive        // decides for OnStoreErrorLocal; nil: those policies deny
+	Observer       Observer         // learns of every decision; nil: nobody
+}
+
+// DefaultStoreTimeout is the StoreTimeout of Options that give none.
+const DefaultStoreTimeout = 500 * time.Millisecond
+
+// Observer learns of every decision, those that the store's failure prevented
+// among them: denied and degraded. It must not block, and must not keep d.
+type Observer interface {
+	Observe(op Op, key Key, d *Decision)
+}
+
+// Op is what a request asks for.
+type Op string
+
+// The operations on a demand.
+const (
+	OpCheck  Op = "check"  // would it be allowed; records nothing
+	OpRecord Op = "record" // count it whatever the limit
+	OpTake   Op = "take"   // count it if it is allowed
+)
+
+// Demand is what a caller asks for: units of a policy for an identifier.
+type Demand struct {
+	Policy     string
+	Identifier Identifier // 1 to MaxIdentifierLen bytes
+	Cost       int64      // units, 1 to MaxCost; 0 means 1
+}
+
+// New returns an engine that counts in store. A nil opts means the zero Options.
+// No policy is in force until SetPolicies.
+func New(store Store, opts *Options) *Engine {
+	if opts == nil {
+		opts = &Options{}
+	}
+	e := &Engine{opts: opts.withDefaults()}
+	ids := newEventIDs()
+	if still, ok := store.(Exclusive); ok {
+		e.exclusive = newExclusive(still, ids)
+	} else {
+		e.counted = newCounted(store, ids, &e.opts)
+	}
+	if e.opts.Local != nil {
+		e.local = newExclusive(e.opts.Local, ids)
+	}
+	e.plans.Store(&map[string]*plan{})
+	return e
+}
+
+func (o Options) withDefaults() Options {
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = DefaultStoreTimeout
+	}
+	if o.ClockError == 0 {
+		o.ClockError = time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Consistency = o.Consistency.WithDefault(Consistency{Write: LevelLocalQuorum, Read: LevelLocalQuorum})
+	return o
+}
+
+// SetPolicies puts policies in force in place of all earlier ones. It changes
+// nothing when one of them has a Problem or two share a name; the error names it.
+func (e *Engine) SetPolicies(policies []Policy) error {
+	plans := make(map[string]*plan, len(policies))
+	for _, p := range policies {
+		if found := p.Problems(); len(found) > 0 {
+			return fmt.Errorf("policy %q: %w", p.Name, found[0])
+		}
+		if _, twice := plans[p.Name]; twice {
+			return fmt.Errorf("policy %q is there twice", p.Name)
+		}
+		plans[p.Name] = newPlan(p, &e.opts)
+	}
+	e.plans.Store(&plans)
+	return nil
+}
+
+// Policies returns the policies in force by name, with all defaults filled in,
+// the server's levels too. They are shared: not to be changed.
+func (e *Engine) Policies() []*Policy {
+	plans := *e.plans.Load()
+	policies := make([]*Policy, 0, len(plans))
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		policies = append(policies, &plans[name].Policy)
+	}
+	return policies
+}
+
+// Policy returns the policy called name, with all defaults filled in. It is
+// shared: not to be changed.
+func (e *Engine) Policy(name string) (*Policy, bool) {
+	p, ok := (*e.plans.Load())[name]
+	if !ok {
+		return nil, false
+	}
+	return &p.Policy, true
+}
+
+// Promise says how far "never more than the limit" holds for p, and in a sentence
+// what it does not cover; a store with a single copy holds it everywhere.
+func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
+	if e.exclusive != nil {
+		return ScopeCluster, ""
+	}
+	return p.Consistency.Scope(), p.Consistency.Caveat()
+}
+
+// Check tells what Take would answer now. It records nothing.
+func (e *Engine) Check(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpCheck, d) }
+
+// Record counts d whatever the limit; the decision is always allowed and says
+// where it leaves the caller.
+func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
+	return e.do(ctx, OpRecord, d)
+}
+
+// Take counts d if every limit of its policy has room for it, as one step.
+//
+// Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
+// ErrUnavailable and ErrOverloaded; the decision means nothing then.
+func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpTake, d) }
+
+// Reset forgets what was counted for id under policy, for every instance as soon
+// as it returns nil.
+func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error {
+	p, err := e.planOf(policy, id)
+	if err != nil {
+		return err
+	}
+	if err := e.checkClock(); err != nil {
+		return &StoreError{Recorded: RecordedNo, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	w := Write{
+		Key: p.keys.Of(id), Level: p.Consistency.Write,
+		Logs: p.logWrites, Counts: p.counters, ResetTTL: p.resetTTL,
+	}
+	if w.Reset, err = e.resetInstant(ctx, p, w.Key); err != nil {
+		return &StoreError{Recorded: RecordedNo, Err: err}
+	}
+	if e.local != nil {
+		if err := e.local.store.Write(ctx, &w); err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+	}
+	if err := e.store().Write(ctx, &w); err != nil {
+		return &StoreError{Recorded: RecordedUnknown, Err: err}
+	}
+	return nil
+}
+
+// resetInstant returns an instant that is later than whatever was written before,
+// by any instance's clock, and than what was dated after an earlier reset.
+func (e *Engine) resetInstant(ctx context.Context, p *plan, key Key) (Instant, error) {
+	now := e.now()
+	q := p.query(key, now, 1, nil)
+	state, err := e.store().Read(ctx, &q)
+	if err != nil {
+		return 0, err
+	}
+	return max(now.Add(2*e.opts.ClockTolerance), state.Reset+1), nil
+}
+
+// checkClock refuses to go by a clock that is beyond the tolerance.
+func (e *Engine) checkClock() error {
+	if e.exclusive == nil && e.opts.Skewed != nil && e.opts.Skewed() {
+		return fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, e.opts.ClockTolerance)
+	}
+	return nil
+}
+
+// Run does what must happen beside the decisions, until ctx ends: it takes back
+// what was counted and not admitted. What is still to be taken back then is, which
+// takes it up to three store timeouts. It returns nil.
+func (e *Engine) Run(ctx context.Context) error {
+	if e.counted == nil {
+		<-ctx.Done()
+		return nil
+	}
+	e.counted.takeBacks.run(ctx)
+	return nil
+}
+
+func (e *Engine) store() Store {
+	if e.exclusive != nil {
+		return e.exclusive.store
+	}
+	return e.counted.store
+}
+
+func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
+
+func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
+	if d.Cost == 0 {
+		d.Cost = 1
+	}
+	p, err := e.planOf(d.Policy, d.Identifier)
+	if err != nil {
+		return Decision{}, err
+	}
+	if err := p.checkCost(op, d.Cost); err != nil {
+		return Decision{}, err
+	}
+	key := p.keys.Of(d.Identifier)
+	decision, err := e.decide(ctx, p, op, key, d.Cost)
+	if e.opts.Observer != nil {
+		observed := decision // of its own, so that only who observes pays for the allocation
+		e.opts.Observer.Observe(op, key, &observed)
+	}
+	return decision, err
+}
+
+// planOf returns the plan of a policy in force and refuses identifiers that
+// nothing can be counted for.
+func (e *Engine) planOf(policy string, id Identifier) (*plan, error) {
+	p, ok := (*e.plans.Load())[policy]
+	if !ok {
+		return nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
+	}
+	if len(id) == 0 || len(id) > MaxIdentifierLen {
+		return nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), MaxIdentifierLen)}
+	}
+	return p, nil
+}
+
+// checkCost refuses costs that are out of range and, unless they are recorded
+// whatever the limit, those that could never pass.
+func (p *plan) checkCost(op Op, cost int64) error {
+	if cost < 1 || cost > MaxCost {
+		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(MaxCost))}
+	}
+	if op == OpRecord {
+		return nil
+	}
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Limit > 0 && cost > l.Limit {
+			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, l.Name, l.Limit)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) decide(ctx context.Context, p *plan, op Op, key Key, cost int64) (Decision, error) {
+	if p.Mode == ModeOff {
+		return p.unasked(), nil
+	}
+	d, err := e.ask(ctx, p, op, key, cost)
+	if err != nil {
+		return e.onStoreError(ctx, p, op, key, cost, err)
+	}
+	if p.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
+		// What this instance let through is what it goes by should the store fail.
+		_, _ = e.local.decide(ctx, p, OpRecord, key, e.now(), cost)
+	}
+	return d, nil
+}
+
+func (e *Engine) ask(ctx context.Context, p *plan, op Op, key Key, cost int64) (Decision, error) {
+	if e.exclusive != nil {
+		return e.exclusive.decide(ctx, p, op, key, e.now(), cost)
+	}
+	if err := e.checkClock(); err != nil {
+		return Decision{}, err
+	}
+	return e.counted.decide(ctx, p, op, key, cost)
+}
+
+// onStoreError answers in the store's place as p says.
+func (e *Engine) onStoreError(ctx context.Context, p *plan, op Op, key Key, cost int64, cause error) (Decision, error) {
+	failed := &StoreError{Recorded: RecordedNo, Err: cause}
+	if already := (*StoreError)(nil); errors.As(cause, &already) {
+		failed = already
+	}
+	if op == OpCheck {
+		failed.Recorded = RecordedNo
+	}
+	switch {
+	case p.OnStoreError == OnStoreErrorAllow || p.Mode == ModeShadow:
+		d := p.unasked()
+		d.Degraded, d.Recorded = true, failed.Recorded
+		return d, nil
+	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
+		d, err := e.local.decide(ctx, p, op, key, e.now(), cost)
+		if err != nil {
+			return p.refused(failed), failed
+		}
+		d.Degraded, d.Recorded = true, failed.Recorded
+		return d, nil
+	}
+	return p.refused(failed), failed
+}
+
+// refused returns the decision to deny because the store failed.
+func (p *plan) refused(failed *StoreError) Decision {
+	d := p.unasked()
+	d.Allowed, d.WouldAllow, d.Remaining = false, false, 0
+	d.Degraded, d.Recorded = true, failed.Recorded
+	return d
+}
+
+// unasked returns the decision to allow without having asked anyone.
+func (p *plan) unasked() Decision {
+	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
+	for i := range p.rules {
+		l := &p.rules[i].Limit
+		d.Limits[i] = LimitDecision{Limit: l, Verdict: Verdict{Allowed: true, Remaining: l.Limit}}
+	}
+	d.conclude()
+	return d
+}

@@ -1,0 +1,55 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrInvalid is a request that can never be served as it stands; a
+	// FieldError says which part of it.
+	ErrInvalid = errors.New("invalid request")
+	// ErrUnknownPolicy is a policy that is not in force.
+	ErrUnknownPolicy = errors.New("unknown policy")
+	// ErrCostTooLarge is a cost that one of the policy's limits could never hold.
+	ErrCostTooLarge = errors.New("cost exceeds what the limit can ever hold")
+	// ErrUnavailable is a store that did not answer in time, or not rightly.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrNotStored accompanies ErrUnavailable where it is sure that nothing was
+	// stored: the request never got as far.
+	ErrNotStored = errors.New("nothing was stored")
+	// ErrTooFewReplicas accompanies ErrUnavailable where the store answered at once
+	// that a level cannot be met now: others may well be.
+	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
+	// ErrOverloaded is a bound of this process or of the store that was reached:
+	// waiters of one key, keys in memory.
+	ErrOverloaded = errors.New("overloaded")
+)
+
+// FieldError is an ErrInvalid that names the part of the request.
+type FieldError struct {
+	Field  string // as callers write it: "identifier", "cost"
+	Detail string // what is wrong and what would be right
+}
+
+// Error returns the field and the detail.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
+
+// StoreError is a decision that the store's failure prevented, under a policy
+// that denies on that. It wraps ErrUnavailable or ErrOverloaded.
+type StoreError struct {
+	Recorded Recorded // whether the units count all the same
+	Err      error    // what the store said
+}
+
+// Error says what the store said, and what became of the units.
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("deciding (recorded: %s): %v", e.Recorded, e.Err)
+}
+
+// Unwrap returns what the store said.
+func (e *StoreError) Unwrap() error { return e.Err }

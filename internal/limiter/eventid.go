@@ -1,0 +1,71 @@
+package limiter
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+)
+
+// EventID is a version 1 UUID (RFC 9562): its time is the event's instant, its
+// node the process that made it. No two are alike, whatever the clock does.
+type EventID [16]byte
+
+// uuidEpoch is the Unix epoch in 100 ns ticks since 1582-10-15, where the time of
+// a version 1 UUID starts (RFC 9562, section 5.1).
+const uuidEpoch = 0x01B21DD213814000
+
+const (
+	ticksPerMilli  = 10_000  // of 100 ns
+	clockSequences = 1 << 14 // values of a version 1 UUID's clock sequence
+)
+
+// String returns the usual text form of the UUID.
+func (id EventID) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// Instant returns the millisecond that the event is dated.
+func (id EventID) Instant() Instant {
+	ticks := uint64(binary.BigEndian.Uint32(id[0:]))
+	ticks |= uint64(binary.BigEndian.Uint16(id[4:])) << 32
+	ticks |= uint64(binary.BigEndian.Uint16(id[6:])&0x0fff) << 48
+	return Instant((int64(ticks) - uuidEpoch) / ticksPerMilli)
+}
+
+// node returns the 48 bits that tell the process.
+func (id EventID) node() (n [6]byte) { return [6]byte(id[10:]) }
+
+// eventIDs makes the ids of one process. Ids of the same millisecond differ by a
+// counter over the millisecond's ticks and the clock sequence, 163,840,000 of
+// them before it comes round.
+type eventIDs struct {
+	nodeBits [6]byte
+	made     atomic.Uint64
+}
+
+// newEventIDs draws 47 random node bits; the 48th is the multicast bit, which no
+// network card has (RFC 9562, section 6.10).
+func newEventIDs() *eventIDs {
+	ids := new(eventIDs)
+	_, _ = rand.Read(ids.nodeBits[:]) // never fails: crypto/rand ends the process instead
+	ids.nodeBits[0] |= 1
+	return ids
+}
+
+// NewEventIDs returns the ids of a process of its own, for whoever writes events
+// beside an engine: tests of stores.
+func NewEventIDs() func(at Instant) EventID { return newEventIDs().next }
+
+// next returns a new id that is dated at.
+func (ids *eventIDs) next(at Instant) (id EventID) {
+	n := ids.made.Add(1)
+	ticks := uint64(int64(at)*ticksPerMilli+uuidEpoch) + n%ticksPerMilli
+	sequence := n / ticksPerMilli % clockSequences
+	binary.BigEndian.PutUint32(id[0:], uint32(ticks))
+	binary.BigEndian.PutUint16(id[4:], uint16(ticks>>32))
+	binary.BigEndian.PutUint16(id[6:], uint16(ticks>>48)&0x0fff|0x1000)
+	binary.BigEndian.PutUint16(id[8:], uint16(sequence)|0x8000)
+	copy(id[10:], ids.nodeBits[:])
+	return id
+}

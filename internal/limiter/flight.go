@@ -1,0 +1,144 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// request is one caller's wish while it is decided together with others.
+type request struct {
+	op       Op
+	cost     int64
+	decision Decision
+	err      error
+	denied   bool // answered by a denial, which stands if another attempt fails
+
+	turn chan []*request // receives the batch to lead, or is closed when answered
+}
+
+// flights lets the requests for one key that arrive while another is being
+// decided travel together afterwards: one write and one read for all of them, and
+// no two batches of a key at the same time in this process.
+type flights struct {
+	mu   sync.Mutex
+	keys map[flightKey]*flight
+}
+
+// flightKey tells apart what cannot travel together: the same key under a policy
+// that was reloaded is decided by another plan.
+type flightKey struct {
+	plan *plan
+	key  Key
+}
+
+// flight is one key's queue. It exists while a batch of the key is under way.
+type flight struct{ waiting []*request }
+
+// Bounds of a flight.
+const (
+	maxJoined  = 64   // requests in one batch: its rows stay under Cassandra's 5 KiB warning
+	maxWaiting = 4096 // requests that wait for one key; beyond, waiting would outlast the store timeout
+)
+
+// join has r answered, by settle in a batch with others. It returns when r is,
+// within timeout: of that it waits at most half for its batch to begin, so that
+// under any load whoever leads a batch has time to settle it. A caller that goes
+// away before its batch has begun is not counted, and harms no other.
+func (f *flights) join(ctx context.Context, k flightKey, r *request, timeout time.Duration,
+	settle func(context.Context, []*request),
+) {
+	leading, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	batch, err := f.enter(k, r)
+	if err == nil && batch == nil {
+		batch, err = f.wait(ctx, k, r, timeout/2)
+	}
+	switch {
+	case err != nil:
+		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+	case len(batch) > 0:
+		f.lead(leading, k, batch, settle)
+	}
+}
+
+// wait returns the batch that r is to lead, or nothing when r is answered. The
+// error says that r's time was over before its batch began.
+func (f *flights) wait(ctx context.Context, k flightKey, r *request, atMost time.Duration) ([]*request, error) {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	select {
+	case batch := <-r.turn:
+		return batch, nil
+	case <-ctx.Done():
+	}
+	if f.leave(k, r) {
+		return nil, fmt.Errorf("%w: waiting for earlier requests of the same key: %w", ErrUnavailable, ctx.Err())
+	}
+	return <-r.turn, nil
+}
+
+// enter returns the batch that r is to lead at once, or queues r and returns none.
+func (f *flights) enter(k flightKey, r *request) ([]*request, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	under, busy := f.keys[k]
+	if !busy {
+		if f.keys == nil {
+			f.keys = make(map[flightKey]*flight)
+		}
+		f.keys[k] = &flight{}
+		return []*request{r}, nil
+	}
+	if len(under.waiting) == maxWaiting {
+		return nil, fmt.Errorf("%w: %d requests wait for one key", ErrOverloaded, maxWaiting)
+	}
+	r.turn = make(chan []*request, 1)
+	under.waiting = append(under.waiting, r)
+	return nil, nil
+}
+
+// leave takes r out of the queue; false when its batch has begun.
+func (f *flights) leave(k flightKey, r *request) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	under, ok := f.keys[k]
+	if !ok {
+		return false
+	}
+	i := slices.Index(under.waiting, r)
+	if i < 0 {
+		return false
+	}
+	under.waiting = slices.Delete(under.waiting, i, i+1)
+	return true
+}
+
+// lead settles batch, whose first request is the caller's own, passes the lead on,
+// and wakes the others. The batch outlives its leader's context.
+func (f *flights) lead(ctx context.Context, k flightKey, batch []*request, settle func(context.Context, []*request)) {
+	defer func() {
+		f.passOn(k)
+		for _, r := range batch[1:] {
+			close(r.turn)
+		}
+	}()
+	settle(ctx, batch)
+}
+
+// passOn makes the first that waits the leader of the next batch.
+func (f *flights) passOn(k flightKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	under := f.keys[k]
+	if len(under.waiting) == 0 {
+		delete(f.keys, k)
+		return
+	}
+	n := min(maxJoined, len(under.waiting))
+	next := slices.Clone(under.waiting[:n])
+	under.waiting = slices.Delete(under.waiting, 0, n)
+	next[0].turn <- next
+}

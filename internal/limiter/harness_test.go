@@ -1,0 +1,185 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// fakeStore is memory that several engines share, as slow and as faulty as a test
+// wants it, and that remembers what it was asked. It runs in synctest bubbles.
+type fakeStore struct {
+	limiter.Store
+
+	mu     sync.Mutex
+	reads  []limiter.Query
+	writes []limiter.Write
+
+	readTakes, writeTakes time.Duration
+	beforeRead            func(*limiter.Query)
+	afterRead             func(*limiter.State) error
+	onWrite               func(*limiter.Write) error // instead of storing when it fails
+}
+
+var errDropped = errors.New("said to be stored, and dropped")
+
+func newFakeStore() *fakeStore { return &fakeStore{Store: embedded.New(nil)} }
+
+// Read reads after readTakes, or fails with the context.
+func (f *fakeStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	f.mu.Lock()
+	kept := *q
+	kept.Logs = slices.Clone(q.Logs)
+	f.reads = append(f.reads, kept)
+	takes, before, after := f.readTakes, f.beforeRead, f.afterRead
+	f.mu.Unlock()
+	if err := take(ctx, takes); err != nil {
+		return limiter.State{}, err
+	}
+	if before != nil {
+		before(q)
+	}
+	state, err := f.Store.Read(ctx, q)
+	if err == nil && after != nil {
+		err = after(&state)
+	}
+	return state, err
+}
+
+// Write stores after writeTakes, or fails with the context.
+func (f *fakeStore) Write(ctx context.Context, w *limiter.Write) error {
+	f.mu.Lock()
+	f.writes = append(f.writes, *w)
+	takes, onWrite := f.writeTakes, f.onWrite
+	f.mu.Unlock()
+	if err := take(ctx, takes); err != nil {
+		return err
+	}
+	if onWrite != nil {
+		if err := onWrite(w); errors.Is(err, errDropped) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	shared := *w // many engines have rows of their own in flight: none may be merged
+	shared.Logs = slices.Clone(w.Logs)
+	for i := range shared.Logs {
+		shared.Logs[i].Keep = 1 << 20
+	}
+	return f.Store.Write(ctx, &shared)
+}
+
+// take lasts d, unless ctx ends before.
+func take(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+	}
+}
+
+// counts returns how many reads and writes there were.
+func (f *fakeStore) counts() (reads, writes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.reads), len(f.writes)
+}
+
+// set changes how the store behaves while engines run.
+func (f *fakeStore) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// last returns the write that came last.
+func (f *fakeStore) last() limiter.Write {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writes[len(f.writes)-1]
+}
+
+const (
+	timeout   = 500 * time.Millisecond
+	tolerance = 100 * time.Millisecond
+)
+
+// newEngine returns an engine over store whose clock is offset from the bubble's.
+func newEngine(t testing.TB, store limiter.Store, offset time.Duration, policies ...limiter.Policy) *limiter.Engine {
+	t.Helper()
+	e := limiter.New(store, &limiter.Options{
+		ClockTolerance: tolerance,
+		StoreTimeout:   timeout,
+		Now:            func() time.Time { return time.Now().Add(offset) },
+		Local:          embedded.New(nil),
+	})
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// policyOf returns a policy of one limit.
+func policyOf(algorithm string, limit int64, window time.Duration) limiter.Policy {
+	return limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
+}
+
+var somebody = limiter.Demand{Policy: "p", Identifier: "+4915112345678"}
+
+func mustTake(t testing.TB, e *limiter.Engine) limiter.Decision {
+	t.Helper()
+	d, err := e.Take(context.Background(), somebody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// takeAtOnce makes n takes at the same time and returns how many were allowed, and
+// the errors.
+func takeAtOnce(e *limiter.Engine, n int) (allowed int, failed []error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			d, err := e.Take(context.Background(), somebody)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				failed = append(failed, err)
+			case d.Allowed:
+				allowed++
+			}
+		})
+	}
+	all.Wait()
+	return allowed, failed
+}
+
+// running runs e beside the test, until the bubble's test function ends.
+func running(t *testing.T, e *limiter.Engine) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = e.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// bubble runs test in a synctest bubble of its own.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}

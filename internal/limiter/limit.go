@@ -1,0 +1,150 @@
+package limiter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limit is one bound on how much may pass in a window. A policy holds one or
+// several.
+type Limit struct {
+	Name      string        // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
+	Algorithm string        // a name from Algorithms
+	Limit     int64         // units a window may hold, 0 to MaxLimit; 0 denies always
+	Window    time.Duration // MinWindow to MaxWindow, whole milliseconds
+	Buckets   int           // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
+	Rounding  Rounding      // sliding-tail only; zero: RoundDown
+}
+
+// Bounds of what a limit may ask for.
+const (
+	MaxLimit    = 1e15                // units: products with a window in ms still fit 128 bits
+	MaxLogLimit = 10_000              // units of a sliding log: each is a row that every decision reads
+	MaxCost     = 1e12                // units of one request
+	MinWindow   = time.Second         // Cassandra's TTL counts whole seconds
+	MaxWindow   = 31 * 24 * time.Hour // the longest table of events
+
+	MinBuckets     = 2   // of a sliding window; with one it were a fixed window
+	MaxBuckets     = 100 // each is a counter that every decision reads
+	DefaultBuckets = 10
+)
+
+// Rounding says which way a sliding tail's fraction of a unit goes.
+type Rounding string
+
+// The values of Rounding.
+const (
+	RoundDown Rounding = "down" // floor(used + cost) ≤ limit
+	RoundUp   Rounding = "up"   // ceil(used + cost) ≤ limit
+)
+
+// LimitID tells the counts of one limit of a key from those of another: its name,
+// algorithm and window. Two limits with the same LimitID share their counts, so
+// a reload keeps what was counted as long as these three stay.
+type LimitID string
+
+// ID returns the limit's LimitID.
+func (l Limit) ID() LimitID {
+	return LimitID(l.Name + "/" + l.Algorithm + "/" + strconv.FormatInt(l.Window.Milliseconds(), 10))
+}
+
+// WithDefaults returns l with every default filled in.
+func (l Limit) WithDefaults() Limit {
+	if l.Name == "" {
+		l.Name = l.Algorithm + "-" + FormatWindow(l.Window)
+	}
+	if l.Algorithm == slidingTail.Name {
+		setDefault(&l.Rounding, RoundDown)
+	}
+	if l.Algorithm == slidingWindow.Name && l.Buckets == 0 {
+		l.Buckets = DefaultBuckets
+	}
+	return l
+}
+
+func (l Limit) check(path string, found *problems) {
+	if !limitName.MatchString(l.Name) {
+		found.add(path+".name", "%q is no limit name: use %s", l.Name, nameRule)
+	}
+	if l.Limit < 0 || l.Limit > MaxLimit {
+		found.add(path+".limit", "%d is out of range: use 0 (denies always) to %d", l.Limit, int64(MaxLimit))
+	}
+	switch {
+	case l.Window < MinWindow || l.Window > MaxWindow:
+		found.add(path+".window", "%s is out of range: use 1s to 31d", FormatWindow(l.Window))
+	case l.Window%time.Millisecond != 0:
+		found.add(path+".window", "%v is not whole milliseconds", l.Window)
+	}
+	algorithm, known := algorithmByName(l.Algorithm)
+	if !known {
+		found.add(path+".algorithm", "%s", unknownAlgorithm(l.Algorithm))
+		return
+	}
+	if algorithm.check != nil {
+		algorithm.check(l, path, found)
+	}
+	if l.Rounding != "" && algorithm != slidingTail {
+		found.add(path+".rounding", "only %s rounds: remove it from a %s", slidingTail.Name, l.Algorithm)
+	}
+	if l.Buckets != 0 && algorithm != slidingWindow {
+		found.add(path+".buckets", "only a %s has buckets: remove it from a %s", slidingWindow.Name, l.Algorithm)
+	}
+}
+
+func unknownAlgorithm(name string) string {
+	for _, later := range []string{"leaky-bucket", "token-bucket"} {
+		if name == later {
+			return fmt.Sprintf("%q is not available in this version: use one of %s", name, strings.Join(Algorithms(), ", "))
+		}
+	}
+	return fmt.Sprintf("%q is no algorithm: use one of %s", name, strings.Join(Algorithms(), ", "))
+}
+
+// ParseWindow reads a window: a Go duration that may also count days, such as
+// "90s", "1h30m", "1d" or "1d12h".
+func ParseWindow(text string) (time.Duration, error) {
+	wrong := fmt.Errorf("%q is no window: use a duration such as 30s, 15m, 1h or 7d", text)
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		days, rest = "0", text
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil {
+		return 0, wrong
+	}
+	d := time.Duration(n) * 24 * time.Hour
+	if rest == "" && found {
+		return d, nil
+	}
+	more, err := time.ParseDuration(rest)
+	if err != nil || more < 0 || strings.HasPrefix(rest, "+") {
+		return 0, wrong
+	}
+	return d + more, nil
+}
+
+// FormatWindow writes d as ParseWindow reads it, without zero parts: 24 hours is
+// "1d", 90 minutes "1h30m".
+func FormatWindow(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < day || d%time.Second != 0 {
+		return trimZeroParts(d.String())
+	}
+	text := strconv.FormatInt(int64(d/day), 10) + "d"
+	if rest := d % day; rest != 0 {
+		text += trimZeroParts(rest.String())
+	}
+	return text
+}
+
+func trimZeroParts(text string) string {
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

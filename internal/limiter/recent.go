@@ -1,0 +1,40 @@
+package limiter
+
+import "sync"
+
+// recent remembers something of the keys that were seen last. It holds hints: a
+// decision may be cheaper for one, and none rests on it. The zero recent is empty.
+type recent[V any] struct {
+	mu         sync.Mutex
+	young, old map[Key]V
+}
+
+// maxRecent bounds each of the two generations: 64 Ki keys of 32 bytes, a few MiB.
+// Beyond, the older generation is forgotten.
+const maxRecent = 1 << 16
+
+func (r *recent[V]) get(key Key) (v V, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v, ok = r.young[key]; ok {
+		return v, true
+	}
+	v, ok = r.old[key]
+	return v, ok
+}
+
+func (r *recent[V]) put(key Key, v V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.young) >= maxRecent || r.young == nil {
+		r.old, r.young = r.young, make(map[Key]V)
+	}
+	r.young[key] = v
+}
+
+func (r *recent[V]) remove(key Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.young, key)
+	delete(r.old, key)
+}

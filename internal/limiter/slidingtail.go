@@ -1,0 +1,86 @@
+package limiter
+
+import (
+	"math/bits"
+	"time"
+)
+
+// slidingTail counts the current fixed window whole and the previous one by the
+// share of it that the last window still covers: two counters for any limit. It
+// assumes that the previous window was spread evenly, as in Cloudflare's "How we
+// built rate limiting capable of scaling to millions of domains".
+var slidingTail = &algorithm{
+	Name:   "sliding-tail",
+	memory: memoryCounters,
+	used:   usedOfTail,
+	wait:   waitForTail,
+	width:  func(l *Limit) time.Duration { return l.Window },
+	lasts:  func(l *Limit) time.Duration { return 2 * l.Window },
+	check: func(l Limit, path string, found *problems) {
+		if l.Rounding != "" {
+			oneOf(found, path+".rounding", l.Rounding, RoundDown, RoundUp)
+		}
+	},
+}
+
+// usedOfTail returns previous × (W − elapsed)/W + current, rounded as the limit
+// says. Current includes any later window: another instance's clock may be ahead,
+// and this one's may have stepped back.
+func usedOfTail(r *rule, s *State, now Instant) int64 {
+	start := now.floor(r.Window)
+	previous, current := s.unitsAt(r.id, start.Add(-r.Window)), s.unitsFrom(r.id, start)
+	left := uint64(r.Window.Milliseconds() - int64(now-start))
+	hi, lo := bits.Mul64(uint64(previous), left)
+	tail, rest := bits.Div64(hi, lo, uint64(r.Window.Milliseconds()))
+	if rest > 0 && r.Rounding == RoundUp {
+		tail++
+	}
+	return addSaturating(current, int64(tail))
+}
+
+// waitForTail returns the time until cost fits beside what is counted now: in
+// this window, as the previous one fades, or in one of the next.
+func waitForTail(r *rule, s *State, now Instant, cost int64) time.Duration {
+	for start := now.floor(r.Window); ; {
+		previous, current := s.unitsAt(r.id, start.Add(-r.Window)), s.unitsFrom(r.id, start)
+		if elapsed := r.tailFits(previous, current, cost); elapsed < r.Window {
+			return max(0, start.Add(elapsed).Sub(now))
+		}
+		next := start.Add(r.Window)
+		if current > r.Limit.Limit-cost { // no sooner than when the first window that counts is over
+			next = max(next, s.firstFrom(r.id, start).Add(r.Window))
+		}
+		start = next
+	}
+}
+
+// tailFits returns how far into its window cost fits beside the previous and the
+// current count; the whole window when not within it.
+func (r *rule) tailFits(previous, current, cost int64) time.Duration {
+	room := r.Limit.Limit - cost - current
+	if room < 0 {
+		return r.Window
+	}
+	if previous <= room {
+		return 0
+	}
+	w := uint64(r.Window.Milliseconds())
+	var hi, lo uint64
+	if r.Rounding == RoundUp { // previous × left ≤ room × W
+		hi, lo = bits.Mul64(uint64(room), w)
+	} else { // previous × left < (room + 1) × W
+		var borrow uint64
+		hi, lo = bits.Mul64(uint64(room)+1, w)
+		lo, borrow = bits.Sub64(lo, 1, 0)
+		hi -= borrow
+	}
+	left, _ := bits.Div64(hi, lo, uint64(previous))
+	return r.Window - time.Duration(left)*time.Millisecond
+}
+
+// mulLess reports whether a × b < c × d for numbers that are not negative.
+func mulLess(a, b, c, d int64) bool {
+	hi1, lo1 := bits.Mul64(uint64(a), uint64(b))
+	hi2, lo2 := bits.Mul64(uint64(c), uint64(d))
+	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
+}

@@ -1,0 +1,41 @@
+package limiter
+
+import "time"
+
+// slidingWindow counts in buckets and forgets them one at a time, each as soon as
+// its start has left the window: a counter per bucket for any limit. What came late
+// in a bucket is forgotten early, so up to twice the limit may pass within
+// W·(1 − 1/buckets); more buckets, less of it.
+var slidingWindow = &algorithm{
+	Name:   "sliding-window",
+	memory: memoryCounters,
+	used:   usedOfBuckets,
+	wait:   waitForBuckets,
+	width:  func(l *Limit) time.Duration { return l.Window / time.Duration(l.Buckets) },
+	lasts:  func(l *Limit) time.Duration { return l.Window },
+	check: func(l Limit, path string, found *problems) {
+		switch {
+		case l.Buckets < MinBuckets || l.Buckets > MaxBuckets:
+			found.add(path+".buckets", "%d is out of range: use %d to %d", l.Buckets, MinBuckets, MaxBuckets)
+		case l.Window%(time.Duration(l.Buckets)*time.Millisecond) != 0:
+			found.add(path+".buckets", "%d do not divide a window of %s into whole milliseconds: use a number that does, such as %d",
+				l.Buckets, FormatWindow(l.Window), DefaultBuckets)
+		}
+	},
+}
+
+// usedOfBuckets returns the counts of the buckets that start after now − window,
+// later ones too, so that a clock that stepped back admits nothing more.
+func usedOfBuckets(r *rule, s *State, now Instant) int64 {
+	return s.unitsFrom(r.id, now.Add(-r.Window)+1)
+}
+
+// waitForBuckets lets buckets go, the oldest first, until cost fits.
+func waitForBuckets(r *rule, s *State, now Instant, cost int64) time.Duration {
+	at := now
+	for from := now.Add(-r.Window) + 1; s.unitsFrom(r.id, from) > r.Limit.Limit-cost; {
+		oldest := s.firstFrom(r.id, from)
+		at, from = oldest.Add(r.Window), oldest+1
+	}
+	return at.Sub(now)
+}

@@ -1,0 +1,171 @@
+package limiter
+
+import (
+	"context"
+	"time"
+)
+
+// Store is the memory that limits are counted in, shared by every instance that
+// counts together. It is safe for concurrent use.
+//
+// A store whose levels meet promises: a Read that starts after a Write of the
+// same key returned nil sees that Write. Errors wrap ErrUnavailable or
+// ErrOverloaded; after one, a Write may be stored whole, in part or not at all,
+// unless the error wraps ErrNotStored.
+type Store interface {
+	// Read returns what q asks for. The state is the caller's.
+	Read(ctx context.Context, q *Query) (State, error)
+	// Write stores w.
+	Write(ctx context.Context, w *Write) error
+}
+
+// Exclusive is a Store that can hold a key still while a decision is made over
+// it. The engine prefers it: nobody is ever denied for units that are about to be
+// taken back.
+type Exclusive interface {
+	Store
+	// Update reads what q asks for, calls decide, and stores what decide put into
+	// w, with nobody reading or writing the key in between. decide must not
+	// block and keeps neither the state nor w.
+	Update(ctx context.Context, q *Query, decide func(s *State, w *Write)) error
+}
+
+// Span is the class of a log's window. A store may keep the classes apart so that
+// rows of like age lie together; the events of a key under different spans are
+// different logs.
+type Span int
+
+// The spans, by the longest window that belongs to each.
+const (
+	SpanHour  Span = iota // up to 1 hour
+	SpanDay               // up to 1 day
+	SpanMonth             // up to MaxWindow
+	SpanCount             // how many spans there are
+)
+
+// SpanOf returns the span that a log of this window belongs to.
+func SpanOf(window time.Duration) Span {
+	switch {
+	case window <= time.Hour:
+		return SpanHour
+	case window <= 24*time.Hour:
+		return SpanDay
+	}
+	return SpanMonth
+}
+
+// Query asks for the state of one key. Memory that it does not name is neither
+// read nor returned.
+type Query struct {
+	Key    Key
+	Level  Level
+	Logs   []LogQuery
+	Counts bool // all counters of the key that expire after ExpireAfter
+
+	ExpireAfter Instant
+}
+
+// LogQuery asks for the newest Max events of one span that are later than After,
+// with no bound on how late.
+type LogQuery struct {
+	Span  Span
+	After Instant
+	Max   int
+}
+
+// State is what a store remembers of one key, as far as a query asked.
+type State struct {
+	Logs   []Log   // one for each LogQuery, in its order
+	Counts []Count // in no order
+	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
+}
+
+// Log is the newest part of one span's events. In an Update they are the store's
+// own: decide may append to them, but changes nothing in them.
+type Log struct {
+	Events []Event // oldest first
+}
+
+// Event is one recorded request.
+type Event struct {
+	ID   EventID
+	At   Instant
+	Cost int64 // units, at least 1
+}
+
+// Count is what one window of one limit holds.
+type Count struct {
+	Limit   LimitID
+	Start   Instant // of the window
+	Expires Instant // nobody asks for it any more from here on
+	Epoch   Instant // the reset that it was counted under; 0: none
+	Units   int64   // can be negative while what was added and taken back settles
+}
+
+// Write changes the state of one key. Events and counters may be given together;
+// a store need not apply them as one.
+type Write struct {
+	Key   Key
+	Level Level
+
+	Events []Event    // appended to every log of Logs
+	Remove []EventID  // removed from every log of Logs; safe to repeat
+	Logs   []LogWrite // the logs that Events and Remove speak of
+	Add    []Count    // Units added to the counters, below 0 to take back; repeating counts twice
+
+	Reset    Instant       // 0: none; the state's Reset becomes it, unless that is later
+	ResetTTL time.Duration // for how long a reset is remembered; whole seconds
+	Counts   bool          // the key has counters, which a reset must reach
+}
+
+// LogWrite names one log of a key.
+type LogWrite struct {
+	Span Span
+	TTL  time.Duration // of the appended events; whole seconds
+	Keep int           // how many of the newest events an Update needs; a store in memory may merge older ones
+}
+
+// unitsAt returns what the window of limit id that starts at start holds.
+func (s *State) unitsAt(id LimitID, start Instant) int64 {
+	units := int64(0)
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start == start && c.Epoch >= s.Reset && c.Limit == id {
+			units = addSaturating(units, c.Units)
+		}
+	}
+	return max(0, units)
+}
+
+// unitsFrom returns what the windows of limit id that start at or after start hold.
+func (s *State) unitsFrom(id LimitID, start Instant) int64 {
+	units := int64(0)
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start >= start && c.Epoch >= s.Reset && c.Limit == id {
+			units = addSaturating(units, c.Units)
+		}
+	}
+	return max(0, units)
+}
+
+// firstFrom returns the start of the first window of limit id at or after start
+// that holds anything, Distant when none does.
+func (s *State) firstFrom(id LimitID, start Instant) Instant {
+	first := Distant
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start >= start && c.Start < first && c.Epoch >= s.Reset && c.Limit == id && c.Units > 0 {
+			first = c.Start
+		}
+	}
+	return first
+}
+
+// add counts c in s as a store would.
+func (s *State) add(c Count) {
+	for i := range s.Counts {
+		if have := &s.Counts[i]; have.Start == c.Start && have.Epoch == c.Epoch && have.Limit == c.Limit {
+			have.Units += c.Units
+			return
+		}
+	}
+	s.Counts = append(s.Counts, c)
+}

@@ -1,0 +1,212 @@
+package storetest
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// subject is one key of the store under test, that no other test uses.
+type subject struct {
+	t     testing.TB
+	store limiter.Store
+	key   limiter.Key
+	ids   func(limiter.Instant) limiter.EventID
+}
+
+func newSubject(t testing.TB, store limiter.Store) *subject {
+	keyer := limiter.Keyer{Namespace: rand.Text()}
+	return &subject{
+		t: t, store: store,
+		key: keyer.For(limiter.KeySpace{Policy: "contract"}).Of("somebody"),
+		ids: limiter.NewEventIDs(),
+	}
+}
+
+const noon limiter.Instant = 1_772_452_800_000 // 2026-03-02 12:00 UTC
+
+// write stores w under the subject's key, into the log of an hour unless w says
+// otherwise.
+func (s *subject) write(w limiter.Write) {
+	s.t.Helper()
+	w.Key, w.Level = s.key, limiter.LevelQuorum
+	if w.Logs == nil {
+		w.Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 10_000}}
+	}
+	if err := s.store.Write(s.t.Context(), &w); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// append stores events of cost 1, 2, … at these instants and returns their ids.
+func (s *subject) append(at ...limiter.Instant) []limiter.EventID {
+	s.t.Helper()
+	var w limiter.Write
+	var ids []limiter.EventID
+	for i, instant := range at {
+		ids = append(ids, s.ids(instant))
+		w.Events = append(w.Events, limiter.Event{ID: ids[i], At: instant, Cost: int64(i + 1)})
+	}
+	s.write(w)
+	return ids
+}
+
+func (s *subject) read(q limiter.Query) limiter.State {
+	s.t.Helper()
+	q.Key, q.Level = s.key, limiter.LevelQuorum
+	state, err := s.store.Read(s.t.Context(), &q)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return state
+}
+
+// costs returns the costs of the newest n events of span later than after.
+func (s *subject) costs(span limiter.Span, after limiter.Instant, n int) []int64 {
+	s.t.Helper()
+	state := s.read(limiter.Query{Logs: []limiter.LogQuery{{Span: span, After: after, Max: n}}})
+	costs := []int64{}
+	for _, e := range state.Logs[0].Events {
+		costs = append(costs, e.Cost)
+	}
+	return costs
+}
+
+func (s *subject) wantCosts(after limiter.Instant, n int, want ...int64) {
+	s.t.Helper()
+	if got := s.costs(limiter.SpanHour, after, n); !slices.Equal(got, want) {
+		s.t.Errorf("the newest %d after noon%+d ms cost %v, want %v", n, after-noon, got, want)
+	}
+}
+
+func testEventsNewestOfThoseLater(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	s.wantCosts(0, 5)
+	s.append(noon, noon+1, noon+1000, noon+2000)
+	s.wantCosts(0, 10, 1, 2, 3, 4)
+	s.wantCosts(0, 2, 3, 4)
+	s.wantCosts(noon, 10, 2, 3, 4)
+	s.wantCosts(noon+1, 10, 3, 4)
+	s.wantCosts(noon+1000, 10, 4)
+	s.wantCosts(noon+2000, 10)
+}
+
+func testEventsOutOfOrder(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	s.append(noon+2000, noon, noon+1000)
+	s.wantCosts(0, 10, 2, 3, 1)
+	s.wantCosts(noon, 10, 3, 1)
+}
+
+func testEventsOfOneMillisecond(t *testing.T, store limiter.Store) {
+	const n = 1000
+	s := newSubject(t, store)
+	for range n / 50 {
+		s.append(slices.Repeat([]limiter.Instant{noon}, 50)...)
+	}
+	state := s.read(limiter.Query{Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: noon - 1, Max: 2 * n}}})
+	if got := len(state.Logs[0].Events); got != n {
+		t.Errorf("%d rows of %d events", got, n)
+	}
+	for _, e := range state.Logs[0].Events {
+		if e.At != noon {
+			t.Fatalf("an event at noon%+d ms", e.At-noon)
+		}
+	}
+}
+
+func testEventsRemoved(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	ids := s.append(noon, noon, noon+1)
+	for range 2 { // safe to repeat
+		s.write(limiter.Write{Remove: ids[1:2]})
+		s.wantCosts(0, 10, 1, 3)
+	}
+	s.write(limiter.Write{Remove: []limiter.EventID{ids[0], ids[2]}})
+	s.wantCosts(0, 10)
+}
+
+func testSpansAreApart(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	event := limiter.Event{ID: s.ids(noon), At: noon, Cost: 7}
+	for _, span := range []limiter.Span{limiter.SpanDay, limiter.SpanMonth} {
+		s.write(limiter.Write{Events: []limiter.Event{event}, Logs: []limiter.LogWrite{{Span: span, TTL: time.Hour, Keep: 10}}})
+	}
+	for span, want := range [limiter.SpanCount]int{0, 1, 1} {
+		if got := s.costs(limiter.Span(span), 0, 10); len(got) != want {
+			t.Errorf("span %d: %v", span, got)
+		}
+	}
+}
+
+// count is a counter of a limit whose window starts at start; it expires
+// two minutes later, as a sliding tail's of a minute does.
+func count(limit limiter.LimitID, start, epoch limiter.Instant, units int64) limiter.Count {
+	return limiter.Count{Limit: limit, Start: start, Expires: start + 120_000, Epoch: epoch, Units: units}
+}
+
+func (s *subject) wantCounts(expireAfter limiter.Instant, want ...limiter.Count) {
+	s.t.Helper()
+	got := s.read(limiter.Query{Counts: true, ExpireAfter: expireAfter}).Counts
+	byStart := func(a, b limiter.Count) int {
+		return int(a.Start-b.Start)*10 + int(a.Epoch-b.Epoch) + len(a.Limit) - len(b.Limit)
+	}
+	slices.SortFunc(got, byStart)
+	slices.SortFunc(want, byStart)
+	if !slices.Equal(got, want) {
+		s.t.Errorf("counts are %+v, want %+v", got, want)
+	}
+}
+
+func testCountersAddUp(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	s.wantCounts(0)
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 2), count("long", noon, 0, 1)}})
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 3)}})
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, -1)}})
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon+60_000, 0, 1)}})
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, noon+5, 9)}})
+	first, long, second, after := count("a", noon, 0, 4), count("long", noon, 0, 1), count("a", noon+60_000, 0, 1), count("a", noon, noon+5, 9)
+	s.wantCounts(0, first, long, second, after)
+	s.wantCounts(noon+119_999, first, long, second, after)
+	s.wantCounts(noon+120_000, second)
+}
+
+func testCountersAtTheSameTime(t *testing.T, store limiter.Store) {
+	const writers, each = 8, 25
+	s := newSubject(t, store)
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each {
+				w := limiter.Write{Key: s.key, Level: limiter.LevelQuorum, Add: []limiter.Count{count("a", noon, 0, 1)}}
+				if err := store.Write(t.Context(), &w); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.wantCounts(0, count("a", noon, 0, writers*each))
+}
+
+func testResetIsReadWithTheCount(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	s.append(noon)
+	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 1)}})
+	for _, at := range []limiter.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+		s.write(limiter.Write{Reset: at, ResetTTL: time.Hour, Counts: true})
+	}
+	s.append(noon + 1000)
+	log := []limiter.LogQuery{{Span: limiter.SpanHour, After: 0, Max: 10}}
+	if got := s.read(limiter.Query{Logs: log}).Reset; got != noon+500 {
+		t.Errorf("with the log: reset at noon%+d ms, want +500", got-noon)
+	}
+	if got := s.read(limiter.Query{Counts: true}).Reset; got != noon+500 {
+		t.Errorf("with the counters: reset at noon%+d ms, want +500", got-noon)
+	}
+}

@@ -1,0 +1,288 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Engine is a limiter.Engine over a store under test, with a clock that the test
+// turns.
+type Engine struct {
+	*limiter.Engine
+	Now *time.Time
+}
+
+// NewEngine returns an engine with these policies in force, as of noon. Its
+// namespace is one that nobody else uses, unless opts names one.
+func NewEngine(t testing.TB, store limiter.Store, opts limiter.Options, policies ...limiter.Policy) Engine {
+	t.Helper()
+	now := Clock(t, "12:00:00")
+	if opts.Keyer.Namespace == "" {
+		opts.Keyer.Namespace = rand.Text()
+	}
+	if opts.Now == nil {
+		opts.Now = func() time.Time { return now }
+	}
+	if opts.StoreTimeout == 0 {
+		opts.StoreTimeout = storeTimeout
+	}
+	e := limiter.New(store, &opts)
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	return Engine{Engine: e, Now: &now}
+}
+
+// storeTimeout is generous: the suite tests answers, not their speed.
+const storeTimeout = 10 * time.Second
+
+// Somebody is the identifier that the suite counts for.
+const Somebody limiter.Identifier = "+4915112345678"
+
+// Do makes a request of cost 1 for Somebody and fails the test on an error.
+func (e Engine) Do(t testing.TB, op limiter.Op, policy string) limiter.Decision {
+	t.Helper()
+	do := map[limiter.Op]func(context.Context, limiter.Demand) (limiter.Decision, error){
+		limiter.OpCheck: e.Check, limiter.OpRecord: e.Record, limiter.OpTake: e.Take,
+	}[op]
+	d, err := do(t.Context(), limiter.Demand{Policy: policy, Identifier: Somebody})
+	if err != nil {
+		t.Fatalf("%s: %v", op, err)
+	}
+	return d
+}
+
+// each returns a policy of one limit of n in a minute for each algorithm.
+func each(n int64) []limiter.Policy {
+	var policies []limiter.Policy
+	for _, name := range limiter.Algorithms() {
+		policies = append(policies, limiter.Policy{
+			Name:   name,
+			Limits: []limiter.Limit{{Algorithm: name, Limit: n, Window: time.Minute}},
+		})
+	}
+	return policies
+}
+
+func testTraces(t *testing.T, store limiter.Store) {
+	for _, trace := range Traces() {
+		t.Run(trace.Name, func(t *testing.T) {
+			e := NewEngine(t, store, limiter.Options{}, trace.Policy())
+			for _, step := range trace.Steps {
+				*e.Now = Clock(t, step.At)
+				foreseen, got := e.Do(t, limiter.OpCheck, "trace"), e.Do(t, limiter.OpTake, "trace")
+				if got.Allowed != step.Allowed || got.Used != step.Used {
+					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
+				}
+				if foreseen.Allowed != got.Allowed {
+					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
+				}
+			}
+		})
+	}
+}
+
+func testCheckRecordsNothing(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{}, each(1)...)
+	for _, p := range e.Policies() {
+		for range 3 {
+			if got := e.Do(t, limiter.OpCheck, p.Name); !got.Allowed || got.Used != 0 || got.Remaining != 1 {
+				t.Fatalf("%s: %+v", p.Name, got.Verdict)
+			}
+		}
+	}
+}
+
+func testRecordGoesPastTheLimit(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{}, each(2)...)
+	for _, p := range e.Policies() {
+		for i := range int64(4) {
+			got := e.Do(t, limiter.OpRecord, p.Name)
+			if !got.Allowed || got.Recorded != limiter.RecordedYes || got.Used < min(i+1, 3) || got.Remaining != max(0, 1-i) {
+				t.Errorf("%s, record %d: %+v", p.Name, i+1, got.Verdict)
+			}
+		}
+		if got := e.Do(t, limiter.OpTake, p.Name); got.Allowed {
+			t.Errorf("%s: a take past the limit is allowed: %+v", p.Name, got.Verdict)
+		}
+	}
+}
+
+func testCostsCount(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{}, each(10)...)
+	for _, p := range e.Policies() {
+		take := func(cost int64) limiter.Decision {
+			d, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: Somebody, Cost: cost})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		if got := take(8); !got.Allowed || got.Used != 8 {
+			t.Errorf("%s: 8 of 10: %+v", p.Name, got.Verdict)
+		}
+		if got := take(3); got.Allowed || got.Used != 8 || got.Remaining != 2 {
+			t.Errorf("%s: 3 more: %+v", p.Name, got.Verdict)
+		}
+		if got := take(2); !got.Allowed || got.Remaining != 0 {
+			t.Errorf("%s: 2 more, after a denial that recorded nothing: %+v", p.Name, got.Verdict)
+		}
+		_, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: Somebody, Cost: 11})
+		if !errors.Is(err, limiter.ErrCostTooLarge) {
+			t.Errorf("%s: 11 of 10: %v", p.Name, err)
+		}
+	}
+}
+
+func testModes(t *testing.T, store limiter.Store) {
+	shadow, off := each(1)[0], each(1)[0]
+	shadow.Name, shadow.Mode = "shadow", limiter.ModeShadow
+	off.Name, off.Mode = "off", limiter.ModeOff
+	e := NewEngine(t, store, limiter.Options{}, shadow, off)
+	e.Do(t, limiter.OpTake, "shadow")
+	if got := e.Do(t, limiter.OpTake, "shadow"); !got.Allowed || got.WouldAllow || got.Used != 1 || got.Recorded != limiter.RecordedNo {
+		t.Errorf("shadow: allowed %v, would allow %v, used %d", got.Allowed, got.WouldAllow, got.Used)
+	}
+	e.Do(t, limiter.OpTake, "off")
+	if got := e.Do(t, limiter.OpTake, "off"); !got.Allowed || !got.WouldAllow || got.Used != 0 {
+		t.Errorf("off: allowed %v, would allow %v, used %d", got.Allowed, got.WouldAllow, got.Used)
+	}
+}
+
+func testSeveralLimits(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{}, limiter.Policy{Name: "sms", Limits: []limiter.Limit{
+		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
+		{Name: "per-hour", Algorithm: "sliding-tail", Limit: 3, Window: time.Hour},
+		{Name: "per-day", Algorithm: "sliding-log", Limit: 4, Window: 24 * time.Hour},
+	}})
+	for _, step := range []struct {
+		at       string
+		allowed  bool
+		tightest string
+	}{
+		{"12:00:00", true, "cooldown"},
+		{"12:00:10", false, "cooldown"},
+		{"12:00:30", true, "cooldown"},
+		{"12:01:00", true, "cooldown"},
+		{"12:02:00", false, "per-hour"},
+		{"13:59:59", true, "cooldown"},
+		{"15:00:00", false, "per-day"},
+	} {
+		*e.Now = Clock(t, step.at)
+		if got := e.Do(t, limiter.OpTake, "sms"); got.Allowed != step.allowed || got.TightestLimit().Name != step.tightest {
+			t.Errorf("%s: allowed %v by %s, want %v by %s", step.at, got.Allowed, got.TightestLimit().Name, step.allowed, step.tightest)
+		}
+	}
+}
+
+func testResetReachesEveryEngine(t *testing.T, store limiter.Store) {
+	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
+	a, b := NewEngine(t, store, opts, each(2)...), NewEngine(t, store, opts, each(2)...)
+	for _, p := range a.Policies() {
+		for range 2 { // a key can be reset again and again
+			a.Do(t, limiter.OpTake, p.Name)
+			b.Do(t, limiter.OpTake, p.Name)
+			if got := a.Do(t, limiter.OpTake, p.Name); got.Allowed {
+				t.Fatalf("%s: a third of two: %+v", p.Name, got.Verdict)
+			}
+			if err := a.Reset(t.Context(), p.Name, Somebody); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range []Engine{a, b} {
+				if got := e.Do(t, limiter.OpCheck, p.Name); got.Used != 0 {
+					t.Errorf("%s: used %d after a reset", p.Name, got.Used)
+				}
+			}
+			for _, e := range []Engine{a, b} {
+				if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed {
+					t.Errorf("%s: denied after a reset: %+v", p.Name, got.Verdict)
+				}
+			}
+			if got := b.Do(t, limiter.OpTake, p.Name); got.Allowed {
+				t.Errorf("%s: a third of two after a reset: %+v", p.Name, got.Verdict)
+			}
+			if err := b.Reset(t.Context(), p.Name, Somebody); err != nil {
+				t.Fatal(err)
+			}
+			*a.Now, *b.Now = a.Now.Add(time.Second), b.Now.Add(time.Second)
+		}
+	}
+}
+
+// testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine
+// that has not seen it dates its units later by itself.
+func testResetIsCountedUnderFromThenOn(t *testing.T, store limiter.Store) {
+	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
+	a, b, c := NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...)
+	for _, p := range a.Policies() {
+		*a.Now, *b.Now, *c.Now = Clock(t, "12:00:00"), Clock(t, "12:00:10"), Clock(t, "12:00:10")
+		a.Do(t, limiter.OpTake, p.Name)
+		a.Do(t, limiter.OpTake, p.Name)
+		if err := a.Reset(t.Context(), p.Name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range []Engine{b, c, b} {
+			if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
+				t.Errorf("%s: take %d after a reset: %+v", p.Name, i+1, got.Verdict)
+			}
+		}
+		if got := c.Do(t, limiter.OpTake, p.Name); got.Allowed {
+			t.Errorf("%s: a fourth of three after a reset: %+v", p.Name, got.Verdict)
+		}
+	}
+}
+
+func testReloadKeepsCounts(t *testing.T, store limiter.Store) {
+	p := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Minute},
+		{Name: "window", Algorithm: "fixed-window", Limit: 5, Window: time.Minute},
+	}}
+	e := NewEngine(t, store, limiter.Options{}, p)
+	e.Do(t, limiter.OpTake, "p")
+	p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "sliding-log", Limit: 5, Window: 24 * time.Hour})
+	p.Limits[0].Limit, p.Limits[1].Limit = 2, 2
+	if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+		t.Fatal(err)
+	}
+	got := e.Do(t, limiter.OpTake, "p")
+	if got.Limits[0].Used != 2 || got.Limits[1].Used != 2 || got.Limits[2].Used != 1 {
+		t.Errorf("used %d, %d and %d, want 2, 2 and 1", got.Limits[0].Used, got.Limits[1].Used, got.Limits[2].Used)
+	}
+}
+
+// testNeverMoreThanTheLimit has many engines, as many processes would, take from
+// one key at the same time.
+func testNeverMoreThanTheLimit(t *testing.T, store limiter.Store) {
+	const engines, takers, limit = 4, 4, 10
+	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}}
+	for _, p := range each(limit) {
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		for range engines {
+			e := NewEngine(t, store, opts, p)
+			for range takers {
+				all.Go(func() {
+					for range 2 * limit {
+						d, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: Somebody})
+						if err != nil {
+							t.Error(err)
+						} else if d.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		if got := admitted.Load(); got > limit || got == 0 {
+			t.Errorf("%s: %d admitted of a limit of %d", p.Name, got, limit)
+		}
+	}
+}

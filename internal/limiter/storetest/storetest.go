@@ -1,0 +1,44 @@
+// Package storetest is what every store has to pass: the contract of
+// limiter.Store, and the engine's promises over the store under test.
+//
+// It knows no particular store. Those whose memory survives, or is shared, need no
+// cleaning: every test counts under keys of its own.
+package storetest
+
+import (
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Run runs the whole suite against store, which several tests use at once.
+func Run(t *testing.T, store limiter.Store) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, limiter.Store)
+	}{
+		{"EventsNewestOfThoseLater", testEventsNewestOfThoseLater},
+		{"EventsOutOfOrder", testEventsOutOfOrder},
+		{"EventsOfOneMillisecond", testEventsOfOneMillisecond},
+		{"EventsRemoved", testEventsRemoved},
+		{"SpansAreApart", testSpansAreApart},
+		{"CountersAddUp", testCountersAddUp},
+		{"CountersAtTheSameTime", testCountersAtTheSameTime},
+		{"ResetIsReadWithTheCount", testResetIsReadWithTheCount},
+		{"Trace", testTraces},
+		{"CheckRecordsNothing", testCheckRecordsNothing},
+		{"RecordGoesPastTheLimit", testRecordGoesPastTheLimit},
+		{"CostsCount", testCostsCount},
+		{"Modes", testModes},
+		{"SeveralLimits", testSeveralLimits},
+		{"ResetReachesEveryEngine", testResetReachesEveryEngine},
+		{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
+		{"ReloadKeepsCounts", testReloadKeepsCounts},
+		{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, store)
+		})
+	}
+}

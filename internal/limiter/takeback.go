@@ -1,0 +1,227 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// takeBacks are writes that wait for their time: subtractions from counters,
+// which must not overtake a read that is still under way, and removals of events
+// that failed once.
+//
+// A subtraction is made no sooner than a store timeout after its addition was
+// acknowledged, once, and never again: a read that saw it and missed the addition
+// would count too little. Removals are safe to repeat, and are until one succeeds.
+// What can't be kept or fails stays counted until its window ends, which is on the
+// side of denying.
+type takeBacks struct {
+	store   Store
+	timeout time.Duration
+
+	mu      sync.Mutex
+	queue   []takeBack
+	pending map[Key]*refusals // what the queued subtractions are going to take back
+}
+
+// takeBack is one write and the soonest time to make it. That is a time of the
+// monotonic clock: no option of the engine can turn it.
+type takeBack struct {
+	write *Write
+	ripe  time.Time
+	tries int // that failed
+}
+
+// refusals are units of one key that are counted, that nobody was admitted for,
+// and that this process is going to subtract.
+type refusals struct {
+	counts []Count
+	made   int // subtractions that have begun
+}
+
+// Bounds of what is taken back.
+const (
+	// maxTakeBacks bounds the queue: 64 Ki writes of some 300 bytes. A key over its
+	// limit is read before it is written, so the queue grows with the number of keys
+	// that reach their limit, not with the attempts on them.
+	maxTakeBacks = 1 << 16
+	// takeBackWriters is how many writes are made at the same time: enough to keep up
+	// with takes at a few milliseconds a write, few enough to leave the store to them.
+	takeBackWriters = 32
+	// takeBackTries is how often a write is tried; each wait is twice the one before,
+	// so that the last is made some 17 minutes after the first at the default timeout.
+	takeBackTries = 12
+	// lastTakeBacks is how long the queue may take when the engine ends.
+	lastTakeBacks = 2 * time.Second
+)
+
+func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
+	return &takeBacks{store: store, timeout: timeout, pending: make(map[Key]*refusals)}
+}
+
+// subtract queues the taking back of counts, whose addition was acknowledged.
+func (t *takeBacks) subtract(p *plan, key Key, counts []Count) {
+	if len(counts) == 0 {
+		return
+	}
+	w := &Write{Key: key, Level: p.Consistency.Write}
+	for _, c := range counts {
+		c.Units = -c.Units
+		w.Add = append(w.Add, c)
+	}
+	t.push(takeBack{write: w})
+}
+
+// remove queues a removal of events.
+func (t *takeBacks) remove(w *Write) { t.push(takeBack{write: w}) }
+
+func (t *takeBacks) push(b takeBack) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) >= maxTakeBacks || b.tries >= takeBackTries {
+		return
+	}
+	b.ripe = time.Now().Add(t.timeout << b.tries)
+	t.queue = append(t.queue, b)
+	w := b.write
+	if len(w.Add) == 0 {
+		return
+	}
+	if t.pending[w.Key] == nil {
+		t.pending[w.Key] = new(refusals)
+	}
+	t.pending[w.Key].counts = append(t.pending[w.Key].counts, w.Add...)
+}
+
+// refused is what a key's queued subtractions were when a read began.
+type refused struct {
+	of     *refusals
+	counts []Count
+	made   int
+}
+
+// before returns what is going to be subtracted from key, to be called before a
+// read begins.
+func (t *takeBacks) before(key Key) refused {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.pending[key]
+	if of == nil {
+		return refused{}
+	}
+	return refused{of: of, counts: slices.Clone(of.counts), made: of.made}
+}
+
+// discount takes r out of the state that was read since: no caller need be denied
+// for units of this process that nobody was admitted for. It is safe only while no
+// subtraction has begun, for the read may have seen it already; else it does
+// nothing.
+func (t *takeBacks) discount(r refused, s *State) {
+	if r.of == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.of.made != r.made {
+		return
+	}
+	for _, c := range r.counts {
+		s.add(c)
+	}
+}
+
+// run makes the queued writes in their time until ctx ends, and then those that
+// are left, as far as lastTakeBacks allows.
+func (t *takeBacks) run(ctx context.Context) {
+	tick := time.NewTicker(t.timeout / 2)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			t.make(ctx, t.due())
+		case <-ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTakeBacks)
+	defer cancel()
+	for t.waiting() && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			t.make(ctx, t.due())
+		case <-ctx.Done():
+		}
+	}
+}
+
+// waiting reports whether anything is queued.
+func (t *takeBacks) waiting() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.queue) > 0
+}
+
+// due takes the writes whose time has come out of the queue.
+func (t *takeBacks) due() []takeBack {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	var due []takeBack
+	t.queue = slices.DeleteFunc(t.queue, func(b takeBack) bool {
+		if b.ripe.After(now) {
+			return false
+		}
+		due = append(due, b)
+		t.begin(b.write)
+		return true
+	})
+	return due
+}
+
+// begin notes that w is about to be made: its units are no longer sure to be
+// counted.
+func (t *takeBacks) begin(w *Write) {
+	if len(w.Add) == 0 {
+		return
+	}
+	of := t.pending[w.Key]
+	of.made++
+	for _, c := range w.Add {
+		if i := slices.Index(of.counts, c); i >= 0 {
+			of.counts = slices.Delete(of.counts, i, i+1)
+		}
+	}
+	if len(of.counts) == 0 {
+		delete(t.pending, w.Key)
+	}
+}
+
+// make makes writes, several at a time, and returns when all are done.
+func (t *takeBacks) make(ctx context.Context, due []takeBack) {
+	next := make(chan takeBack)
+	var writers sync.WaitGroup
+	for range min(takeBackWriters, len(due)) {
+		writers.Go(func() {
+			for b := range next {
+				t.makeOne(ctx, b)
+			}
+		})
+	}
+	for _, b := range due {
+		next <- b
+	}
+	close(next)
+	writers.Wait()
+}
+
+// makeOne makes a write, and queues it again if it failed and may be repeated.
+func (t *takeBacks) makeOne(ctx context.Context, b takeBack) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	err := t.store.Write(ctx, b.write)
+	if err != nil && (len(b.write.Add) == 0 || errors.Is(err, ErrNotStored)) {
+		b.tries++
+		t.push(b)
+	}
+}
