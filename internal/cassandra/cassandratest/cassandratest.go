@@ -1,0 +1,153 @@
+// Package cassandratest gives tests a real Cassandra. Most tests share one node, by Hosts; those that stop, pause or kill
+// nodes start a Cluster of their own. Tests skip, and say what to install, where no Cassandra can be had, and under -short;
+// with CI=true in the environment they fail instead of skipping for want of one.
+//
+// The shared node is the one named by RATELIMITD_TEST_CASSANDRA_HOSTS, or one that the test binary starts, by Docker or
+// else by Java (RATELIMITD_TEST_CASSANDRA=docker or java forces either). Clusters are Java processes always.
+//
+// It does not know the project's schema, nor rate limits: keyspaces are named here, and made and filled by the tests.
+package cassandratest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest/localcassandra"
+)
+
+// queryTimeout is for tests' own queries, which create and drop keyspaces on machines that are busy.
+const queryTimeout = 20 * time.Second
+
+// shared is the node that the tests of this binary have in common.
+var shared struct {
+	once    sync.Once
+	hosts   []string
+	started *localcassandra.Running
+	err     error
+}
+
+// Main runs the tests of a binary and stops the shared node afterwards, if they started one. Call it from TestMain. A
+// binary without it leaves no node behind either; it only doesn't wait until the node is gone.
+func Main(m *testing.M) {
+	m.Run()
+	if shared.started == nil {
+		return
+	}
+	if err := shared.started.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the shared Cassandra:", err)
+	}
+}
+
+// Hosts returns the addresses, host:port, of the Cassandra that this binary's tests share, starting it at the first call.
+// Tests leave its nodes running, and keep to keyspaces of their own.
+func Hosts(t testing.TB) []string {
+	t.Helper()
+	skipIfShort(t)
+	shared.once.Do(func() { shared.hosts, shared.started, shared.err = share() })
+	if shared.err != nil {
+		giveUp(t, shared.err)
+	}
+	return shared.hosts
+}
+
+// share finds the shared node or starts it.
+func share() ([]string, *localcassandra.Running, error) {
+	hosts, err := parseHosts(os.Getenv(localcassandra.EnvHosts))
+	if err != nil || len(hosts) > 0 {
+		return hosts, nil, err
+	}
+	mode, err := localcassandra.ParseMode(os.Getenv(localcassandra.EnvMode))
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), localcassandra.StartTimeout)
+	defer cancel()
+	started, err := localcassandra.Start(ctx, localcassandra.Options{Mode: mode, Logf: logToStderr})
+	if err != nil {
+		return nil, nil, err
+	}
+	return started.Hosts(), started, nil
+}
+
+// parseHosts reads a comma-separated list of host[:port], and adds the port 9042 where there is none.
+func parseHosts(list string) ([]string, error) {
+	const defaultPort, portBits = "9042", 16
+	var hosts []string
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		host, port, err := net.SplitHostPort(item)
+		if err != nil {
+			host, port = item, defaultPort
+		}
+		number, err := strconv.ParseUint(port, 10, portBits)
+		if err != nil || number == 0 || host == "" || strings.ContainsAny(host, " /") {
+			return nil, fmt.Errorf("%s: %q is not host or host:port", localcassandra.EnvHosts, item)
+		}
+		hosts = append(hosts, net.JoinHostPort(host, port))
+	}
+	return hosts, nil
+}
+
+// Session connects to the hosts given, or to the shared Cassandra if none are, for a test's own queries at level QUORUM. It
+// is closed when the test ends.
+func Session(t testing.TB, hosts ...string) *gocql.Session {
+	t.Helper()
+	if len(hosts) == 0 {
+		hosts = Hosts(t)
+	}
+	session, err := connect(hosts)
+	if err != nil {
+		t.Fatalf("connecting to %v: %v", hosts, err)
+	}
+	t.Cleanup(session.Close)
+	return session
+}
+
+func connect(hosts []string) (*gocql.Session, error) {
+	config := gocql.NewCluster(hosts...)
+	if _, port, err := net.SplitHostPort(hosts[0]); err == nil {
+		if number, err := strconv.Atoi(port); err == nil {
+			config.Port = number // for the nodes that the driver finds by itself
+		}
+	}
+	config.Consistency = gocql.Quorum
+	config.Timeout = queryTimeout
+	config.ConnectTimeout = queryTimeout
+	config.Logger = log.New(io.Discard, "", 0) // it complains of every node that a test stops
+	return config.CreateSession()
+}
+
+// giveUp skips the test if no Cassandra can be had here and nobody promised one, and else fails it.
+func giveUp(t testing.TB, err error) {
+	t.Helper()
+	if !errors.Is(err, localcassandra.ErrUnavailable) || os.Getenv("CI") == "true" {
+		t.Fatalf("starting Cassandra: %v", err)
+	}
+	t.Skipf("this test needs Cassandra, and %v", err)
+}
+
+func skipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("this test needs Cassandra, which -short goes without")
+	}
+}
+
+func logToStderr(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "cassandratest: "+format+"\n", args...)
+}

@@ -1,0 +1,119 @@
+package cassandratest_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+)
+
+// A node that is paused doesn't answer, one that is resumed does, and what it acknowledged outlives a kill and a stop.
+func TestNodePauseKillStopStart(t *testing.T) {
+	cluster := cassandratest.StartCluster(t, nil)
+	node := cluster.Node(0)
+	keyspace := cassandratest.KeyspaceName(t)
+	session := cassandratest.Session(t, cluster.Hosts()...)
+	exec(t, session, `CREATE KEYSPACE `+keyspace+` WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}`)
+	exec(t, session, `CREATE TABLE `+keyspace+`.events (id int PRIMARY KEY)`)
+
+	node.Pause()
+	if err := ask(node.Addr()); err == nil {
+		t.Error("a paused node answered")
+	}
+	node.Resume()
+	if err := ask(node.Addr()); err != nil {
+		t.Errorf("asking a resumed node: %v", err)
+	}
+
+	exec(t, session, `INSERT INTO `+keyspace+`.events (id) VALUES (1)`)
+	node.Kill()
+	if err := ask(node.Addr()); err == nil {
+		t.Error("a killed node answered")
+	}
+	node.Start()
+	session = cassandratest.Session(t, cluster.Hosts()...)
+	exec(t, session, `INSERT INTO `+keyspace+`.events (id) VALUES (2)`)
+	node.Stop()
+	node.Start()
+
+	var found int
+	session = cassandratest.Session(t, node.Addr())
+	if err := session.Query(`SELECT COUNT(*) FROM ` + keyspace + `.events`).Scan(&found); err != nil {
+		t.Fatal(err)
+	}
+	if found != 2 {
+		t.Errorf("after a kill and a stop %d of 2 acknowledged rows are there", found)
+	}
+}
+
+// Nodes of two data centres see each other, one of them dies, and WaitUp waits for its return.
+func TestClusterOfTwoDatacenters(t *testing.T) {
+	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Datacenters: []string{"east", "west"}})
+	session := cassandratest.Session(t, cluster.Hosts()...)
+	seen := map[string]int{}
+	for _, host := range cluster.Hosts() {
+		var datacenter string
+		if err := only(t, host).Query(`SELECT data_center FROM system.local`).Scan(&datacenter); err != nil {
+			t.Fatalf("asking %s for its data centre: %v", host, err)
+		}
+		seen[datacenter]++
+	}
+	if len(cluster.Hosts()) != 2 || seen["east"] != 1 || seen["west"] != 1 {
+		t.Errorf("nodes by data centre = %v of hosts %v", seen, cluster.Hosts())
+	}
+	keyspace := cassandratest.KeyspaceName(t)
+	exec(t, session, `CREATE KEYSPACE `+keyspace+` WITH replication = {'class': 'NetworkTopologyStrategy', 'east': 1, 'west': 1}`)
+	exec(t, session, `CREATE TABLE `+keyspace+`.events (id int PRIMARY KEY)`)
+	cluster.Node(1).Kill()
+	insert := fmt.Sprintf(`INSERT INTO %s.events (id) VALUES (1)`, keyspace)
+	if err := session.Query(insert).Consistency(gocql.All).Exec(); err == nil {
+		t.Error("a write at level ALL succeeded while a node was dead")
+	}
+	cluster.Node(1).Start()
+	cluster.WaitUp()
+	if err := session.Query(insert).Consistency(gocql.All).Exec(); err != nil {
+		t.Errorf("a write at level ALL with all nodes up again: %v", err)
+	}
+}
+
+func exec(t *testing.T, session *gocql.Session, query string) {
+	t.Helper()
+	if err := session.Query(query).Exec(); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// only opens a session that stays with one node: any other finds the cluster's nodes and asks whichever is next.
+func only(t *testing.T, addr string) *gocql.Session {
+	t.Helper()
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := gocql.NewCluster(addr)
+	config.HostFilter = gocql.WhiteListHostFilter(host)
+	config.Timeout, config.ConnectTimeout = 10*time.Second, 10*time.Second
+	session, err := config.CreateSession()
+	if err != nil {
+		t.Fatalf("connecting to %s alone: %v", addr, err)
+	}
+	t.Cleanup(session.Close)
+	return session
+}
+
+// ask opens a session of its own, as an open one may hide in its retries that the node is gone.
+func ask(addr string) error {
+	const patience = 2 * time.Second
+	config := gocql.NewCluster(addr)
+	config.Timeout, config.ConnectTimeout = patience, patience
+	session, err := config.CreateSession()
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return session.Query(`SELECT now() FROM system.local`).Exec()
+}

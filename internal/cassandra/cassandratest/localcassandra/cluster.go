@@ -1,0 +1,216 @@
+package localcassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+const (
+	// DefaultDatacenter is the data centre of a node that is given none; the Docker image's own default.
+	DefaultDatacenter = "datacenter1"
+
+	defaultHeapMB   = 512 // enough for tests' few thousand rows; three nodes still fit beside a race-enabled test binary
+	convergeTimeout = 2 * time.Minute
+	pollInterval    = 200 * time.Millisecond
+)
+
+// ClusterOptions says what StartCluster starts. Its zero value is one node with a heap of 512 MB.
+type ClusterOptions struct {
+	// Nodes is how many nodes to start; 0 means as many as there are Datacenters, at least 1.
+	Nodes int
+	// Datacenters names each node's data centre, in order; nodes past its end are in the one named last, or in
+	// DefaultDatacenter.
+	Datacenters []string
+	// HeapMB is the Java heap of each node in megabytes; 0 means 512.
+	HeapMB int
+	// Config adds settings to each node's cassandra.yaml, or replaces those that are there.
+	Config map[string]string
+	// JavaOptions are added to the options of each node's Java, after those that are there.
+	JavaOptions []string
+	// Logf is told what goes on; nil means nobody is.
+	Logf func(format string, args ...any)
+}
+
+// quiet drops what libraries say of connections that are refused, which is no news about a node that is starting.
+var quiet = log.New(io.Discard, "", 0)
+
+// A Cluster is a set of nodes that run as Java processes, each on a loopback address and in a folder of its own.
+type Cluster struct {
+	nodes []*Node
+}
+
+// StartCluster starts nodes one after the other, with their files under dir, and returns when each accepts CQL and sees
+// the others up. The caller closes it. It errs with ErrUnavailable where there is no Java 11 or 17, or no Maven to get the jars.
+func StartCluster(ctx context.Context, dir string, opts ClusterOptions) (*Cluster, error) {
+	opts = opts.withDefaults()
+	java, err := findJava(ctx)
+	if err != nil {
+		return nil, err
+	}
+	jars, err := ensureJars(ctx, opts.Logf)
+	if err != nil {
+		return nil, err
+	}
+	free, err := freePlaces(opts.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	cluster := &Cluster{}
+	for i, addr := range free.addresses {
+		node := &Node{address: addr, port: free.nativePort, dir: filepath.Join(dir, fmt.Sprintf("node%d", i+1))}
+		if err := node.configure(opts, opts.datacenter(i), free, java, jars); err != nil {
+			return nil, errors.Join(err, cluster.Close())
+		}
+		cluster.nodes = append(cluster.nodes, node)
+		opts.Logf("starting Cassandra %s by Java on %s", cassandraVersion, node.Addr())
+		if err := node.Start(ctx); err != nil {
+			return nil, errors.Join(err, cluster.Close())
+		}
+	}
+	if err := cluster.WaitUp(ctx); err != nil {
+		return nil, errors.Join(err, cluster.Close())
+	}
+	return cluster, nil
+}
+
+func (o ClusterOptions) withDefaults() ClusterOptions {
+	if o.Nodes == 0 {
+		o.Nodes = max(len(o.Datacenters), 1)
+	}
+	if o.HeapMB == 0 {
+		o.HeapMB = defaultHeapMB
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	return o
+}
+
+func (o ClusterOptions) datacenter(node int) string {
+	if len(o.Datacenters) == 0 {
+		return DefaultDatacenter
+	}
+	return o.Datacenters[min(node, len(o.Datacenters)-1)]
+}
+
+// Nodes returns the nodes, in the order of their start.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Hosts returns the nodes' addresses, host:port, in the order of their start.
+func (c *Cluster) Hosts() []string {
+	hosts := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		hosts[i] = n.Addr()
+	}
+	return hosts
+}
+
+// WaitUp returns when every node answers and sees every other node up; all of them must have been started. After a node was
+// paused or killed and is back, this takes some seconds of gossip. It errs after two minutes.
+func (c *Cluster) WaitUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, convergeTimeout, fmt.Errorf("not within %v", convergeTimeout))
+	defer cancel()
+	for _, n := range c.nodes {
+		err := poll(ctx, func() error { return seesAll(ctx, n.Addr(), len(c.nodes)) })
+		if err != nil {
+			return fmt.Errorf("node %s does not see all %d nodes up: %w\n%s", n.Addr(), len(c.nodes), err, n.LogTail())
+		}
+	}
+	return nil
+}
+
+// Close kills the nodes that still run. Their files stay.
+func (c *Cluster) Close() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// seesAll asks one node for its peers, and then for rows that live on as many nodes as there are, at level ALL.
+func seesAll(ctx context.Context, addr string, nodes int) error {
+	session, err := sessionTo(addr)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	var peers int
+	if err := session.Query(`SELECT COUNT(*) FROM system.peers_v2`).WithContext(ctx).Scan(&peers); err != nil {
+		return fmt.Errorf("reading its peers: %w", err)
+	}
+	if peers != nodes-1 {
+		return fmt.Errorf("it knows %d peers of %d", peers, nodes-1)
+	}
+	// Cassandra's own tables of two and three replicas. Among rowsPerNode rows a node, each node is a replica of some.
+	const rowsPerNode = 4
+	table := `system_distributed.parent_repair_history WHERE parent_id = ?`
+	switch nodes {
+	case 1:
+		return nil
+	case 2:
+		table = `system_traces.sessions WHERE session_id = ?`
+	}
+	for range nodes * rowsPerNode {
+		row := session.Query(`SELECT * FROM `+table, gocql.TimeUUID()).Consistency(gocql.All).WithContext(ctx)
+		if err := row.Iter().Close(); err != nil {
+			return fmt.Errorf("reading a row from all its replicas: %w", err)
+		}
+	}
+	return nil
+}
+
+// sessionTo connects to one node and to no other.
+func sessionTo(addr string) (*gocql.Session, error) {
+	config := gocql.NewCluster(addr)
+	config.Authenticator = gocql.PasswordAuthenticator{Username: "cassandra", Password: "cassandra"} // where Config demands one
+	config.HostFilter = gocql.WhiteListHostFilter(hostOf(addr))
+	config.Consistency = gocql.One
+	config.NumConns = 1
+	config.Timeout = dialTimeout
+	config.ConnectTimeout = dialTimeout
+	config.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 1}
+	config.Logger = quiet
+	session, err := config.CreateSession()
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
+	}
+	return session, nil
+}
+
+// poll tries until it gets nil, or until the context ends; then the error says also what the last full try came to.
+func poll(ctx context.Context, try func() error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	last := errors.New("nothing was tried")
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w, lastly: %w", context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

@@ -1,0 +1,110 @@
+package localcassandra
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+// maxReplicas is the replication factor that tokens are spread for, as the project's keyspaces have at most three replicas.
+const maxReplicas = 3
+
+var (
+	//go:embed conf/cassandra.yaml.tmpl
+	configSource string
+	//go:embed conf/logback.xml
+	logbackXML []byte
+
+	configTemplate = template.Must(template.New("cassandra.yaml").Parse(configSource))
+)
+
+// What Cassandra 5.0 needs to be let into by Java 11 and 17; its own start script opens the same packages.
+var (
+	opened = strings.Fields(`
+		java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.io java.base/java.nio
+		java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/sun.nio.ch
+		java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.math
+		java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal
+		java.rmi/sun.rmi.transport.tcp`)
+	exported = strings.Fields(`
+		java.base/jdk.internal.misc java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry
+		java.rmi/sun.rmi.server java.rmi/sun.rmi.transport.tcp java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc`)
+)
+
+// configure writes the node's folder and settles the command that runs it. JMX stays closed: no port to collide on.
+func (n *Node) configure(opts ClusterOptions, datacenter string, in places, java, jars string) error {
+	conf := filepath.Join(n.dir, "conf")
+	if err := os.MkdirAll(conf, 0o700); err != nil {
+		return fmt.Errorf("making the folder of node %s: %w", n.address, err)
+	}
+	yaml, err := n.config(opts, in)
+	if err != nil {
+		return fmt.Errorf("configuring node %s: %w", n.address, err)
+	}
+	for name, content := range map[string][]byte{
+		"cassandra.yaml":              []byte(yaml),
+		"logback.xml":                 logbackXML,
+		"cassandra-rackdc.properties": []byte("dc=" + datacenter + "\nrack=rack1\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(conf, name), content, 0o600); err != nil {
+			return fmt.Errorf("configuring node %s: %w", n.address, err)
+		}
+	}
+	n.command = javaCommand(java, jars, conf, n.dir, opts)
+	return nil
+}
+
+func (n *Node) config(opts ClusterOptions, in places) (string, error) {
+	var out strings.Builder
+	err := configTemplate.Execute(&out, map[string]any{
+		"Cluster": "local-" + in.addresses[0], "Dir": n.dir, "Addr": n.address, "Seed": in.addresses[0],
+		"NativePort": in.nativePort, "StoragePort": in.storagePort,
+		"ReplicationFactor": min(opts.Nodes, maxReplicas),
+	})
+	return override(out.String(), opts.Config), err
+}
+
+// override replaces the one-line settings of the names given, or adds them.
+func override(yaml string, settings map[string]string) string {
+	lines := slices.DeleteFunc(strings.Split(yaml, "\n"), func(line string) bool {
+		name, _, isSetting := strings.Cut(line, ":")
+		_, replaced := settings[name]
+		return isSetting && replaced
+	})
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		lines = append(lines, name+": "+settings[name])
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func javaCommand(java, jars, conf, dir string, opts ClusterOptions) []string {
+	heap := strconv.Itoa(opts.HeapMB) + "M"
+	command := []string{
+		java, "-Xms" + heap, "-Xmx" + heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
+		"-Djdk.attach.allowAttachSelf=true",
+		"-Dcassandra.storagedir=" + dir,
+		"-Dcassandra.config=file://" + filepath.Join(conf, "cassandra.yaml"),
+		"-Dcassandra-rackdc.properties=file://" + filepath.Join(conf, "cassandra-rackdc.properties"),
+		"-Dlogback.configurationFile=" + filepath.Join(conf, "logback.xml"),
+		// A new node need not wait half a minute for a ring that is minutes old and a loopback away.
+		"-Dcassandra.ring_delay_ms=2000",
+		"-Dcassandra.skip_wait_for_gossip_to_settle=0",
+		"-Dcassandra.consistent.rangemovement=false",
+		"-Dcassandra.memtable.row_overhead_size=181", // what it would measure on each start, for two seconds
+	}
+	for _, p := range opened {
+		command = append(command, "--add-opens", p+"=ALL-UNNAMED")
+	}
+	for _, p := range exported {
+		command = append(command, "--add-exports", p+"=ALL-UNNAMED")
+	}
+	classpath := conf + string(os.PathListSeparator) + filepath.Join(jars, "*")
+	command = append(command, opts.JavaOptions...)
+	return append(command, "-cp", classpath, "org.apache.cassandra.service.CassandraDaemon")
+}

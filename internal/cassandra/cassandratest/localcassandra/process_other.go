@@ -1,0 +1,28 @@
+//go:build !unix
+
+package localcassandra
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// errNotUnix is why nodes cannot be had by Java where there are no signals to pause one with; Docker works there.
+var errNotUnix = errors.New("Java nodes need a Unix system; set " + EnvMode + "=docker")
+
+type process struct{ exited chan struct{} }
+
+func startProcess(*exec.Cmd, string) (*process, error) { return nil, errNotUnix }
+
+func (p *process) pause() error     { return errNotUnix }
+func (p *process) resume() error    { return errNotUnix }
+func (p *process) kill() error      { return errNotUnix }
+func (p *process) terminate() error { return errNotUnix }
+
+type watchdog struct{}
+
+func startWatchdog(...string) (*watchdog, error) { return &watchdog{}, nil }
+
+func (w *watchdog) standDown() error { return nil }
+
+func lockFile(string) (unlock func(), err error) { return nil, errNotUnix }

@@ -1,0 +1,104 @@
+package localcassandra
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+const (
+	cassandraVersion = "5.0.9" // the same as in pom.xml
+	jarsTimeout      = 8 * time.Minute
+	versionTimeout   = 30 * time.Second
+)
+
+//go:embed conf/pom.xml
+var pomXML []byte
+
+// javaVersion finds the version in what java -version prints: openjdk version "17.0.15" 2025-04-15.
+var javaVersion = regexp.MustCompile(`version "([0-9]+)`)
+
+// findJava returns the java of JAVA_HOME, or the one on the PATH, if it is of a version that Cassandra runs on.
+func findJava(ctx context.Context) (string, error) {
+	const want = "install Java 17 (on Debian: openjdk-17-jre-headless) and Maven"
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", "java")
+	}
+	path, err := exec.LookPath(java)
+	if err != nil {
+		return "", fmt.Errorf("%w by Java: %s: %w", ErrUnavailable, want, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w by Java: %s: %s -version: %w: %s", ErrUnavailable, want, path, err, out)
+	}
+	found := javaVersion.FindSubmatch(out)
+	if found == nil || (string(found[1]) != "17" && string(found[1]) != "11") {
+		return "", fmt.Errorf("%w by Java: Cassandra %s runs on Java 11 and 17 only, and %s -version says %q: %s",
+			ErrUnavailable, cassandraVersion, path, out, want)
+	}
+	return path, nil
+}
+
+// ensureJars returns the folder of Cassandra's jars in the user's cache, and has Maven fill it if it is not there. Of
+// several processes that come at the same time one downloads, and the others wait for it.
+func ensureJars(ctx context.Context, logf func(string, ...any)) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache for Cassandra's jars: %w", err)
+	}
+	parent := filepath.Join(cache, "ratelimitd")
+	jars := filepath.Join(parent, "cassandra-"+cassandraVersion)
+	if _, err := os.Stat(jars); err == nil {
+		return jars, nil
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache for Cassandra's jars: %w", err)
+	}
+	unlock, err := lockFile(jars + ".lock")
+	if err != nil {
+		return "", fmt.Errorf("locking the cache of Cassandra's jars: %w", err)
+	}
+	defer unlock()
+	if _, err := os.Stat(jars); err == nil {
+		return jars, nil
+	}
+	logf("getting the jars of Cassandra %s by Maven, once, into %s", cassandraVersion, jars)
+	return jars, downloadJars(ctx, jars)
+}
+
+// downloadJars has Maven copy the jars beside their place, and moves them there when they are complete.
+func downloadJars(ctx context.Context, jars string) error {
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("%w by Java: install Maven, which gets Cassandra's jars: %w", ErrUnavailable, err)
+	}
+	work, err := os.MkdirTemp(filepath.Dir(jars), "partial-")
+	if err != nil {
+		return fmt.Errorf("making a folder to download to: %w", err)
+	}
+	defer os.RemoveAll(work)
+	pom, partial := filepath.Join(work, "pom.xml"), filepath.Join(work, "jars")
+	if err := os.WriteFile(pom, pomXML, 0o600); err != nil {
+		return fmt.Errorf("writing Maven's project file: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, jarsTimeout, errors.New("it took too long"))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+partial)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("getting Cassandra's jars: %v: %w (%w)\n%s", cmd.Args, err, context.Cause(ctx), out)
+	}
+	if err := os.Rename(partial, jars); err != nil {
+		return fmt.Errorf("moving Cassandra's jars to their place: %w", err)
+	}
+	return nil
+}

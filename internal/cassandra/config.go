@@ -1,0 +1,167 @@
+package cassandra
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Config says where the cluster is and how to speak to it. The zero value of every
+// field but Hosts and Keyspace is usable.
+type Config struct {
+	Hosts       []string    // host or host:port; at least one that answers
+	Keyspace    string      // [a-z][a-z0-9_]{0,47}
+	Datacenter  string      // the local one; empty: the cluster's, if it has only one
+	Replication string      // a CQL map for Migrate to create the keyspace with; empty: NetworkTopologyStrategy, min(3, nodes)
+	Username    string      // empty: no authentication
+	Password    string      //
+	TLS         *tls.Config // nil: plain text
+
+	Timeout           time.Duration       // of one request; zero: limiter.DefaultStoreTimeout
+	Consistency       limiter.Consistency // for readiness; zero: LOCAL_QUORUM
+	SerialConsistency string              // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
+	UsesLocalLevels   bool                // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	Connections       int                 // to each node; zero: DefaultConnections
+
+	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
+
+	Logger *slog.Logger     // nil: logs nothing
+	Now    func() time.Time // nil: time.Now
+}
+
+// DefaultConnections is the Connections of a Config that gives none: each carries
+// 32,768 requests at a time, and two keep both of a small machine's cores busy.
+const DefaultConnections = 2
+
+// Bounds of the driver.
+const (
+	connectTimeout    = 5 * time.Second // of the first connection: a node that starts is slow
+	reconnectInterval = time.Second     // between tries to reach a node that went away
+	speculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
+	readPageRows      = 5000            // of a read that is longer than it should be
+)
+
+var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = limiter.DefaultStoreTimeout
+	}
+	if c.Connections == 0 {
+		c.Connections = DefaultConnections
+	}
+	if c.SerialConsistency == "" {
+		c.SerialConsistency = "LOCAL_SERIAL"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Consistency = c.Consistency.WithDefault(limiter.Consistency{Write: limiter.LevelLocalQuorum, Read: limiter.LevelLocalQuorum})
+	return c
+}
+
+func (c *Config) check() error {
+	if len(c.Hosts) == 0 {
+		return errors.New("cassandra-hosts: give at least one host[:port]")
+	}
+	if !keyspaceName.MatchString(c.Keyspace) {
+		return fmt.Errorf("cassandra-keyspace: %q is no keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
+	}
+	if _, err := serialLevel(c.SerialConsistency); err != nil {
+		return err
+	}
+	return nil
+}
+
+// cluster returns the driver's settings for a session that prefers the nodes of
+// datacenter; an empty one prefers none. policy knows the session's nodes.
+func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pinnable) {
+	cl = gocql.NewCluster(c.Hosts...)
+	cl.Port = c.port()
+	cl.Timeout, cl.WriteTimeout = c.Timeout, c.Timeout
+	cl.ConnectTimeout = connectTimeout
+	cl.NumConns = c.Connections
+	cl.ReconnectInterval = reconnectInterval
+	cl.PageSize = readPageRows
+	cl.Logger = driverLog{c.Logger}
+	cl.DefaultTimestamp = true // a removal must be younger than what it removes, whichever nodes they reach
+	hosts := gocql.RoundRobinHostPolicy()
+	if datacenter != "" {
+		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
+	}
+	policy = &pinnable{HostSelectionPolicy: gocql.TokenAwareHostPolicy(hosts), local: datacenter}
+	cl.PoolConfig.HostSelectionPolicy = policy
+	if c.Username != "" {
+		cl.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
+	}
+	if c.TLS != nil {
+		cl.SslOpts = &gocql.SslOptions{Config: c.TLS, EnableHostVerification: !c.TLS.InsecureSkipVerify}
+	}
+	return cl, policy
+}
+
+// defaultPort is that of Cassandra's native protocol.
+const defaultPort = 9042
+
+// port returns the port of nodes that the driver finds by itself: that of the first
+// host which names one.
+func (c *Config) port() int {
+	for _, host := range c.Hosts {
+		if _, text, err := net.SplitHostPort(host); err == nil {
+			if port, err := strconv.Atoi(text); err == nil {
+				return port
+			}
+		}
+	}
+	return defaultPort
+}
+
+// levels maps the names of consistency levels to the driver's.
+var levels = map[limiter.Level]gocql.Consistency{
+	limiter.LevelAny:         gocql.Any,
+	limiter.LevelOne:         gocql.One,
+	limiter.LevelTwo:         gocql.Two,
+	limiter.LevelThree:       gocql.Three,
+	limiter.LevelQuorum:      gocql.Quorum,
+	limiter.LevelAll:         gocql.All,
+	limiter.LevelLocalQuorum: gocql.LocalQuorum,
+	limiter.LevelLocalOne:    gocql.LocalOne,
+	limiter.LevelEachQuorum:  gocql.EachQuorum,
+}
+
+func serialLevel(name string) (gocql.SerialConsistency, error) {
+	switch name {
+	case "SERIAL":
+		return gocql.Serial, nil
+	case "LOCAL_SERIAL":
+		return gocql.LocalSerial, nil
+	}
+	return 0, fmt.Errorf("serial-consistency: %q is not known: use LOCAL_SERIAL or SERIAL", name)
+}
+
+// driverLog passes the driver's messages on as debug ones: what they lead to is
+// reported by whoever made the request.
+type driverLog struct{ to *slog.Logger }
+
+// Print logs its arguments as fmt.Sprint formats them.
+func (l driverLog) Print(v ...any) { l.to.Debug("cassandra driver", "message", fmt.Sprint(v...)) }
+
+// Printf logs its arguments as fmt.Sprintf formats them.
+func (l driverLog) Printf(format string, v ...any) {
+	l.to.Debug("cassandra driver", "message", fmt.Sprintf(format, v...))
+}
+
+// Println logs its arguments as fmt.Sprintln formats them.
+func (l driverLog) Println(v ...any) { l.to.Debug("cassandra driver", "message", fmt.Sprint(v...)) }

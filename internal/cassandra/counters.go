@@ -1,0 +1,69 @@
+package cassandra
+
+import (
+	"context"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// The requests to the table of counters, at the policy's levels like those to the
+// tables of events. An addition is never sent twice: it may have counted when it
+// timed out.
+const (
+	countersAdd = "UPDATE counters SET units = units + ? " +
+		"WHERE key = ? AND expires_at = ? AND limit_id = ? AND window_start = ? AND epoch = ?"
+	countersUnread = "SELECT expires_at, limit_id, window_start, epoch, units FROM counters WHERE key = ? AND expires_at > ?"
+)
+
+// resetLimitID marks the row that says a key was reset: no limit has an empty id.
+const resetLimitID = ""
+
+// readCounts returns the counters of key that expire after the instant, and the
+// latest reset among them.
+func (s *Store) readCounts(
+	ctx context.Context, key []byte, level gocql.Consistency, after limiter.Instant,
+) (counts []limiter.Count, reset limiter.Instant, err error) {
+	query := s.session.Query(countersUnread, key, int64(after)).WithContext(ctx).Consistency(level)
+	rows := s.repeated(query).Iter()
+	var expires, start, epoch, units int64
+	var id string
+	for rows.Scan(&expires, &id, &start, &epoch, &units) {
+		if id == resetLimitID {
+			reset = max(reset, limiter.Instant(epoch))
+			continue
+		}
+		counts = append(counts, limiter.Count{
+			Limit: limiter.LimitID(id), Start: limiter.Instant(start), Expires: limiter.Instant(expires),
+			Epoch: limiter.Instant(epoch), Units: units,
+		})
+	}
+	return counts, reset, rows.Close()
+}
+
+// addCounts adds to one or several counters of key. They share a partition, so
+// one batch carries them; that does not make them one: each may have counted
+// without the others after an error.
+func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []limiter.Count) error {
+	if len(add) == 1 {
+		query := s.session.Query(countersAdd, counterArgs(key, &add[0])...).WithContext(ctx).Consistency(level)
+		return stored(query.Exec(), query.Attempts())
+	}
+	batch := s.batch(ctx, gocql.CounterBatch, level)
+	for i := range add {
+		batch.Query(countersAdd, counterArgs(key, &add[i])...)
+	}
+	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+}
+
+// resetCounts writes the row that says when key was reset. It expires as the
+// windows that it makes forget do.
+func (s *Store) resetCounts(ctx context.Context, key []byte, level gocql.Consistency, w *limiter.Write) error {
+	marker := limiter.Count{Limit: resetLimitID, Start: w.Reset, Expires: w.Reset.Add(w.ResetTTL), Epoch: w.Reset, Units: 1}
+	return s.addCounts(ctx, key, level, []limiter.Count{marker})
+}
+
+func counterArgs(key []byte, c *limiter.Count) []any {
+	return []any{c.Units, key, int64(c.Expires), string(c.Limit), int64(c.Start), int64(c.Epoch)}
+}

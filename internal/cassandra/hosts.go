@@ -1,0 +1,170 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gocql/gocql"
+)
+
+// pinnable lets a request's context say which node is to answer it; other
+// requests are routed by the policy it wraps. It also knows the nodes there are.
+type pinnable struct {
+	gocql.HostSelectionPolicy
+	local string // data centre; empty: none
+
+	mu    sync.Mutex
+	hosts []*gocql.HostInfo
+}
+
+// AddHost notes a node that the driver has found.
+func (p *pinnable) AddHost(host *gocql.HostInfo) {
+	p.mu.Lock()
+	p.hosts = append(p.without(host), host)
+	p.mu.Unlock()
+	p.HostSelectionPolicy.AddHost(host)
+}
+
+// RemoveHost forgets a node that left the cluster.
+func (p *pinnable) RemoveHost(host *gocql.HostInfo) {
+	p.mu.Lock()
+	p.hosts = p.without(host)
+	p.mu.Unlock()
+	p.HostSelectionPolicy.RemoveHost(host)
+}
+
+// Hosts returns the nodes of the cluster that the driver knows.
+func (p *pinnable) Hosts() []*gocql.HostInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.hosts)
+}
+
+func (p *pinnable) without(host *gocql.HostInfo) []*gocql.HostInfo {
+	return slices.DeleteFunc(slices.Clone(p.hosts), func(have *gocql.HostInfo) bool { return have.HostID() == host.HostID() })
+}
+
+type pinKey struct{}
+
+// pinned returns a context whose requests go to host alone.
+func pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
+	return context.WithValue(ctx, pinKey{}, host)
+}
+
+// Pick returns the pinned host once, or what the wrapped policy picks, twice over:
+// a speculative attempt that finds no further node fails at once and thereby the
+// request that is still under way, so it is given the same nodes again.
+func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
+	var host *gocql.HostInfo
+	if q != nil {
+		host, _ = q.Context().Value(pinKey{}).(*gocql.HostInfo)
+	}
+	if host == nil {
+		return twice(func() gocql.NextHost { return p.withinBorders(q) })
+	}
+	return func() gocql.SelectedHost {
+		if host == nil {
+			return nil
+		}
+		chosen := chosenHost{host}
+		host = nil
+		return chosen
+	}
+}
+
+// withinBorders picks hosts for q. For a level that counts in the local data
+// centre it leaves out the others' nodes: to them, local is their own.
+func (p *pinnable) withinBorders(q gocql.ExecutableQuery) gocql.NextHost {
+	next := p.HostSelectionPolicy.Pick(q)
+	if q == nil || p.local == "" || q.GetConsistency() != gocql.LocalQuorum && q.GetConsistency() != gocql.LocalOne {
+		return next
+	}
+	return func() gocql.SelectedHost {
+		for host := next(); host != nil; host = next() {
+			if host.Info().DataCenter() == p.local {
+				return host
+			}
+		}
+		return nil
+	}
+}
+
+// twice goes over the hosts that pick returns, and once more.
+func twice(pick func() gocql.NextHost) gocql.NextHost {
+	next, again := pick(), true
+	return func() gocql.SelectedHost {
+		host := next()
+		if host == nil && again {
+			next, again = pick(), false
+			host = next()
+		}
+		return host
+	}
+}
+
+// chosenHost is a gocql.SelectedHost that keeps no score.
+type chosenHost struct{ host *gocql.HostInfo }
+
+// Info returns the host.
+func (c chosenHost) Info() *gocql.HostInfo { return c.host }
+
+// Mark does nothing.
+func (chosenHost) Mark(error) {}
+
+// topology is what the cluster says of itself.
+type topology struct {
+	nodes map[string]int // by data centre
+}
+
+// datacenters returns the names of the data centres in alphabetical order.
+func (t topology) datacenters() []string {
+	var names []string
+	for name := range t.nodes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// local returns the data centre to prefer: the one asked for, or the only one.
+// Several with none asked for are an error if needed.
+func (t topology) local(asked string, needed bool) (string, error) {
+	names := t.datacenters()
+	switch {
+	case asked != "" && !slices.Contains(names, asked):
+		return "", fmt.Errorf("cassandra-datacenter: the cluster has no %q, it has %s", asked, strings.Join(names, ", "))
+	case asked != "":
+		return asked, nil
+	case len(names) == 1:
+		return names[0], nil
+	case needed:
+		return "", fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
+			strings.Join(names, ", "))
+	}
+	return "", nil
+}
+
+// replication returns the map to create a keyspace with: as many copies in each
+// data centre as it has nodes, at most three.
+func (t topology) replication() string {
+	var b strings.Builder
+	b.WriteString("{'class': 'NetworkTopologyStrategy'")
+	for _, name := range t.datacenters() {
+		fmt.Fprintf(&b, ", '%s': %d", strings.ReplaceAll(name, "'", "''"), min(3, t.nodes[name]))
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+// topology returns what the driver has found of the cluster. It asks one node for
+// itself and its peers; two questions of one's own would go to two nodes.
+func (p *pinnable) topology() topology {
+	t := topology{nodes: make(map[string]int)}
+	for _, host := range p.Hosts() {
+		t.nodes[host.DataCenter()]++
+	}
+	return t
+}

@@ -1,0 +1,52 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+// The requests to the table of leases are compare-and-set, so that one process at
+// most holds each. A lease ends by itself after its time to live.
+const (
+	leaseHolder  = "SELECT holder FROM leases WHERE name = ?" // plain: who only waits must not contend
+	leaseTake    = "INSERT INTO leases (name, holder) VALUES (?, ?) IF NOT EXISTS USING TTL ?"
+	leaseRenew   = "UPDATE leases USING TTL ? SET holder = ? WHERE name = ? IF holder = ?"
+	leaseRelease = "DELETE FROM leases WHERE name = ? IF holder = ?"
+)
+
+// takeLease takes or renews the lease for holder and reports whether holder has it.
+func takeLease(
+	ctx context.Context, session *gocql.Session, name, holder string, ttl time.Duration, level gocql.SerialConsistency,
+) (bool, error) {
+	var by string
+	err := session.Query(leaseHolder, name).WithContext(ctx).Consistency(gocql.Quorum).Scan(&by)
+	if err != nil && !errors.Is(err, gocql.ErrNotFound) || by != "" && by != holder {
+		return false, err
+	}
+	had := make(map[string]any)
+	if by == holder {
+		return session.Query(leaseRenew, whole(ttl), holder, name, holder).WithContext(ctx).
+			Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
+	}
+	return session.Query(leaseTake, name, holder, whole(ttl)).WithContext(ctx).
+		Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
+}
+
+// releaseTries is how often a release is tried: it can lose against others who try
+// to take the lease at the same time.
+const releaseTries = 3
+
+// releaseLease lets others have the lease at once. When it fails they wait until
+// it ends.
+func releaseLease(session *gocql.Session, name, holder string, level gocql.SerialConsistency) {
+	for range releaseTries {
+		had := make(map[string]any)
+		_, err := session.Query(leaseRelease, name, holder).Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
+		if err == nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package cassandra
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/schema"
+)
+
+const (
+	migrateTimeout   = 30 * time.Second       // of one statement: schema changes wait for all nodes
+	lockTTL          = 2 * time.Minute        // of the migration lock: longer than a statement, so a dead holder blocks nobody for long
+	keyspacePatience = 10 * time.Second       // until a keyspace that is there can be used
+	lockRetry        = 100 * time.Millisecond // between tries to take it
+)
+
+// Migrate creates the keyspace if it is not there, and brings its tables up to
+// date. Instances that migrate at the same time take turns.
+func Migrate(ctx context.Context, config Config) error {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return err
+	}
+	config.Timeout = migrateTimeout
+	if err := createKeyspace(ctx, &config); err != nil {
+		return err
+	}
+	session, err := connectTo(ctx, &config)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	if checkSchema(ctx, session) == nil {
+		return nil // with nothing to do, a user who may not create tables can migrate, too
+	}
+	if err := createBookkeeping(ctx, session, config.Keyspace); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, session, "migrate")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return applyMigrations(ctx, &config, session)
+}
+
+// connectTo starts a session in the keyspace. One that another instance has just
+// created may be in the catalogue of a node some moments before it can be used.
+func connectTo(ctx context.Context, config *Config) (*gocql.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyspacePatience)
+	defer cancel()
+	tick := time.NewTicker(lockRetry)
+	defer tick.Stop()
+	for {
+		cl, _ := config.cluster("")
+		cl.Keyspace = config.Keyspace
+		session, err := connect(cl)
+		if err == nil {
+			return session, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("connecting to keyspace %q: %w", config.Keyspace, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// createKeyspace also warns of a keyspace that keeps one copy only.
+func createKeyspace(ctx context.Context, config *Config) error {
+	cl, nodes := config.cluster("")
+	session, err := connect(cl)
+	if err != nil {
+		return fmt.Errorf("connecting to Cassandra: %w", err)
+	}
+	defer session.Close()
+	var exists string
+	err = session.Query("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
+		WithContext(ctx).Consistency(gocql.One).Scan(&exists)
+	switch {
+	case errors.Is(err, gocql.ErrNotFound):
+		err = createKeyspaceWith(ctx, config, session, nodes.topology())
+	case err != nil:
+		err = fmt.Errorf("looking for keyspace %q: %w", config.Keyspace, err)
+	}
+	if err != nil {
+		return err
+	}
+	return warnOfOneCopy(ctx, config, session)
+}
+
+func createKeyspaceWith(ctx context.Context, config *Config, session *gocql.Session, t topology) error {
+	replication := config.Replication
+	if replication == "" {
+		replication = t.replication()
+	}
+	if !strings.HasPrefix(replication, "{") || !strings.HasSuffix(replication, "}") || strings.Contains(replication, ";") {
+		return fmt.Errorf("cassandra-replication: %q is no CQL map: use {'class': 'NetworkTopologyStrategy', 'dc1': 3}", replication)
+	}
+	statement := fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", config.Keyspace, replication)
+	if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
+		return fmt.Errorf("creating keyspace %q with replication %s: %w", config.Keyspace, replication, err)
+	}
+	if err := session.AwaitSchemaAgreement(ctx); err != nil {
+		return fmt.Errorf("waiting for the nodes to agree on the schema: %w", err)
+	}
+	return nil
+}
+
+func warnOfOneCopy(ctx context.Context, config *Config, session *gocql.Session) error {
+	var replication map[string]string
+	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
+		WithContext(ctx).Consistency(gocql.One).Scan(&replication)
+	if err != nil {
+		return fmt.Errorf("reading the replication of keyspace %q: %w", config.Keyspace, err)
+	}
+	for where, factor := range replication {
+		if factor == "1" {
+			config.Logger.Warn("the keyspace keeps one copy: counts are lost with a node, and none can be read while it is down",
+				"keyspace", config.Keyspace, "replication", where+"=1")
+		}
+	}
+	return nil
+}
+
+// createBookkeeping creates the tables that migrating itself needs. Nothing can
+// guard this against another instance that does the same, so the tables' ids are
+// derived from their names: creating one twice, by two nodes, is the same table.
+func createBookkeeping(ctx context.Context, session *gocql.Session, keyspace string) error {
+	for _, table := range []struct{ name, columns string }{
+		{"leases", "(name text PRIMARY KEY, holder text)"},
+		{"schema_version", "(name text PRIMARY KEY, version int, oldest_reader int)"},
+	} {
+		statement := fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s %s WITH ID = %s", table.name, table.columns, tableID(keyspace, table.name))
+		if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
+			return fmt.Errorf("creating table %s: %w", table.name, err)
+		}
+	}
+	return session.AwaitSchemaAgreement(ctx)
+}
+
+// tableID derives a version 8 UUID (RFC 9562) from a table's name.
+func tableID(keyspace, table string) gocql.UUID {
+	sum := sha256.Sum256([]byte("ratelimitd " + keyspace + "." + table))
+	var id gocql.UUID
+	copy(id[:], sum[:])
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// lock waits until this process holds the lease called name. The lease ends by
+// itself, should the process die.
+func lock(ctx context.Context, session *gocql.Session, name string) (unlock func(), err error) {
+	holder := rand.Text()
+	tick := time.NewTicker(lockRetry)
+	defer tick.Stop()
+	for {
+		held, err := takeLease(ctx, session, name, holder, lockTTL, gocql.Serial)
+		if err != nil {
+			return nil, fmt.Errorf("taking the lock %q: %w", name, err)
+		}
+		if held {
+			return func() { releaseLease(session, name, holder, gocql.Serial) }, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another instance's migration: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func applyMigrations(ctx context.Context, config *Config, session *gocql.Session) error {
+	migrations, err := schema.Migrations()
+	if err != nil {
+		return err
+	}
+	version, _, err := schemaVersion(ctx, session)
+	if err != nil {
+		return err
+	}
+	for _, m := range migrations {
+		if m.Version <= version {
+			continue
+		}
+		config.Logger.Info("migrating", "keyspace", config.Keyspace, "to", m.Name)
+		for _, statement := range m.Statements {
+			if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
+				return fmt.Errorf("migration %s: %w", m.Name, err)
+			}
+		}
+		if err := session.AwaitSchemaAgreement(ctx); err != nil {
+			return fmt.Errorf("migration %s: waiting for the nodes to agree: %w", m.Name, err)
+		}
+		err := session.Query("INSERT INTO schema_version (name, version, oldest_reader) VALUES ('tables', ?, ?)", m.Version, schema.OldestReader).
+			WithContext(ctx).Consistency(gocql.Quorum).Exec()
+		if err != nil {
+			return fmt.Errorf("migration %s: noting its version: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// schemaVersion returns the version that the tables are at and the oldest binary
+// that can serve from them; zeros for an empty keyspace.
+func schemaVersion(ctx context.Context, session *gocql.Session) (version, oldestReader int, err error) {
+	err = session.Query("SELECT version, oldest_reader FROM schema_version WHERE name = 'tables'").
+		WithContext(ctx).Consistency(gocql.Quorum).Scan(&version, &oldestReader)
+	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
+		return 0, 0, fmt.Errorf("reading the schema's version: %w", err)
+	}
+	return version, oldestReader, nil
+}
+
+// checkSchema returns an error that says what to do if this binary cannot serve
+// from the tables as they are.
+func checkSchema(ctx context.Context, session *gocql.Session) error {
+	migrations, err := schema.Migrations()
+	if err != nil {
+		return err
+	}
+	newest := migrations[len(migrations)-1].Version
+	version, oldestReader, err := schemaVersion(ctx, session)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: run `ratelimitd migrate`, or serve with --migrate", err)
+	case version < newest:
+		return fmt.Errorf("the tables are at version %d, this binary needs %d: run `ratelimitd migrate`, or serve with --migrate",
+			version, newest)
+	case oldestReader > newest:
+		return fmt.Errorf("the tables are at version %d and need a binary of version %d or later, this one is %d: upgrade it",
+			version, oldestReader, newest)
+	}
+	return nil
+}

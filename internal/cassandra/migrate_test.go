@@ -1,0 +1,102 @@
+package cassandra_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+)
+
+func TestInstancesThatMigrateAtTheSameTime(t *testing.T) {
+	config := newConfig(t)
+	var log bytes.Buffer
+	var mu sync.Mutex
+	config.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := cassandra.Migrate(t.Context(), config); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := strings.Count(log.String(), "to=0001_counts.cql"); n != 1 {
+		t.Errorf("migrated %d times, want once:\n%s", n, log.String())
+	}
+	if !strings.Contains(log.String(), "keeps one copy") {
+		t.Errorf("no warning of a single copy:\n%s", log.String())
+	}
+	store, err := cassandra.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedWriter lets several goroutines log into one buffer.
+type lockedWriter struct {
+	mu *sync.Mutex
+	to *bytes.Buffer
+}
+
+// Write appends p.
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
+}
+
+func TestTablesThatThisBinaryCannotServeFrom(t *testing.T) {
+	config := newConfig(t)
+	refused := func(t *testing.T, sentence string) {
+		t.Helper()
+		store, err := cassandra.Open(t.Context(), config)
+		if err == nil {
+			store.Close()
+			t.Fatal("opened")
+		}
+		if !strings.Contains(err.Error(), sentence) {
+			t.Errorf("%v, want a word of %q", err, sentence)
+		}
+	}
+	t.Run("no keyspace", func(t *testing.T) { refused(t, "has `ratelimitd migrate` been run?") })
+	if err := cassandra.Migrate(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	session := cassandratest.Session(t, config.Hosts...)
+	set := func(t *testing.T, version, oldestReader int) {
+		t.Helper()
+		err := session.Query("INSERT INTO "+config.Keyspace+".schema_version (name, version, oldest_reader) VALUES ('tables', ?, ?)",
+			version, oldestReader).Exec()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("older", func(t *testing.T) { set(t, 0, 0); refused(t, "run `ratelimitd migrate`") })
+	t.Run("newer, for newer binaries only", func(t *testing.T) { set(t, 99, 98); refused(t, "upgrade it") })
+	t.Run("newer, for older binaries too", func(t *testing.T) {
+		set(t, 99, 1)
+		store, err := cassandra.Open(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Close()
+	})
+}
+
+func TestDatacenterThatIsNotThere(t *testing.T) {
+	config := newConfig(t)
+	config.Datacenter = "atlantis"
+	_, err := cassandra.Open(t.Context(), config)
+	if err == nil || !strings.Contains(err.Error(), `no "atlantis", it has`) {
+		t.Errorf("%v", err)
+	}
+}

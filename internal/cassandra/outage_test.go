@@ -1,0 +1,110 @@
+package cassandra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/breaker"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
+)
+
+const (
+	outageTimeout = 500 * time.Millisecond
+	// answerSlack is what scheduling may add to the store timeout.
+	answerSlack = 50 * time.Millisecond
+	// recoveryTime is how soon all is well after the cluster is back.
+	recoveryTime = 20 * time.Second
+)
+
+// TestStoreThatIsPausedStoppedAndBack freezes and ends the only node while
+// requests go on.
+func TestStoreThatIsPausedStoppedAndBack(t *testing.T) {
+	cluster := cassandratest.StartCluster(t, nil)
+	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
+	store := newStore(t, config)
+	e := outageEngine(t, store)
+	node := cluster.Node(0)
+
+	waitServed(t, e)
+	for _, outage := range []struct {
+		name       string
+		begin, end func()
+	}{
+		{"paused", node.Pause, node.Resume},
+		{"killed", node.Kill, node.Start},
+	} {
+		t.Run(outage.name, func(t *testing.T) {
+			outage.begin()
+			answerAsPoliciesSay(t, e)
+			outage.end()
+			waitServed(t, e)
+		})
+	}
+}
+
+func outageEngine(t *testing.T, store limiter.Store) storetest.Engine {
+	var policies []limiter.Policy
+	for _, on := range []limiter.OnStoreError{limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
+		policies = append(policies, limiter.Policy{
+			Name: string(on), OnStoreError: on,
+			Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
+		})
+	}
+	return storetest.NewEngine(t, breaker.New(store, nil), limiter.Options{
+		StoreTimeout: outageTimeout, Now: time.Now, Local: embedded.New(nil),
+	}, policies...)
+}
+
+// answerAsPoliciesSay makes requests, each within its deadline, while the store is
+// away.
+func answerAsPoliciesSay(t *testing.T, e storetest.Engine) {
+	t.Helper()
+	for i := range 12 {
+		id := limiter.Identifier(fmt.Sprintf("%s %d", t.Name(), i/4)) // four for each: two more than the limit
+		for _, p := range e.Policies() {
+			start := time.Now()
+			d, err := e.Take(context.Background(), limiter.Demand{Policy: p.Name, Identifier: id})
+			if took := time.Since(start); took > outageTimeout+answerSlack {
+				t.Errorf("request %d under %q took %v", i, p.Name, took)
+			}
+			switch p.OnStoreError {
+			case limiter.OnStoreErrorDeny:
+				if !errors.Is(err, limiter.ErrUnavailable) {
+					t.Errorf("request %d: allowed %v, %v, want no answer", i, d.Allowed, err)
+				}
+			case limiter.OnStoreErrorAllow:
+				if err != nil || !d.Allowed || !d.Degraded {
+					t.Errorf("request %d: allowed %v, degraded %v, %v", i, d.Allowed, d.Degraded, err)
+				}
+			case limiter.OnStoreErrorLocal:
+				if err != nil || d.Allowed != (i%4 < 2) || !d.Degraded {
+					t.Errorf("request %d: allowed %v, degraded %v, %v", i, d.Allowed, d.Degraded, err)
+				}
+			}
+		}
+	}
+}
+
+// waitServed returns when every policy is decided by the store again.
+func waitServed(t *testing.T, e storetest.Engine) {
+	t.Helper()
+	start := time.Now()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; time.Since(start) < recoveryTime; i++ {
+		<-tick.C
+		d, err := e.Take(context.Background(), limiter.Demand{Policy: "deny", Identifier: limiter.Identifier(fmt.Sprint(t.Name(), i))})
+		if err == nil && d.Allowed && !d.Degraded {
+			t.Logf("served %v after the store was back", time.Since(start).Round(time.Millisecond))
+			return
+		}
+	}
+	t.Fatalf("not served %v after the store was back", recoveryTime)
+}

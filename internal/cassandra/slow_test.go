@@ -1,0 +1,122 @@
+package cassandra_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
+)
+
+// TestOnlyNodeIsSlow has the only node answer so late that reads are sent a second
+// time. There is no other node to send them to: the first answer must still count.
+func TestOnlyNodeIsSlow(t *testing.T) {
+	config := newConfig(t)
+	if err := cassandra.Migrate(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	slow := newSlowProxy(t, config.Hosts[0])
+	config.Hosts = []string{slow.address()}
+	config.Timeout = 2 * time.Second
+	store, err := cassandra.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
+	e := storetest.NewEngine(t, store, limiter.Options{StoreTimeout: config.Timeout}, policy)
+	for range 8 { // every connection prepares the statements
+		if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "somebody else"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.delay.Store(int64(600 * time.Millisecond)) // of a write and a read each; a read is sent again after 400
+	if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: storetest.Somebody}); err != nil || !d.Allowed {
+		t.Errorf("allowed %v, %v", d.Allowed, err)
+	}
+	slow.delay.Store(int64(time.Minute))
+	_, err = e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: storetest.Somebody})
+	var failed *limiter.StoreError
+	if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		t.Errorf("%v, want recorded: unknown, for the write was sent", err)
+	}
+}
+
+// slowProxy passes on what a server says, after a delay.
+type slowProxy struct {
+	listener net.Listener
+	delay    atomic.Int64 // of each answer, as a time.Duration
+	ended    chan struct{}
+}
+
+func newSlowProxy(t *testing.T, server string) *slowProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &slowProxy{listener: listener, ended: make(chan struct{})}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { p.serve(client, server) })
+		}
+	})
+	t.Cleanup(func() {
+		close(p.ended)
+		_ = listener.Close()
+		all.Wait()
+	})
+	return p
+}
+
+func (p *slowProxy) address() string { return p.listener.Addr().String() }
+
+func (p *slowProxy) serve(client net.Conn, server string) {
+	defer client.Close()
+	upstream, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer upstream.Close()
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = io.Copy(upstream, client); _ = upstream.Close() })
+	both.Go(func() { p.answer(client, upstream); _ = client.Close() })
+	gone := make(chan struct{})
+	go func() { both.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-p.ended:
+		_, _ = client.Close(), upstream.Close()
+		<-gone
+	}
+}
+
+// answer passes on what upstream says.
+func (p *slowProxy) answer(client io.Writer, upstream io.Reader) {
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := upstream.Read(buf)
+		if err != nil {
+			return
+		}
+		select {
+		case <-time.After(time.Duration(p.delay.Load())):
+		case <-p.ended:
+			return
+		}
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gocql/gocql"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Store keeps counts in Cassandra. It implements limiter.Store; make one with
+// Open and Close it after use.
+type Store struct {
+	config     Config
+	session    *gocql.Session
+	nodes      *pinnable
+	datacenter string
+	clock      clock
+	sweeper    sweeper
+}
+
+var _ limiter.Store = (*Store)(nil)
+
+// Open connects to a cluster whose tables are there and that this binary can
+// serve from, and measures its clock. The error says what is missing.
+func Open(ctx context.Context, config Config) (*Store, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	datacenter, err := localDatacenter(&config)
+	if err != nil {
+		return nil, err
+	}
+	cl, nodes := config.cluster(datacenter)
+	cl.Keyspace = config.Keyspace
+	session, err := connect(cl)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to keyspace %q (has `ratelimitd migrate` been run?): %w", config.Keyspace, err)
+	}
+	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
+	s.sweeper = sweeper{session: session, config: &s.config}
+	if err := checkSchema(ctx, session); err != nil {
+		session.Close()
+		return nil, err
+	}
+	s.clock.measure(ctx, s)
+	return s, nil
+}
+
+// connect starts a session. The driver's errors don't say whom it tried.
+func connect(cl *gocql.ClusterConfig) (*gocql.Session, error) {
+	session, err := cl.CreateSession()
+	if err != nil {
+		return nil, fmt.Errorf("%w (hosts %v)", err, cl.Hosts)
+	}
+	return session, nil
+}
+
+// localDatacenter asks the cluster for its data centres, on a session of its own:
+// the one that serves has to know them when it starts.
+func localDatacenter(config *Config) (string, error) {
+	cl, nodes := config.cluster("")
+	session, err := connect(cl)
+	if err != nil {
+		return "", fmt.Errorf("connecting to Cassandra: %w", err)
+	}
+	defer session.Close()
+	return nodes.topology().local(config.Datacenter, config.UsesLocalLevels)
+}
+
+// Close ends the connections. Requests under way fail.
+func (s *Store) Close() { s.session.Close() }
+
+// Datacenter returns the name of the local data centre; empty when the cluster
+// has several and none was chosen.
+func (s *Store) Datacenter() string { return s.datacenter }
+
+// Run measures the clock and sweeps counters until ctx ends. It returns nil.
+func (s *Store) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.clock.run(ctx, s); return nil })
+	g.Go(func() error { s.sweeper.run(ctx); return nil })
+	return g.Wait()
+}
+
+// Ready returns nil if the store answers a read at the default level.
+func (s *Store) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	var key limiter.Key
+	q := limiter.Query{Key: key, Level: s.config.Consistency.Read, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1}}}
+	_, err := s.Read(ctx, &q)
+	return err
+}
+
+// Read returns what q asks for, at q's level.
+func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	level, err := levelOf(q.Level)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	key := q.Key.Bytes()
+	state := limiter.State{Logs: make([]limiter.Log, len(q.Logs))}
+	resets := make([]limiter.Instant, len(q.Logs)+1)
+	var all tasks
+	for i := range q.Logs {
+		all.add(func(ctx context.Context) (err error) {
+			state.Logs[i], resets[i], err = s.readLog(ctx, key, level, &q.Logs[i])
+			return err
+		})
+	}
+	if q.Counts {
+		all.add(func(ctx context.Context) (err error) {
+			state.Counts, resets[len(q.Logs)], err = s.readCounts(ctx, key, level, q.ExpireAfter)
+			return err
+		})
+	}
+	if err := all.run(ctx); err != nil {
+		return limiter.State{}, unavailable("reading", err)
+	}
+	for _, reset := range resets {
+		state.Reset = max(state.Reset, reset)
+	}
+	return state, nil
+}
+
+// Write stores w at w's level. Events and counters are stored side by side: either
+// may be there without the other after an error.
+func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
+	level, err := levelOf(w.Level)
+	if err != nil {
+		return err
+	}
+	key := w.Key.Bytes()
+	var all tasks
+	for i := range w.Logs {
+		log := &w.Logs[i]
+		if len(w.Events) > 0 {
+			all.add(func(ctx context.Context) error { return s.appendEvents(ctx, key, level, log, w.Events) })
+		}
+		if len(w.Remove) > 0 {
+			all.add(func(ctx context.Context) error { return s.removeEvents(ctx, key, level, log, w.Remove) })
+		}
+		if w.Reset > 0 {
+			all.add(func(ctx context.Context) error { return s.resetLog(ctx, key, level, log, w) })
+		}
+	}
+	if len(w.Add) > 0 {
+		all.add(func(ctx context.Context) error { return s.addCounts(ctx, key, level, w.Add) })
+	}
+	if w.Reset > 0 && w.Counts {
+		all.add(func(ctx context.Context) error { return s.resetCounts(ctx, key, level, w) })
+	}
+	err = all.run(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case len(all) == 1 && errors.Is(err, limiter.ErrNotStored):
+		return unavailable("writing", err)
+	}
+	return unavailable("writing", errors.New(err.Error())) // some of it may be stored
+}
+
+// tasks are requests of one decision that need not wait for each other.
+type tasks []func(context.Context) error
+
+func (t *tasks) add(task func(context.Context) error) { *t = append(*t, task) }
+
+// run does all tasks, a single one without a goroutine. It returns their errors.
+func (t tasks) run(ctx context.Context) error {
+	switch len(t) {
+	case 0:
+		return nil
+	case 1:
+		return t[0](ctx)
+	}
+	errs := make([]error, len(t))
+	var all sync.WaitGroup
+	for i, task := range t {
+		all.Go(func() { errs[i] = task(ctx) }) // one that fails does not stop the others half way
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// unavailable says that the store failed at doing something.
+func unavailable(doing string, err error) error {
+	if tooFew(err) {
+		return fmt.Errorf("%w: %s: %w: %w", limiter.ErrUnavailable, doing, limiter.ErrTooFewReplicas, err)
+	}
+	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, doing, err)
+}
+
+func levelOf(name limiter.Level) (gocql.Consistency, error) {
+	level, ok := levels[name]
+	if !ok {
+		return 0, fmt.Errorf("%w: %q is no consistency level", limiter.ErrUnavailable, name)
+	}
+	return level, nil
+}
+
+// repeated marks q, a read, as safe to send twice: to another node when the first
+// is gone, and at the same time when it is slow.
+func (s *Store) repeated(q *gocql.Query) *gocql.Query {
+	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(
+		&gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: s.config.Timeout / speculateAfter})
+}
+
+// exec sends a write that is safe to repeat, and once more to another node when
+// the first fails.
+func exec(q *gocql.Query) error {
+	q.Idempotent(true).RetryPolicy(nextHost{})
+	return stored(q.Exec(), q.Attempts())
+}
+
+// stored adds limiter.ErrNotStored to the error of a write that failed before any
+// node did it: none could be reached, or the coordinator knew that too few replicas
+// were alive. After a second attempt nothing is known of the first.
+func stored(err error, attempts int) error {
+	if attempts <= 1 && (errors.Is(err, gocql.ErrNoConnections) || tooFew(err)) {
+		return fmt.Errorf("%w: %w", limiter.ErrNotStored, err)
+	}
+	return err
+}
+
+// tooFew reports whether the coordinator knew that a level cannot be met.
+func tooFew(err error) bool {
+	var unavailable *gocql.RequestErrUnavailable
+	return errors.As(err, &unavailable)
+}
+
+// nextHost retries once, on another node.
+type nextHost struct{}
+
+// Attempt allows one retry.
+func (nextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= 1 }
+
+// GetRetryType returns RetryNextHost for what another node may do better.
+func (nextHost) GetRetryType(err error) gocql.RetryType {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return gocql.Rethrow
+	}
+	return gocql.RetryNextHost
+}
+
+// whole returns d in whole seconds, as a TTL is given.
+func whole(d time.Duration) int { return int(d / time.Second) }

@@ -1,0 +1,123 @@
+package cassandra
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+// sweeper deletes counters that have expired. One process of all does it at a
+// time, by a lease; it goes over the whole ring, slice by slice.
+type sweeper struct {
+	session *gocql.Session
+	config  *Config
+
+	slices  atomic.Int64 // of the current pass that are done
+	deleted atomic.Int64 // keys that counters were deleted of, since the start
+}
+
+// The requests of a sweep. Reading at ONE may miss what is swept the next time;
+// deleting by range needs no policy to know.
+const (
+	sweepRead   = "SELECT key, expires_at FROM counters WHERE token(key) >= ? AND token(key) <= ? PER PARTITION LIMIT 1"
+	sweepDelete = "DELETE FROM counters WHERE key = ? AND expires_at < ?"
+)
+
+const (
+	sweepLease    = "sweep"
+	sweepLeaseTTL = time.Minute
+	sweepSlices   = 1024            // of the ring in one pass
+	sweepPause    = 2 * time.Second // between slices: a pass takes some 34 minutes
+	sweepRows     = 500             // of one page
+	sweepTimeout  = 20 * time.Second
+	// sweepAge is how long counters must have expired. A slow write of a counter
+	// that was deleted would bring back garbage; an hour later there is none.
+	sweepAge = time.Hour
+)
+
+// Sweeps says how far the sweeper is.
+type Sweeps struct {
+	Progress float64 // of the current pass, 0 to 1; 0 where another instance sweeps
+	Deleted  int64   // keys that counters were deleted of, since this process started
+}
+
+// Sweeps returns how far this instance's sweeper is.
+func (s *Store) Sweeps() Sweeps {
+	return Sweeps{Progress: float64(s.sweeper.slices.Load()) / sweepSlices, Deleted: s.sweeper.deleted.Load()}
+}
+
+// Sweep goes over the whole table once, without pauses and without the lease.
+func (s *Store) Sweep(ctx context.Context) error {
+	for i := range sweepSlices {
+		if err := s.sweeper.slice(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run sweeps while it holds the lease, until ctx ends.
+func (w *sweeper) run(ctx context.Context) {
+	holder := rand.Text()
+	tick := time.NewTicker(sweepPause)
+	defer tick.Stop()
+	level, _ := serialLevel(w.config.SerialConsistency) // Config.check has seen it
+	for next := 0; ; {
+		select {
+		case <-ctx.Done():
+			releaseLease(w.session, sweepLease, holder, level)
+			return
+		case <-tick.C:
+		}
+		held, err := takeLease(ctx, w.session, sweepLease, holder, sweepLeaseTTL, level)
+		if err == nil && held {
+			err = w.slice(ctx, next%sweepSlices)
+			next++
+			w.slices.Store(int64(next % sweepSlices))
+		} else if err == nil {
+			w.slices.Store(0)
+		}
+		if err != nil && ctx.Err() == nil {
+			w.config.Logger.Warn("sweeping counters failed; it will be tried again", "error", err)
+		}
+	}
+}
+
+// slice deletes what has expired in the i-th part of the ring.
+func (w *sweeper) slice(ctx context.Context, i int) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	const width = math.MaxUint64/sweepSlices + 1
+	first := int64(math.MinInt64) + int64(i)*width
+	expired := w.config.Now().Add(-sweepAge).UnixMilli()
+	rows := w.session.Query(sweepRead, first, first+(width-1)).WithContext(ctx).Consistency(gocql.One).PageSize(sweepRows).Iter()
+	var key []byte
+	var expiresAt int64
+	for rows.Scan(&key, &expiresAt) {
+		if expiresAt >= expired {
+			continue
+		}
+		if err := w.delete(ctx, key, expired); err != nil {
+			return fmt.Errorf("deleting expired counters: %w", err)
+		}
+		key = nil
+	}
+	if err := rows.Close(); err != nil {
+		return fmt.Errorf("looking for expired counters: %w", err)
+	}
+	return nil
+}
+
+func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
+	level := levels[w.config.Consistency.Write]
+	if err := w.session.Query(sweepDelete, key, expired).WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
+		return err
+	}
+	w.deleted.Add(1)
+	return nil
+}
