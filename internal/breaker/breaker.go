@@ -1,0 +1,111 @@
+// Package breaker keeps a store that does not answer from costing every request
+// the whole store timeout: after some failures in a row it fails at once, and lets
+// one request at a time find out whether the store is back.
+//
+// It decorates any limiter.Store and knows neither what is stored nor where.
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Store is a limiter.Store behind a circuit breaker. Make one with New.
+type Store struct {
+	next    limiter.Store
+	breaker *gobreaker.CircuitBreaker[limiter.State]
+}
+
+var _ limiter.Store = (*Store)(nil)
+
+// Options of a Store. The zero value suits a server.
+type Options struct {
+	Failures uint32            // in a row, that open the breaker; zero: DefaultFailures
+	Pause    time.Duration     // between an opening and the next probe; zero: DefaultPause
+	Logger   *slog.Logger      // a line per change of state; nil: logs nothing
+	OnChange func(closed bool) // called with every change; nil: nobody
+}
+
+// Defaults of Options.
+const (
+	DefaultFailures = 5           // fewer may be one node's restart
+	DefaultPause    = time.Second // so that service is back within seconds of the store
+)
+
+// New returns next behind a breaker. A nil opts means the zero Options.
+func New(next limiter.Store, opts *Options) *Store {
+	o := Options{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.Failures == 0 {
+		o.Failures = DefaultFailures
+	}
+	if o.Pause == 0 {
+		o.Pause = DefaultPause
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Store{next: next, breaker: gobreaker.NewCircuitBreaker[limiter.State](gobreaker.Settings{
+		MaxRequests:   1,
+		Timeout:       o.Pause,
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= o.Failures },
+		IsExcluded:    excluded,
+		OnStateChange: o.changed,
+	})}
+}
+
+// excluded reports whether err says nothing of the store as a whole: the caller went
+// away, or a level asks for more replicas than are alive, which costs no time.
+func excluded(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrTooFewReplicas)
+}
+
+// changed reports a change between serving and failing; probes are neither.
+func (o *Options) changed(_ string, from, to gobreaker.State) {
+	switch {
+	case to == gobreaker.StateClosed:
+		o.Logger.Info("the store answers again")
+	case from == gobreaker.StateClosed:
+		o.Logger.Error("the store does not answer: policies decide as their on_store_error says", "failures", o.Failures)
+	default:
+		return
+	}
+	if o.OnChange != nil {
+		o.OnChange(to == gobreaker.StateClosed)
+	}
+}
+
+// Read reads from the store. While the breaker is open its error wraps
+// limiter.ErrUnavailable.
+func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	return s.do(func() (limiter.State, error) { return s.next.Read(ctx, q) })
+}
+
+// Write writes to the store. While the breaker is open its error wraps
+// limiter.ErrUnavailable and limiter.ErrNotStored.
+func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
+	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.Write(ctx, w) })
+	if errors.Is(err, errOpen) {
+		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
+	}
+	return err
+}
+
+var errOpen = fmt.Errorf("%w: it failed several times in a row and is being probed", limiter.ErrUnavailable)
+
+func (s *Store) do(request func() (limiter.State, error)) (limiter.State, error) {
+	state, err := s.breaker.Execute(request)
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return state, errOpen
+	}
+	return state, err
+}

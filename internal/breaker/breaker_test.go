@@ -1,0 +1,97 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/breaker"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, breaker.New(embedded.New(nil), nil))
+}
+
+// flaky fails every request with err, when there is one, and counts them.
+type flaky struct {
+	err  error
+	asks atomic.Int64
+	hold time.Duration // how long a request takes
+}
+
+// Read fails or returns nothing.
+func (f *flaky) Read(context.Context, *limiter.Query) (limiter.State, error) {
+	f.asks.Add(1)
+	time.Sleep(f.hold) // in a synctest bubble
+	return limiter.State{}, f.err
+}
+
+// Write fails or stores nothing.
+func (f *flaky) Write(context.Context, *limiter.Write) error {
+	f.asks.Add(1)
+	return f.err
+}
+
+func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{err: limiter.ErrUnavailable}
+		var changes []bool
+		b := breaker.New(store, &breaker.Options{
+			Failures: 3, Pause: time.Second, OnChange: func(closed bool) { changes = append(changes, closed) },
+		})
+		read := func() error { _, err := b.Read(t.Context(), &limiter.Query{}); return err }
+		for range 10 {
+			if err := read(); !errors.Is(err, limiter.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		if store.asks.Load() != 3 {
+			t.Errorf("a dead store was asked %d times, want 3", store.asks.Load())
+		}
+		if err := b.Write(t.Context(), &limiter.Write{}); !errors.Is(err, limiter.ErrNotStored) {
+			t.Errorf("a write that was not tried: %v", err)
+		}
+
+		time.Sleep(time.Second + time.Millisecond)
+		store.hold = 100 * time.Millisecond
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() { _ = read() })
+		}
+		all.Wait()
+		if store.asks.Load() != 4 {
+			t.Errorf("%d probes at the same time, want 1", store.asks.Load()-3)
+		}
+
+		store.err, store.hold = nil, 0
+		time.Sleep(time.Second + time.Millisecond)
+		for range 5 {
+			if err := read(); err != nil {
+				t.Errorf("the store is back: %v", err)
+			}
+		}
+		if len(changes) != 2 || changes[0] || !changes[1] {
+			t.Errorf("changes %v, want open, then closed", changes)
+		}
+	})
+}
+
+func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
+	for _, err := range []error{context.Canceled, errors.Join(limiter.ErrUnavailable, limiter.ErrTooFewReplicas)} {
+		store := &flaky{err: err}
+		b := breaker.New(store, &breaker.Options{Failures: 3})
+		for range 10 {
+			_ = b.Write(t.Context(), &limiter.Write{})
+		}
+		if store.asks.Load() != 10 {
+			t.Errorf("%v: asked %d times of 10", err, store.asks.Load())
+		}
+	}
+}

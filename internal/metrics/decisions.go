@@ -1,0 +1,217 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// outcome is what became of a decision.
+type outcome int
+
+const (
+	outcomeAllowed outcome = iota
+	outcomeDenied
+	outcomeWouldDeny       // mode shadow: allowed, and denied under enforce
+	outcomeOff             // mode off: nobody was asked
+	outcomeDegradedAllowed // the store did not answer, and on_store_error allowed
+	outcomeDegradedDenied  // the store did not answer, and on_store_error denied
+	outcomeCount
+)
+
+// outcomeNames are the outcomes as the label has them.
+var outcomeNames = [outcomeCount]string{"allowed", "denied", "would_deny", "off", "degraded_allowed", "degraded_denied"}
+
+// ops are the operations by the index that their counters have.
+var ops = [...]limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake}
+
+// decisionVecs are the metrics that have the label policy.
+type decisionVecs struct {
+	total    *prometheus.CounterVec // policy, limit, op, outcome
+	degraded *prometheus.CounterVec // policy
+	limits   *prometheus.GaugeVec   // policy, limit
+	windows  *prometheus.GaugeVec   // policy, limit
+	overshootVecs
+}
+
+func newDecisionVecs() decisionVecs {
+	perLimit := []string{"policy", "limit"}
+	return decisionVecs{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_decisions_total",
+			Help: "Decisions, by policy, its tightest limit, operation and outcome.",
+		}, []string{"policy", "limit", "op", "outcome"}),
+		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_degraded_decisions_total",
+			Help: "Decisions that on_store_error made because the store did not answer.",
+		}, []string{"policy"}),
+		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_policy_limit_units",
+			Help: "Units that a limit holds in its window.",
+		}, perLimit),
+		windows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_policy_window_seconds",
+			Help: "Length of a limit's window.",
+		}, perLimit),
+		overshootVecs: newOvershootVecs(),
+	}
+}
+
+func (v *decisionVecs) collectors() []prometheus.Collector {
+	return []prometheus.Collector{v.total, v.degraded, v.limits, v.windows, v.attempts, v.repeated, v.dropped}
+}
+
+// remove deletes the series of a policy, or of one limit of it.
+func (v *decisionVecs) remove(labels prometheus.Labels) {
+	v.total.DeletePartialMatch(labels)
+	v.limits.DeletePartialMatch(labels)
+	v.windows.DeletePartialMatch(labels)
+	if _, ofLimit := labels["limit"]; ofLimit {
+		return
+	}
+	v.degraded.DeletePartialMatch(labels)
+	v.attempts.DeletePartialMatch(labels)
+	v.repeated.DeletePartialMatch(labels)
+}
+
+// policySeries are the series of one policy, so that a decision looks up its
+// policy once and hashes no labels.
+type policySeries struct {
+	name     string
+	limits   []limitSeries
+	degraded prometheus.Counter
+	attempts prometheus.Observer
+	repeated prometheus.Counter
+}
+
+// limitSeries are the counters of one limit. Each exists from its first decision
+// on: most pairs of operation and outcome never come.
+type limitSeries struct {
+	name  string
+	total [len(ops)][outcomeCount]atomic.Pointer[prometheus.Counter]
+}
+
+// SetPolicies gives the policies metrics, in place of all earlier ones: their
+// limits and windows are published, and the series of policies and limits that
+// are gone are deleted. Decisions under other policies are not counted.
+func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	old := *m.policies.Load()
+	series := make(map[string]*policySeries, len(policies))
+	for _, p := range policies {
+		series[p.Name] = m.newPolicySeries(p)
+	}
+	m.policies.Store(&series)
+	for name, was := range old {
+		is, kept := series[name]
+		if !kept {
+			m.decisions.remove(prometheus.Labels{"policy": name})
+			continue
+		}
+		for i := range was.limits {
+			if limit := was.limits[i].name; is.limit(i, limit) == nil {
+				m.decisions.remove(prometheus.Labels{"policy": name, "limit": limit})
+			}
+		}
+	}
+}
+
+func (m *Metrics) newPolicySeries(p *limiter.Policy) *policySeries {
+	s := &policySeries{
+		name:     p.Name,
+		limits:   make([]limitSeries, len(p.Limits)),
+		degraded: m.decisions.degraded.WithLabelValues(p.Name),
+		attempts: m.decisions.attempts.WithLabelValues(p.Name),
+		repeated: m.decisions.repeated.WithLabelValues(p.Name),
+	}
+	for i, l := range p.Limits {
+		s.limits[i].name = l.Name
+		m.decisions.limits.WithLabelValues(p.Name, l.Name).Set(float64(l.Limit))
+		m.decisions.windows.WithLabelValues(p.Name, l.Name).Set(l.Window.Seconds())
+	}
+	return s
+}
+
+// limit returns the series of the limit called name, which is likely the i-th;
+// nil when the policy has none of that name.
+func (s *policySeries) limit(i int, name string) *limitSeries {
+	if i < len(s.limits) && s.limits[i].name == name {
+		return &s.limits[i]
+	}
+	for i := range s.limits {
+		if s.limits[i].name == name {
+			return &s.limits[i]
+		}
+	}
+	return nil
+}
+
+// Observe counts a decision. It keeps nothing of d.
+func (m *Metrics) Observe(op limiter.Op, key limiter.Key, d *limiter.Decision) {
+	s := (*m.policies.Load())[d.Policy.Name]
+	if s == nil {
+		return
+	}
+	outcome := outcomeOf(d)
+	if limit := s.limit(d.Tightest, d.TightestLimit().Name); limit != nil {
+		m.count(s, limit, opIndex(op), outcome)
+	}
+	if d.Degraded {
+		s.degraded.Inc()
+	}
+	if over := overLimit(op, outcome, d); over != nil {
+		m.countOver(s, key, over)
+	}
+}
+
+func outcomeOf(d *limiter.Decision) outcome {
+	switch {
+	case d.Policy.Mode == limiter.ModeOff:
+		return outcomeOff
+	case d.Degraded && d.Allowed:
+		return outcomeDegradedAllowed
+	case d.Degraded:
+		return outcomeDegradedDenied
+	case !d.Allowed:
+		return outcomeDenied
+	case !d.WouldAllow:
+		return outcomeWouldDeny
+	}
+	return outcomeAllowed
+}
+
+func opIndex(op limiter.Op) int {
+	for i, known := range ops {
+		if op == known {
+			return i
+		}
+	}
+	return 0 // there are no others
+}
+
+func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome outcome) {
+	c := limit.total[op][outcome].Load()
+	if c == nil {
+		c = m.resolve(s, limit, op, outcome)
+	}
+	if c != nil {
+		(*c).Inc()
+	}
+}
+
+// resolve makes a counter at its first decision. It returns nil when the limit is
+// gone meanwhile: its series must not come back.
+func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome outcome) *prometheus.Counter {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	current := (*m.policies.Load())[s.name]
+	if current == nil || current.limit(0, limit.name) == nil {
+		return nil
+	}
+	c := m.decisions.total.WithLabelValues(s.name, limit.name, string(ops[op]), outcomeNames[outcome])
+	limit.total[op][outcome].Store(&c)
+	return &c
+}

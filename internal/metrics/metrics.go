@@ -1,0 +1,103 @@
+// Package metrics publishes what the service does to Prometheus: decisions,
+// requests, the store, the clock, and by how much callers go past their limits.
+//
+// Every label has few values: names of policies and limits, whose series go when
+// they do, and words from this package. It knows no identifier and no key leaves
+// it. What decides, serves and stores knows nothing of it: all of it is wired up
+// from outside.
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ratelimitd/ratelimitd/internal/overshoot"
+)
+
+// Metrics are the metrics of one process. They implement limiter.Observer and are
+// safe for concurrent use; make them with New.
+type Metrics struct {
+	now func() time.Time
+
+	decisions decisionVecs
+	http      *prometheus.HistogramVec
+	store     storeSeries
+	gauges    gauges
+	overshoot *overshoot.Table
+
+	setting  sync.Mutex // held while the set of series changes
+	policies atomic.Pointer[map[string]*policySeries]
+}
+
+// flushEvery is how often episodes of overshoot that are over are published: about
+// as often as Prometheus comes by.
+const flushEvery = 10 * time.Second
+
+// New returns metrics that are registered with reg, which must have none of their
+// names. A nil now means time.Now. No policy has metrics until SetPolicies.
+func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
+	if now == nil {
+		now = time.Now
+	}
+	m := &Metrics{now: now, decisions: newDecisionVecs(), http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges()}
+	m.overshoot = overshoot.New(m.episodeEnded, nil)
+	m.policies.Store(&map[string]*policySeries{})
+	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_overshoot_keys",
+		Help: "Keys that are over their limit now and whose further attempts are counted.",
+	}, func() float64 { return float64(m.overshoot.Len()) })
+	reg.MustRegister(m.http, m.store.durations, open)
+	reg.MustRegister(m.decisions.collectors()...)
+	reg.MustRegister(m.gauges.collectors()...)
+	return m
+}
+
+// Run publishes episodes of overshoot as they end, until ctx does. It returns nil.
+func (m *Metrics) Run(ctx context.Context) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			m.overshoot.Flush(m.now())
+		}
+	}
+}
+
+// Handler serves what was gathered, in the format that the request asks for.
+func Handler(gathered prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(gathered, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// newHTTPVec has buckets around a decision in memory (below a millisecond), one by
+// a store nearby (a few), and the default store timeout of 500 ms.
+func newHTTPVec() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "ratelimitd_http_request_duration_seconds",
+		Help:    "Time to answer a request, by route and class of status.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+	}, []string{"route", "status"})
+}
+
+// ObserveHTTP counts an answered request. route must be one of few: a pattern,
+// never a path.
+func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration) {
+	m.http.WithLabelValues(route, statusClass(status)).Observe(d.Seconds())
+}
+
+// statusClass returns "2xx" and its like, "other" for what is no status.
+func statusClass(status int) string {
+	classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+	if status < 100 || status >= 100*(len(classes)+1) {
+		return "other"
+	}
+	return classes[status/100-1]
+}

@@ -1,0 +1,458 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// fixture is an engine over the embedded store with both observed, and a clock
+// that stands still.
+type fixture struct {
+	t       *testing.T
+	reg     *prometheus.Registry
+	metrics *Metrics
+	engine  *limiter.Engine
+	store   *frail
+	now     time.Time
+}
+
+// frail is the embedded store, which fails with err where that is set.
+type frail struct {
+	*embedded.Store
+	err error
+}
+
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Update(ctx, q, decide)
+}
+
+func newFixture(t *testing.T, policies ...limiter.Policy) *fixture {
+	t.Helper()
+	f := &fixture{t: t, reg: prometheus.NewPedanticRegistry(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	now := func() time.Time { return f.now }
+	f.metrics = New(f.reg, now)
+	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
+	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{Now: now, Observer: f.metrics})
+	f.reload(policies...)
+	return f
+}
+
+func (f *fixture) reload(policies ...limiter.Policy) {
+	f.t.Helper()
+	if err := f.engine.SetPolicies(policies); err != nil {
+		f.t.Fatal(err)
+	}
+	f.metrics.SetPolicies(f.engine.Policies())
+}
+
+func (f *fixture) take(policy string) {
+	f.t.Helper()
+	if _, err := f.engine.Take(context.Background(), limiter.Demand{Policy: policy, Identifier: "a"}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// want compares the named metrics with an exposition; leading tabs are cut.
+func (f *fixture) want(exposition string, names ...string) {
+	f.t.Helper()
+	text := strings.ReplaceAll(exposition, "\t", "")
+	if err := testutil.GatherAndCompare(f.reg, strings.NewReader(text), names...); err != nil {
+		f.t.Error(err)
+	}
+}
+
+func policy(name string, limits ...int64) limiter.Policy {
+	p := limiter.Policy{Name: name}
+	for i, n := range limits {
+		l := limiter.Limit{Name: "l" + strconv.Itoa(i), Algorithm: "fixed-window", Limit: n, Window: time.Minute}
+		p.Limits = append(p.Limits, l)
+	}
+	return p
+}
+
+// TestDecisions counts each outcome of each operation under the tightest limit.
+func TestDecisions(t *testing.T) {
+	shadow, off, lenient := policy("shadow", 1), policy("off", 1), policy("lenient", 1)
+	shadow.Mode, off.Mode, lenient.OnStoreError = limiter.ModeShadow, limiter.ModeOff, limiter.OnStoreErrorAllow
+	f := newFixture(t, policy("p", 9, 2), shadow, off, lenient)
+	for range 3 {
+		f.take("p")
+	}
+	demand := limiter.Demand{Policy: "p", Identifier: "a"}
+	if _, err := f.engine.Check(context.Background(), demand); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Record(context.Background(), demand); err != nil {
+		t.Fatal(err)
+	}
+	f.take("shadow")
+	f.take("shadow")
+	f.take("off")
+	f.store.err = limiter.ErrUnavailable
+	f.take("lenient")
+	f.want(`
+		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# TYPE ratelimitd_decisions_total counter
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="degraded_allowed",policy="lenient"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="off",policy="off"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="shadow"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="would_deny",policy="shadow"} 1
+		ratelimitd_decisions_total{limit="l1",op="check",outcome="denied",policy="p"} 1
+		ratelimitd_decisions_total{limit="l1",op="record",outcome="allowed",policy="p"} 1
+		ratelimitd_decisions_total{limit="l1",op="take",outcome="allowed",policy="p"} 2
+		ratelimitd_decisions_total{limit="l1",op="take",outcome="denied",policy="p"} 1
+		# HELP ratelimitd_degraded_decisions_total Decisions that on_store_error made because the store did not answer.
+		# TYPE ratelimitd_degraded_decisions_total counter
+		ratelimitd_degraded_decisions_total{policy="lenient"} 1
+		ratelimitd_degraded_decisions_total{policy="off"} 0
+		ratelimitd_degraded_decisions_total{policy="p"} 0
+		ratelimitd_degraded_decisions_total{policy="shadow"} 0
+	`, "ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total")
+}
+
+// TestReload deletes the series of what is gone and goes on with what stays.
+func TestReload(t *testing.T) {
+	names := []string{
+		"ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total",
+		"ratelimitd_policy_limit_units", "ratelimitd_policy_window_seconds",
+	}
+	f := newFixture(t, policy("gone", 1), policy("stays", 9, 2))
+	f.take("gone")
+	f.take("stays")
+	gone := (*f.metrics.policies.Load())["gone"]
+	f.reload(policy("stays", 9), policy("new", 5))
+	f.want(`
+		# HELP ratelimitd_degraded_decisions_total Decisions that on_store_error made because the store did not answer.
+		# TYPE ratelimitd_degraded_decisions_total counter
+		ratelimitd_degraded_decisions_total{policy="new"} 0
+		ratelimitd_degraded_decisions_total{policy="stays"} 0
+		# HELP ratelimitd_policy_limit_units Units that a limit holds in its window.
+		# TYPE ratelimitd_policy_limit_units gauge
+		ratelimitd_policy_limit_units{limit="l0",policy="new"} 5
+		ratelimitd_policy_limit_units{limit="l0",policy="stays"} 9
+		# HELP ratelimitd_policy_window_seconds Length of a limit's window.
+		# TYPE ratelimitd_policy_window_seconds gauge
+		ratelimitd_policy_window_seconds{limit="l0",policy="new"} 60
+		ratelimitd_policy_window_seconds{limit="l0",policy="stays"} 60
+	`, names...)
+	f.take("stays")
+	f.reload(policy("stays", 9))
+	f.take("stays")
+	if c := f.metrics.resolve(gone, &gone.limits[0], 0, outcomeDenied); c != nil {
+		t.Error("a decision that was under way brings a removed policy's series back")
+	}
+	f.want(`
+		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# TYPE ratelimitd_decisions_total counter
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="stays"} 2
+	`, "ratelimitd_decisions_total")
+}
+
+// TestUnknownPoliciesAreNotCounted leaves decisions alone that SetPolicies was not
+// told of.
+func TestUnknownPoliciesAreNotCounted(t *testing.T) {
+	f := newFixture(t, policy("p", 1))
+	f.metrics.SetPolicies(nil)
+	f.take("p")
+	f.want("", "ratelimitd_decisions_total")
+}
+
+// TestOvershoot follows a caller past the limit for three windows.
+func TestOvershoot(t *testing.T) {
+	f := newFixture(t, policy("p", 1))
+	for _, window := range []int{5, 1, 2} { // takes in each
+		for range window {
+			f.take("p")
+		}
+		if _, err := f.engine.Check(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		f.now = f.now.Add(time.Minute)
+		f.metrics.overshoot.Flush(f.now)
+	}
+	f.want(`
+		# HELP ratelimitd_overshoot_attempts Attempts of a key beyond its limit, from the first until the window ends.
+		# TYPE ratelimitd_overshoot_attempts histogram
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="1"} 1
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="2"} 1
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="3"} 1
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="5"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="10"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="20"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="50"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="100"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="1000"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="10000"} 2
+		ratelimitd_overshoot_attempts_bucket{policy="p",le="+Inf"} 2
+		ratelimitd_overshoot_attempts_sum{policy="p"} 5
+		ratelimitd_overshoot_attempts_count{policy="p"} 2
+		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit that were not the first in their window.
+		# TYPE ratelimitd_overshoot_repeated_total counter
+		ratelimitd_overshoot_repeated_total{policy="p"} 3
+	`, "ratelimitd_overshoot_attempts", "ratelimitd_overshoot_repeated_total")
+}
+
+// TestOvershootOfRecords counts what was recorded past the limit, and an episode
+// of a policy that is gone nowhere.
+func TestOvershootOfRecords(t *testing.T) {
+	f := newFixture(t, policy("p", 9, 2), policy("q", 1))
+	for range 4 {
+		if _, err := f.engine.Record(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.take("q")
+	f.take("q")
+	if got := testutil.ToFloat64(f.metrics.decisions.repeated.WithLabelValues("p")); got != 1 {
+		t.Errorf("%v repeated, want the fourth record", got)
+	}
+	if got := f.metrics.overshoot.Len(); got != 2 {
+		t.Errorf("%d keys are over, want 2", got)
+	}
+	f.reload(policy("p", 9, 2))
+	f.now = f.now.Add(time.Hour)
+	f.metrics.overshoot.Flush(f.now)
+	if got := testutil.CollectAndCount(f.metrics.decisions.attempts); got != 1 {
+		t.Errorf("%d policies have a histogram, want 1", got)
+	}
+}
+
+// TestOvershootEndsWithTheWindow ends an episode that began in the middle of a
+// fixed window when that window does.
+func TestOvershootEndsWithTheWindow(t *testing.T) {
+	f := newFixture(t, policy("p", 1))
+	f.now = f.now.Add(40 * time.Second)
+	f.take("p")
+	f.take("p")
+	f.now = f.now.Add(20*time.Second - time.Millisecond)
+	f.metrics.overshoot.Flush(f.now)
+	if got := f.metrics.overshoot.Len(); got != 1 {
+		t.Errorf("%d keys are over before the window ends, want 1", got)
+	}
+	f.now = f.now.Add(time.Millisecond)
+	f.metrics.overshoot.Flush(f.now)
+	if got := f.metrics.overshoot.Len(); got != 0 {
+		t.Errorf("%d keys are over after it, want none", got)
+	}
+}
+
+// TestDegradedDecisionsAreNoOvershoot leaves out what the store did not count.
+func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
+	p := policy("p", 1)
+	limits := []limiter.LimitDecision{{Limit: &p.Limits[0], Verdict: limiter.Verdict{Used: 7}}}
+	for _, op := range ops {
+		for _, allowed := range []bool{false, true} {
+			verdict := limiter.Verdict{Allowed: allowed}
+			d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true, Limits: limits}
+			if over := overLimit(op, outcomeOf(d), d); over != nil {
+				t.Errorf("%s, allowed %t: went past %v", op, allowed, over.Limit)
+			}
+		}
+	}
+}
+
+// TestRun publishes what is over without anybody asking.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, policy("p", 1))
+		f.take("p")
+		f.take("p")
+		f.now = f.now.Add(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- f.metrics.Run(ctx) }()
+		<-time.After(flushEvery + time.Millisecond)
+		synctest.Wait()
+		if got := f.metrics.overshoot.Len(); got != 0 {
+			t.Errorf("%d keys are still over", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStoreDurations counts each operation by its outcome, and keeps a store's
+// ability to hold keys still.
+func TestStoreDurations(t *testing.T) {
+	f := newFixture(t)
+	if _, ok := f.metrics.Store(plain{f.store}).(limiter.Exclusive); ok {
+		t.Error("a plain store has become exclusive")
+	}
+	if _, ok := f.metrics.Store(f.store).(limiter.Exclusive); !ok {
+		t.Error("an exclusive store no longer is")
+	}
+	ctx := context.Background()
+	observed := f.metrics.Store(slow{plain{f.store}, f})
+	if _, err := observed.Read(ctx, &limiter.Query{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := observed.Write(ctx, &limiter.Write{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		limiter.ErrOverloaded, limiter.ErrUnavailable, errors.New("?"), context.Canceled,
+		fmt.Errorf("%w: %w", limiter.ErrUnavailable, context.DeadlineExceeded),
+	} {
+		f.store.err = err
+		exclusive := f.metrics.Store(f.store).(limiter.Exclusive)
+		if got := exclusive.Update(ctx, &limiter.Query{}, nil); !errors.Is(got, err) {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+	for series, want := range map[string]string{
+		`op="read",outcome="ok"`: "0.003", `op="write",outcome="ok"`: "0.003", `op="update",outcome="overloaded"`: "0",
+		`op="update",outcome="unavailable"`: "0", `op="update",outcome="error"`: "0", `op="update",outcome="canceled"`: "0",
+		`op="update",outcome="timeout"`: "0",
+	} {
+		for _, line := range []string{"_count{" + series + "} 1\n", "_sum{" + series + "} " + want + "\n"} {
+			if !strings.Contains(f.exposition(), "ratelimitd_store_duration_seconds"+line) {
+				t.Errorf("%s is missing", line)
+			}
+		}
+	}
+}
+
+// plain is a store that cannot hold a key still.
+type plain struct{ limiter.Store }
+
+// slow takes three milliseconds for everything.
+type slow struct {
+	limiter.Store
+	f *fixture
+}
+
+func (s slow) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	s.f.now = s.f.now.Add(3 * time.Millisecond)
+	return s.Store.Read(ctx, q)
+}
+
+func (s slow) Write(ctx context.Context, w *limiter.Write) error {
+	s.f.now = s.f.now.Add(3 * time.Millisecond)
+	return s.Store.Write(ctx, w)
+}
+
+func (f *fixture) exposition() string {
+	w := httptest.NewRecorder()
+	Handler(f.reg).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// TestHTTPDurations counts requests by route and class of status.
+func TestHTTPDurations(t *testing.T) {
+	f := newFixture(t)
+	for status, class := range map[int]string{
+		200: "2xx", 204: "2xx", 429: "4xx", 503: "5xx", 101: "1xx", 304: "3xx", 0: "other", 600: "other",
+	} {
+		if got := statusClass(status); got != class {
+			t.Errorf("%d is %s, want %s", status, got, class)
+		}
+	}
+	f.metrics.ObserveHTTP("/v1/take", 429, 2*time.Millisecond)
+	for _, line := range []string{
+		`ratelimitd_http_request_duration_seconds_bucket{route="/v1/take",status="4xx",le="0.001"} 0`,
+		`ratelimitd_http_request_duration_seconds_bucket{route="/v1/take",status="4xx",le="0.0025"} 1`,
+	} {
+		if !strings.Contains(f.exposition(), line) {
+			t.Errorf("%s is missing", line)
+		}
+	}
+}
+
+// TestGauges sets what others know.
+func TestGauges(t *testing.T) {
+	f := newFixture(t)
+	f.metrics.SetClockOffset(-20 * time.Millisecond)
+	f.metrics.SetSweepProgress(.25)
+	f.metrics.SetSweepFinished(time.UnixMilli(1500))
+	f.metrics.AddSwept(3)
+	f.metrics.SetBreaker(BreakerOpen)
+	f.want(`
+		# HELP ratelimitd_breaker_state 1 for the state that the breaker in front of the store is in, 0 for the others.
+		# TYPE ratelimitd_breaker_state gauge
+		ratelimitd_breaker_state{state="closed"} 0
+		ratelimitd_breaker_state{state="half_open"} 0
+		ratelimitd_breaker_state{state="open"} 1
+		# HELP ratelimitd_clock_offset_seconds How far this instance's clock is ahead of the store's; below 0: behind.
+		# TYPE ratelimitd_clock_offset_seconds gauge
+		ratelimitd_clock_offset_seconds -0.02
+		# HELP ratelimitd_sweeper_finished_timestamp_seconds When this instance last finished a sweep; 0: never.
+		# TYPE ratelimitd_sweeper_finished_timestamp_seconds gauge
+		ratelimitd_sweeper_finished_timestamp_seconds 1.5
+		# HELP ratelimitd_sweeper_progress_ratio How much of the store the current sweep of expired counters has visited, 0 to 1.
+		# TYPE ratelimitd_sweeper_progress_ratio gauge
+		ratelimitd_sweeper_progress_ratio 0.25
+		# HELP ratelimitd_sweeper_swept_total Keys of which the sweeper deleted expired counters.
+		# TYPE ratelimitd_sweeper_swept_total counter
+		ratelimitd_sweeper_swept_total 3
+	`, "ratelimitd_breaker_state", "ratelimitd_clock_offset_seconds", "ratelimitd_sweeper_finished_timestamp_seconds",
+		"ratelimitd_sweeper_progress_ratio", "ratelimitd_sweeper_swept_total")
+}
+
+// TestNamesFollowConventions asks Prometheus's own linter, and makes sure that the
+// breaker starts closed.
+func TestNamesFollowConventions(t *testing.T) {
+	f := newFixture(t, policy("p", 1))
+	f.take("p")
+	f.metrics.ObserveHTTP("/v1/take", 200, 0)
+	problems, err := testutil.GatherAndLint(f.reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+	if !strings.Contains(f.exposition(), `ratelimitd_breaker_state{state="closed"} 1`) {
+		t.Error("the breaker does not start closed")
+	}
+}
+
+// TestManyAtOnce decides and reloads at the same time: run it with -race.
+func TestManyAtOnce(t *testing.T) {
+	f := newFixture(t, policy("p", 1_000_000))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 500 {
+				f.take("p")
+			}
+		})
+	}
+	for range 20 {
+		f.metrics.SetPolicies(f.engine.Policies())
+	}
+	all.Wait()
+	total := testutil.ToFloat64(f.metrics.decisions.total.WithLabelValues("p", "l0", "take", "allowed"))
+	if total != 2000 {
+		t.Errorf("%v decisions, want 2000", total)
+	}
+}
+
+// BenchmarkObserve measures what a decision pays for being counted.
+func BenchmarkObserve(b *testing.B) {
+	m := New(prometheus.NewRegistry(), nil)
+	p := policy("p", 1).WithDefaults()
+	m.SetPolicies([]*limiter.Policy{&p})
+	verdict := limiter.Verdict{Allowed: true}
+	limits := []limiter.LimitDecision{{Limit: &p.Limits[0], Verdict: verdict}}
+	d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: true, Limits: limits}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Observe(limiter.OpTake, limiter.Key{}, d)
+	}
+}

@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// The operations on a store, as the label has them.
+const (
+	storeRead   = "read"
+	storeWrite  = "write"
+	storeUpdate = "update"
+)
+
+// storeSeries are the durations of a store's operations. Those of the three
+// operations that succeed, nearly all there are, are resolved.
+type storeSeries struct {
+	durations *prometheus.HistogramVec // op, outcome
+	ok        map[string]prometheus.Observer
+}
+
+// newStoreSeries has buckets around a store in memory (microseconds), one nearby
+// (hundreds of them to milliseconds), and the default store timeout of 500 ms.
+func newStoreSeries() storeSeries {
+	s := storeSeries{
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "ratelimitd_store_duration_seconds",
+			Help:    "Time that the store took, by operation and outcome.",
+			Buckets: []float64{.00001, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+		}, []string{"op", "outcome"}),
+		ok: make(map[string]prometheus.Observer),
+	}
+	for _, op := range []string{storeRead, storeWrite, storeUpdate} {
+		s.ok[op] = s.durations.WithLabelValues(op, "ok")
+	}
+	return s
+}
+
+// ObserveStore counts an operation that took d and ended with err. op must be one
+// of few.
+func (m *Metrics) ObserveStore(op string, d time.Duration, err error) {
+	series, known := m.store.ok[op]
+	if err != nil || !known {
+		series = m.store.durations.WithLabelValues(op, storeOutcome(err))
+	}
+	series.Observe(d.Seconds())
+}
+
+func storeOutcome(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, limiter.ErrOverloaded):
+		return "overloaded"
+	case errors.Is(err, limiter.ErrUnavailable):
+		return "unavailable"
+	}
+	return "error"
+}
+
+// Store returns next with its operations observed. It is a limiter.Exclusive when
+// next is.
+func (m *Metrics) Store(next limiter.Store) limiter.Store {
+	if exclusive, ok := next.(limiter.Exclusive); ok {
+		return &observedExclusive{observedStore: observedStore{next: next, metrics: m}, next: exclusive}
+	}
+	return &observedStore{next: next, metrics: m}
+}
+
+// observedStore is a store of which every operation is timed.
+type observedStore struct {
+	next    limiter.Store
+	metrics *Metrics
+}
+
+// Read reads from the next store.
+func (s *observedStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	start := s.metrics.now()
+	state, err := s.next.Read(ctx, q)
+	s.metrics.ObserveStore(storeRead, s.metrics.now().Sub(start), err)
+	return state, err
+}
+
+// Write writes to the next store.
+func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
+	start := s.metrics.now()
+	err := s.next.Write(ctx, w)
+	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+	return err
+}
+
+// observedExclusive is an observedStore that can hold a key still.
+type observedExclusive struct {
+	observedStore
+	next limiter.Exclusive
+}
+
+// Update updates the next store.
+func (s *observedExclusive) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+	start := s.metrics.now()
+	err := s.next.Update(ctx, q, decide)
+	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
+	return err
+}
