@@ -1,0 +1,85 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// Format writes policies as a file that Parse reads, with every default filled in
+// but the consistency levels, whose default is the server's. Policies must have no
+// Problems.
+func Format(policies []limiter.Policy) []byte {
+	var b bytes.Buffer
+	b.WriteString("policies:\n")
+	for _, p := range policies {
+		formatPolicy(&b, p.WithDefaults())
+	}
+	return b.Bytes()
+}
+
+func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
+	fmt.Fprintf(b, "  - name: %s\n", scalar(p.Name))
+	if p.Description != "" {
+		fmt.Fprintf(b, "    description: %s\n", scalar(p.Description))
+	}
+	b.WriteString("    limits:\n")
+	for _, l := range p.Limits {
+		fmt.Fprintf(b, "      - %s\n", formatLimit(l))
+	}
+	fmt.Fprintf(b, "    count: %s\n", p.Count)
+	fmt.Fprintf(b, "    guarantee: %s\n", p.Guarantee)
+	if levels := formatLevels(p.Consistency); levels != "" {
+		fmt.Fprintf(b, "    consistency: %s\n", levels)
+	}
+	fmt.Fprintf(b, "    mode: %s\n", p.Mode)
+	fmt.Fprintf(b, "    on_store_error: %s\n", p.OnStoreError)
+}
+
+func formatLimit(l limiter.Limit) string {
+	text := fmt.Sprintf("{name: %s, algorithm: %s, limit: %d, window: %s",
+		scalar(l.Name), l.Algorithm, l.Limit, limiter.FormatWindow(l.Window))
+	if l.Buckets != 0 {
+		text += ", buckets: " + strconv.Itoa(l.Buckets)
+	}
+	if l.Rounding != "" {
+		text += ", rounding: " + string(l.Rounding)
+	}
+	return text + "}"
+}
+
+func formatLevels(c limiter.Consistency) string {
+	var parts []string
+	if c.Write != "" {
+		parts = append(parts, "write: "+string(c.Write))
+	}
+	if c.Read != "" {
+		parts = append(parts, "read: "+string(c.Read))
+	}
+	if parts == nil {
+		return ""
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// scalar writes text so that YAML reads the same text: as it is where that holds
+// within a flow map too, else as a JSON string, which YAML reads alike.
+func scalar(text string) string {
+	f := yamlfile.Parse("", []byte("- {text: "+text+", end: x}"))
+	if f.Err() == nil && f.Root.Kind == yamlfile.List && len(f.Root.Items) == 1 {
+		read := f.Root.Items[0].Find("text")
+		if read.Kind == yamlfile.Text && !read.Quoted && read.Text == text && len(f.Root.Items[0].Members) == 2 {
+			return text
+		}
+	}
+	var quoted bytes.Buffer
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text) // a string into memory: cannot fail
+	return strings.TrimSpace(quoted.String())
+}

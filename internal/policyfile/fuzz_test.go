@@ -1,0 +1,66 @@
+package policyfile_test
+
+import (
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// FuzzParse holds that whatever is in a file Parse returns, that what it accepts
+// can be served, and that Format writes it back.
+func FuzzParse(f *testing.F) {
+	for _, file := range []string{"default.yaml", "testdata/ten-mistakes.yaml"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(policy(goodLimits, "description: \"a: b, {c} # \\u0001 é\"", "consistency: {write: quorum, read: ONE}")))
+	f.Add([]byte(policy(goodLimits, "description: |", "  two", "  lines")))
+	f.Add([]byte(limit("algorithm: sliding-tail, limit: 5, window: 1500ms, rounding: up")))
+	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		policies, err := policyfile.Parse("p.yaml", data)
+		if (err == nil) != (len(policies) > 0) {
+			t.Fatalf("%d policies with error %v", len(policies), err)
+		}
+		want := make([]limiter.Policy, len(policies))
+		for i, p := range policies {
+			if problems := p.Problems(); len(problems) > 0 {
+				t.Fatalf("accepted a policy with %v", problems)
+			}
+			want[i] = p.WithDefaults()
+		}
+		if err != nil {
+			return
+		}
+		text := policyfile.Format(policies)
+		again, err := policyfile.Parse("formatted.yaml", text)
+		if err != nil || !reflect.DeepEqual(again, want) {
+			t.Fatalf("formatted as\n%s\nread back as %+v, %v\nwant %+v", text, again, err, want)
+		}
+	})
+}
+
+func TestFormatFillsInDefaults(t *testing.T) {
+	policies, err := policyfile.Parse("p.yaml", []byte(limit("algorithm: sliding-tail, limit: 5, window: 24h")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `policies:
+  - name: p
+    limits:
+      - {name: sliding-tail-1d, algorithm: sliding-tail, limit: 5, window: 1d, rounding: down}
+    count: admitted
+    guarantee: counted
+    mode: enforce
+    on_store_error: deny
+`
+	if got := string(policyfile.Format(policies)); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}

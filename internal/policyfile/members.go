@@ -1,0 +1,93 @@
+package policyfile
+
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// member is a key that a map of the file may hold, and what becomes of its value.
+type member[T any] struct {
+	key  string
+	need string // what to write when it is missing; empty: it may be
+	read func(f *yamlfile.File, n *yamlfile.Node, into *T)
+}
+
+// contents is what a file holds.
+type contents struct{ policies []limiter.Policy }
+
+const wholeFile = "start it with policies: and a list of at least one policy"
+
+// The members of each map of a file, in the order in which Format writes them.
+var (
+	fileMembers = []member[contents]{
+		{"policies", wholeFile, readPolicies},
+	}
+	policyMembers = []member[limiter.Policy]{
+		{"name", "give the policy a name by which requests ask for it", word(func(p *limiter.Policy) *string { return &p.Name })},
+		{"description", "", readDescription},
+		{"limits", "give the policy at least one limit", readLimits},
+		{"count", "", word(func(p *limiter.Policy) *limiter.CountMode { return &p.Count })},
+		{"guarantee", "", word(func(p *limiter.Policy) *limiter.Guarantee { return &p.Guarantee })},
+		{"consistency", "", readConsistency},
+		{"mode", "", word(func(p *limiter.Policy) *limiter.Mode { return &p.Mode })},
+		{"on_store_error", "", word(func(p *limiter.Policy) *limiter.OnStoreError { return &p.OnStoreError })},
+	}
+	limitMembers = []member[limiter.Limit]{
+		{"name", "", word(func(l *limiter.Limit) *string { return &l.Name })},
+		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *limiter.Limit) *string { return &l.Algorithm })},
+		{"limit", "say how many units a window may hold", units(func(l *limiter.Limit) *int64 { return &l.Limit })},
+		{"window", "say how long a window is, such as 1h", readWindow},
+		{"rounding", "", word(func(l *limiter.Limit) *limiter.Rounding { return &l.Rounding })},
+		{"buckets", "", readBuckets},
+		{"burst", "", notYet[limiter.Limit]},
+	}
+	consistencyMembers = []member[limiter.Consistency]{
+		{"write", "", level(limiter.ParseWriteLevel, func(c *limiter.Consistency) *limiter.Level { return &c.Write })},
+		{"read", "", level(limiter.ParseReadLevel, func(c *limiter.Consistency) *limiter.Level { return &c.Read })},
+	}
+)
+
+// readMap reads the members of n into one T and adds what is wrong with them. It
+// returns false when n is no map; cure says then what to write.
+func readMap[T any](f *yamlfile.File, n *yamlfile.Node, members []member[T], cure string, into *T) bool {
+	if !f.Expect(n, yamlfile.Map, cure) {
+		return false
+	}
+	keys := make([]string, len(members))
+	for i, m := range members {
+		keys[i] = m.key
+	}
+	f.ExpectKeys(n, keys)
+	for _, m := range members {
+		path := yamlfile.Join(n.Path, m.key)
+		value := n.Member(m.key)
+		switch {
+		case value != nil:
+			m.read(f, value, into)
+		case m.need != "" && !n.Partial && !f.Wrong(path):
+			f.AddAt(n.Position, path, "missing: %s", m.need)
+		}
+	}
+	return true
+}
+
+func readLimits(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+	const cure = "write {algorithm: sliding-log, limit: 10, window: 1h} or the like"
+	if !f.Expect(n, yamlfile.List, "start each limit with a dash") {
+		return
+	}
+	for _, item := range n.Items {
+		var limit limiter.Limit // stays in its place when it is none: problems count from there
+		readMap(f, item, limitMembers, cure, &limit)
+		policy.Limits = append(policy.Limits, limit)
+	}
+}
+
+func readConsistency(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+	readMap(f, n, consistencyMembers, "write {write: LOCAL_QUORUM, read: LOCAL_QUORUM} or the like", &policy.Consistency)
+}
+
+// notYet refuses a member of the algorithms to come, rather than calling it unknown.
+func notYet[T any](f *yamlfile.File, n *yamlfile.Node, _ *T) {
+	f.Add(n, "not available in this version: remove it")
+}

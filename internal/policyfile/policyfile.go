@@ -1,0 +1,96 @@
+// Package policyfile reads policies from YAML, tells every mistake of a file at
+// once with its line and its cure, writes policies back, and watches a file for
+// changes.
+//
+// It does not know how a policy is served, nor which policies are in force: what
+// makes a policy valid is asked of package limiter.
+package policyfile
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// MaxPolicies is how many policies a file may hold: each is a row of every metric
+// that is labelled by policy.
+const MaxPolicies = 10_000
+
+//go:embed default.yaml
+var defaultFile []byte
+
+// Default returns the example policies of a server that is given no file.
+func Default() ([]limiter.Policy, error) { return Parse("default.yaml", defaultFile) }
+
+// Load reads the policies of the file at path. Its error is that of the operating
+// system, or of Parse.
+func Load(path string) ([]limiter.Policy, error) {
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading policies: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads the policies in data, which name is the name of, in their order and
+// with nothing filled in. None of them has a Problem and no two share a name; else
+// the error is yamlfile.Errors, one for each mistake, and there are no policies.
+func Parse(name string, data []byte) ([]limiter.Policy, error) {
+	f := yamlfile.Parse(name, data)
+	policies := readFile(f)
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return policies, nil
+}
+
+func readFile(f *yamlfile.File) []limiter.Policy {
+	if f.Root == nil {
+		if f.Err() == nil {
+			f.AddAt(yamlfile.Position{Line: 1}, "", "there is nothing in this file: %s", wholeFile)
+		}
+		return nil
+	}
+	var file contents
+	readMap(f, f.Root, fileMembers, wholeFile, &file)
+	return file.policies
+}
+
+// readPolicies reads the list of policies into file.
+func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
+	switch {
+	case !f.Expect(n, yamlfile.List, "start each policy with - name:"):
+		return
+	case len(n.Items) == 0:
+		f.Add(n, "there are no policies: give at least one")
+	case len(n.Items) > MaxPolicies:
+		f.Add(n, "%d policies: a file may hold at most %d", len(n.Items), MaxPolicies)
+		return
+	}
+	lines := make(map[string]int, len(n.Items))
+	for _, item := range n.Items {
+		policy, ok := readPolicy(f, item)
+		if !ok {
+			continue
+		}
+		name := item.Find("name")
+		if first, twice := lines[policy.Name]; twice && !f.Wrong(name.Path) {
+			f.Add(name, "%q names the policy on line %d too: give each policy a name of its own", policy.Name, first)
+		} else if policy.Name != "" && !twice {
+			lines[policy.Name] = name.Line
+		}
+		file.policies = append(file.policies, policy)
+	}
+}
+
+// readPolicy reads one policy and adds what is wrong with it. It returns false
+// when it is no policy at all.
+func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy limiter.Policy, ok bool) {
+	if !readMap(f, n, policyMembers, "write name: and limits:", &policy) {
+		return policy, false
+	}
+	addProblems(f, n, policy.Problems())
+	return policy, true
+}

@@ -1,0 +1,232 @@
+package policyfile_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// lines returns what is wrong with text, one mistake a line, or fails.
+func lines(t *testing.T, text string) []string {
+	t.Helper()
+	policies, err := policyfile.Parse("p.yaml", []byte(text))
+	if err == nil {
+		t.Fatalf("accepted as %+v:\n%s", policies, text)
+	}
+	if policies != nil {
+		t.Errorf("%d policies beside the error", len(policies))
+	}
+	var mistakes yamlfile.Errors
+	if !errors.As(err, &mistakes) {
+		t.Fatalf("error is a %T, want yamlfile.Errors", err)
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+func TestTenMistakesGiveTenMessages(t *testing.T) {
+	const file = "testdata/ten-mistakes.yaml"
+	_, err := policyfile.Load(file)
+	var mistakes yamlfile.Errors
+	if !errors.As(err, &mistakes) {
+		t.Fatalf("error is %v, want yamlfile.Errors", err)
+	}
+	if len(mistakes) != 10 {
+		t.Errorf("%d messages, want 10", len(mistakes))
+	}
+	golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, readErr := os.ReadFile(golden)
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	if got := err.Error() + "\n"; got != string(want) {
+		t.Errorf("messages:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// policy returns a file of one policy with more members, each on its own line.
+func policy(members ...string) string {
+	return "policies:\n  - name: p\n    " + strings.Join(members, "\n    ") + "\n"
+}
+
+// limit returns a file whose policy's one limit, on line 4, is given.
+func limit(text string) string { return policy("limits:", "  - {"+text+"}") }
+
+const goodLimits = "limits: [{algorithm: sliding-log, limit: 10, window: 1h}]"
+
+func TestMistakes(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"nothing", "", "1: there is nothing in this file: start it with policies: and a list of at least one policy"},
+		{"only a comment", "# soon\n", "1: there is nothing in this file"},
+		{"no policies", "policies: []\n", "1: policies: there are no policies: give at least one"},
+		{"a list at the top", "- name: p\n", "1: a list where a map belongs: start it with policies:"},
+		{"another key at the top", "policy: []\n", "1: policy: unknown key: did you mean policies?"},
+		{"a policy that is a word", "policies: [login]\n", "1: policies[0]: text where a map belongs: write name: and limits:"},
+		{"several documents", policy(goodLimits) + "---\npolicies: []\n", "4: a second YAML document starts here: put everything into one"},
+		{"not YAML", "policies: [\n", "1: not YAML: "},
+		{"a tab", "policies:\n\t- name: p\n", "2: a tab in the indentation, which YAML forbids: indent by spaces"},
+		{"not UTF-8", "policies:\n  - name: \xff\n", "2: this line is not UTF-8: save the file in that encoding"},
+		{"no name", "policies:\n  - " + goodLimits + "\n", "2: policies[0].name: missing: give the policy a name"},
+		{"a bad name", "policies:\n  - name: SMS\n    " + goodLimits + "\n", `2: policies[0].name: "SMS" is no policy name: use 1 to 63 of a-z`},
+		{"a name that is a number", "policies:\n  - name: 12\n    " + goodLimits + "\n",
+			"2: policies[0].name: a number where text belongs: put 12 in quotes"},
+		{"no limits", policy("count: all"), "2: policies[0].limits: missing: give the policy at least one limit"},
+		{"an empty list of limits", policy("limits: []"), "3: policies[0].limits: 0 limits: a policy needs 1 to 16"},
+		{"a limit that is a number", policy("limits: [10]"), "3: policies[0].limits[0]: a number where a map belongs: write {algorithm:"},
+		{"limits left out", policy("limits:"), "3: policies[0].limits: has no value: give it one or remove it"},
+		{"limits of one name", policy("limits:", "  - {algorithm: sliding-log, limit: 1, window: 1h}",
+			"  - {algorithm: sliding-log, limit: 2, window: 60m}"), "5: policies[0].limits[1].name: \"sliding-log-1h\" names limits[0] too"},
+		{"a word that is empty", policy(goodLimits, "mode: ''"), "4: policies[0].mode: is empty: give it a value or remove it"},
+		{"a boolean", policy(goodLimits, "mode: false"), "4: policies[0].mode: true or false where text belongs: put false in quotes"},
+		{"a mode there is not", policy(goodLimits, "mode: dry"), `4: policies[0].mode: "dry" is not known: use one of enforce, shadow, off`},
+		{"a level there is not", policy(goodLimits, "consistency:", "  read: MANY"),
+			`5: policies[0].consistency.read: "MANY" is no read level: use one of ONE`},
+		{"a write level for reads", policy(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is no read level`},
+		{"a level alone", policy(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
+		{"a guarantee to come", policy(goodLimits, "guarantee: serial"), `4: policies[0].guarantee: "serial" is not available in this version`},
+		{"no algorithm", limit("limit: 1, window: 1h"), "4: policies[0].limits[0].algorithm: missing: say how the limit counts"},
+		{"no limit", limit("algorithm: sliding-log, window: 1h"), "4: policies[0].limits[0].limit: missing: say how many units"},
+		{"a misspelt window", limit("algorithm: sliding-log, limit: 1, windwo: 1h"), "limits[0].windwo: unknown key: did you mean window?"},
+		{"a misspelt algorithm", limit("algorihtm: sliding-log, limit: 1, window: 1h"), "did you mean algorithm?"},
+		{"a limit far too large for a log", limit("algorithm: sliding-log, limit: 9000000000000000, window: 1h"), "is out of range"},
+		{"no window", limit("algorithm: sliding-log, limit: 1"), "4: policies[0].limits[0].window: missing: say how long"},
+		{"a window that is none", limit("algorithm: sliding-log, limit: 1, window: 1 hour"),
+			`4: policies[0].limits[0].window: "1 hour" is no window: use a duration such as 30s`},
+		{"a window in parts of ms", limit("algorithm: sliding-log, limit: 1, window: 1500500us"), "window: 1.5005s is not whole milliseconds"},
+		{"a negative limit", limit("algorithm: sliding-log, limit: -1, window: 1h"), "limit: -1 is out of range: use 0 (denies always) to"},
+		{"a limit past all bounds", limit("algorithm: sliding-log, limit: 2000000000000000, window: 1h"), "is out of range"},
+		{"a limit past int64", limit("algorithm: fixed-window, limit: 99999999999999999999, window: 1h"), "is out of range: use 0"},
+		{"a limit in quotes", limit(`algorithm: sliding-log, limit: "10", window: 1h`), "text where a number belongs: write 10 without quotes"},
+		{"half a unit", limit("algorithm: sliding-log, limit: 10.5, window: 1h"), `"10.5" is no whole number: write plain digits`},
+		{"an octal limit", limit("algorithm: sliding-log, limit: 010, window: 1h"), `"010" is no whole number: write plain digits`},
+		{"underscores", limit("algorithm: sliding-log, limit: 1_000, window: 1h"), `"1_000" is no whole number`},
+		{"a list of limits", limit("algorithm: sliding-log, limit: [1], window: 1h"), "limit: a list where a number belongs: write plain digits"},
+		{"a key to come", limit("algorithm: sliding-log, limit: 1, window: 1h, burst: 2"), "limits[0].burst: not available in this version"},
+		{"buckets of a log", limit("algorithm: sliding-log, limit: 1, window: 1h, buckets: 4"), "buckets: only a sliding-window has buckets"},
+		{"no buckets", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 0"), "buckets: 0 is out of range: use 2 to 100"},
+		{"too many buckets", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 101"), "buckets: 101 is out of range"},
+		{"half a bucket", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 1.5"), `"1.5" is no whole number`},
+		{"buckets that don't fit", limit("algorithm: sliding-window, limit: 1, window: 1s, buckets: 7"),
+			"buckets: 7 do not divide a window of 1s into whole milliseconds"},
+		{"rounding a log", limit("algorithm: sliding-log, limit: 1, window: 1h, rounding: up"), "limits[0].rounding: only sliding-tail rounds"},
+		{"an anchor", policy(goodLimits, "mode: &m shadow"), "4: policies[0].mode: anchors such as &m are not supported"},
+		{"an alias", policy(goodLimits, "mode: *m"), "4: policies[0].mode: aliases such as *name are not supported"},
+		{"a merge key", policy("<<: *base"), "3: policies[0].<<: merge keys are not supported: write the members out"},
+		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
+		{"a key nothing is like", policy(goodLimits, "x: 1"), "The ones there are: name, description, limits, count, guarantee"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := lines(t, test.text)
+			if len(got) != 1 {
+				t.Errorf("%d messages, want one:\n%s", len(got), strings.Join(got, "\n"))
+			}
+			if !strings.HasPrefix(got[0], "p.yaml:") || !strings.Contains(got[0], test.want) {
+				t.Errorf("message:\n%s\nwant within it:\n%s", got[0], test.want)
+			}
+		})
+	}
+}
+
+func TestMistakesDoNotHideEachOther(t *testing.T) {
+	got := lines(t, `policies:
+  - name: a
+    limits: [{algorithm: sliding-log, limit: many, window: soon, colour: red}, 7]
+    mode: [shadow]
+  - 12
+  - name: a
+    limits: [{algorithm: nothing, limit: -1, window: 0s}]
+`)
+	want := []string{
+		"3: policies[0].limits[0].limit:", "3: policies[0].limits[0].window:", "3: policies[0].limits[0].colour:",
+		"3: policies[0].limits[1]:", "4: policies[0].mode:", "5: policies[1]:", "6: policies[2].name:",
+		"7: policies[2].limits[0].algorithm:", "7: policies[2].limits[0].limit:", "7: policies[2].limits[0].window:",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d messages, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], "p.yaml:"+want[i]) {
+			t.Errorf("message %d is %q, want it to start with %q", i, got[i], want[i])
+		}
+	}
+}
+
+func TestABadNameIsToldOnceForEachPolicy(t *testing.T) {
+	got := lines(t, "policies:\n  - {name: SMS, "+goodLimits+"}\n  - {name: SMS, "+goodLimits+"}\n")
+	if len(got) != 2 || !strings.Contains(got[0], "is no policy name") || !strings.Contains(got[1], "is no policy name") {
+		t.Errorf("messages: %q", got)
+	}
+}
+
+func TestParseKeepsWhatIsWritten(t *testing.T) {
+	got, err := policyfile.Parse("p.yaml", []byte(`{"policies": [{"name": "2fa", "description": "", "mode": off, "count": all,
+  "consistency": {"write": quorum}, "on_store_error": "local", "guarantee": 'counted',
+  "limits": [{"name": "x", "algorithm": "sliding-tail", "limit": 0, "window": "1d12h", "rounding": up}]}]}`))
+	want := []limiter.Policy{{
+		Name: "2fa", Mode: limiter.ModeOff, Count: limiter.CountAll, OnStoreError: limiter.OnStoreErrorLocal,
+		Guarantee: limiter.GuaranteeCounted, Consistency: limiter.Consistency{Write: limiter.LevelQuorum},
+		Limits: []limiter.Limit{{Name: "x", Algorithm: "sliding-tail", Window: 36 * time.Hour, Rounding: limiter.RoundUp}},
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("policies:\n")
+	for i := range policyfile.MaxPolicies {
+		fmt.Fprintf(&b, "- {name: p%d, limits: [{algorithm: sliding-log, limit: 1, window: 1s}]}\n", i)
+	}
+	policies, err := policyfile.Parse("p.yaml", []byte(b.String()))
+	if err != nil || len(policies) != policyfile.MaxPolicies {
+		t.Errorf("%d policies, %v; want all %d", len(policies), err, policyfile.MaxPolicies)
+	}
+	got := lines(t, b.String()+"- {name: x}\n")
+	if len(got) != 1 || !strings.Contains(got[0], "10001 policies: a file may hold at most 10000") {
+		t.Errorf("one policy too many: %q", got)
+	}
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, []byte(strings.Repeat("#\n", yamlfile.MaxSize)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policyfile.Load(large); err == nil || !strings.Contains(err.Error(), "a file may have at most 1048576") {
+		t.Errorf("a file of 2 MiB: %v", err)
+	}
+	if _, err := policyfile.Load(large + ".absent"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an absent file: %v", err)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	policies, err := policyfile.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, p := range policies {
+		for _, l := range p.Limits {
+			got += fmt.Sprintf("%s %s %d %s\n", p.Name, l.Algorithm, l.Limit, limiter.FormatWindow(l.Window))
+		}
+	}
+	const want = "sms-send sliding-log 10 1h\nlogin sliding-log 5 15m\napi sliding-tail 1000 1m\n"
+	if got != want {
+		t.Errorf("default policies:\n%swant:\n%s", got, want)
+	}
+}

@@ -1,0 +1,45 @@
+package policyfile
+
+import (
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// addProblems adds what package limiter finds wrong with the policy at n, but for
+// what follows from a mistake that was told already.
+func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []limiter.Problem) {
+	for _, p := range problems {
+		at := n.Find(p.Path)
+		path := yamlfile.Join(n.Path, p.Path)
+		present := at.Path == path
+		switch {
+		case f.Wrong(path):
+		case !present && (at.Kind == yamlfile.Broken || f.Wrong(at.Path) || at.Partial):
+		case !present && madeOf(f, n, p.Path, problems):
+		default:
+			f.AddAt(at.Position, path, "%s", p.Message)
+		}
+	}
+}
+
+// madeOf reports whether path is the name of a limit that has none of its own,
+// and so was made of an algorithm or a window which are themselves at fault.
+func madeOf(f *yamlfile.File, n *yamlfile.Node, path string, problems []limiter.Problem) bool {
+	limit, isName := strings.CutSuffix(path, ".name")
+	if !isName {
+		return false
+	}
+	for _, part := range []string{limit + ".algorithm", limit + ".window"} {
+		if f.Wrong(yamlfile.Join(n.Path, part)) {
+			return true
+		}
+		for _, p := range problems {
+			if p.Path == part {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package policyfile
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// maxWordLen is the longest word in bytes that is worth repeating in a message;
+// every name and value there is is far shorter.
+const maxWordLen = 256
+
+// word reads text that may not be empty into a field of T.
+func word[T any, S ~string](field func(*T) *S) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if text, ok := readWord(f, n); ok {
+			*field(into) = S(text)
+		}
+	}
+}
+
+func readWord(f *yamlfile.File, n *yamlfile.Node) (string, bool) {
+	switch {
+	case !expectText(f, n):
+	case n.Text == "":
+		f.Add(n, "is empty: give it a value or remove it")
+	case len(n.Text) > maxWordLen:
+		f.Add(n, "%d bytes long: nothing that may stand here is longer than %d", len(n.Text), maxWordLen)
+	default:
+		return n.Text, true
+	}
+	return "", false
+}
+
+func expectText(f *yamlfile.File, n *yamlfile.Node) bool {
+	cure := "write one word"
+	if n.Kind == yamlfile.Number || n.Kind == yamlfile.Bool {
+		cure = "put " + n.Text + " in quotes if it is meant as text"
+	}
+	return f.Expect(n, yamlfile.Text, cure)
+}
+
+func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+	if expectText(f, n) {
+		policy.Description = n.Text
+	}
+}
+
+// level reads a consistency level that parse knows into a field of T.
+func level[T any](
+	parse func(string) (limiter.Level, error), field func(*T) *limiter.Level,
+) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		name, ok := readWord(f, n)
+		if !ok {
+			return
+		}
+		known, err := parse(name)
+		if err != nil {
+			f.Add(n, "%v", err)
+		}
+		*field(into) = known
+	}
+}
+
+func readWindow(f *yamlfile.File, n *yamlfile.Node, limit *limiter.Limit) {
+	if n.Kind == yamlfile.Number {
+		f.Add(n, "%s has no unit: write it as a duration such as 30s, 15m, 1h or 7d", n.Text)
+		return
+	}
+	text, ok := readWord(f, n)
+	if !ok {
+		return
+	}
+	window, err := limiter.ParseWindow(text)
+	if err != nil {
+		f.Add(n, "%v", err)
+	}
+	limit.Window = window
+}
+
+var (
+	digits     = regexp.MustCompile(`^-?[0-9]+$`)
+	wholeUnits = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+)
+
+// units reads a whole number in plain digits into a field of T. Numbers that YAML
+// would read in another base, or round, are refused.
+func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if n.Kind == yamlfile.Text && n.Quoted && digits.MatchString(n.Text) {
+			f.Add(n, "text where a number belongs: write %.32s without quotes", n.Text)
+			return
+		}
+		isScalar := n.Kind == yamlfile.Number || n.Kind == yamlfile.Text && !n.Quoted // 1e3 is text to YAML
+		if !isScalar {
+			f.Expect(n, yamlfile.Number, "write plain digits such as 1000")
+			return
+		}
+		if !wholeUnits.MatchString(n.Text) {
+			f.Add(n, "%.32q is no whole number: write plain digits such as 1000", n.Text)
+			return
+		}
+		value, err := strconv.ParseInt(n.Text, 10, 64)
+		if err != nil {
+			f.Add(n, "%.32s is out of range: use 0 (denies always) to %d", n.Text, int64(limiter.MaxLimit))
+			return
+		}
+		*field(into) = value
+	}
+}
+
+// readBuckets refuses a number that stands for the default when it is left out.
+func readBuckets(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
+	var buckets int64
+	units(func(*limiter.Limit) *int64 { return &buckets })(f, n, l)
+	if buckets == 0 && !f.Wrong(n.Path) {
+		f.Add(n, "0 is out of range: use %d to %d", limiter.MinBuckets, limiter.MaxBuckets)
+	}
+	l.Buckets = int(min(buckets, math.MaxInt32))
+}

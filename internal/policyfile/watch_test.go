@@ -1,0 +1,151 @@
+package policyfile_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// news is one call of a watcher's callback.
+type news struct {
+	policies []limiter.Policy
+	err      error
+}
+
+// watch runs w until the test ends and returns what it tells.
+func watch(t *testing.T, w *policyfile.Watcher) <-chan news {
+	t.Helper()
+	told := make(chan news, 16)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- w.Run(ctx, func(policies []limiter.Policy, err error) { told <- news{policies, err} })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return told
+}
+
+// wantName waits for the next news, which must be of a first policy of this name.
+func wantName(t *testing.T, told <-chan news, name string) {
+	t.Helper()
+	select {
+	case n := <-told:
+		if n.err != nil || len(n.policies) == 0 || n.policies[0].Name != name {
+			t.Fatalf("told %+v, want policy %q", n, name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("not told of policy %q within 10 s", name)
+	}
+}
+
+func wantError(t *testing.T, told <-chan news) {
+	t.Helper()
+	select {
+	case n := <-told:
+		if n.err == nil {
+			t.Fatalf("told %+v, want an error", n)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("not told of the error within 10 s")
+	}
+}
+
+func named(name string) []byte {
+	return []byte("policies: [{name: " + name + ", limits: [{algorithm: sliding-log, limit: 1, window: 1s}]}]\n")
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func load(t *testing.T, path string) *policyfile.Watcher {
+	t.Helper()
+	w := policyfile.NewWatcher(path)
+	if _, err := w.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestWatchTellsOfChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	write(t, path, named("first"))
+	w := load(t, path)
+	write(t, path, named("between"))
+	told := watch(t, w)
+	wantName(t, told, "between") // changed before Run, and told of though nothing happened since
+
+	write(t, path+".new", named("renamed"))
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, told, "renamed")
+
+	w.Reload()
+	wantName(t, told, "renamed") // asked for, so told of though nothing changed
+
+	write(t, path+".new", []byte("policies: 1\n"))
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, told)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, told)
+	write(t, path+".new", named("back"))
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	wantName(t, told, "back")
+}
+
+// Kubernetes mounts a config map as p.yaml → ..data/p.yaml, ..data → ..2026_01,
+// and replaces the link ..data.
+func TestWatchFollowsConfigMaps(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, ".."+name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, ".."+name, "p.yaml"), named(name))
+		next := filepath.Join(dir, "..data_tmp")
+		if err := os.Symlink(".."+name, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("one")
+	path := filepath.Join(dir, "p.yaml")
+	if err := os.Symlink("..data/p.yaml", path); err != nil {
+		t.Fatal(err)
+	}
+	told := watch(t, load(t, path))
+	version("two")
+	wantName(t, told, "two")
+}
+
+func TestWatchWithoutAFolderReadsWhenAsked(t *testing.T) {
+	w := policyfile.NewWatcher(filepath.Join(t.TempDir(), "absent", "p.yaml"))
+	told := watch(t, w)
+	wantError(t, told) // the folder
+	wantError(t, told) // the file
+	w.Reload()
+	wantError(t, told)
+}

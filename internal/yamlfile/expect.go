@@ -1,0 +1,30 @@
+package yamlfile
+
+import "slices"
+
+// Expect reports whether n is of the kind wanted. It adds a mistake that ends in
+// cure when it is of another; a Broken node was told of already.
+func (f *File) Expect(n *Node, want Kind, cure string) bool {
+	if n.Kind != want && n.Kind != Broken {
+		f.Add(n, "%s where %s belongs: %s", n.Kind, want, cure)
+	}
+	return n.Kind == want
+}
+
+// ExpectKeys adds a mistake for each key of n that is not among known, with the
+// nearest of them, which is then Wrong too when it is likely to be meant.
+func (f *File) ExpectKeys(n *Node, known []string) {
+	for _, m := range n.Members {
+		if slices.Contains(known, m.Key) {
+			continue
+		}
+		f.AddAt(m.Value.Position, Join(n.Path, m.Key), "unknown key: %s", DidYouMean(m.Key, known))
+		if nearest, likely := Nearest(m.Key, known); likely {
+			f.wrong[Join(n.Path, nearest)] = true
+		}
+	}
+}
+
+// Wrong reports whether a mistake was added at path itself, or in a key that was
+// likely to be meant for it: what is missing or odd there has been told.
+func (f *File) Wrong(path string) bool { return f.wrong[path] }
