@@ -1,0 +1,174 @@
+// Package api serves a limiter.Engine over HTTP: JSON in, decisions and RFC 9457
+// problems out. openapi.yaml is its contract and is served with it.
+//
+// Every route is one line below; every handler decodes, calls and encodes by way
+// of handle, and every error becomes a status in the one table of problem.go.
+//
+// The package knows nothing of stores, of policy files or of Prometheus, and it
+// puts no identifier into a URL, a log line, a header or an error.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Options of a Server. The zero value serves all but /metrics, is always ready
+// and logs nothing.
+type Options struct {
+	Logger  *slog.Logger                // of requests; nil: nothing is logged
+	Metrics http.Handler                // of GET /metrics; nil: that route is unknown
+	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
+	Headers HeaderFamilies              // of every decision; zero: HeadersDefault
+	Now     func() time.Time            // for durations only; nil: time.Now
+
+	// Observe learns of every answered request: the route as written in the
+	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
+	Observe func(route string, status int, d time.Duration)
+}
+
+// Server is the HTTP face of an engine. It is safe for concurrent use; make one
+// with New.
+type Server struct {
+	engine  *limiter.Engine
+	opts    Options
+	mux     *chi.Mux
+	scratch sync.Pool // of *scratch
+
+	failures failureLog
+}
+
+// New returns a server for engine. A nil opts means the zero Options.
+func New(engine *limiter.Engine, opts *Options) *Server {
+	s := &Server{engine: engine, mux: chi.NewMux()}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Logger == nil {
+		s.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.opts.Now == nil {
+		s.opts.Now = time.Now
+	}
+	s.scratch.New = func() any { return new(scratch) }
+	s.routes()
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+func (s *Server) routes() {
+	s.mux.Use(identifyRequest, s.observe, s.recoverPanic, middleware.GetHead)
+	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNoRoute) })
+	s.mux.MethodNotAllowed(s.methodNotAllowed)
+
+	s.mux.Post("/v1/check", handle(s, decodeDemands, s.check))
+	s.mux.Post("/v1/record", handle(s, decodeCounted, s.record))
+	s.mux.Post("/v1/take", handle(s, decodeCounted, s.take))
+	s.mux.Post("/v1/reset", handle(s, decodeReset, s.reset))
+	s.mux.Get("/v1/policies", handle(s, decodeNothing, s.policies))
+	s.mux.Get("/v1/policies/{name}", handle(s, decodePolicyName, s.policy))
+	s.mux.Get("/healthz", handle(s, decodeNothing, s.healthz))
+	s.mux.Get("/readyz", handle(s, decodeNothing, s.readyz))
+	s.mux.Get("/openapi.yaml", handle(s, decodeNothing, s.openapi))
+	if s.opts.Metrics != nil {
+		s.mux.Method(http.MethodGet, "/metrics", s.opts.Metrics)
+	}
+}
+
+// methodNotAllowed answers 405 with the methods that the path does take.
+func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		asked := m
+		if m == http.MethodHead {
+			asked = http.MethodGet // middleware.GetHead answers it there
+		}
+		if s.mux.Match(chi.NewRouteContext(), asked, r.URL.Path) {
+			w.Header().Add("Allow", m)
+		}
+	}
+	if len(w.Header()["Allow"]) == 0 { // chi asks the method first, whatever the path
+		s.fail(w, r, errNoRoute)
+		return
+	}
+	s.fail(w, r, errMethod)
+}
+
+// answer is what a call has to say: render sets the headers and appends the body.
+type answer interface {
+	render(h http.Header, b []byte) (status int, body []byte)
+}
+
+// handle returns the handler of one route: decode makes the input from the
+// request, call does the work, and its answer is written. An error of either is
+// answered as the problem that it is.
+func handle[In any](
+	s *Server,
+	decode func(r *http.Request, m *scratch) (In, error),
+	call func(ctx context.Context, in In) (answer, error),
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		m := s.scratch.Get().(*scratch)
+		defer s.release(m)
+		var a answer
+		in, err := decode(r, m)
+		if err == nil {
+			a, err = call(r.Context(), in)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		write(w, a, m)
+	}
+}
+
+// fail answers with the problem that err is, and hands err to the request's log
+// line.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	if r.Context().Err() != nil && p.status == http.StatusServiceUnavailable {
+		p.status = statusClientGone // nobody reads it; the log should not blame the store
+	}
+	if t, ok := w.(*tracked); ok {
+		t.err, t.kind = err, p.kind
+	}
+	m := s.scratch.Get().(*scratch)
+	defer s.release(m)
+	write(w, p, m)
+}
+
+func write(w http.ResponseWriter, a answer, m *scratch) {
+	status, body := a.render(w.Header(), m.out[:0])
+	m.out = body
+	if len(body) > 0 {
+		w.Header()["Content-Length"] = []string{itoa(int64(len(body)))}
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // it fails when the client is gone, and there is nobody else to tell
+}
+
+// scratch is memory that one request borrows: its body, then its answer.
+type scratch struct {
+	in  []byte
+	out []byte
+}
+
+// maxScratchLen keeps the rare long answer from staying in memory: a list of
+// many policies, where a decision takes about a kilobyte.
+const maxScratchLen = 64 << 10
+
+func (s *Server) release(m *scratch) {
+	if cap(m.in) <= 2*maxScratchLen && cap(m.out) <= maxScratchLen {
+		s.scratch.Put(m)
+	}
+}

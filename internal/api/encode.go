@@ -1,0 +1,179 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Values of Content-Type, ready for a header map. They are shared: not to be
+// changed.
+var (
+	contentTypeJSON    = []string{"application/json"}
+	contentTypeProblem = []string{"application/problem+json"}
+	contentTypeYAML    = []string{"application/yaml"} // RFC 9512
+)
+
+// decided is the answer of check, record and take.
+type decided struct {
+	decision limiter.Decision
+	listed   bool // the body had "demands"
+	families HeaderFamilies
+}
+
+// render writes the decision; a denial is a problem with the decision's members.
+func (a *decided) render(h http.Header, b []byte) (status int, body []byte) {
+	d := &a.decision
+	setHeaders(h, d, a.families)
+	status, h["Content-Type"] = http.StatusOK, contentTypeJSON
+	b = append(b, '{')
+	if !d.Allowed {
+		status, h["Content-Type"] = http.StatusTooManyRequests, contentTypeProblem
+		b = appendProblem(b, &problem{status: status, typ: typeQuotaExceeded, detail: denial(d)})
+		b = append(appendViolated(b, d), ',')
+	}
+	b = appendDecision(b, d)
+	if a.listed {
+		b = append(appendDecision(append(b, `,"demands":[{`...), d), "}]"...)
+	}
+	return status, append(b, "}\n"...)
+}
+
+// denial says which limit denies and whether waiting helps.
+func denial(d *limiter.Decision) string {
+	text := "The limit " + d.TightestLimit().Name + " of policy " + d.Policy.Name
+	if d.RetryAfter == limiter.Never {
+		return text + " has no room for this cost, and waiting would not change that."
+	}
+	return text + " has no room for this cost before " + itoa(milliseconds(d.RetryAfter)) + " ms have passed."
+}
+
+// appendViolated appends the names of the limits that deny, as RateLimit-Policy
+// has them.
+func appendViolated(b []byte, d *limiter.Decision) []byte {
+	b = append(b, `,"violated-policies":[`...)
+	first := true
+	for i := range d.Limits {
+		if d.Limits[i].Allowed {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		b, first = appendString(b, d.Limits[i].Limit.Name), false
+	}
+	return append(b, ']')
+}
+
+// appendDecision appends the members of d, without braces.
+func appendDecision(b []byte, d *limiter.Decision) []byte {
+	b = appendBool(b, `"allowed":`, d.Allowed)
+	b = appendMember(b, `,"policy":`, d.Policy.Name)
+	b = appendInt(b, `,"limit":`, d.TightestLimit().Limit)
+	b = appendInt(b, `,"remaining":`, d.Remaining)
+	b = appendInt(b, `,"used":`, d.Used)
+	waits := d.Verdict
+	if d.Allowed { // in mode shadow the limits' own waits remain
+		waits.RetryAfter = 0
+	}
+	b = appendWaits(b, &waits)
+	b = append(b, `,"limits":[`...)
+	for i := range d.Limits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLimit(b, &d.Limits[i])
+	}
+	b = appendMember(b, `],"mode":`, string(d.Policy.Mode))
+	if d.Policy.Mode == limiter.ModeShadow {
+		b = appendBool(b, `,"would_allow":`, d.WouldAllow)
+	}
+	b = appendBool(b, `,"degraded":`, d.Degraded)
+	if d.Degraded {
+		b = appendMember(b, `,"recorded":`, string(d.Recorded))
+	}
+	return b
+}
+
+func appendLimit(b []byte, l *limiter.LimitDecision) []byte {
+	b = appendMember(b, `{"name":`, l.Limit.Name)
+	b = appendMember(b, `,"algorithm":`, l.Limit.Algorithm)
+	b = appendInt(b, `,"limit":`, l.Limit.Limit)
+	b = appendInt(b, `,"window_ms":`, milliseconds(l.Limit.Window))
+	b = appendBool(b, `,"allowed":`, l.Allowed)
+	b = appendInt(b, `,"used":`, l.Used)
+	b = appendInt(b, `,"remaining":`, l.Remaining)
+	return append(appendWaits(b, &l.Verdict), '}')
+}
+
+func appendWaits(b []byte, v *limiter.Verdict) []byte {
+	b = appendInt(b, `,"reset_after_ms":`, milliseconds(v.ResetAfter))
+	if v.RetryAfter == limiter.Never {
+		return append(b, `,"retry_after_ms":null`...)
+	}
+	return appendInt(b, `,"retry_after_ms":`, milliseconds(v.RetryAfter))
+}
+
+// milliseconds returns d in whole milliseconds, rounded up: nobody is told to
+// come back too early.
+func milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
+
+// seconds returns d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 { return ceil(d, time.Second) }
+
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
+
+func appendInt(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
+}
+
+func appendBool(b []byte, name string, v bool) []byte {
+	return strconv.AppendBool(append(b, name...), v)
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// appendString appends text as a JSON string. Nearly every text is plain ASCII;
+// encoding/json takes the rest.
+func appendString(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // a string always marshals
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// document is an answer of 200 that encoding/json writes.
+type document struct{ content any }
+
+// render writes the document.
+func (a document) render(h http.Header, b []byte) (status int, body []byte) {
+	content, err := json.Marshal(a.content)
+	if err != nil { // of a type that does not marshal: a mistake in this package
+		return problemOf(err).render(h, b)
+	}
+	h["Content-Type"] = contentTypeJSON
+	return http.StatusOK, append(append(b, content...), '\n')
+}
+
+// nothing is the answer of 204.
+type nothing struct{}
+
+// render writes no body.
+func (nothing) render(_ http.Header, b []byte) (status int, body []byte) {
+	return http.StatusNoContent, b
+}

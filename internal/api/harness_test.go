@@ -1,0 +1,216 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// smsSend and its like are the policies that the stories are told under.
+var (
+	smsSend = limiter.Policy{Name: "sms-send", Description: "one-time codes", Limits: []limiter.Limit{
+		{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour},
+		{Name: "per-day", Algorithm: "fixed-window", Limit: 4, Window: 24 * time.Hour},
+	}}
+	tail   = limiter.Policy{Name: "api", Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}}}
+	closed = limiter.Policy{Name: "closed", Limits: []limiter.Limit{
+		{Name: "none", Algorithm: "fixed-window", Window: 1500 * time.Millisecond},
+	}}
+	shadow  = limiter.Policy{Name: "shadow", Mode: limiter.ModeShadow, Limits: []limiter.Limit{perMinute(1)}}
+	off     = limiter.Policy{Name: "off", Mode: limiter.ModeOff, Limits: []limiter.Limit{perMinute(1)}}
+	lenient = limiter.Policy{Name: "lenient", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{perMinute(1)}}
+	cluster = limiter.Policy{Name: "cluster", Limits: []limiter.Limit{perMinute(1)},
+		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}}
+)
+
+func perMinute(n int64) limiter.Limit {
+	return limiter.Limit{Name: "per-minute", Algorithm: "fixed-window", Limit: n, Window: time.Minute}
+}
+
+// front is a server in front of a real engine, with a clock that stands still and
+// a log in memory.
+type front struct {
+	t      *testing.T
+	server *Server
+	store  *frail
+	log    *logBuffer
+	now    time.Time
+}
+
+// frail is the embedded store, which fails with err where that is set.
+type frail struct {
+	*embedded.Store
+	err error
+}
+
+func (f *frail) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	if f.err != nil {
+		return limiter.State{}, f.err
+	}
+	return f.Store.Read(ctx, q)
+}
+
+func (f *frail) Write(ctx context.Context, w *limiter.Write) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Write(ctx, w)
+}
+
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Update(ctx, q, decide)
+}
+
+var errStoreDown = fmt.Errorf("no host answers: %w", limiter.ErrUnavailable)
+
+func newFront(t *testing.T, opts *Options, policies ...limiter.Policy) *front {
+	t.Helper()
+	f := &front{t: t, log: new(logBuffer), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	now := func() time.Time { return f.now }
+	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
+	engine := limiter.New(f.store, &limiter.Options{Now: now})
+	if err := engine.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	opts.Now = now
+	opts.Logger = slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	f.server = New(engine, opts)
+	return f
+}
+
+// logBuffer is a log in memory that several requests may write at once.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// do sends one request and holds it and its answer against the contract. Headers
+// are pairs; a POST without a Content-Type among them sends JSON.
+func (f *front) do(method, path, body string, headers ...string) *http.Response {
+	f.t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("X-Request-ID", "test")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Del(headers[i])
+		if headers[i+1] != "" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, r)
+	checkContract(f.t, r, body, w)
+	return w.Result()
+}
+
+// story sends requests one after the other and compares all that was said with
+// the golden file of that name.
+func (f *front) story(name string, steps []step) {
+	f.t.Helper()
+	var told strings.Builder
+	start := f.now
+	for _, s := range steps {
+		f.now = start.Add(s.at)
+		if s.method == "" {
+			s.method = http.MethodPost
+		}
+		res := f.do(s.method, s.path, s.body, s.headers...)
+		fmt.Fprintf(&told, "> %v %s %s %s %s\n%s\n", s.at, s.method, s.path, strings.Join(s.headers, " "), s.body, dump(f.t, res))
+	}
+	golden(f.t, name, told.String())
+}
+
+// step is one request of a story, so long after its start.
+type step struct {
+	at      time.Duration
+	method  string // "": POST
+	path    string
+	body    string
+	headers []string
+}
+
+func dump(t *testing.T, res *http.Response) string {
+	t.Helper()
+	var lines []string
+	for name, values := range res.Header {
+		if name != "X-Request-Id" && name != "Content-Length" {
+			lines = append(lines, name+": "+strings.Join(values, ", ")+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return fmt.Sprintf("%d\n%s%s", res.StatusCode, strings.Join(lines, ""), bodyOf(t, res))
+}
+
+func bodyOf(t *testing.T, res *http.Response) string {
+	t.Helper()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (run with -update to write it)", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (run with -update if that is meant):\n%s", path, firstDifference(got, string(want)))
+	}
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d\n got: %s\nwant: %s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+}

@@ -1,0 +1,196 @@
+package api
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// RouteUnknown stands for the route of a request that none matches. Paths
+// themselves are never reported: anything may be in them.
+const RouteUnknown = "unknown"
+
+// requestIDHeader carries the request's id both ways.
+const requestIDHeader = "X-Request-Id"
+
+// maxRequestIDLen bounds the request ids that are taken over: a UUID, a ULID and
+// a trace's id are all shorter.
+const maxRequestIDLen = 128
+
+// identifyRequest returns the id of every request in X-Request-ID: the client's
+// where that is sane, else a new one.
+func identifyRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header[requestIDHeader]
+		if len(id) != 1 || !isRequestID(id[0]) {
+			id = []string{rand.Text()}
+		}
+		w.Header()[requestIDHeader] = id
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isRequestID reports whether id is short and plain enough for a log line. It has
+// no '+' and no '@', so that no phone number or address gets there by mistake.
+func isRequestID(id string) bool {
+	for _, c := range []byte(id) {
+		alphanumeric := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !alphanumeric && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= maxRequestIDLen
+}
+
+// tracked is a response of which the status and the error are remembered.
+type tracked struct {
+	http.ResponseWriter
+	status int   // 0: none yet
+	err    error // that was answered as a problem; nil: none was
+	kind   error // of err, in words that hold nothing of the request
+}
+
+// WriteHeader remembers the status.
+func (t *tracked) WriteHeader(status int) {
+	if t.status == 0 {
+		t.status = status
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// Write sends 200 first when no status was sent.
+func (t *tracked) Write(b []byte) (int, error) {
+	if t.status == 0 {
+		t.status = http.StatusOK
+	}
+	return t.ResponseWriter.Write(b)
+}
+
+// Unwrap returns the response for http.ResponseController.
+func (t *tracked) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// observe times every request, hands it to Options.Observe and logs it.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := &tracked{ResponseWriter: w}
+		start := s.opts.Now()
+		next.ServeHTTP(t, r)
+		took := s.opts.Now().Sub(start)
+		if t.status == 0 {
+			t.status = http.StatusOK
+		}
+		route := routeOf(r)
+		if s.opts.Observe != nil {
+			s.opts.Observe(route, t.status, took)
+		}
+		s.logRequest(r, route, t, took)
+	})
+}
+
+// routeOf returns the pattern that r matched, never its path.
+func routeOf(r *http.Request) string {
+	if matched := chi.RouteContext(r.Context()); matched != nil {
+		if pattern := matched.RoutePattern(); pattern != "" {
+			return pattern
+		}
+	}
+	return RouteUnknown
+}
+
+// methodOf returns the method if it is one of HTTP's own; anything may be in others.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return "other"
+}
+
+func (s *Server) logRequest(r *http.Request, route string, t *tracked, took time.Duration) {
+	level := levelOf(t.status)
+	if level == slog.LevelWarn && !s.failures.first(s.opts.Now()) {
+		level = slog.LevelDebug
+	}
+	if !s.opts.Logger.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", methodOf(r)),
+		slog.String("route", route),
+		slog.Int("status", t.status),
+		slog.Duration("took", took),
+		slog.String("request_id", t.Header().Get(requestIDHeader)),
+	}
+	switch {
+	case t.status >= http.StatusInternalServerError && t.err != nil:
+		attrs = append(attrs, slog.Any("error", t.err))
+	case t.kind != nil: // what a caller got wrong may hold what they sent
+		attrs = append(attrs, slog.Any("error", t.kind))
+	}
+	s.opts.Logger.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// levelOf returns how loudly a status is logged: what a limiter is for quietly,
+// mistakes of callers at info, failures of the service at warn.
+func levelOf(status int) slog.Level {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return slog.LevelWarn
+	case status >= http.StatusBadRequest && status != http.StatusTooManyRequests:
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// failuresEvery is how often a failed request is logged as a warning. While the
+// store is away all of them fail; its own change of state and the metrics tell of
+// that, and the log must not grow with the load.
+const failuresEvery = time.Second
+
+// failureLog tells the first failure of a second from the others.
+type failureLog struct {
+	last atomic.Int64 // nanoseconds since the epoch; 0: none yet
+}
+
+// first reports whether now's failure is to be logged as a warning.
+func (l *failureLog) first(now time.Time) bool {
+	last := l.last.Load()
+	return (last == 0 || now.UnixNano()-last >= int64(failuresEvery)) && l.last.CompareAndSwap(last, now.UnixNano())
+}
+
+// recoverPanic answers a handler's panic with a 500 and logs it with its stack.
+func (s *Server) recoverPanic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(cause) // net/http's own way to end a response; it logs nothing
+			}
+			s.opts.Logger.ErrorContext(r.Context(), "panic in a handler", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			if t, ok := w.(*tracked); ok && t.status != 0 {
+				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
+			}
+			failure := &demandError{index: -1, err: errPanic}
+			if r.Method == http.MethodPost {
+				failure.recorded = limiter.RecordedUnknown
+			}
+			s.fail(w, r, failure)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// errPanic is a handler's panic, which recoverPanic has logged.
+var errPanic = errors.New("panic")

@@ -1,0 +1,211 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestRequestIDs takes over what is short and plain and makes the rest.
+func TestRequestIDs(t *testing.T) {
+	for sent, kept := range map[string]bool{
+		"0192b6c1-7e4e-7b1d-9f5e-8c0d3f1a2b3c": true,
+		"a.b_c-D":                              true,
+		strings.Repeat("a", 128):               true,
+		strings.Repeat("a", 129):               false,
+		"+4915112345678":                       false,
+		"who@example.org":                      false,
+		"a b":                                  false,
+		"":                                     false,
+	} {
+		f := newFront(t, nil)
+		got := f.do(http.MethodGet, "/healthz", "", "X-Request-ID", sent).Header.Get("X-Request-ID")
+		if (got == sent) != kept || !isRequestID(got) {
+			t.Errorf("%q became %q", sent, got)
+		}
+		if !strings.Contains(f.log.String(), "request_id="+got) {
+			t.Errorf("the log does not have %q: %s", got, f.log)
+		}
+	}
+	first, second := newFront(t, nil), newFront(t, nil)
+	a, b := first.do("GET", "/healthz", "", "X-Request-ID", ""), second.do("GET", "/healthz", "", "X-Request-ID", "")
+	if a.Header.Get("X-Request-ID") == b.Header.Get("X-Request-ID") {
+		t.Error("two requests have the same id")
+	}
+}
+
+// TestRequestsAreLoggedAndObserved sees the route and the status of every
+// request, and never its path.
+func TestRequestsAreLoggedAndObserved(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		want               string // observed
+		level              string
+	}{
+		{"POST", "/v1/take", one, "/v1/take 200", "DEBUG"},
+		{"POST", "/v1/take", `{"policy":"closed","identifier":"a"}`, "/v1/take 429", "DEBUG"},
+		{"POST", "/v1/take", `{`, "/v1/take 400", "INFO"},
+		{"GET", "/v1/policies/secret", "", "/v1/policies/{name} 404", "INFO"},
+		{"GET", "/secret", "", "unknown 404", "INFO"},
+		{"SECRET", "/v1/take", "", "unknown 405", "INFO"},
+		{"HEAD", "/healthz", "", "/healthz 200", "DEBUG"},
+		{"GET", "/readyz", "", "/readyz 503", "WARN"},
+	} {
+		var observed []string
+		f := newFront(t, &Options{
+			Ready: func(context.Context) error { return errors.New("no host answers") },
+			Observe: func(route string, status int, _ time.Duration) {
+				observed = append(observed, route+" "+strconv.Itoa(status))
+			},
+		}, smsSend, closed)
+		f.do(c.method, c.path, c.body)
+		if len(observed) != 1 || observed[0] != c.want {
+			t.Errorf("%s %s: %q, want %q", c.method, c.path, observed, c.want)
+		}
+		log := f.log.String()
+		if strings.Count(log, "\n") != 1 || !strings.Contains(log, "level="+c.level+" msg=request") {
+			t.Errorf("%s %s: want one line at %s: %s", c.method, c.path, c.level, log)
+		}
+		if strings.Contains(strings.ToLower(log), "secret") || strings.Contains(log, "49151") {
+			t.Errorf("the log tells what was sent: %s", log)
+		}
+	}
+}
+
+// TestNotReady keeps the reason for the log.
+func TestNotReady(t *testing.T) {
+	f := newFront(t, &Options{Ready: func(context.Context) error { return errors.New("host-7 is on fire") }})
+	res := f.do(http.MethodGet, "/readyz", "")
+	p := readProblem(t, res)
+	if p.Status != http.StatusServiceUnavailable || strings.Contains(p.Detail, "host-7") || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(f.log.String(), "host-7 is on fire") {
+		t.Errorf("the log does not say why: %s", f.log)
+	}
+}
+
+// TestPanics answers 500 when a handler panics: here for want of an engine.
+func TestPanics(t *testing.T) {
+	f := newFront(t, nil)
+	f.server.engine = nil
+	p := readProblem(t, f.do(http.MethodPost, "/v1/take", one))
+	if p.Status != http.StatusInternalServerError || p.Recorded != "unknown" {
+		t.Errorf("%+v", p)
+	}
+	log := f.log.String()
+	if !strings.Contains(log, "panic in a handler") || !strings.Contains(log, "decide.go") || strings.Contains(log, "49151") {
+		t.Errorf("%s", log)
+	}
+	if p := readProblem(t, f.do(http.MethodGet, "/v1/policies", "")); p.Status != http.StatusInternalServerError || p.Recorded != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestAbortedAnswersAreCutShort passes on net/http's own way to end a response,
+// and uses it when a handler panics in the middle of one.
+func TestAbortedAnswersAreCutShort(t *testing.T) {
+	for _, cause := range []any{http.ErrAbortHandler, "in the middle"} {
+		metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			panic(cause)
+		})
+		f := newFront(t, &Options{Metrics: metrics})
+		func() {
+			defer func() {
+				if got, _ := recover().(error); !errors.Is(got, http.ErrAbortHandler) {
+					t.Errorf("%v became %v", cause, got)
+				}
+			}()
+			f.do(http.MethodGet, "/metrics", "")
+		}()
+	}
+}
+
+// TestClientsThatHangUp are not logged as failures of the store.
+func TestClientsThatHangUp(t *testing.T) {
+	var status int
+	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration) { status = s }}, tail)
+	f.store.err = errStoreDown
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/take", strings.NewReader(oneTail))
+	r.Header.Set("Content-Type", "application/json")
+	f.server.ServeHTTP(httptest.NewRecorder(), r)
+	if status != statusClientGone || strings.Contains(f.log.String(), "WARN") {
+		t.Errorf("%d, %s", status, f.log)
+	}
+}
+
+// TestManyAtOnce shares no memory between requests: run it with -race.
+func TestManyAtOnce(t *testing.T) {
+	f := newFront(t, nil, tail)
+	f.server.opts.Logger = slog.New(slog.DiscardHandler)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			id := strings.Repeat(strconv.Itoa(i), 100)
+			for n := range 50 {
+				r := httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(`{"policy":"api","identifier":"`+id+`"}`))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				f.server.ServeHTTP(w, r)
+				if want := `"used":` + strconv.Itoa(n+1) + `,`; !strings.Contains(w.Body.String(), want) {
+					t.Errorf("%s is not in %s", want, w.Body)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestHTTPServer serves over a real connection and refuses headers past the bound.
+func TestHTTPServer(t *testing.T) {
+	server := NewHTTPServer(newFront(t, nil, tail).server)
+	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 || server.IdleTimeout == 0 {
+		t.Errorf("a timeout is missing: %+v", server)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	for padding, want := range map[int]int{100: 200, 32 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		url := "http://" + listener.Addr().String() + "/v1/take"
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader([]byte(oneTail)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Padding", strings.Repeat("a", padding))
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != want {
+			t.Errorf("%d bytes of header: %d, want %d: %s %v", padding, res.StatusCode, want, body, err)
+		}
+		_ = res.Body.Close()
+	}
+}

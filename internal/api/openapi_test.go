@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/go-chi/chi/v5"
+)
+
+// contract is the served document as kin-openapi reads it; its 3.1 schemas are
+// validated as JSON Schema 2020-12.
+var contract = sync.OnceValues(func() (routers.Router, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	if err != nil {
+		return nil, err
+	}
+	return legacy.NewRouter(doc, openapi3.EnableExamplesValidation())
+})
+
+// checkContract fails t when an answer is not as the document says, or when the
+// server served a request that the document does not allow.
+func checkContract(t *testing.T, r *http.Request, body string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	router, err := contract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := r.Clone(context.Background())
+	if r.Method == http.MethodHead {
+		asked.Method = http.MethodGet
+	}
+	asked.Body = io.NopCloser(strings.NewReader(body))
+	route, params, err := router.FindRoute(asked)
+	if err != nil || strings.HasSuffix(r.URL.Path, "/") { // which kin-openapi takes for the path without
+		if w.Code < http.StatusBadRequest {
+			t.Errorf("%s %s is served and not in the document: %v", r.Method, r.URL.Path, err)
+		}
+		return
+	}
+	isText := !strings.Contains(w.Header().Get("Content-Type"), "json")
+	in := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route}
+	served := w.Code < http.StatusBadRequest || w.Code == http.StatusTooManyRequests
+	if err := openapi3filter.ValidateRequest(context.Background(), in); served && err != nil {
+		t.Errorf("%s %s is served, and its request is not as the document says: %v", r.Method, r.URL.Path, err)
+	}
+	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: w.Code, Header: w.Header(), Body: io.NopCloser(strings.NewReader(w.Body.String())),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: isText || r.Method == http.MethodHead},
+	})
+	if err != nil {
+		t.Errorf("the answer to %s %s is not as the document says: %v\n%s", r.Method, r.URL.Path, err, w.Body)
+	}
+}
+
+// TestDocumentIsValid holds the document, its examples included, against
+// OpenAPI 3.1.
+func TestDocumentIsValid(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
+		t.Fatal(err)
+	}
+	if !doc.IsOpenAPI31OrLater() {
+		t.Errorf("the document is OpenAPI %s", doc.OpenAPI)
+	}
+}
+
+// TestDocumentListsEveryRoute compares the document with the router.
+func TestDocumentListsEveryRoute(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, routed []string
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			documented = append(documented, method+" "+path)
+		}
+	}
+	f := newFront(t, &Options{Metrics: http.NotFoundHandler()})
+	err = chi.Walk(f.server.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		routed = append(routed, method+" "+route)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(documented)
+	slices.Sort(routed)
+	if !slices.Equal(documented, routed) {
+		t.Errorf("documented: %v\n    routed: %v", documented, routed)
+	}
+}
+
+// TestContractCatchesMistakes makes sure that the validator sees what it should:
+// 3.1 schemas are easily skipped without a word.
+func TestContractCatchesMistakes(t *testing.T) {
+	router, err := contract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := strings.TrimSuffix(string(firstDecision(t)), "\n")
+	for _, c := range []struct {
+		name, body string
+		valid      bool
+	}{
+		{"as served", good, true},
+		{"a member more", strings.Replace(good, `{`, `{"more":1,`, 1), false},
+		{"a member less", strings.Replace(good, `"mode":"enforce",`, "", 1), false},
+		{"null for a wait that is known", strings.Replace(good, `"retry_after_ms":0`, `"retry_after_ms":null`, 1), true},
+		{"a string for a number", strings.Replace(good, `"limit":3`, `"limit":"3"`, 1), false},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/take", nil)
+		route, params, err := router.FindRoute(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
+			Status:                 http.StatusOK,
+			Header:                 http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"test"}},
+			Body:                   io.NopCloser(strings.NewReader(c.body)),
+		})
+		if (err == nil) != c.valid {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func firstDecision(t *testing.T) []byte {
+	t.Helper()
+	f := newFront(t, nil, smsSend)
+	return []byte(bodyOf(t, f.do(http.MethodPost, "/v1/take", `{"policy":"sms-send","identifier":"a"}`)))
+}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// policyList is the answer of GET /v1/policies.
+type policyList struct {
+	Policies []policyView `json:"policies"`
+}
+
+// policyView is a policy in force, with every default filled in.
+type policyView struct {
+	Name         string               `json:"name"`
+	Description  string               `json:"description,omitempty"`
+	Limits       []limitView          `json:"limits"`
+	Count        limiter.CountMode    `json:"count"`
+	Guarantee    limiter.Guarantee    `json:"guarantee"`
+	Consistency  consistencyView      `json:"consistency"`
+	Scope        limiter.Scope        `json:"scope"`
+	Caveat       string               `json:"caveat,omitempty"`
+	Mode         limiter.Mode         `json:"mode"`
+	OnStoreError limiter.OnStoreError `json:"on_store_error"`
+}
+
+type limitView struct {
+	Name      string           `json:"name"`
+	Algorithm string           `json:"algorithm"`
+	Limit     int64            `json:"limit"`
+	WindowMS  int64            `json:"window_ms"`
+	Buckets   int              `json:"buckets,omitempty"`
+	Rounding  limiter.Rounding `json:"rounding,omitempty"`
+}
+
+type consistencyView struct {
+	Write limiter.Level `json:"write"`
+	Read  limiter.Level `json:"read"`
+}
+
+func (s *Server) policies(context.Context, struct{}) (answer, error) {
+	list := policyList{Policies: []policyView{}}
+	for _, p := range s.engine.Policies() {
+		list.Policies = append(list.Policies, s.viewPolicy(p))
+	}
+	return document{list}, nil
+}
+
+func (s *Server) policy(_ context.Context, name string) (answer, error) {
+	p, ok := s.engine.Policy(name)
+	if !ok {
+		return nil, limiter.ErrUnknownPolicy
+	}
+	return document{s.viewPolicy(p)}, nil
+}
+
+func (s *Server) viewPolicy(p *limiter.Policy) policyView {
+	scope, caveat := s.engine.Promise(p)
+	view := policyView{
+		Name:         p.Name,
+		Description:  p.Description,
+		Limits:       make([]limitView, len(p.Limits)),
+		Count:        p.Count,
+		Guarantee:    p.Guarantee,
+		Consistency:  consistencyView{Write: p.Consistency.Write, Read: p.Consistency.Read},
+		Scope:        scope,
+		Caveat:       caveat,
+		Mode:         p.Mode,
+		OnStoreError: p.OnStoreError,
+	}
+	for i, l := range p.Limits {
+		view.Limits[i] = limitView{
+			Name:      l.Name,
+			Algorithm: l.Algorithm,
+			Limit:     l.Limit,
+			WindowMS:  milliseconds(l.Window),
+			Buckets:   l.Buckets,
+			Rounding:  l.Rounding,
+		}
+	}
+	return view
+}

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Problem types. The two of rate limiting are from the IETF draft
+// "RateLimit header fields for HTTP", section "Problem Types"; all others are
+// about:blank, whose title is the status (RFC 9457, section 4.2.1).
+const (
+	typeBlank           = "about:blank"
+	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// statusClientGone is what the log and the metrics show for a client that hung up
+// before its answer; nginx calls 499 so.
+const statusClientGone = 499
+
+// retryUnavailable is the Retry-After of a 503 in seconds: the shortest there is,
+// since a store that comes back is used again at its first good answer.
+const retryUnavailable = 1
+
+// Errors that only HTTP has. A requestError wraps one of them with more to say.
+var (
+	errNoRoute  = errors.New("no such route")
+	errMethod   = errors.New("method not allowed")
+	errBody     = errors.New("malformed body")
+	errTooLarge = errors.New("body too large")
+	errNotJSON  = errors.New("not JSON")
+	errTooSlow  = errors.New("body not received in time")
+	errNotReady = errors.New("not ready")
+)
+
+// problemKinds maps every error to its status, the first that matches. The
+// detail is the default: a requestError or a limiter.FieldError brings its own.
+var problemKinds = []problemKind{
+	{limiter.ErrInvalid, http.StatusBadRequest, typeBlank, "", "The request cannot be served as it stands."},
+	{errBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
+	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
+		"No policy of that name is in force; GET /v1/policies lists those that are."},
+	{errNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
+	{errMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
+	{errTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},
+	{errTooLarge, http.StatusRequestEntityTooLarge, typeBlank, "", "The body is longer than the 65536 bytes that this route takes."},
+	{errNotJSON, http.StatusUnsupportedMediaType, typeBlank, "Content-Type", "Send JSON in UTF-8, with Content-Type: application/json."},
+	{limiter.ErrCostTooLarge, http.StatusUnprocessableEntity, typeBlank, "cost",
+		"The cost is greater than a limit of this policy can ever hold."},
+	{limiter.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
+	{limiter.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
+		"The store does not answer, and the policy denies on that. Try again shortly."},
+	{errNotReady, http.StatusServiceUnavailable, typeReducedCapacity, "", "Not ready to decide; the log says why."},
+}
+
+// problemKind is a row of problemKinds.
+type problemKind struct {
+	err    error
+	status int
+	typ    string
+	field  string // "": none, unless the error names one
+	detail string
+}
+
+// problem is an answer of RFC 9457.
+type problem struct {
+	kind     error // the row of problemKinds; nil: none
+	status   int
+	typ      string
+	detail   string
+	field    string // the member, header or field that is wrong; "": none
+	recorded limiter.Recorded
+}
+
+// problemOf returns the problem that err is: a 500 that gives nothing away when
+// the table has no row for it.
+func problemOf(err error) *problem {
+	p := &problem{status: http.StatusInternalServerError, typ: typeBlank, detail: "The server failed; its log says how."}
+	for _, k := range problemKinds {
+		if errors.Is(err, k.err) {
+			p = &problem{kind: k.err, status: k.status, typ: k.typ, field: k.field, detail: k.detail}
+			break
+		}
+	}
+	if field := (*limiter.FieldError)(nil); errors.As(err, &field) {
+		p.field, p.detail = field.Field, field.Detail
+	}
+	if request := (*requestError)(nil); errors.As(err, &request) {
+		p.field, p.detail = request.field, request.detail
+	}
+	if demand := (*demandError)(nil); errors.As(err, &demand) {
+		if demand.index >= 0 && p.field != "" {
+			p.field = demandPath(demand.index) + p.field
+		}
+		if p.status >= http.StatusInternalServerError {
+			p.recorded = demand.recorded
+		}
+	}
+	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
+		p.recorded = store.Recorded
+	}
+	return p
+}
+
+// title is the text of the status, as about:blank asks, or that of the draft.
+func (p *problem) title() string {
+	switch {
+	case p.typ == typeQuotaExceeded:
+		return "Quota Exceeded"
+	case p.typ == typeReducedCapacity:
+		return "Temporary Reduced Capacity"
+	case p.status == statusClientGone:
+		return "Client Closed Request"
+	}
+	return http.StatusText(p.status)
+}
+
+// render writes the problem.
+func (p *problem) render(h http.Header, b []byte) (status int, body []byte) {
+	h["Content-Type"] = contentTypeProblem
+	if p.status == http.StatusServiceUnavailable {
+		h["Retry-After"] = []string{itoa(retryUnavailable)}
+	}
+	b = appendProblem(append(b, '{'), p)
+	return p.status, append(b, "}\n"...)
+}
+
+// appendProblem appends the members of p, without braces.
+func appendProblem(b []byte, p *problem) []byte {
+	b = appendMember(b, `"type":`, p.typ)
+	b = appendMember(b, `,"title":`, p.title())
+	b = appendInt(b, `,"status":`, int64(p.status))
+	b = appendMember(b, `,"detail":`, p.detail)
+	if p.field != "" {
+		b = appendMember(b, `,"field":`, p.field)
+	}
+	if p.recorded != "" {
+		b = appendMember(b, `,"recorded":`, string(p.recorded))
+	}
+	return b
+}
+
+// requestError is an error of what was sent, with a sentence for who sent it. It
+// quotes member names at most, never values.
+type requestError struct {
+	kind   error
+	field  string
+	detail string
+}
+
+// Error returns the field and the detail.
+func (e *requestError) Error() string { return strings.TrimPrefix(e.field+": "+e.detail, ": ") }
+
+// Unwrap returns the kind of the error, for the table.
+func (e *requestError) Unwrap() error { return e.kind }
+
+// demandError is an error in deciding one demand of a call.
+type demandError struct {
+	index    int              // into the body's demands; below 0: the body is the demand
+	recorded limiter.Recorded // what a failure that says nothing of it left behind
+	err      error
+}
+
+// Error returns the error's own text.
+func (e *demandError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error.
+func (e *demandError) Unwrap() error { return e.err }

@@ -1,0 +1,278 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// problemBody is a problem as clients read it.
+type problemBody struct {
+	Type, Title, Detail, Field, Recorded string
+	Status                               int
+}
+
+func readProblem(t *testing.T, res *http.Response) problemBody {
+	t.Helper()
+	body := bodyOf(t, res)
+	var p problemBody
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Fatalf("%v in %q", err, body)
+	}
+	if p.Status != res.StatusCode || res.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("status %d as %s, and the problem says %d", res.StatusCode, res.Header.Get("Content-Type"), p.Status)
+	}
+	return p
+}
+
+// TestWrongBodies lists what a body can get wrong. All bodies hold the identifier
+// "+49secret", and no answer and no log line may.
+func TestWrongBodies(t *testing.T) {
+	id := `"identifier":"+49secret"`
+	api := `{"policy":"api",` + id
+	for _, c := range []struct {
+		name, body string
+		status     int
+		field      string
+		detail     string // a part of it
+	}{
+		{"nothing", "", 400, "", "empty"},
+		{"spaces", " \n", 400, "", "empty"},
+		{"cut short", api, 400, "", "goes wrong at byte 40"},
+		{"a stray byte", `{"policy":x+49secret}`, 400, "", "goes wrong at byte 11"},
+		{"a single quote", `{'policy':'api'}`, 400, "", "goes wrong at byte 2"},
+		{"a trailing comma", api + `,}`, 400, "", "goes wrong"},
+		{"a second value", api + `}{"a":1}`, 400, "", "more after the JSON value, at byte 42"},
+		{"a second brace", api + `}}`, 400, "", "more after"},
+		{"invalid UTF-8", "{\"policy\":\"api\",\"identifier\":\"+49secret\xff\"}", 400, "", "UTF-8"},
+		{"half a character", `{"policy":"api","identifier":"+49secret\ud83d"}`, 400, "identifier", "half a character"},
+		{"the other half", `{"policy":"api","identifier":"+49secret\ude00\ud83d"}`, 400, "identifier", "half a character"},
+		{"half a character in a name", `{"policy":"api",` + id + `,"\ud83d":1}`, 400, "", "not known here"},
+		{"an array", `[` + api + `}]`, 400, "", "an object, not an array"},
+		{"a string", `"+49secret"`, 400, "", "an object, not a string"},
+		{"null", `null`, 400, "", "an object, not null"},
+		{"an unknown member", api + `,"reserve_ms":1}`, 400, "reserve_ms", "policy, identifier, cost, demands"},
+		{"another case", `{"Policy":"api",` + id + `}`, 400, "Policy", "not known"},
+		{"an identifier for a name", api + `,"+49secret":1}`, 400, "", "not known"},
+		{"a long name", api + `,"` + strings.Repeat("a", 33) + `":1}`, 400, "", "not known"},
+		{"a member twice", api + `,"policy":"api"}`, 400, "policy", "more than once"},
+		{"a member twice, once escaped", api + `,"polic\u0079":"api"}`, 400, "policy", "more than once"},
+		{"no policy", `{` + id + `}`, 400, "policy", "missing"},
+		{"no identifier", `{"policy":"api"}`, 400, "identifier", "missing"},
+		{"a policy of null", `{"policy":null,` + id + `}`, 400, "policy", "a string, not null"},
+		{"an identifier of digits", `{"policy":"api","identifier":49}`, 400, "identifier", "a string, not a number"},
+		{"an empty identifier", `{"policy":"api","identifier":""}`, 400, "identifier", "1024"},
+		{"a long identifier", `{"policy":"api","identifier":"+49secret` + strings.Repeat("0", 1016) + `"}`, 400, "identifier", "1024"},
+		{"an unknown policy", `{"policy":"+49secret",` + id + `}`, 404, "policy", "No policy"},
+		{"a cost of text", api + `,"cost":"1"}`, 400, "cost", "an integer, not a string"},
+		{"a cost of null", api + `,"cost":null}`, 400, "cost", "an integer, not null"},
+		{"a cost of true", api + `,"cost":true}`, 400, "cost", "an integer, not a boolean"},
+		{"a cost with a fraction", api + `,"cost":1.0}`, 400, "cost", "without fraction"},
+		{"a cost with an exponent", api + `,"cost":1e3}`, 400, "cost", "exponent"},
+		{"no cost", api + `,"cost":0}`, 400, "cost", "from 1 to 1000000000000"},
+		{"a negative cost", api + `,"cost":-1}`, 400, "cost", "from 1 to"},
+		{"a cost past the bound", api + `,"cost":1000000000001}`, 400, "cost", "from 1 to"},
+		{"a cost past all integers", api + `,"cost":99999999999999999999}`, 400, "cost", "from 1 to"},
+		{"a cost past the limit", api + `,"cost":1001}`, 422, "cost", "ever hold"},
+		{"demands and more", `{"demands":[` + api + `}],"cost":1}`, 400, "demands", "not both"},
+		{"no demands", `{"demands":[]}`, 400, "demands", "exactly one demand in a call, and 0"},
+		{"two demands", `{"demands":[` + api + `},` + api + `}]}`, 400, "demands", "and 2 are here"},
+		{"demands as an object", `{"demands":{}}`, 400, "demands", "an array of demands, not an object"},
+		{"a demand of text", `{"demands":["+49secret"]}`, 400, "demands[0]", "an object, not a string"},
+		{"a demand's unknown member", `{"demands":[` + api + `,"op":1}]}`, 400, "demands[0].op", "is: policy, identifier, cost."},
+		{"a demand's cost", `{"demands":[` + api + `,"cost":"1"}]}`, 400, "demands[0].cost", "an integer"},
+		{"a demand's missing member", `{"demands":[{` + id + `}]}`, 400, "demands[0].policy", "missing"},
+		{"a demand past the limit", `{"demands":[` + api + `,"cost":1001}]}`, 422, "demands[0].cost", "ever hold"},
+		{"too much", `{"policy":"` + strings.Repeat("a", maxBodyLen) + `"}`, 413, "", "65536"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFront(t, nil, tail)
+			res := f.do(http.MethodPost, "/v1/take", c.body)
+			if id := res.Header.Get("X-Request-ID"); id != "test" {
+				t.Errorf("request id %q", id)
+			}
+			p := readProblem(t, res)
+			if p.Status != c.status || p.Field != c.field || !strings.Contains(p.Detail, c.detail) {
+				t.Errorf("%+v, want %d, field %q and %q", p, c.status, c.field, c.detail)
+			}
+			if told := p.Detail + p.Field + f.log.String(); strings.Contains(told, "secret") {
+				t.Errorf("an identifier is told: %s", told)
+			}
+		})
+	}
+}
+
+// TestRightBodies lists what may look wrong and is not.
+func TestRightBodies(t *testing.T) {
+	for _, body := range []string{
+		" { \"identifier\" :\t\"a\" ,\r\n\"policy\": \"api\" } \n",
+		`{"policy":"api","identifier":"\ud83d\ude00 \u0000 \\u \"","cost":1000}`,
+		`{"polic\u0079":"\u0061pi","identifier":"{\"a\":[1,2]}"}`,
+		`{"demands":[ {"policy":"api","identifier":"a","cost":1} ]}`,
+		`{"policy":"api","identifier":"` + strings.Repeat("é", 512) + `"}`,
+		oneTail + strings.Repeat(" ", maxBodyLen-len(oneTail)),
+	} {
+		if res := newFront(t, nil, tail).do(http.MethodPost, "/v1/take", body); res.StatusCode != http.StatusOK {
+			t.Errorf("%d for %.80s: %s", res.StatusCode, body, bodyOf(t, res))
+		}
+	}
+}
+
+// TestContentTypes tells JSON from what is not declared so.
+func TestContentTypes(t *testing.T) {
+	for declared, status := range map[string]int{
+		"application/json":                      200,
+		"application/json; charset=utf-8":       200,
+		`Application/JSON;charset="UTF-8"; v=1`: 200,
+		"application/json; charset=utf-16":      415,
+		"application/problem+json":              415,
+		"application/x-www-form-urlencoded":     415,
+		"text/plain":                            415,
+		"application/json, application/json":    415,
+		"":                                      415,
+	} {
+		res := newFront(t, nil, tail).do(http.MethodPost, "/v1/take", oneTail, "Content-Type", declared)
+		if res.StatusCode != status {
+			t.Errorf("%q: %d, want %d", declared, res.StatusCode, status)
+		}
+		if status == http.StatusUnsupportedMediaType {
+			if p := readProblem(t, res); p.Field != "Content-Type" {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+	res := newFront(t, nil, tail).do(http.MethodPost, "/v1/take", oneTail, "Content-Encoding", "gzip")
+	if res.StatusCode != http.StatusUnsupportedMediaType {
+		t.Errorf("gzip: %d", res.StatusCode)
+	}
+}
+
+// TestIdempotencyKeysAreRefused makes sure that nobody is counted twice for
+// relying on them.
+func TestIdempotencyKeysAreRefused(t *testing.T) {
+	for path, status := range map[string]int{"/v1/take": 400, "/v1/record": 400, "/v1/check": 200} {
+		f := newFront(t, nil, tail)
+		res := f.do(http.MethodPost, path, oneTail, "Idempotency-Key", "k")
+		if res.StatusCode != status {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, status)
+		}
+		if status == http.StatusBadRequest {
+			if p := readProblem(t, res); p.Field != "Idempotency-Key" || !strings.Contains(p.Detail, "not support") {
+				t.Errorf("%s: %+v", path, p)
+			}
+		}
+		if f.store.Len() != 0 {
+			t.Errorf("%s counted", path)
+		}
+	}
+}
+
+// TestStoreFailure asks while the store does not answer.
+func TestStoreFailure(t *testing.T) {
+	f := newFront(t, nil, tail, lenient)
+	f.store.err = errStoreDown
+	f.story("store-failure", []step{
+		{path: "/v1/check", body: oneTail},
+		{path: "/v1/take", body: oneTail},
+		{path: "/v1/record", body: oneTail},
+		{path: "/v1/reset", body: oneTail},
+		{path: "/v1/take", body: `{"demands":[` + oneTail + `]}`},
+		{path: "/v1/check", body: `{"policy":"lenient","identifier":"a"}`},
+		{path: "/v1/take", body: `{"policy":"lenient","identifier":"a"}`},
+		{method: http.MethodGet, path: "/healthz"},
+	})
+	if n := strings.Count(f.log.String(), "level=WARN"); n != 1 { // the clock stands still
+		t.Errorf("%d warnings within one second, want 1: %s", n, f.log)
+	}
+	if !strings.Contains(f.log.String(), "no host answers") {
+		t.Errorf("the log does not say why: %s", f.log)
+	}
+}
+
+// TestOverload tells a bound that is reached from a store that is gone.
+func TestOverload(t *testing.T) {
+	f := newFront(t, nil, tail)
+	f.store.err = limiter.ErrOverloaded
+	p := readProblem(t, f.do(http.MethodPost, "/v1/take", oneTail))
+	if p.Status != http.StatusServiceUnavailable || p.Type != typeReducedCapacity || !strings.Contains(p.Detail, "bounds") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestUnknownErrors gives away nothing of an error that the table does not know,
+// and says that the units may count.
+func TestUnknownErrors(t *testing.T) {
+	f := newFront(t, nil)
+	for path, recorded := range map[string]limiter.Recorded{"/v1/take": limiter.RecordedUnknown, "/v1/check": limiter.RecordedNo} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, path, nil)
+		f.server.fail(w, r, &demandError{index: 0, recorded: recorded, err: errors.New("host-7 is on fire")})
+		p := readProblem(t, w.Result())
+		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != string(recorded) {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+}
+
+// TestBodiesThatDoNotArrive answers a body that is cut off and one that is too
+// slow.
+func TestBodiesThatDoNotArrive(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+	}{{io.ErrUnexpectedEOF, 400}, {os.ErrDeadlineExceeded, 408}} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/take", iotest.ErrReader(c.err))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		newFront(t, nil, tail).server.ServeHTTP(w, r)
+		if p := readProblem(t, w.Result()); p.Status != c.status {
+			t.Errorf("%v: %+v", c.err, p)
+		}
+	}
+}
+
+// TestLongBodyOfUnknownLength is stopped at the bound, wherever it would end.
+func TestLongBodyOfUnknownLength(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"policy":"`), spaces{})
+	r := httptest.NewRequest(http.MethodPost, "/v1/take", endless)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	newFront(t, nil, tail).server.ServeHTTP(w, r)
+	if p := readProblem(t, w.Result()); p.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("%+v", p)
+	}
+}
+
+// spaces is a body without end.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+// TestRetryAfterIsAtLeastASecond never invites anyone to come back at once.
+func TestRetryAfterIsAtLeastASecond(t *testing.T) {
+	f := newFront(t, nil, limiter.Policy{Name: "p", Limits: []limiter.Limit{perMinute(1)}})
+	body := `{"policy":"p","identifier":"a"}`
+	f.do(http.MethodPost, "/v1/take", body)
+	for left, want := range map[time.Duration]string{
+		time.Minute: "60", 59001 * time.Millisecond: "60", 59 * time.Second: "59", 1500 * time.Millisecond: "2", time.Millisecond: "1",
+	} {
+		f.now = time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC).Add(-left)
+		if got := f.do(http.MethodPost, "/v1/check", body).Header.Get("Retry-After"); got != want {
+			t.Errorf("%v before: %q, want %q", left, got, want)
+		}
+	}
+}

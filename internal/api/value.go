@@ -1,0 +1,250 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"iter"
+	"strconv"
+	"strings"
+)
+
+// value is one JSON value without spaces around it, known to be valid. Reading
+// one is stricter than encoding/json, which takes member names in any case, a
+// member twice, and halves of characters.
+type value []byte
+
+// field is a member that an object may have, and what to do with its value.
+type field struct {
+	name string
+	read func(v value) error
+}
+
+// readObject reads the members of v. It refuses members that are not among
+// fields or come twice, and values that their field refuses; the error names the
+// member as path and name. seen tells which members were there.
+func readObject(v value, path string, fields []field) (seen func(name string) bool, err error) {
+	if v[0] != '{' {
+		return nil, under(strings.TrimSuffix(path, "."), v.not("an object"))
+	}
+	there := make([]bool, len(fields))
+	for rawName, member := range v.members() {
+		name, err := rawName.text()
+		i := indexField(fields, name)
+		switch {
+		case err != nil || i < 0:
+			return nil, unknownMember(path, name, fields)
+		case there[i]:
+			return nil, wrong(path+name, "It is there more than once.")
+		}
+		there[i] = true
+		if err := fields[i].read(member); err != nil {
+			return nil, under(path+name, err)
+		}
+	}
+	return func(name string) bool {
+		i := indexField(fields, name)
+		return i >= 0 && there[i]
+	}, nil
+}
+
+func indexField(fields []field, name string) int {
+	for i := range fields {
+		if fields[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// maxEchoedNameLen bounds the unknown names that a problem repeats: twice the
+// longest known one, so that slips are shown and little else.
+const maxEchoedNameLen = 32
+
+// unknownMember names the member only if it looks like a name: an identifier in
+// the wrong place is not to be echoed.
+func unknownMember(path, name string, fields []field) error {
+	known := make([]string, len(fields))
+	for i, f := range fields {
+		known[i] = f.name
+	}
+	isName := len(name) > 0 && len(name) <= maxEchoedNameLen
+	for _, c := range []byte(name) {
+		isName = isName && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_')
+	}
+	if !isName {
+		name = ""
+		path = strings.TrimSuffix(path, ".")
+	}
+	return wrong(path+name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
+}
+
+// under puts path in front of the field that err names.
+func under(path string, err error) error {
+	var request *requestError
+	if errors.As(err, &request) {
+		request.field = path + request.field
+	}
+	return err
+}
+
+// text returns the string that v is.
+func (v value) text() (string, error) {
+	if v[0] != '"' {
+		return "", v.not("a string")
+	}
+	escaped := false
+	for _, c := range v {
+		escaped = escaped || c == '\\'
+	}
+	if !escaped {
+		return string(v[1 : len(v)-1]), nil
+	}
+	if v.hasLoneSurrogate() {
+		return "", wrong("", "It has an escape that is half a character (an unpaired surrogate).")
+	}
+	var text string
+	err := json.Unmarshal(v, &text)
+	return text, err
+}
+
+// hasLoneSurrogate reports whether an escape of the string v is half of a pair:
+// RFC 8259, section 8.2, leaves open what that means, and replacing it would make
+// different identifiers the same.
+func (v value) hasLoneSurrogate() bool {
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' {
+			continue
+		}
+		i++
+		unit := v.codeUnit(i)
+		switch {
+		case unit < 0xD800 || unit > 0xDFFF:
+		case unit < 0xDC00 && v[i+5] == '\\' && v.codeUnit(i+6) >= 0xDC00 && v.codeUnit(i+6) <= 0xDFFF:
+			i += 6
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// codeUnit returns the number of the escape uXXXX at i, -1 when another is there.
+func (v value) codeUnit(i int) int {
+	if v[i] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseUint(string(v[i+1:i+5]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return int(unit)
+}
+
+// integer returns the number that v is, from least to most.
+func (v value) integer(least, most int64) (int64, error) {
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return 0, v.not("an integer")
+	}
+	if strings.ContainsAny(string(v), ".eE") {
+		return 0, wrong("", "It must be an integer, written without fraction and exponent.")
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, wrong("", "It must be an integer from "+itoa(least)+" to "+itoa(most)+".")
+	}
+	return n, nil
+}
+
+// not says that v is of another type than is asked for.
+func (v value) not(wanted string) error {
+	names := map[byte]string{'{': "an object", '[': "an array", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null"}
+	got, ok := names[v[0]]
+	if !ok {
+		got = "a number"
+	}
+	return wrong("", "It must be "+wanted+", not "+got+".")
+}
+
+// members yields the names, as JSON strings, and the values of an object.
+func (v value) members() iter.Seq2[value, value] {
+	return func(yield func(name, member value) bool) {
+		for i := v.skipSpace(1); v[i] != '}'; {
+			colon := v.end(i)
+			start := v.skipSpace(v.skipSpace(colon) + len(":"))
+			end := v.end(start)
+			if !yield(v[i:colon], v[start:end]) {
+				return
+			}
+			i = v.afterComma(end)
+		}
+	}
+}
+
+// elements yields the elements of an array.
+func (v value) elements() iter.Seq[value] {
+	return func(yield func(value) bool) {
+		for i := v.skipSpace(1); v[i] != ']'; {
+			end := v.end(i)
+			if !yield(v[i:end]) {
+				return
+			}
+			i = v.afterComma(end)
+		}
+	}
+}
+
+// afterComma returns where the next member or element starts, or where the
+// closing bracket is, after one that ends at i.
+func (v value) afterComma(i int) int {
+	i = v.skipSpace(i)
+	if v[i] == ',' {
+		i = v.skipSpace(i + 1)
+	}
+	return i
+}
+
+// end returns the index after the value that starts at i and is inside v.
+func (v value) end(i int) int {
+	for depth := 0; ; {
+		switch v[i] {
+		case '"':
+			i = v.endOfString(i)
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		default:
+			i = v.endOfRun(i)
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+// endOfString returns the index after the closing quote of the string at i.
+func (v value) endOfString(i int) int {
+	for i++; v[i] != '"'; i++ {
+		if v[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// endOfRun returns the index after the number or name at i, or after the one
+// byte of anything else.
+func (v value) endOfRun(i int) int {
+	for i++; strings.IndexByte(" \t\r\n,:]}\"[{", v[i]) < 0; i++ {
+	}
+	return i
+}
+
+func (v value) skipSpace(i int) int {
+	for v[i] == ' ' || v[i] == '\t' || v[i] == '\r' || v[i] == '\n' {
+		i++
+	}
+	return i
+}

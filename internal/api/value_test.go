@@ -1,0 +1,97 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// FuzzReadObject holds the strict reader against encoding/json: what the one
+// takes, the other reads the same.
+func FuzzReadObject(f *testing.F) {
+	for _, seed := range []string{
+		`{"policy":"a","identifier":"b","cost":1}`, ` {"a" : [1, {"b":"]}"} , "\\"] , "c":-1.5e3}`, `{}`, `[]`, `"a"`, `{"a":{"a":{}}}`,
+		`{"a":"\ud83d\ude00","b":"\ud83d"}`, `{"a":1,"a":2}`, "{\"a\":\"\xff\"}", `{"a":null,"b":true,"c":false}`, `{"\u0061":"\""}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, err := parse(body)
+		if (err == nil) && !json.Valid(body) {
+			t.Fatalf("%q is taken for JSON", body)
+		}
+		if err != nil || v[0] != '{' {
+			return
+		}
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(body, &want); err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]value)
+		for rawName, member := range v.members() {
+			name, err := rawName.text()
+			if err != nil {
+				return // half a character, which encoding/json replaces
+			}
+			got[name] = member
+			checkScalar(t, member)
+			if member[0] == '[' {
+				checkElements(t, member)
+			}
+		}
+		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
+			t.Fatalf("members of %q: %q, want %q", body, got, want)
+		}
+		for name, member := range got {
+			if string(member) != string(want[name]) {
+				t.Fatalf("member %q of %q: %q, want %q", name, body, member, want[name])
+			}
+		}
+	})
+}
+
+func checkScalar(t *testing.T, v value) {
+	t.Helper()
+	var text string
+	if got, err := v.text(); err == nil {
+		if json.Unmarshal(v, &text) != nil || got != text {
+			t.Fatalf("%q is read as %q", v, got)
+		}
+	}
+	var number int64
+	if got, err := v.integer(-1<<62, 1<<62); err == nil {
+		if json.Unmarshal(v, &number) != nil || got != number {
+			t.Fatalf("%q is read as %d", v, got)
+		}
+	}
+}
+
+func checkElements(t *testing.T, v value) {
+	t.Helper()
+	var want []json.RawMessage
+	if err := json.Unmarshal(v, &want); err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Collect(v.elements())
+	same := func(a value, b json.RawMessage) bool { return string(a) == string(b) }
+	if !slices.EqualFunc(got, want, same) {
+		t.Fatalf("elements of %q: %q, want %q", v, got, want)
+	}
+}
+
+// FuzzServe sends any body to every route that takes one: nothing fails, and the
+// answer is as the document says.
+func FuzzServe(f *testing.F) {
+	for _, seed := range []string{oneTail, `{"demands":[` + oneTail + `]}`, `{"policy":"api","identifier":"a","cost":1e3}`, `{`, `null`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		front := newFront(t, nil, tail)
+		for _, path := range []string{"/v1/check", "/v1/record", "/v1/take", "/v1/reset"} {
+			if res := front.do("POST", path, string(body)); res.StatusCode >= 500 {
+				t.Fatalf("%s %q: %d", path, body, res.StatusCode)
+			}
+		}
+	})
+}
