@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// errDenied ends a command whose answer, which is printed, is no.
+var errDenied = errors.New("denied")
+
+// The commands that ask a server, each called like the route below /v1 that it
+// asks.
+const (
+	verbCheck  = "check"
+	verbRecord = "record"
+	verbTake   = "take"
+	verbReset  = "reset"
+)
+
+// fromStdin stands for an identifier that is read from standard input.
+const fromStdin = "-"
+
+// askNotes ends the help of every command that asks.
+const askNotes = `
+
+POLICY is the name of a policy in force. IDENTIFIER is who is counted; - reads it from standard
+input, so that it is neither in the shell's history nor in the list of processes. One that starts
+with a dash goes after --.
+
+Every flag has an environment variable (--server: RATELIMITD_SERVER) and a key in the --config
+file (server:). A flag beats the environment, which beats the file.
+
+Exit codes:
+`
+
+// decisionCodes are the exit codes of check and take.
+const decisionCodes = `  0  allowed
+  1  denied
+  2  error: standard error says why`
+
+func newCheck(environ []string) *cobra.Command {
+	return newDecision(environ, verbCheck, &cobra.Command{
+		Short: "Ask whether an event would be allowed now; record nothing",
+		Long:  "Ask whether an event would be allowed now. Nothing is recorded." + askNotes + decisionCodes,
+		Example: `  # may this number have another code?
+  ratelimitd check sms-send +4915112345678
+
+  # the server's whole answer
+  ratelimitd check sms-send +4915112345678 -o json`,
+	})
+}
+
+func newRecord(environ []string) *cobra.Command {
+	return newDecision(environ, verbRecord, &cobra.Command{
+		Short: "Record an event, whatever the limit",
+		Long: "Record an event, whatever the limit, and print where that leaves the identifier." + askNotes + `  0  recorded
+  2  error: standard error says why, and what became of the event`,
+		Example: `  # an upload of 4096 bytes
+  ratelimitd record upload-bytes alice --cost 4096`,
+	})
+}
+
+func newTake(environ []string) *cobra.Command {
+	return newDecision(environ, verbTake, &cobra.Command{
+		Short: "Check and record an event as one step",
+		Long: "Check and record as one step: the event is recorded if it is allowed." + askNotes + decisionCodes +
+			", and what became of the event",
+		Example: `  # one code, with the number from standard input
+  printf %s "$NUMBER" | ratelimitd take sms-send -
+
+  # in a script: mail is sent only within the limit
+  ratelimitd take mail alice >/dev/null && send-mail alice
+
+  # another server
+  ratelimitd take login 203.0.113.7 --server https://limits.example.org`,
+	})
+}
+
+func newReset(environ []string) *cobra.Command {
+	s := new(askSettings)
+	cmd := newAsk(environ, verbReset, s, &cobra.Command{
+		Short: "Forget what was counted for an identifier under a policy",
+		Long: "Forget what was counted for an identifier under a policy, on every instance within a second." + askNotes +
+			"  0  forgotten, or never seen\n  2  error: standard error says why",
+		Example: `  # after a false alarm
+  ratelimitd reset login 203.0.113.7`,
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about, err := s.prepare(cmd, environ, args)
+		if err != nil {
+			return err
+		}
+		if err := s.client().reset(cmd.Context(), about); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), verbReset)
+		return err
+	}
+	return cmd
+}
+
+// newDecision makes cmd the command that asks by verb and prints the decision.
+func newDecision(environ []string, verb string, cmd *cobra.Command) *cobra.Command {
+	s := new(askSettings)
+	newAsk(environ, verb, s, cmd)
+	s.addDecisionFlags(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("cost", cobra.NoFileCompletions) // the flags exist
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{outputTable, outputJSON}, noFiles))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about, err := s.prepare(cmd, environ, args)
+		if err != nil {
+			return err
+		}
+		about.Cost = &s.cost
+		d, err := s.client().decide(cmd.Context(), verb, about)
+		if err != nil {
+			return err
+		}
+		if err := printDecision(cmd.OutOrStdout(), s.output, verb, d); err != nil {
+			return err
+		}
+		if !*d.Allowed {
+			return errDenied
+		}
+		return nil
+	}
+	return cmd
+}
+
+// newAsk gives cmd what all commands that ask have.
+func newAsk(environ []string, verb string, s *askSettings, cmd *cobra.Command) *cobra.Command {
+	cmd.Use = verb + " POLICY IDENTIFIER"
+	cmd.Args = policyAndIdentifier
+	cmd.ValidArgsFunction = s.completePolicies(environ)
+	cmd.SetFlagErrorFunc(askFlagError)
+	s.addServerFlags(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("server", cobra.NoFileCompletions) // the flags exist
+	_ = cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
+	return cmd
+}
+
+// demand is the body of a request.
+type demand struct {
+	Policy     string `json:"policy"`
+	Identifier string `json:"identifier"`
+	Cost       *int64 `json:"cost,omitempty"`
+}
+
+// prepare fills in the settings and returns whom to ask about.
+func (s *askSettings) prepare(cmd *cobra.Command, environ, args []string) (demand, error) {
+	if err := s.load(cmd, environ); err != nil {
+		return demand{}, err
+	}
+	about := demand{Policy: args[0], Identifier: args[1]}
+	if about.Identifier == fromStdin {
+		var err error
+		if about.Identifier, err = readIdentifier(cmd.Context(), cmd.InOrStdin()); err != nil {
+			return demand{}, err
+		}
+	}
+	if !utf8.ValidString(about.Policy) || !utf8.ValidString(about.Identifier) {
+		return demand{}, errors.New("POLICY and IDENTIFIER must be UTF-8, which JSON is made of")
+	}
+	return about, nil
+}
+
+// askSettings are the settings of the commands that ask.
+type askSettings struct {
+	config  string
+	server  *url.URL
+	timeout time.Duration
+	output  string
+	cost    int64
+}
+
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+)
+
+// maxAskTimeout is longer than any server takes that will answer at all.
+const maxAskTimeout = time.Minute
+
+func (s *askSettings) addServerFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.config, "config", "", "YAML `file` that sets any other flag by its name")
+	parsed(flags, &s.server, "server", "http://127.0.0.1:8080", "URL", "of the server to ask", serverURL)
+	parsed(flags, &s.timeout, "timeout", "5s", "duration", "the longest to wait for its answer", between(time.Millisecond, maxAskTimeout))
+}
+
+func (s *askSettings) addDecisionFlags(flags *pflag.FlagSet) {
+	parsed(flags, &s.cost, "cost", "1", "units", "that the event costs", wholeNumber)
+	flags.VarP(newValue(&s.output, outputTable, "format", outputFormat), "output", "o",
+		"of the decision: table, or json as the server wrote it")
+}
+
+// load fills in what the command line did not set. There is no log: what is
+// noteworthy goes to standard error.
+func (s *askSettings) load(cmd *cobra.Command, environ []string) error {
+	warnings, err := configure(cmd.Flags(), environ)
+	for _, w := range warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "ratelimitd: %s\n", w)
+	}
+	return err
+}
+
+// outputFormat is oneOf without the quotation: an identifier that starts with -o
+// comes to stand here.
+func outputFormat(text string) (string, error) {
+	if text != outputTable && text != outputJSON {
+		return "", errors.New("use one of table, json")
+	}
+	return text, nil
+}
+
+func wholeNumber(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil { // what is out of the server's range, the server says
+		return 0, fmt.Errorf("%q is no whole number up to %d", text, int64(math.MaxInt64))
+	}
+	return n, nil
+}
+
+// serverURL parses the URL of a server; host:port is one of HTTP.
+func serverURL(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("that is no URL of a server: use http://HOST:PORT or https://HOST")
+	case u.User != nil:
+		return nil, errors.New("a URL is no place for a name and a password: everybody on this machine may read it")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("use http://HOST:PORT or https://HOST, perhaps with a path, but without ? and #")
+	}
+	return u, nil
+}
+
+func policyAndIdentifier(_ *cobra.Command, args []string) error {
+	if len(args) != 2 { // their number only: one of them may be an identifier
+		return fmt.Errorf("give POLICY and IDENTIFIER, not %s; one with spaces needs quotes, and - reads the identifier from standard input",
+			count(len(args), "argument", "arguments"))
+	}
+	return nil
+}
+
+// askFlagError tells what is wrong with a flag without repeating what was given:
+// an identifier that starts with a dash is taken for flags.
+func askFlagError(cmd *cobra.Command, err error) error {
+	const dash = "an identifier that starts with a dash goes after --"
+	var invalid *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid):
+		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+	case errors.As(err, &missing):
+		return fmt.Errorf("--%s needs a value", missing.GetFlag().Name)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+		return fmt.Errorf("unknown flag: %s (%s)", yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())), dash)
+	}
+	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
+}
+
+// maxInputBytes bounds what is read as an identifier: a body of a request takes no
+// more.
+const maxInputBytes = 64 << 10
+
+// readIdentifier reads the one line of in, until its end or until ctx ends. A read
+// from a terminal cannot be called off: it ends with the process then.
+func readIdentifier(ctx context.Context, in io.Reader) (string, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(in, maxInputBytes+1))
+		read <- result{text, err}
+	}()
+	select {
+	case r := <-read:
+		if r.err != nil {
+			return "", fmt.Errorf("reading the identifier from standard input: %w", r.err)
+		}
+		return identifierIn(r.text)
+	case <-ctx.Done():
+		return "", errors.New("interrupted while reading the identifier from standard input")
+	}
+}
+
+// identifierIn returns text without the newline at its end.
+func identifierIn(text []byte) (string, error) {
+	line := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	switch {
+	case len(text) > maxInputBytes:
+		return "", errors.New("standard input is longer than any identifier")
+	case line == "":
+		return "", errors.New("there is no identifier on standard input")
+	case strings.ContainsAny(line, "\r\n"):
+		return "", errors.New("there is more than one line on standard input: give one identifier, on one line")
+	}
+	return line, nil
+}

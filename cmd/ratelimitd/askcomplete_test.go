@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCompletion(t *testing.T) {
+	s := start(t, nil, "--policies", writeFile(t, "p.yaml", askedPolicies))
+	environ := []string{"RATELIMITD_SERVER=" + s.url}
+	elsewhere := pretend(t, reply{status: 200, kind: "text/html", body: `{"policies":[{"name":"p"}]}`})
+	hostile := pretend(t, reply{status: 200, body: `{"policies":[{"name":"a\u001b[2J","description":"b\tc\nd"}]}`})
+	for _, test := range []struct {
+		name    string
+		environ []string
+		line    []string // the last word is being typed
+		want    string   // lines; :4 is the shell's word for "no files"
+	}{
+		{"policies", environ, []string{"take", ""}, "closed\nsms-send\tone-time codes to a phone number\ntrial\nunused\n:4\n"},
+		{"a policy begun", environ, []string{"check", "sm"}, "sms-send\tone-time codes to a phone number\n:4\n"},
+		{"the server on the line", nil, []string{"reset", "--server", s.url, "tr"}, "trial\n:4\n"},
+		{"no identifiers", environ, []string{"record", "sms-send", ""}, ":4\n"},
+		{"formats", nil, []string{"take", "p", "-o", ""}, "table\njson\n:4\n"},
+		{"no files for a server", nil, []string{"take", "--server", ""}, ":4\n"},
+		{"files for the configuration", nil, []string{"take", "--config", ""}, ":0\n"},
+		{"a server that is not there", nil, []string{"take", "--server", "127.0.0.1:1", ""}, ":4\n"},
+		{"a server that is another", nil, []string{"take", "--server", elsewhere.URL, ""}, ":4\n"},
+		{"a server with bad names", nil, []string{"take", "--server", hostile.URL, ""}, "a\ufffd[2J\tb\ufffdc\ufffdd\n:4\n"},
+		{"a wrong setting", []string{"RATELIMITD_OUTPUT=x", environ[0]}, []string{"take", ""}, ":4\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, _ := execute(t, test.environ, append([]string{"__complete"}, test.line...)...)
+			if code != exitOK || stdout != test.want {
+				t.Errorf("exit code %d, output:\n%s\nwant:\n%s", code, stdout, test.want)
+			}
+		})
+	}
+}
+
+func TestCompletionWaitsNoLongerThanAPerson(t *testing.T) {
+	t.Parallel() // it takes the second that it is about
+	began := time.Now()
+	code, stdout, _ := execute(t, nil, "__complete", "take", "--timeout=1m", "--server", silent(t).URL, "")
+	if took := time.Since(began); code != exitOK || stdout != ":4\n" || took > patience {
+		t.Errorf("exit code %d, output %q after %v", code, stdout, took)
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for shell, want := range map[string]string{
+		"bash": "# bash completion V2 for ratelimitd", "zsh": "#compdef ratelimitd", "fish": "# fish completion for ratelimitd",
+	} {
+		if code, stdout, stderr := execute(t, nil, "completion", shell); code != exitOK || !strings.HasPrefix(stdout, want) || stderr != "" {
+			t.Errorf("%s: exit code %d, errors %q, output begins %.60q; want %q", shell, code, stderr, stdout, want)
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// maxAnswerBytes is more than any decision, and any sensible list of policies.
+const maxAnswerBytes = 8 << 20
+
+// client asks one server. Errors say what to do, and never hold an identifier.
+type client struct {
+	server  *url.URL
+	timeout time.Duration // of each request
+}
+
+func (s *askSettings) client() *client { return &client{s.server, s.timeout} }
+
+// decision is what check, record and take answer, and the answer as it came.
+type decision struct {
+	Allowed    *bool  `json:"allowed"`
+	Policy     string `json:"policy"`
+	Limit      int64  `json:"limit"`
+	Remaining  int64  `json:"remaining"`
+	Used       int64  `json:"used"`
+	Mode       string `json:"mode"`
+	WouldAllow *bool  `json:"would_allow"` // in mode shadow
+	Degraded   bool   `json:"degraded"`
+	Recorded   string `json:"recorded"` // when degraded
+	waits
+	Limits []limitDecision `json:"limits"`
+
+	document []byte
+}
+
+type limitDecision struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`
+	Allowed   bool   `json:"allowed"`
+	Limit     int64  `json:"limit"`
+	Remaining int64  `json:"remaining"`
+	Used      int64  `json:"used"`
+	waits
+}
+
+type waits struct {
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	RetryAfterMS *int64 `json:"retry_after_ms"` // nil: no wait would help
+}
+
+// decide asks by verb about one demand.
+func (c *client) decide(ctx context.Context, verb string, about demand) (*decision, error) {
+	a, err := c.ask(ctx, verb, about)
+	if err != nil {
+		return nil, err
+	}
+	if d := a.decision(); d != nil {
+		return d, nil
+	}
+	return nil, c.refused(ctx, verb, about, a)
+}
+
+// reset forgets about what was counted.
+func (c *client) reset(ctx context.Context, about demand) error {
+	a, err := c.ask(ctx, verbReset, about)
+	if err != nil {
+		return err
+	}
+	if a.status == http.StatusNoContent {
+		return nil
+	}
+	return c.refused(ctx, verbReset, about, a)
+}
+
+// policyInForce is as much of a policy as the completion shows.
+type policyInForce struct{ Name, Description string }
+
+func (c *client) policies(ctx context.Context) ([]policyInForce, error) {
+	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Policies []policyInForce }
+	if a.status != http.StatusOK || a.mediaType != mediaJSON || json.Unmarshal(a.body, &list) != nil {
+		return nil, a.foreign("")
+	}
+	return list.Policies, nil
+}
+
+const (
+	mediaJSON    = "application/json"
+	mediaProblem = "application/problem+json"
+)
+
+// ask posts about, and explains why there is no answer when there is none.
+func (c *client) ask(ctx context.Context, verb string, about demand) (*answer, error) {
+	body, err := json.Marshal(about)
+	if err != nil {
+		return nil, errors.New("the request cannot be written as JSON") // never happens: its text is UTF-8
+	}
+	a, sent, err := c.exchange(ctx, http.MethodPost, verb, body)
+	switch {
+	case err == nil:
+		return a, nil
+	case sent:
+		return nil, &askError{fmt.Sprintf("no answer from %s: %v", c.server, err), aftermath(verb, recordedUnknown)}
+	}
+	return nil, &askError{
+		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
+		strings.TrimSpace(aftermath(verb, recordedNo) + ` Is "ratelimitd serve" running there? ` + serverNamedBy),
+	}
+}
+
+// exchange sends one request. When there is no answer, sent says whether the
+// server may have seen the request all the same.
+func (c *client) exchange(ctx context.Context, method, route string, body []byte) (a *answer, sent bool, err error) {
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath("v1", route).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Accept", mediaJSON+", "+mediaProblem)
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", mediaJSON)
+	}
+	if a, err = c.do(req); err != nil {
+		return nil, connected.Load(), c.cause(ctx, err)
+	}
+	return a, true, nil
+}
+
+// do follows no redirect: the identifier goes to the server that was named.
+func (c *client) do(req *http.Request) (*answer, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	asker := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := asker.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxAnswerBytes {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxAnswerBytes)
+	}
+	a := &answer{server: c.server, status: resp.StatusCode, requestID: resp.Header.Get("X-Request-ID"), body: body}
+	a.mediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type")) // none: that of no answer known here
+	a.location, _ = resp.Location()                                          // nil: no redirect
+	return a, nil
+}
+
+// cause is err without the URL in front, and in the words of the flags.
+func (c *client) cause(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("nothing came within --timeout %v", c.timeout)
+	}
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+// answer is what a server sent, which need not be ratelimitd.
+type answer struct {
+	server    *url.URL
+	status    int
+	mediaType string
+	requestID string
+	location  *url.URL
+	body      []byte
+}
+
+// decision returns nil when the answer is none. A 429 alone is no denial: proxies
+// send it too.
+func (a *answer) decision() *decision {
+	allowed := a.status == http.StatusOK && a.mediaType == mediaJSON
+	denied := a.status == http.StatusTooManyRequests && a.mediaType == mediaProblem
+	d := &decision{document: a.body}
+	if !allowed && !denied || json.Unmarshal(a.body, d) != nil {
+		return nil
+	}
+	if d.Allowed == nil || *d.Allowed != allowed || len(d.Limits) == 0 {
+		return nil
+	}
+	return d
+}
+
+// problem is an error of RFC 9457.
+type problem struct{ Detail, Field, Recorded string }
+
+// refused is the error that a is when it is not what was asked for.
+func (c *client) refused(ctx context.Context, verb string, about demand, a *answer) error {
+	var p problem
+	if a.status < http.StatusBadRequest || a.mediaType != mediaProblem || json.Unmarshal(a.body, &p) != nil || p.Detail == "" {
+		return a.foreign(verb)
+	}
+	what := fmt.Sprintf("the server answers %d: %s", a.status, strings.TrimPrefix(printable(p.Field)+": "+printable(p.Detail), ": "))
+	switch {
+	case a.status == http.StatusNotFound && p.Field == "policy":
+		return &askError{what, c.otherPolicies(ctx, about.Policy)}
+	case a.status == http.StatusNotFound:
+		return &askError{what, serverNamedBy}
+	case a.status == http.StatusUnprocessableEntity && p.Field == "cost":
+		return &askError{what, "Give a smaller --cost, or raise the policy's limit."}
+	case a.status >= http.StatusInternalServerError:
+		return &askError{what, strings.TrimSpace(aftermath(verb, p.Recorded) + a.inTheLog())}
+	}
+	return &askError{what: what}
+}
+
+// otherPolicies says which policies there are, if the server does.
+func (c *client) otherPolicies(ctx context.Context, name string) string {
+	inForce, err := c.policies(ctx)
+	if err != nil || len(inForce) == 0 {
+		return ""
+	}
+	names := make([]string, len(inForce))
+	for i, p := range inForce {
+		names[i] = printable(p.Name)
+	}
+	return "Policy: " + yamlfile.DidYouMean(name, names)
+}
+
+func (a *answer) inTheLog() string {
+	if a.requestID == "" {
+		return ""
+	}
+	return " The server's log has it as request " + printable(a.requestID) + "."
+}
+
+// foreign is the error of an answer that ratelimitd does not give.
+func (a *answer) foreign(verb string) error {
+	what := fmt.Sprintf("%s does not answer as ratelimitd does: status %d, content type %q", a.server, a.status, printable(a.mediaType))
+	cure := serverNamedBy
+	switch {
+	case a.location != nil && a.status < http.StatusBadRequest:
+		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
+		what += ", a redirect to " + printable(to.String())
+	case a.status < http.StatusBadRequest || a.status >= http.StatusInternalServerError:
+		cure = strings.TrimSpace(aftermath(verb, recordedUnknown) + " " + cure)
+	}
+	return &askError{what, cure}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// printDecision writes d, which verb was answered with, in the format.
+func printDecision(w io.Writer, format, verb string, d *decision) error {
+	var out bytes.Buffer // so that nothing is printed by half
+	if format == outputJSON {
+		if err := json.Indent(&out, bytes.TrimSpace(d.document), "", "  "); err != nil {
+			return err
+		}
+		out.WriteByte('\n')
+	} else {
+		writeTable(&out, verb, d)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// writeTable writes a line that says it all, and a row for each limit.
+func writeTable(out *bytes.Buffer, verb string, d *decision) {
+	fmt.Fprintf(out, "%s under %s of %s%s\n", verdict(verb, d), printable(d.tightest().Name), printable(d.Policy), outlook(d))
+	if d.Degraded {
+		fmt.Fprintf(out, "degraded: the store did not answer, and the policy's on_store_error decided; recorded: %s\n", printable(d.Recorded))
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, l.Used, l.Remaining,
+			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
+	}
+	_ = table.Flush() // into a buffer
+}
+
+func verdict(verb string, d *decision) string {
+	switch {
+	case !*d.Allowed:
+		return "denied"
+	case verb == verbRecord && d.Mode != modeOff && !d.Degraded:
+		return "recorded"
+	}
+	return "allowed"
+}
+
+const modeOff = "off"
+
+// outlook is what else the first line says.
+func outlook(d *decision) string {
+	switch {
+	case !*d.Allowed:
+		return ": " + d.advice()
+	case d.Mode == modeOff:
+		return ", which is off: nothing is counted"
+	case d.WouldAllow != nil && !*d.WouldAllow:
+		return ", in mode shadow; enforced, it would be denied: " + d.tightest().advice()
+	}
+	return fmt.Sprintf(": %d of %d remaining", d.Remaining, d.Limit)
+}
+
+// tightest returns the limit that d's own members speak of. In mode shadow d has
+// not its wait.
+func (d *decision) tightest() *limitDecision {
+	denies := !*d.Allowed || d.WouldAllow != nil && !*d.WouldAllow
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		if l.Allowed != denies && l.Limit == d.Limit && l.Remaining == d.Remaining && l.ResetAfterMS == d.ResetAfterMS {
+			return l
+		}
+	}
+	return &d.Limits[0]
+}
+
+// advice says how long to wait.
+func (w *waits) advice() string {
+	if w.RetryAfterMS == nil {
+		return "no wait would help"
+	}
+	return "retry after " + duration(*w.RetryAfterMS)
+}
+
+// cell is a wait in the table.
+func cell(milliseconds *int64) string {
+	switch {
+	case milliseconds == nil:
+		return "never"
+	case *milliseconds == 0:
+		return "-"
+	}
+	return duration(*milliseconds)
+}
+
+// duration returns milliseconds as 1d2h3m4s: below a second exactly, else in whole
+// seconds, rounded up, so that nobody comes back too early.
+func duration(milliseconds int64) string {
+	if milliseconds < 1000 {
+		return strconv.FormatInt(milliseconds, 10) + "ms"
+	}
+	seconds := milliseconds / 1000
+	if milliseconds%1000 > 0 {
+		seconds++
+	}
+	var text strings.Builder
+	for _, unit := range []struct {
+		name    string
+		seconds int64
+	}{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}} {
+		if n := seconds / unit.seconds; n > 0 {
+			text.WriteString(strconv.FormatInt(n, 10) + unit.name)
+		}
+		seconds %= unit.seconds
+	}
+	return text.String()
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+)
+
+// Two servers on one keyspace, which migrate makes, count together.
+func TestServersShareCassandra(t *testing.T) {
+	hosts := strings.Join(cassandratest.Hosts(t), ",")
+	keyspace := cassandratest.Keyspace(t)
+	flags := []string{"--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + keyspace}
+	environ := []string{"RATELIMITD_STORE=cassandra", "RATELIMITD_STORE_TIMEOUT=5s"}
+	code, stdout, stderr := execute(t, environ, append([]string{"migrate"}, flags...)...)
+	if code != exitOK || stdout != "keyspace "+keyspace+" is up to date\n" {
+		t.Fatalf("migrate: exit code %d, output %q, errors:\n%s", code, stdout, stderr)
+	}
+	first := start(t, environ, flags...)
+	second := start(t, environ, append(flags, "--migrate")...) // finds all in place
+	for i := range 6 {
+		s, want := first, http.StatusOK
+		if i%2 == 1 {
+			s = second
+		}
+		if i == 5 {
+			want = http.StatusTooManyRequests
+		}
+		if got := s.take(t, "login"); got != want {
+			t.Errorf("take %d: status %d, want %d\n%s", i+1, got, want, s.log)
+		}
+	}
+	if got := second.get(t, "/readyz"); got != http.StatusOK {
+		t.Errorf("readyz: %d", got)
+	}
+	if !strings.Contains(first.log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
+		t.Errorf("nothing of the default levels in the log:\n%s", first.log)
+	}
+	for _, s := range []*server{first, second} {
+		s.stop()
+		if code := s.wait(t); code != exitOK {
+			t.Errorf("exit code %d\n%s", code, s.log)
+		}
+	}
+}
+
+func TestServeFailsWithOneWhereThereIsNoCassandra(t *testing.T) {
+	code, stdout, stderr := execute(t, nil, "serve", "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
+	if code != exitFailure || stdout != "" || !strings.Contains(stderr, "connecting to Cassandra") {
+		t.Errorf("exit code %d, output %q, errors:\n%s", code, stdout, stderr)
+	}
+}

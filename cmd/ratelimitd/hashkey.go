@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// readHashKey returns the key in the file at path, nil when path is empty, and
+// warns of what makes identifiers easy to find out.
+func readHashKey(path string, log *slog.Logger) (*limiter.HashKey, error) {
+	if path == "" {
+		log.Warn("identifiers are hashed by plain SHA-256: whoever reads the store can find out phone numbers and " +
+			"addresses by hashing all there are; give a --hash-key-file")
+		return nil, nil
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
+		log.Warn("everybody on this machine may read the hash key: take the right from others", "file", path, "mode", info.Mode().Perm())
+	}
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the hash key: %w", err)
+	}
+	key, err := parseHashKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("hash key file %s: %w", path, err)
+	}
+	return key, nil
+}
+
+var (
+	hashKeyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+	hexText   = regexp.MustCompile(`^([0-9a-fA-F]{2})+$`)
+)
+
+// parseHashKey reads the one id:key line in data; empty lines and those that start
+// with # do not count. The error never holds any of the key.
+func parseHashKey(data []byte) (*limiter.HashKey, error) {
+	var key *limiter.HashKey
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		text := strings.TrimSpace(string(line))
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		if key != nil {
+			return nil, fmt.Errorf("line %d: a second key: this version writes and reads with one only; "+
+				"keep the line that is in use, as another key starts all counts anew", i+1)
+		}
+		var err error
+		if key, err = parseHashKeyLine(text); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if key == nil {
+		return nil, errors.New("there is no key in it: write one line id:key, such as 2026-01: and the output of `openssl rand -base64 32`")
+	}
+	return key, nil
+}
+
+func parseHashKeyLine(text string) (*limiter.HashKey, error) {
+	id, encoded, found := strings.Cut(text, ":")
+	id, encoded = strings.TrimSpace(id), strings.TrimSpace(encoded)
+	if !found {
+		return nil, errors.New("no colon: write id:key, with an id of your choice")
+	}
+	if !hashKeyID.MatchString(id) {
+		return nil, errors.New("the id before the colon is none: use 1 to 63 letters, digits, '.', '_' and '-'")
+	}
+	secret, err := decodeSecret(encoded)
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) < limiter.MinSecretLen {
+		return nil, fmt.Errorf("key %s has %d bytes: at least %d are needed, 32 are good", id, len(secret), limiter.MinSecretLen)
+	}
+	return &limiter.HashKey{ID: id, Secret: secret}, nil
+}
+
+// decodeSecret reads text as hex if it can be, else as standard base64 with or
+// without padding. A random key in base64 is not hex but by a chance of one in
+// trillions.
+func decodeSecret(text string) ([]byte, error) {
+	if hexText.MatchString(text) {
+		return hex.DecodeString(text)
+	}
+	secret, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil {
+		return nil, errors.New("the key after the colon is neither hex nor standard base64")
+	}
+	return secret, nil
+}

@@ -1,0 +1,92 @@
+// Command ratelimitd serves rate limits over HTTP and keeps the counts in memory
+// or in Apache Cassandra. It also asks such a server, from a shell.
+//
+// This package puts the others together: it reads the settings, opens the store,
+// and starts and stops everything in order. It does not know how anything is
+// decided, stored or answered.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// The exit codes. Those of check, record, take and reset differ: 1 is an answer,
+// and whatever failed is a 2.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something failed while the command ran
+	exitUsage   = 2 // the command line, the environment or a file is wrong
+	exitDenied  = 1
+	exitError   = 2
+)
+
+// failure is an error that has nothing to do with how the command was called.
+type failure struct{ error }
+
+// Unwrap returns the error itself.
+func (f failure) Unwrap() error { return f.error }
+
+// run executes one command line and returns the exit code. It ends soon after ctx
+// does.
+func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot(environ)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDenied):
+		return exitDenied
+	}
+	fmt.Fprintf(stderr, "ratelimitd: %v\n", err)
+	if failed := (failure{}); errors.As(err, &failed) {
+		return exitFailure
+	}
+	return exitUsage
+}
+
+func newRoot(environ []string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "ratelimitd",
+		Short:         "Rate limits as a service, with counts in memory or in Apache Cassandra",
+		Version:       version(),
+		SilenceErrors: true, // run prints them
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) {
+			return fmt.Errorf("%w: %s", err, yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())))
+		}
+		return err
+	})
+	root.AddCommand(newServe(environ), newMigrate(environ), newPolicies(), newVersion())
+	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ))
+	return root
+}
+
+func flagNames(flags *pflag.FlagSet) (names []string) {
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// policySource puts policies in force: at the start, and whenever their file
+// changes.
+type policySource struct {
+	watcher *policyfile.Watcher // nil: the examples, which never change
+	engine  *limiter.Engine
+	hangup  <-chan os.Signal
+	metrics *metrics.Metrics
+	log     *slog.Logger
+}
+
+// set puts policies in force and warns of those that promise less.
+func (p *policySource) set(policies []limiter.Policy) error {
+	if err := p.engine.SetPolicies(policies); err != nil {
+		return err
+	}
+	p.metrics.SetPolicies(p.engine.Policies())
+	p.log.Info("policies in force", "count", len(policies))
+	p.logCaveats()
+	return nil
+}
+
+// logCaveats says what the policies' levels do not promise: as a warning, but for
+// the default, whose promise ends only at the data centre's border.
+func (p *policySource) logCaveats() {
+	scopes := make(map[string]limiter.Scope) // by caveat
+	names := make(map[string][]string)       // of policies, by caveat
+	for _, policy := range p.engine.Policies() {
+		if scope, caveat := p.engine.Promise(policy); caveat != "" {
+			scopes[caveat] = scope
+			names[caveat] = append(names[caveat], policy.Name)
+		}
+	}
+	for _, caveat := range slices.Sorted(maps.Keys(names)) {
+		level := slog.LevelWarn
+		if scopes[caveat] == limiter.ScopeDatacenter {
+			level = slog.LevelInfo
+		}
+		of := names[caveat]
+		p.log.Log(context.Background(), level, "consistency: "+caveat, "count", len(of), "policies", of[:min(len(of), maxNamesLogged)])
+	}
+}
+
+// maxNamesLogged keeps a log line readable.
+const maxNamesLogged = 20
+
+// changed takes what the watcher found. A file with mistakes changes nothing.
+func (p *policySource) changed(policies []limiter.Policy, err error) {
+	if err == nil {
+		err = p.set(policies)
+	}
+	if err == nil {
+		return
+	}
+	var mistakes yamlfile.Errors
+	if !errors.As(err, &mistakes) {
+		p.log.Error("policies not reloaded, those in force stay", "error", err)
+		return
+	}
+	texts := make([]string, min(len(mistakes), maxNamesLogged))
+	for i := range texts {
+		texts[i] = mistakes[i].Error()
+	}
+	p.log.Error("policies not reloaded, those in force stay", "mistakes", len(mistakes), "error", texts)
+}
+
+// run watches the file until ctx ends, and reads it anew on each hangup signal.
+func (p *policySource) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if p.watcher != nil {
+		g.Go(func() error { return p.watcher.Run(ctx, p.changed) })
+	}
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-p.hangup:
+				p.reload()
+			}
+		}
+	})
+	return g.Wait()
+}
+
+func (p *policySource) reload() {
+	if p.watcher == nil {
+		p.log.Warn("nothing to reload: there is no --policies file, the examples are in force")
+		return
+	}
+	p.watcher.Reload()
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// drainTimeout is how long requests in flight may take after a signal: longer than
+// any decision, and with time left of ten seconds to take back what was not
+// admitted.
+const drainTimeout = 7 * time.Second
+
+func newServe(environ []string) *cobra.Command {
+	s := new(settings)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve rate limits over HTTP",
+		Long: "Serve rate limits over HTTP, until SIGTERM or SIGINT.\n\n" +
+			"SIGHUP, or a change of the file of policies, reloads the policies; a file with mistakes\n" +
+			"is refused and logged, and the policies in force stay.\n\n" +
+			"Every flag has an environment variable (--log-level: RATELIMITD_LOG_LEVEL) and a key in the\n" +
+			"--config file (log-level:). A flag beats the environment, which beats the file.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := s.load(cmd, environ)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), s, cmd.OutOrStdout(), log)
+		},
+	}
+	s.addCommonFlags(cmd.Flags())
+	s.addServeFlags(cmd.Flags())
+	s.addCassandraFlags(cmd.Flags())
+	return cmd
+}
+
+// serve puts the service together and runs it until ctx ends.
+func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	registry, measured := newMetrics()
+	source := &policySource{hangup: hangup, metrics: measured, log: log}
+	policies, err := source.load(s.policies)
+	if err != nil {
+		return err
+	}
+	hashKey, err := readHashKey(s.hashKeyFile, log)
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, s, policies, measured, log)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
+	source.engine = newEngine(s, store, hashKey, measured)
+	if err := source.set(policies); err != nil {
+		return err
+	}
+	handler := api.New(source.engine, &api.Options{
+		Logger: log, Headers: s.headers, Ready: store.ready, Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP,
+	})
+	server, err := listen(ctx, s.listen, handler, stdout, log)
+	if err != nil {
+		return failure{err}
+	}
+	if err := inOrder(ctx, server.run, source.run, source.engine.Run, store.run, measured.Run); err != nil {
+		return failure{err}
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// load reads the file of policies, or the examples when file is empty.
+func (p *policySource) load(file string) ([]limiter.Policy, error) {
+	if file == "" {
+		return policyfile.Default()
+	}
+	p.watcher = policyfile.NewWatcher(file)
+	return p.watcher.Load()
+}
+
+func newEngine(s *settings, store *backend, hashKey *limiter.HashKey, observer limiter.Observer) *limiter.Engine {
+	return limiter.New(store.store, &limiter.Options{
+		Keyer:          limiter.Keyer{Namespace: s.namespace, Secret: hashKey},
+		Consistency:    s.levels(),
+		Datacenter:     store.datacenter,
+		ClockTolerance: s.clockTolerance,
+		StoreTimeout:   s.storeTimeout,
+		Skewed:         store.skewed,
+		Local:          store.local,
+		Observer:       observer,
+	})
+}
+
+// newMetrics returns a registry with the process's own metrics, and those that the
+// other parts count with.
+func newMetrics() (*prometheus.Registry, *metrics.Metrics) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry, metrics.New(registry, nil)
+}
+
+// httpServer is a server that listens already.
+type httpServer struct {
+	*http.Server
+	listener net.Listener
+	log      *slog.Logger
+}
+
+// listen opens address and says so on stdout, in the first line that is there.
+func listen(ctx context.Context, address string, handler http.Handler, stdout io.Writer, log *slog.Logger) (*httpServer, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr()); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	server := api.NewHTTPServer(handler)
+	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	return &httpServer{server, listener, log}, nil
+}
+
+// run answers requests until ctx ends, and then those that are in flight.
+func (s *httpServer) run(ctx context.Context) error {
+	g, failed := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-failed.Done()
+		s.log.Info("stopping: answering what is in flight")
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			s.log.Warn("requests were cut off", "after", drainTimeout)
+			return s.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}

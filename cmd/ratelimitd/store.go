@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/breaker"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+)
+
+// backend is an open store and what belongs to it.
+type backend struct {
+	store      limiter.Store
+	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
+	datacenter string
+	run        stage
+	ready      func(context.Context) error // nil: always
+	skewed     func() bool                 // nil: never
+	close      func()
+}
+
+// openStore opens the store that s names, with its tables brought up to date first
+// where s says so.
+func openStore(
+	ctx context.Context, s *settings, policies []limiter.Policy, measured *metrics.Metrics, log *slog.Logger,
+) (*backend, error) {
+	if s.store == storeCassandra {
+		return openCassandra(ctx, s, policies, measured, log)
+	}
+	store := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
+	return &backend{store: measured.Store(store), run: store.Run, close: func() {}}, nil
+}
+
+func openCassandra(
+	ctx context.Context, s *settings, policies []limiter.Policy, measured *metrics.Metrics, log *slog.Logger,
+) (*backend, error) {
+	config, err := s.cassandraConfig(log)
+	if err != nil {
+		return nil, err
+	}
+	config.UsesLocalLevels = usesLocalLevels(policies, s.levels())
+	if s.migrate {
+		if err := cassandra.Migrate(ctx, config); err != nil {
+			return nil, failure{err}
+		}
+	}
+	store, err := cassandra.Open(ctx, config)
+	if err != nil {
+		return nil, failure{err}
+	}
+	log.Info("connected to Cassandra", "keyspace", config.Keyspace, "datacenter", store.Datacenter())
+	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
+	b := &backend{
+		store: breaker.New(measured.Store(store), &breaker.Options{Logger: log, OnChange: breakerChanged(measured)}),
+		local: local, datacenter: store.Datacenter(), ready: store.Ready, close: store.Close,
+		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
+	}
+	if s.clockBeyondTolerance == clockRefuse {
+		b.skewed, b.ready = store.Skewed, readyInTime(store)
+	}
+	return b, nil
+}
+
+// readyInTime returns what says why store, or its clock, does not serve.
+func readyInTime(store *cassandra.Store) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if store.Skewed() {
+			return errSkewed
+		}
+		return store.Ready(ctx)
+	}
+}
+
+func breakerChanged(measured *metrics.Metrics) func(closed bool) {
+	return func(closed bool) {
+		state := metrics.BreakerOpen
+		if closed {
+			state = metrics.BreakerClosed
+		}
+		measured.SetBreaker(state)
+	}
+}
+
+// publishEvery is well within the usual interval between two scrapes.
+const publishEvery = 5 * time.Second
+
+// publish keeps the metrics of the cluster's clock and of the sweeper up to date
+// until ctx ends.
+func publish(ctx context.Context, store *cassandra.Store, measured *metrics.Metrics) error {
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
+	for swept := int64(0); ; {
+		if ahead, known := store.ClockOffset(); known {
+			measured.SetClockOffset(ahead)
+		}
+		sweeps := store.Sweeps()
+		measured.SetSweepProgress(sweeps.Progress)
+		measured.AddSwept(int(sweeps.Deleted - swept))
+		swept = sweeps.Deleted
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+var errSkewed = errors.New("this machine's clock is farther from the cluster's than --clock-tolerance allows")
+
+// usesLocalLevels reports whether some policy is promised within one data centre.
+func usesLocalLevels(policies []limiter.Policy, levels limiter.Consistency) bool {
+	local := []limiter.Level{limiter.LevelLocalOne, limiter.LevelLocalQuorum}
+	return slices.ContainsFunc(policies, func(p limiter.Policy) bool {
+		c := p.Consistency.WithDefault(levels)
+		return slices.Contains(local, c.Write) || slices.Contains(local, c.Read)
+	})
+}
