@@ -1,0 +1,103 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// policySMS is the policy in policies.yaml.
+const policySMS = "sms-send"
+
+// Signup serves POST /signup {"phone"}: it sends the number a code, unless too
+// many were sent to it already. It never sends one that ratelimitd has not
+// allowed: when that is out of order, nobody can sign up for a while, which is
+// cheaper than messages without limit.
+type Signup struct {
+	limits  *Limits
+	gateway *Gateway
+	log     *slog.Logger
+	mux     *http.ServeMux
+}
+
+// NewSignup returns a service that asks limits and sends by gateway.
+func NewSignup(limits *Limits, gateway *Gateway, log *slog.Logger) *Signup {
+	s := &Signup{limits: limits, gateway: gateway, log: log, mux: http.NewServeMux()}
+	s.mux.HandleFunc("POST /signup", s.signup)
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Signup) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// undecidedRetry is what callers are told when there was no decision and
+// ratelimitd does not say when there will be.
+const undecidedRetry = 5 * time.Second
+
+func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
+	phone, err := decodePhone(w, r)
+	if err != nil {
+		answer(w, http.StatusBadRequest, 0, err.Error())
+		return
+	}
+	allowed, err := s.limits.Take(r.Context(), policySMS, string(phone))
+	if err != nil {
+		s.log.Warn("no code is sent without a decision", "error", err)
+		wait := undecidedRetry
+		if undecided := (*Undecided)(nil); errors.As(err, &undecided) && undecided.RetryAfter > 0 {
+			wait = undecided.RetryAfter
+		}
+		answer(w, http.StatusServiceUnavailable, wait, "signing up is not possible at the moment")
+		return
+	}
+	if !allowed.Allowed {
+		answer(w, http.StatusTooManyRequests, allowed.RetryAfter, "a code was sent to this number already")
+		return
+	}
+	if err := s.send(r, phone); err != nil {
+		s.log.Warn("a code that was allowed is not sent, and counts all the same", "error", err)
+		answer(w, http.StatusBadGateway, 0, "the code could not be sent")
+		return
+	}
+	answer(w, http.StatusAccepted, 0, "a code is on its way")
+}
+
+const codes = 1_000_000 // of six digits
+
+func (s *Signup) send(r *http.Request, phone Phone) error {
+	code, err := rand.Int(rand.Reader, big.NewInt(codes))
+	if err != nil {
+		return err
+	}
+	return s.gateway.Send(r.Context(), phone, fmt.Sprintf("%06d", code))
+}
+
+// maxBody is far more than a body with a number takes, in bytes.
+const maxBody = 1 << 10
+
+// decodePhone reads {"phone": "..."}. The error tells nothing of the body.
+func decodePhone(w http.ResponseWriter, r *http.Request) (Phone, error) {
+	var body struct {
+		Phone string `json:"phone"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+		return "", errors.New(`send {"phone": "..."} as JSON`)
+	}
+	return ParsePhone(body.Phone)
+}
+
+// answer writes message as JSON. wait goes into Retry-After when it is not 0.
+func answer(w http.ResponseWriter, status int, wait time.Duration, message string) {
+	if wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": message}) // it fails when the client is gone
+}
