@@ -1,0 +1,57 @@
+# Everything here works on a fresh machine with Go, and Docker or else Java 17 and Maven.
+
+GOLANGCI_VERSION := 2.15.0
+PACKAGES  ?= ./...
+NODES     ?= 1
+TESTFLAGS ?=
+
+# The linter on the PATH if it is of this version; else it is built once, into the user's cache.
+TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
+GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANGCI_VERSION) ' && command -v golangci-lint), \
+              $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint)
+
+localcassandra := go run ./internal/cassandra/cassandratest/cmd/localcassandra
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## serve on 127.0.0.1:8080, counts in memory, example policies
+	go run ./cmd/ratelimitd serve
+
+.PHONY: test
+test: ## all tests, on a real Cassandra by Docker or else by Java
+	$(localcassandra) -- go test -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-short
+test-short: ## the tests that need no Cassandra
+	go test -race -shuffle=on -short $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: lint
+lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	$(GOLANGCI) run ./...
+	go mod tidy -diff
+
+$(GOLANGCI):
+	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
+
+.PHONY: bench
+bench: ## all benchmarks, those of a real Cassandra too
+	$(localcassandra) -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: cassandra
+cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes
+	$(localcassandra) -nodes $(NODES)
+
+.PHONY: build
+build: ## the binary, as bin/ratelimitd
+	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
+
+.PHONY: image
+image: ## the Docker image ratelimitd:local
+	docker build -t ratelimitd:local .
