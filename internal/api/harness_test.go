@@ -75,7 +75,7 @@ func (f *frail) Write(ctx context.Context, w *limiter.Write) error {
 	return f.Store.Write(ctx, w)
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
 	if f.err != nil {
 		return f.err
 	}

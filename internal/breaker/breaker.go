@@ -64,9 +64,11 @@ func New(next limiter.Store, opts *Options) *Store {
 }
 
 // excluded reports whether err says nothing of the store as a whole: the caller went
-// away, or a level asks for more replicas than are alive, which costs no time.
+// away, a level asks for more replicas than are alive, which costs no time, or
+// somebody else changed a cell first.
 func excluded(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrTooFewReplicas)
+	return errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrTooFewReplicas) ||
+		errors.Is(err, limiter.ErrConflict)
 }
 
 // changed reports a change between serving and failing; probes are neither.
@@ -94,6 +96,15 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 // limiter.ErrUnavailable and limiter.ErrNotStored.
 func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.Write(ctx, w) })
+	if errors.Is(err, errOpen) {
+		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
+	}
+	return err
+}
+
+// WriteAll writes to the store, like Write.
+func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
+	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.WriteAll(ctx, w) })
 	if errors.Is(err, errOpen) {
 		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
 	}

@@ -251,3 +251,13 @@ func (nextHost) GetRetryType(err error) gocql.RetryType {
 
 // whole returns d in whole seconds, as a TTL is given.
 func whole(d time.Duration) int { return int(d / time.Second) }
+
+// WriteAll stores events of several keys by a logged batch.
+func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
+	for i := range w {
+		if err := s.Write(ctx, &w[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -98,20 +98,34 @@ func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 	return s.apply(sh, sh.entries[w.Key], w)
 }
 
-// Update reads, lets decide judge, and writes, while it holds the key's shard.
-func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
-	sh := s.shard(q.Key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.entries[q.Key]
-	sh.state.Logs, sh.state.Counts = sh.state.Logs[:0], sh.state.Counts[:0]
-	e.read(q, &sh.state)
-	sh.write = limiter.Write{Key: q.Key}
-	decide(&sh.state, &sh.write)
-	if len(sh.write.Events) == 0 && len(sh.write.Add) == 0 {
-		return nil
+// WriteAll stores all of w: nothing of it can be lost without the rest.
+func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
+	for i := range w {
+		if err := s.Write(ctx, &w[i]); err != nil {
+			return err
+		}
 	}
-	return s.apply(sh, e, &sh.write)
+	return nil
+}
+
+// Update reads, lets decide judge, and writes, while it holds the keys' shards.
+func (s *Store) Update(_ context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	states, writes := make([]limiter.State, len(q)), make([]limiter.Write, len(q))
+	for i := range q {
+		sh := s.shard(q[i].Key)
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		sh.entries[q[i].Key].read(&q[i], &states[i])
+		writes[i].Key = q[i].Key
+	}
+	decide(states, writes)
+	for i := range writes {
+		sh := s.shard(q[i].Key)
+		if err := s.apply(sh, sh.entries[q[i].Key], &writes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Len returns how many keys are kept.

@@ -25,7 +25,7 @@ type algorithm struct {
 
 // algorithms is the table of all algorithms, in the order in which they are
 // listed to users. A new one is a file of its own and a row here.
-var algorithms = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail}
+var algorithms = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, tokenBucket}
 
 // memoryKind is the kind of memory that an algorithm counts in.
 type memoryKind int
@@ -33,6 +33,7 @@ type memoryKind int
 const (
 	memoryEvents   memoryKind = iota // every event, with instant and cost
 	memoryCounters                   // a sum per window
+	memoryCells                      // a level and its instant, changed by compare-and-set
 )
 
 // Algorithms returns the names of the algorithms there are.
@@ -60,6 +61,7 @@ type rule struct {
 	algorithm *algorithm
 	slack     time.Duration // how much longer a log's event counts, for clocks that differ
 	log       int           // index into State.Logs; memory of events only
+	capacity  int64         // units it can hold at once: the limit, or a token bucket's burst
 	width     time.Duration // of one counter; memory of counters only
 	lasts     time.Duration // how long a counter matters from its start on; likewise
 }
@@ -69,16 +71,16 @@ type rule struct {
 func (r *rule) judge(s *State, now Instant, cost int64) Verdict {
 	used := r.algorithm.used(r, s, now)
 	v := Verdict{
-		Allowed:   cost == 0 || addSaturating(used, cost) <= r.Limit.Limit,
+		Allowed:   cost == 0 || addSaturating(used, cost) <= r.capacity,
 		Used:      used,
-		Remaining: max(0, r.Limit.Limit-used),
+		Remaining: max(0, r.capacity-used),
 	}
-	if used > 0 && r.Limit.Limit > 0 {
-		v.ResetAfter = r.algorithm.wait(r, s, now, r.Limit.Limit)
+	if used > 0 && r.capacity > 0 {
+		v.ResetAfter = r.algorithm.wait(r, s, now, r.capacity)
 	}
 	switch {
 	case v.Allowed:
-	case cost > r.Limit.Limit:
+	case cost > r.capacity:
 		v.RetryAfter = Never
 	default:
 		v.RetryAfter = r.algorithm.wait(r, s, now, cost)

@@ -40,23 +40,14 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	return &counted{store: store, ids: ids, opts: opts, takeBacks: newTakeBacks(store, opts.StoreTimeout)}
 }
 
-func (c *counted) decide(ctx context.Context, p *plan, op Op, key Key, cost int64) (Decision, error) {
-	r := &request{op: op, cost: cost}
-	if op == OpCheck {
-		ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout)
-		defer cancel()
-		_, _ = c.foresee(ctx, p, key, []*request{r})
-		return r.decision, r.err
-	}
-	c.flights.join(ctx, flightKey{p, key}, r, c.opts.StoreTimeout, func(ctx context.Context, batch []*request) {
-		c.settle(ctx, p, key, batch)
-	})
-	return r.decision, r.err
+// check answers r as if it came now, and records nothing.
+func (c *counted) check(ctx context.Context, t *target, r *request) {
+	_, _ = c.foresee(ctx, t, []*request{r})
 }
 
-// settle answers every request of batch, all of them for key under p.
-func (c *counted) settle(ctx context.Context, p *plan, key Key, batch []*request) {
-	open := c.attempt(ctx, p, key, batch)
+// settle answers every request of batch, all of them for t.
+func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
+	open := c.attempt(ctx, t, batch)
 	if len(open) == 0 {
 		return
 	}
@@ -64,19 +55,19 @@ func (c *counted) settle(ctx context.Context, p *plan, key Key, batch []*request
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		c.attemptAgain(ctx, p, key, open)
+		c.attemptAgain(ctx, t, open)
 	case <-ctx.Done():
 	}
 }
 
 // attemptAgain answers batch, whose requests are denied already. Where the store
 // fails now, that denial stands.
-func (c *counted) attemptAgain(ctx context.Context, p *plan, key Key, batch []*request) {
+func (c *counted) attemptAgain(ctx context.Context, t *target, batch []*request) {
 	denials := make([]Decision, len(batch))
 	for i, r := range batch {
 		denials[i], r.denied = r.decision, true
 	}
-	c.attempt(ctx, p, key, batch)
+	c.attempt(ctx, t, batch)
 	for i, r := range batch {
 		if r.err != nil {
 			r.decision, r.err = denials[i], nil
@@ -86,24 +77,46 @@ func (c *counted) attemptAgain(ctx context.Context, p *plan, key Key, batch []*r
 
 // attempt answers batch. It returns the requests whose denial may be owed to
 // units that others are about to take back; they are answered as well.
-func (c *counted) attempt(ctx context.Context, p *plan, key Key, batch []*request) (open []*request) {
-	batch, open = c.readFirst(ctx, p, key, batch)
+func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (open []*request) {
+	batch, open = c.readFirst(ctx, t, batch)
 	if len(batch) == 0 {
 		return open
 	}
-	own := c.newUnits(p, key, batch)
+	own, state, ok := c.place(ctx, t, batch)
+	if !ok {
+		return open
+	}
+	refused, unsettled := c.judge(t, own, &state)
+	if len(refused.batch) == 0 {
+		return open
+	}
+	c.denied.put(t.key, struct{}{})
+	if !c.takeBack(ctx, t, refused) || !unsettled {
+		return open
+	}
+	return append(open, refused.batch...)
+}
+
+// place stores units for batch and returns them with all that is counted then. It is
+// false when the store failed; the requests are answered then.
+func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, State, bool) {
+	own := c.newUnits(t, batch)
 	for range resetRounds {
-		state, ok := c.writeThenRead(ctx, p, key, own)
+		state, ok := c.writeThenRead(ctx, t, own)
 		if !ok {
-			return open
+			return own, State{}, false
 		}
-		if !c.renew(p, key, own, &state) {
-			return append(open, c.judge(ctx, p, key, own, &state)...)
+		if !c.renew(t, own, &state) {
+			return own, state, c.complete(t, own, &state)
+		}
+		if batch[0].id != (EventID{}) && !own.dated {
+			batch[0].err = &datedError{after: state.Reset}
+			return own, State{}, false
 		}
 	}
 	// What the earlier rounds wrote is forgotten, and the last one has not been written.
 	failWritten(batch, fmt.Errorf("%w: %d resets of one key within one decision", ErrOverloaded, resetRounds))
-	return open
+	return own, State{}, false
 }
 
 // readFirst answers the takes that what is counted already leaves no room for,
@@ -111,12 +124,12 @@ func (c *counted) attempt(ctx context.Context, p *plan, key Key, batch []*reques
 // a write: for costs above one, which would deny others meanwhile, and for keys
 // that were over their limit when last seen. Those of the denied that deserve
 // another attempt are open.
-func (c *counted) readFirst(ctx context.Context, p *plan, key Key, batch []*request) (rest, open []*request) {
-	_, wary := c.denied.get(key)
-	if p.Count == CountAll || !wary && !slices.ContainsFunc(batch, func(r *request) bool { return r.op == OpTake && r.cost > 1 }) {
+func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (rest, open []*request) {
+	_, wary := c.denied.get(t.key)
+	if t.plan.Count == CountAll || !wary && !slices.ContainsFunc(batch, func(r *request) bool { return r.op == OpTake && r.cost > 1 }) {
 		return batch, nil
 	}
-	unsettled, err := c.foresee(ctx, p, key, batch)
+	unsettled, err := c.foresee(ctx, t, batch)
 	if err != nil {
 		return nil, nil
 	}
@@ -129,25 +142,25 @@ func (c *counted) readFirst(ctx context.Context, p *plan, key Key, batch []*requ
 		}
 	}
 	if len(rest) == len(batch) {
-		c.denied.remove(key)
+		c.denied.remove(t.key)
 	}
 	return rest, open
 }
 
 // foresee answers batch as if it came now, one after the other, and records
 // nothing.
-func (c *counted) foresee(ctx context.Context, p *plan, key Key, batch []*request) (unsettled bool, err error) {
+func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
 	now := InstantOf(c.opts.Now())
-	q := p.query(key, now, len(batch), nil)
-	state, err := c.read(ctx, &q)
+	q := t.plan.query(t.key, now, len(batch), nil)
+	state, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
 		return false, err
 	}
-	unsettled = c.hasUnsettled(p, &state, now)
+	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	for _, r := range batch {
-		r.decision = p.decide(&state, r.op, EventID{}, at, r.cost)
+		r.decision = t.plan.decide(&state, r.op, EventID{}, at, r.cost)
 		r.decision.postpone(at.Sub(now))
 	}
 	return unsettled, nil
@@ -163,10 +176,14 @@ type units struct {
 	dated  bool    // events are stored, and count: only the counts are to be written
 }
 
-func (c *counted) newUnits(p *plan, key Key, batch []*request) *units {
-	epoch, _ := c.resets.get(key)
+func (c *counted) newUnits(t *target, batch []*request) *units {
+	epoch, _ := c.resets.get(t.key)
 	own := &units{batch: batch, epoch: epoch}
-	c.date(p, own, max(InstantOf(c.opts.Now()), epoch+1))
+	now := max(InstantOf(c.opts.Now()), epoch+1)
+	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
+		now = id.Instant()
+	}
+	c.date(t.plan, own, now)
 	return own
 }
 
@@ -174,25 +191,31 @@ func (c *counted) newUnits(p *plan, key Key, batch []*request) *units {
 func (c *counted) date(p *plan, own *units, now Instant) {
 	own.now, own.dated, own.events = now, false, nil
 	for _, r := range own.batch {
-		own.events = append(own.events, Event{ID: c.ids.next(now), At: now, Cost: r.cost})
+		id, at := r.id, r.id.Instant()
+		if id == (EventID{}) {
+			id, at = c.ids.next(now), now
+		}
+		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
 	own.counts = p.appendCounts(nil, own.epoch, now, sumOf(own.batch))
 }
 
 // renew makes own anew if a reset that came before the read has forgotten it,
 // and reports whether it did: what is forgotten must not be admitted.
-func (c *counted) renew(p *plan, key Key, own *units, state *State) bool {
+func (c *counted) renew(t *target, own *units, state *State) bool {
 	eventsGone := state.Reset >= own.now
-	if !eventsGone && (!p.counters || state.Reset <= own.epoch) {
+	if !eventsGone && (!t.plan.counters || state.Reset <= own.epoch) {
 		return false
 	}
 	own.epoch = state.Reset
-	c.resets.put(key, state.Reset)
-	if eventsGone {
-		c.date(p, own, state.Reset+1)
+	c.resets.put(t.key, state.Reset)
+	if eventsGone && own.batch[0].id == (EventID{}) {
+		c.date(t.plan, own, state.Reset+1)
+	} else if eventsGone {
+		own.dated = false
 	} else {
 		own.dated = true
-		own.counts = p.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
+		own.counts = t.plan.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
 	}
 	return true
 }
@@ -207,66 +230,78 @@ func sumOf(batch []*request) int64 {
 
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
-func (c *counted) writeThenRead(ctx context.Context, p *plan, key Key, own *units) (State, bool) {
-	w := Write{Key: key, Level: p.Consistency.Write, Add: own.counts}
-	if len(p.logs) > 0 && !own.dated {
-		w.Events, w.Logs = own.events, p.logWrites
+func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts}
+	if len(t.plan.logs) > 0 && !own.dated {
+		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
 	if err := c.store.Write(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {
 		failAll(own.batch, RecordedNo, err)
 		return State{}, false
 	} else if err != nil {
-		c.forget(p, key, own, false)
+		c.forget(t, own, false)
 		failAll(own.batch, RecordedUnknown, err)
 		return State{}, false
 	}
-	q := p.query(key, own.now, len(own.batch), nil)
-	state, err := c.read(ctx, &q)
+	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	state, err := c.read(ctx, t, &q)
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
 	}
 	if err != nil {
-		c.forget(p, key, own, true)
+		c.forget(t, own, true)
 		failWritten(own.batch, err)
 		return State{}, false
 	}
 	return state, true
 }
 
-// read returns what is counted, less what this process is going to subtract.
-func (c *counted) read(ctx context.Context, q *Query) (State, error) {
+// read returns what is counted under all of t's keys, less what this process is
+// going to subtract.
+func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) {
 	before := c.takeBacks.before(q.Key)
 	state, err := c.store.Read(ctx, q)
-	if err == nil {
-		c.takeBacks.discount(before, &state)
+	if err != nil {
+		return State{}, err
 	}
-	return state, err
+	c.takeBacks.discount(before, &state)
+	for _, key := range t.old {
+		older := *q
+		older.Key = key
+		more, err := c.store.Read(ctx, &older)
+		if err != nil {
+			return State{}, err
+		}
+		state.merge(&more)
+	}
+	return state, nil
+}
+
+// complete takes own's units out of state, so that each can be judged in its turn.
+// It is false, and answers the requests, when they were not all among what was read.
+func (c *counted) complete(t *target, own *units, state *State) bool {
+	if whole := strip(t.plan, own, state); whole || !t.plan.promising {
+		return true
+	}
+	c.forget(t, own, true)
+	failWritten(own.batch, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
+	return false
 }
 
 // judge answers the batch of own, first come first served, by what state says
-// beside own's units, and takes back what was not admitted. It returns the
-// requests that deserve another attempt.
-func (c *counted) judge(ctx context.Context, p *plan, key Key, own *units, state *State) (open []*request) {
-	if complete := strip(p, own, state); !complete && p.promising {
-		c.forget(p, key, own, true)
-		failWritten(own.batch, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
-		return nil
-	}
-	unsettled := c.hasUnsettled(p, state, own.now)
+// beside own's units. It returns the units that are not admitted, and whether others
+// that stood in their way may yet be taken back.
+func (c *counted) judge(t *target, own *units, state *State) (refused *units, unsettled bool) {
+	unsettled = c.hasUnsettled(t.plan, state, own.now)
 	ahead := own.now.Sub(InstantOf(c.opts.Now()))
-	refused := own.filter(func(i int, r *request) bool {
-		r.decision = p.decide(state, r.op, own.events[i].ID, own.now, r.cost)
+	refused = own.filter(func(i int, r *request) bool {
+		e := &own.events[i]
+		r.decision = t.plan.decide(state, r.op, e.ID, e.At, r.cost)
 		r.decision.postpone(ahead)
+		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
-	if len(refused.batch) == 0 {
-		return nil
-	}
-	c.denied.put(key, struct{}{})
-	if !c.takeBack(ctx, p, key, refused) || !unsettled {
-		return nil
-	}
-	return refused.batch
+	return refused, unsettled
 }
 
 // strip removes own's units from state. It is false when some were not among what
@@ -343,12 +378,12 @@ func (u *units) filter(keep func(i int, r *request) bool) *units {
 
 // takeBack removes refused's units, whose write was acknowledged. Events go at
 // once, and it reports whether they did; counters are subtracted from later.
-func (c *counted) takeBack(ctx context.Context, p *plan, key Key, refused *units) bool {
-	c.takeBacks.subtract(p, key, refused.counts)
-	if len(p.logs) == 0 {
+func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool {
+	c.takeBacks.subtract(t, refused.counts)
+	if len(t.plan.logs) == 0 {
 		return true
 	}
-	w := removal(p, key, refused.events)
+	w := removal(t, refused.events)
 	if err := c.store.Write(ctx, w); err != nil {
 		c.takeBacks.remove(w)
 		return false
@@ -359,7 +394,8 @@ func (c *counted) takeBack(ctx context.Context, p *plan, key Key, refused *units
 // forget takes back later what may have been stored for takes that are not
 // admitted because the store failed. Records stay, and takes that the policy
 // allows in the store's place.
-func (c *counted) forget(p *plan, key Key, own *units, acknowledged bool) {
+func (c *counted) forget(t *target, own *units, acknowledged bool) {
+	p := t.plan
 	if p.Count == CountAll {
 		return
 	}
@@ -369,20 +405,30 @@ func (c *counted) forget(p *plan, key Key, own *units, acknowledged bool) {
 		return
 	}
 	if acknowledged { // a counter whose add timed out may not have counted: leave it, its window ends
-		c.takeBacks.subtract(p, key, takes.counts)
+		c.takeBacks.subtract(t, takes.counts)
 	}
 	if len(p.logs) > 0 {
-		c.takeBacks.remove(removal(p, key, takes.events))
+		c.takeBacks.remove(removal(t, takes.events))
 	}
 }
 
-func removal(p *plan, key Key, events []Event) *Write {
-	w := &Write{Key: key, Level: p.Consistency.Write, Logs: p.logWrites}
+func removal(t *target, events []Event) *Write {
+	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites}
 	for _, e := range events {
 		w.Remove = append(w.Remove, e.ID)
 	}
 	return w
 }
+
+// datedError is a request whose event was dated by its maker, and not late enough:
+// a reset has forgotten it, and nothing of it counts.
+type datedError struct{ after Instant }
+
+// Error says so.
+func (*datedError) Error() string { return "the key was reset later than its event is dated" }
+
+// Is makes it an ErrOverloaded for whoever doesn't try again.
+func (*datedError) Is(target error) bool { return target == ErrOverloaded }
 
 func failAll(batch []*request, recorded Recorded, err error) {
 	for _, r := range batch {

@@ -41,6 +41,8 @@ type Decision struct {
 	Degraded   bool            // the store did not answer; OnStoreError decided
 	Recorded   Recorded        // whether the units count now
 	Limits     []LimitDecision // one for each limit of the policy, in its order
+
+	entry entry // what was counted, if Recorded is RecordedYes
 }
 
 // TightestLimit returns the limit that the decision's own Verdict is of.
@@ -96,5 +98,5 @@ func tighter(a, b *LimitDecision) bool {
 	if !a.Allowed {
 		return b.RetryAfter != Never && (a.RetryAfter == Never || a.RetryAfter > b.RetryAfter)
 	}
-	return mulLess(a.Remaining, b.Limit.Limit, b.Remaining, a.Limit.Limit)
+	return mulLess(a.Remaining, b.Limit.Capacity(), b.Remaining, a.Limit.Capacity())
 }

@@ -14,16 +14,19 @@ import (
 type Engine struct {
 	opts      Options
 	plans     atomic.Pointer[map[string]*plan]
-	exclusive *exclusive // decides over a store that can hold a key still; else nil
-	counted   *counted   // decides over one that can't; else nil
+	ids       *eventIDs
+	exclusive *exclusive // decides over a store that can hold keys still; else nil
+	shared    *shared    // decides over one that can't; else nil
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
 // process.
 type Options struct {
-	Keyer          Keyer
+	Keyer          Keyer            // of the keys that are written under
+	AlsoRead       []Keyer          // of keys that are read as well: other instances write under them, or did
 	Consistency    Consistency      // for policies that do not say; zero: LOCAL_QUORUM for both
+	Serial         Level            // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
 	Datacenter     string           // name of the local one; part of the key of promises that end at its border
 	ClockTolerance time.Duration    // how far instances' clocks may be from the store's; whole milliseconds
 	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
@@ -67,14 +70,14 @@ func New(store Store, opts *Options) *Engine {
 		opts = &Options{}
 	}
 	e := &Engine{opts: opts.withDefaults()}
-	ids := newEventIDs()
+	e.ids = newEventIDs()
 	if still, ok := store.(Exclusive); ok {
-		e.exclusive = newExclusive(still, ids)
+		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
-		e.counted = newCounted(store, ids, &e.opts)
+		e.shared = newShared(store, e.ids, &e.opts)
 	}
 	if e.opts.Local != nil {
-		e.local = newExclusive(e.opts.Local, ids)
+		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
 	}
 	e.plans.Store(&map[string]*plan{})
 	return e
@@ -90,6 +93,7 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	setDefault(&o.Serial, LevelLocalSerial)
 	o.Consistency = o.Consistency.WithDefault(Consistency{Write: LevelLocalQuorum, Read: LevelLocalQuorum})
 	return o
 }
@@ -105,7 +109,11 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		plans[p.Name] = newPlan(p, &e.opts)
+		made := newPlan(p, &e.opts, e.exclusive != nil)
+		if e.local != nil {
+			made.local = newPlan(p, &e.opts, true)
+		}
+		plans[p.Name] = made
 	}
 	e.plans.Store(&plans)
 	return nil
@@ -138,6 +146,9 @@ func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
 	if e.exclusive != nil {
 		return ScopeCluster, ""
 	}
+	if p.Guarantee == GuaranteeSerial {
+		return e.opts.Serial.scope(), e.opts.Serial.caveat()
+	}
 	return p.Consistency.Scope(), p.Consistency.Caveat()
 }
 
@@ -168,34 +179,20 @@ func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
-	w := Write{
-		Key: p.keys.Of(id), Level: p.Consistency.Write,
-		Logs: p.logWrites, Counts: p.counters, ResetTTL: p.resetTTL,
-	}
-	if w.Reset, err = e.resetInstant(ctx, p, w.Key); err != nil {
-		return &StoreError{Recorded: RecordedNo, Err: err}
-	}
+	t := p.of(id)
 	if e.local != nil {
-		if err := e.local.store.Write(ctx, &w); err != nil {
+		local := t.as(p.local)
+		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 	}
-	if err := e.store().Write(ctx, &w); err != nil {
-		return &StoreError{Recorded: RecordedUnknown, Err: err}
+	if e.exclusive != nil {
+		if err := resetStill(ctx, e.exclusive.store, &t, e.now()); err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+		return nil
 	}
-	return nil
-}
-
-// resetInstant returns an instant that is later than whatever was written before,
-// by any instance's clock, and than what was dated after an earlier reset.
-func (e *Engine) resetInstant(ctx context.Context, p *plan, key Key) (Instant, error) {
-	now := e.now()
-	q := p.query(key, now, 1, nil)
-	state, err := e.store().Read(ctx, &q)
-	if err != nil {
-		return 0, err
-	}
-	return max(now.Add(2*e.opts.ClockTolerance), state.Reset+1), nil
+	return e.shared.reset(ctx, &t)
 }
 
 // checkClock refuses to go by a clock that is beyond the tolerance.
@@ -210,11 +207,11 @@ func (e *Engine) checkClock() error {
 // what was counted and not admitted. What is still to be taken back then is, which
 // takes it up to three store timeouts. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
-	if e.counted == nil {
+	if e.shared == nil {
 		<-ctx.Done()
 		return nil
 	}
-	e.counted.takeBacks.run(ctx)
+	e.shared.counted.takeBacks.run(ctx)
 	return nil
 }
 
@@ -222,29 +219,42 @@ func (e *Engine) store() Store {
 	if e.exclusive != nil {
 		return e.exclusive.store
 	}
-	return e.counted.store
+	return e.shared.store
 }
 
 func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
 
 func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
-	if d.Cost == 0 {
-		d.Cost = 1
-	}
-	p, err := e.planOf(d.Policy, d.Identifier)
+	c, err := e.charge(op, &d)
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := p.checkCost(op, d.Cost); err != nil {
-		return Decision{}, err
+	decision, err := e.decide(ctx, c)
+	e.observe(op, c.key, &decision)
+	return decision, err
+}
+
+// charge returns what d asks for, made ready to decide.
+func (e *Engine) charge(op Op, d *Demand) (charge, error) {
+	cost := d.Cost
+	if cost == 0 {
+		cost = 1
 	}
-	key := p.keys.Of(d.Identifier)
-	decision, err := e.decide(ctx, p, op, key, d.Cost)
+	p, err := e.planOf(d.Policy, d.Identifier)
+	if err != nil {
+		return charge{}, err
+	}
+	if err := p.checkCost(op, cost); err != nil {
+		return charge{}, err
+	}
+	return charge{target: p.of(d.Identifier), op: op, cost: cost}, nil
+}
+
+func (e *Engine) observe(op Op, key Key, d *Decision) {
 	if e.opts.Observer != nil {
-		observed := decision // of its own, so that only who observes pays for the allocation
+		observed := *d // of its own, so that only who observes pays for the allocation
 		e.opts.Observer.Observe(op, key, &observed)
 	}
-	return decision, err
 }
 
 // planOf returns the plan of a policy in force and refuses identifiers that
@@ -270,58 +280,71 @@ func (p *plan) checkCost(op Op, cost int64) error {
 		return nil
 	}
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Limit > 0 && cost > l.Limit {
-			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, l.Name, l.Limit)
+		if l := &p.Limits[i]; l.Limit > 0 && cost > l.Capacity() {
+			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, l.Name, l.Capacity())
 		}
 	}
 	return nil
 }
 
-func (e *Engine) decide(ctx context.Context, p *plan, op Op, key Key, cost int64) (Decision, error) {
+// decide decides one charge.
+func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
+	p := c.plan
 	if p.Mode == ModeOff {
 		return p.unasked(), nil
 	}
-	d, err := e.ask(ctx, p, op, key, cost)
+	d, err := e.ask(ctx, c)
 	if err != nil {
-		return e.onStoreError(ctx, p, op, key, cost, err)
+		return e.onStoreError(ctx, &c, err)
 	}
-	if p.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
-		// What this instance let through is what it goes by should the store fail.
-		_, _ = e.local.decide(ctx, p, OpRecord, key, e.now(), cost)
-	}
+	e.remember(ctx, &c, &d)
 	return d, nil
 }
 
-func (e *Engine) ask(ctx context.Context, p *plan, op Op, key Key, cost int64) (Decision, error) {
+func (e *Engine) ask(ctx context.Context, c charge) (Decision, error) {
 	if e.exclusive != nil {
-		return e.exclusive.decide(ctx, p, op, key, e.now(), cost)
+		return e.exclusive.decide(ctx, c, e.now())
 	}
 	if err := e.checkClock(); err != nil {
 		return Decision{}, err
 	}
-	return e.counted.decide(ctx, p, op, key, cost)
+	return e.shared.decide(ctx, c)
 }
 
-// onStoreError answers in the store's place as p says.
-func (e *Engine) onStoreError(ctx context.Context, p *plan, op Op, key Key, cost int64, cause error) (Decision, error) {
+// remember counts in this instance's own store what it let through: that is what it
+// goes by should the shared one fail.
+func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
+	if c.plan.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
+		_, _ = e.local.decide(ctx, c.locally(OpRecord), e.now())
+	}
+}
+
+// locally returns c as this instance's own store decides it.
+func (c *charge) locally(op Op) charge {
+	return charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost}
+}
+
+// onStoreError answers c in the store's place as its policy says.
+func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Decision, error) {
 	failed := &StoreError{Recorded: RecordedNo, Err: cause}
 	if already := (*StoreError)(nil); errors.As(cause, &already) {
 		failed = already
 	}
-	if op == OpCheck {
+	if c.op == OpCheck {
 		failed.Recorded = RecordedNo
 	}
+	p := c.plan
 	switch {
 	case p.OnStoreError == OnStoreErrorAllow || p.Mode == ModeShadow:
 		d := p.unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
 	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
-		d, err := e.local.decide(ctx, p, op, key, e.now(), cost)
+		d, err := e.local.decide(ctx, c.locally(c.op), e.now())
 		if err != nil {
 			return p.refused(failed), failed
 		}
-		d.Degraded, d.Recorded = true, failed.Recorded
+		d.Policy, d.Degraded, d.Recorded = &p.Policy, true, failed.Recorded
 		return d, nil
 	}
 	return p.refused(failed), failed

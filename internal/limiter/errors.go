@@ -22,6 +22,14 @@ var (
 	// ErrTooFewReplicas accompanies ErrUnavailable where the store answered at once
 	// that a level cannot be met now: others may well be.
 	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
+	// ErrConflict is a compare-and-set whose condition did not hold: somebody else
+	// came first, and nothing was stored.
+	ErrConflict = errors.New("the cell has changed")
+	// ErrReused is an idempotency key that was given to another request before.
+	ErrReused = errors.New("idempotency key reused for another request")
+	// ErrNoReceipt is a receipt that this service did not give, that was refunded
+	// already, or whose window is over.
+	ErrNoReceipt = errors.New("nothing to refund")
 	// ErrOverloaded is a bound of this process or of the store that was reached:
 	// waiters of one key, keys in memory.
 	ErrOverloaded = errors.New("overloaded")
@@ -38,6 +46,18 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
 
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *FieldError) Is(target error) bool { return target == ErrInvalid }
+
+// DemandError is an error about one of several demands of a call.
+type DemandError struct {
+	Index int // of the demand
+	Err   error
+}
+
+// Error names the demand.
+func (e *DemandError) Error() string { return fmt.Sprintf("demands[%d]: %v", e.Index, e.Err) }
+
+// Unwrap returns the error about the demand.
+func (e *DemandError) Unwrap() error { return e.Err }
 
 // StoreError is a decision that the store's failure prevented, under a policy
 // that denies on that. It wraps ErrUnavailable or ErrOverloaded.

@@ -2,66 +2,180 @@ package limiter
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
-// exclusive decides over a store that can hold a key still: read, judge and
-// write with nobody in between, so nothing is ever taken back.
+// exclusive decides over a store that can hold keys still: read, judge and write
+// with nobody in between, so nothing is ever taken back.
 type exclusive struct {
 	store Exclusive
 	ids   *eventIDs
+	opts  *Options
 	calls sync.Pool // of *exclusiveCall
 }
 
-func newExclusive(store Exclusive, ids *eventIDs) *exclusive {
-	return &exclusive{store: store, ids: ids}
+func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
+	return &exclusive{store: store, ids: ids, opts: opts}
 }
 
-func (x *exclusive) decide(ctx context.Context, p *plan, op Op, key Key, now Instant, cost int64) (Decision, error) {
+// decide decides one charge at now.
+func (x *exclusive) decide(ctx context.Context, c charge, now Instant) (Decision, error) {
+	call := x.call(now)
+	call.charges = append(call.charges[:0], c)
+	err := x.update(ctx, call)
+	d := call.charges[0].decision
+	x.done(call)
+	return d, err
+}
+
+// decideAll decides charges at now, all or none of them, and fills in their decisions
+// and errors.
+func (x *exclusive) decideAll(ctx context.Context, charges []charge, now Instant) {
+	call := x.call(now)
+	call.charges = append(call.charges[:0], charges...)
+	err := x.update(ctx, call)
+	copy(charges, call.charges)
+	x.done(call)
+	for i := range charges {
+		charges[i].err = err
+	}
+}
+
+func (x *exclusive) call(now Instant) *exclusiveCall {
 	c, _ := x.calls.Get().(*exclusiveCall)
 	if c == nil {
 		c = new(exclusiveCall)
 		c.judge = c.judgeStill
+		c.charges = c.one[:0]
+		c.queries = c.query[:0]
 	}
-	c.plan, c.op, c.now, c.cost = p, op, now, cost
-	if op != OpCheck {
-		c.id = x.ids.next(now)
-	}
-	c.query = p.query(key, now, 1, c.logs[:0])
-	err := x.store.Update(ctx, &c.query, c.judge)
-	d := c.decision
-	c.plan, c.decision = nil, Decision{}
+	c.now, c.opts, c.failed = now, x.opts, nil
+	return c
+}
+
+func (x *exclusive) done(c *exclusiveCall) {
+	clear(c.charges)
 	x.calls.Put(c)
-	return d, err
 }
 
-// exclusiveCall is one decision's scratch memory.
+func (x *exclusive) update(ctx context.Context, c *exclusiveCall) error {
+	c.queries = c.queries[:0]
+	logs := c.logs[:0]
+	for i := range c.charges {
+		ch := &c.charges[i]
+		if ch.op != OpCheck && ch.id == (EventID{}) {
+			ch.id = x.ids.next(c.now)
+		}
+		q := ch.plan.query(ch.key, c.now, 1, logs)
+		logs = q.Logs[len(q.Logs):] // the next query's come after
+		c.queries = append(c.queries, q)
+		for _, key := range ch.old {
+			q.Key = key
+			c.queries = append(c.queries, q)
+		}
+	}
+	if err := x.store.Update(ctx, c.queries, c.judge); err != nil {
+		return err
+	}
+	return c.failed
+}
+
+// exclusiveCall is one call's scratch memory.
 type exclusiveCall struct {
-	judge func(*State, *Write) // judgeStill, bound once
+	judge func([]State, []Write) // judgeStill, bound once
+	opts  *Options
 
-	plan *plan
-	op   Op
-	id   EventID
-	now  Instant
-	cost int64
+	now     Instant
+	charges []charge
+	queries []Query
+	failed  error
 
-	query    Query
-	logs     [SpanCount]LogQuery
-	events   [1]Event
-	counts   [MaxLimits]Count
-	decision Decision
+	one    [1]charge
+	query  [1]Query
+	logs   [SpanCount]LogQuery
+	events [1]Event
+	counts [MaxLimits]Count
 }
 
-func (c *exclusiveCall) judgeStill(s *State, w *Write) {
-	now := max(c.now, s.Reset+1)
-	c.decision = c.plan.decide(s, c.op, c.id, now, c.cost)
-	c.decision.postpone(now.Sub(c.now))
-	if c.decision.Recorded != RecordedYes {
+// judgeStill decides all charges over states, of which each charge has as many as
+// keys.
+func (c *exclusiveCall) judgeStill(states []State, writes []Write) {
+	if c.failed = c.open(states); c.failed != nil {
 		return
 	}
-	if len(c.plan.logs) > 0 {
-		c.events[0] = Event{ID: c.id, At: now, Cost: c.cost}
-		w.Events, w.Logs = c.events[:], c.plan.logWrites
+	blocked := len(c.charges) > 1 && c.foresee(states)
+	at := 0
+	for i := range c.charges {
+		ch := &c.charges[i]
+		c.decide(ch, ch.opIf(blocked), &states[at], &writes[at])
+		at += 1 + len(ch.old)
 	}
-	w.Add = c.plan.appendCounts(c.counts[:0], s.Reset, now, c.cost)
+}
+
+// open completes each charge's first state: by what was read under its older keys,
+// and by what is in its cell.
+func (c *exclusiveCall) open(states []State) error {
+	at := 0
+	for i := range c.charges {
+		ch := &c.charges[i]
+		s := &states[at]
+		for j := range ch.old {
+			s.merge(&states[at+1+j])
+		}
+		if ch.plan.cell {
+			if _, err := ch.plan.open(s); err != nil {
+				return err
+			}
+		}
+		at += 1 + len(ch.old)
+	}
+	return nil
+}
+
+// foresee reports whether one of the charges denies all of them.
+func (c *exclusiveCall) foresee(states []State) (blocked bool) {
+	at := 0
+	for i := range c.charges {
+		ch := &c.charges[i]
+		if ch.op == OpTake {
+			s := &states[at]
+			d := ch.plan.decide(s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
+			blocked = blocked || !d.stands()
+		}
+		at += 1 + len(ch.old)
+	}
+	return blocked
+}
+
+func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
+	now := max(c.now, s.Reset+1)
+	ch.decision = ch.plan.decide(s, op, ch.id, now, ch.cost)
+	ch.decision.postpone(now.Sub(c.now))
+	if ch.decision.Recorded != RecordedYes {
+		return
+	}
+	ch.decision.entry = entry{key: ch.key, id: ch.id, at: now, epoch: s.Reset, cost: ch.cost}
+	if len(ch.plan.logs) > 0 {
+		c.events[0] = Event{ID: ch.id, At: now, Cost: ch.cost, Ends: endsAfter(now, ch.hold)}
+		w.Events, w.Logs = c.events[:], ch.plan.logWrites
+	}
+	if ch.plan.counters {
+		w.Add = ch.plan.appendCounts(c.counts[:0], s.Reset, now, ch.cost)
+	}
+	if ch.plan.cell {
+		w.Cell = ch.plan.shut(s, &chain{}, ch.id, now, c.opts)
+	}
+	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
+		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
+	}
+}
+
+// opIf returns what becomes of the charge when another one blocks the call: it is
+// counted only if denied attempts are.
+func (ch *charge) opIf(blocked bool) Op {
+	if blocked && ch.op == OpTake && ch.plan.Count != CountAll {
+		return OpCheck
+	}
+	return ch.op
 }

@@ -8,7 +8,7 @@ type Machine struct {
 
 // NewMachine returns a Machine that has seen nothing.
 func NewMachine(p Policy) *Machine {
-	m := &Machine{plan: newPlan(p, &Options{})}
+	m := &Machine{plan: newPlan(p, &Options{}, true)}
 	m.state.Logs = make([]Log, len(m.plan.logs))
 	return m
 }

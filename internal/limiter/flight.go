@@ -12,11 +12,22 @@ import (
 type request struct {
 	op       Op
 	cost     int64
+	hold     time.Duration // for how long the units are held, unless they are settled; 0: they stay
+	alone    bool          // travels with no other, as it holds other keys as well
+	id       EventID       // of its event, dated; zero: one is made
 	decision Decision
 	err      error
 	denied   bool // answered by a denial, which stands if another attempt fails
 
 	turn chan []*request // receives the batch to lead, or is closed when answered
+}
+
+// endsAfter returns when a hold that begins at now ends; 0 for none.
+func endsAfter(now Instant, hold time.Duration) Instant {
+	if hold == 0 {
+		return 0
+	}
+	return now.Add(hold)
 }
 
 // flights lets the requests for one key that arrive while another is being
@@ -50,7 +61,10 @@ const (
 func (f *flights) join(ctx context.Context, k flightKey, r *request, timeout time.Duration,
 	settle func(context.Context, []*request),
 ) {
-	leading, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	leading, cancel := ctx, func() {}
+	if !r.alone { // others depend on it
+		leading, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	}
 	defer cancel()
 	batch, err := f.enter(k, r)
 	if err == nil && batch == nil {
@@ -137,7 +151,10 @@ func (f *flights) passOn(k flightKey) {
 		delete(f.keys, k)
 		return
 	}
-	n := min(maxJoined, len(under.waiting))
+	n := 1
+	for n < min(maxJoined, len(under.waiting)) && !under.waiting[0].alone && !under.waiting[n].alone {
+		n++
+	}
 	next := slices.Clone(under.waiting[:n])
 	under.waiting = slices.Delete(under.waiting, 0, n)
 	next[0].turn <- next

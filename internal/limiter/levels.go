@@ -21,12 +21,16 @@ const (
 	LevelLocalQuorum Level = "LOCAL_QUORUM"
 	LevelLocalOne    Level = "LOCAL_ONE"
 	LevelEachQuorum  Level = "EACH_QUORUM"
+
+	LevelSerial      Level = "SERIAL"       // compare-and-set over all data centres
+	LevelLocalSerial Level = "LOCAL_SERIAL" // compare-and-set within one data centre
 )
 
 // readLevels and writeLevels list what may be asked of a read and of a write.
 var (
-	readLevels  = []Level{LevelOne, LevelTwo, LevelThree, LevelQuorum, LevelAll, LevelLocalQuorum, LevelLocalOne}
-	writeLevels = append(slices.Clone(readLevels), LevelAny, LevelEachQuorum)
+	readLevels   = []Level{LevelOne, LevelTwo, LevelThree, LevelQuorum, LevelAll, LevelLocalQuorum, LevelLocalOne}
+	writeLevels  = append(slices.Clone(readLevels), LevelAny, LevelEachQuorum)
+	serialLevels = []Level{LevelSerial, LevelLocalSerial}
 )
 
 // Consistency is the pair of levels that a policy writes and reads at.
@@ -53,6 +57,35 @@ func ParseReadLevel(name string) (Level, error) { return parseLevel("read", name
 // ParseWriteLevel returns the write level called name, in any case of letters.
 // The error lists the levels there are.
 func ParseWriteLevel(name string) (Level, error) { return parseLevel("write", name, writeLevels) }
+
+// ParseSerialLevel returns the level of compare-and-set called name, in any case of
+// letters. The error lists the levels there are.
+func ParseSerialLevel(name string) (Level, error) { return parseLevel("serial", name, serialLevels) }
+
+// quorum returns the level that plain reads and commits have beside compare-and-set
+// at l: every one of its quorums meets every other.
+func (l Level) quorum() Level {
+	if l == LevelSerial {
+		return LevelQuorum
+	}
+	return LevelLocalQuorum
+}
+
+// scope returns how far a promise by compare-and-set at l reaches.
+func (l Level) scope() Scope {
+	if l == LevelSerial {
+		return ScopeCluster
+	}
+	return ScopeDatacenter
+}
+
+// caveat says in a sentence what compare-and-set at l does not promise.
+func (l Level) caveat() string {
+	if l == LevelSerial {
+		return ""
+	}
+	return "LOCAL_SERIAL holds the limit within each data centre; over several of them each admits up to the limit (SERIAL holds it over all)"
+}
 
 func parseLevel(kind, name string, levels []Level) (Level, error) {
 	level := Level(strings.ToUpper(name))

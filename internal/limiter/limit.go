@@ -16,6 +16,7 @@ type Limit struct {
 	Window    time.Duration // MinWindow to MaxWindow, whole milliseconds
 	Buckets   int           // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
 	Rounding  Rounding      // sliding-tail only; zero: RoundDown
+	Burst     int64         // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
 }
 
 // Bounds of what a limit may ask for.
@@ -61,7 +62,19 @@ func (l Limit) WithDefaults() Limit {
 	if l.Algorithm == slidingWindow.Name && l.Buckets == 0 {
 		l.Buckets = DefaultBuckets
 	}
+	if l.Algorithm == tokenBucket.Name && l.Burst == 0 {
+		l.Burst = l.Limit
+	}
 	return l
+}
+
+// Capacity returns the most units that l can hold at once, which is the largest
+// cost that can ever pass: a token bucket's burst, any other's limit.
+func (l Limit) Capacity() int64 {
+	if l.Algorithm == tokenBucket.Name && l.Burst != 0 {
+		return l.Burst
+	}
+	return l.Limit
 }
 
 func (l Limit) check(path string, found *problems) {
@@ -88,17 +101,15 @@ func (l Limit) check(path string, found *problems) {
 	if l.Rounding != "" && algorithm != slidingTail {
 		found.add(path+".rounding", "only %s rounds: remove it from a %s", slidingTail.Name, l.Algorithm)
 	}
+	if l.Burst != 0 && algorithm != tokenBucket {
+		found.add(path+".burst", "only a %s has a burst: remove it from a %s", tokenBucket.Name, l.Algorithm)
+	}
 	if l.Buckets != 0 && algorithm != slidingWindow {
 		found.add(path+".buckets", "only a %s has buckets: remove it from a %s", slidingWindow.Name, l.Algorithm)
 	}
 }
 
 func unknownAlgorithm(name string) string {
-	for _, later := range []string{"leaky-bucket", "token-bucket"} {
-		if name == later {
-			return fmt.Sprintf("%q is not available in this version: use one of %s", name, strings.Join(Algorithms(), ", "))
-		}
-	}
 	return fmt.Sprintf("%q is no algorithm: use one of %s", name, strings.Join(Algorithms(), ", "))
 }
 

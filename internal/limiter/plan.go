@@ -9,13 +9,19 @@ import (
 // request is computed when the policy comes into force.
 type plan struct {
 	Policy
-	keys      *Keys
+	keys      []*Keys // what is written goes under the first, what is read is under any
 	rules     []rule
-	logs      []logPlan  // one for each span that the policy's logs belong to
+	logs      []logPlan  // one for each span that the policy's logs belong to; one at most beside a cell
 	logWrites []LogWrite // the same, as a Write names them
 	counters  bool       // some rule counts in counters
+	cell      bool       // some rule counts in the key's cell
+	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
+
+	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
+	limit []int   // of a part: for each rule, where the whole policy has its limit
+	local *plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
 }
 
 // logPlan is what the limits of one span need of their log.
@@ -25,38 +31,100 @@ type logPlan struct {
 	limit  int           // the largest
 }
 
-func newPlan(policy Policy, o *Options) *plan {
+// newPlan returns the plan of policy in a store that holds keys still, or in one
+// that can't.
+func newPlan(policy Policy, o *Options, still bool) *plan {
 	p := &plan{Policy: policy.WithDefaults()}
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.promising = p.Consistency.Scope() != ScopeNone
-	space := KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
-	if p.Consistency.Scope() == ScopeDatacenter {
-		space.Scope = o.Datacenter
+	p.serial = !still && p.Guarantee == GuaranteeSerial
+	for i := range p.Limits {
+		p.addRule(&p.Limits[i], o)
 	}
-	p.keys = o.Keyer.For(space)
-	slack := 2 * o.ClockTolerance
-	for _, l := range p.Limits {
-		algorithm, _ := algorithmByName(l.Algorithm) // Problems has found it
-		r := rule{Limit: l, id: l.ID(), algorithm: algorithm}
-		if algorithm.memory == memoryEvents {
-			r.slack = slack
-			r.log = p.logFor(l, slack)
-		} else {
-			p.counters = true
-			r.width, r.lasts = algorithm.width(&l), algorithm.lasts(&l)
+	p.keys = []*Keys{o.Keyer.For(p.space(o))}
+	if !p.serial && (len(p.logs) > 0 || p.counters) { // a cell's condition spans one key: it starts anew under another
+		for i := range o.AlsoRead {
+			p.keys = append(p.keys, o.AlsoRead[i].For(p.space(o)))
 		}
-		p.rules = append(p.rules, r)
 	}
 	for _, log := range p.logs {
 		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
 	}
-	p.resetTTL = wholeSeconds(2*p.longestWindow()+slack+o.StoreTimeout) + time.Second + o.ClockError
+	p.resetTTL = wholeSeconds(2*p.longestWindow()+p.slack(o)+o.StoreTimeout) + time.Second + o.ClockError
+	if !still && !p.serial {
+		p.split(o)
+	}
 	return p
 }
 
+// space returns what the policy's keys have in common.
+func (p *plan) space(o *Options) KeySpace {
+	space := KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
+	scope := p.Consistency.Scope()
+	if p.Guarantee == GuaranteeSerial {
+		space.SerialLevel = string(o.Serial)
+		scope = o.Serial.scope()
+	}
+	if scope == ScopeDatacenter {
+		space.Scope = o.Datacenter
+	}
+	return space
+}
+
+// slack returns how much longer than its window an event counts, for instances'
+// clocks that differ. Beside a cell instants never go back, so none is needed.
+func (p *plan) slack(o *Options) time.Duration {
+	if p.serial {
+		return 0
+	}
+	return 2 * o.ClockTolerance
+}
+
+func (p *plan) addRule(l *Limit, o *Options) {
+	algorithm, _ := algorithmByName(l.Algorithm) // Problems has found it
+	r := rule{Limit: *l, id: l.ID(), algorithm: algorithm, capacity: l.Capacity()}
+	switch algorithm.memory {
+	case memoryEvents:
+		r.slack = p.slack(o)
+		r.log = p.logFor(l, r.slack)
+	case memoryCounters:
+		p.counters = true
+		r.width, r.lasts = algorithm.width(l), algorithm.lasts(l)
+	case memoryCells:
+		p.cell = true
+	}
+	p.cell = p.cell || p.serial
+	p.rules = append(p.rules, r)
+}
+
+// split makes parts of a policy whose limits are not all kept the same way: what is
+// written first and counted then, and the buckets, which are compared and set.
+func (p *plan) split(o *Options) {
+	inCell := func(l Limit) bool { a, _ := algorithmByName(l.Algorithm); return a.memory == memoryCells }
+	if !p.cell || !slices.ContainsFunc(p.Limits, func(l Limit) bool { return !inCell(l) }) {
+		return
+	}
+	for _, cell := range []bool{true, false} { // the buckets first: a denial there costs nothing to undo
+		part := p.Policy
+		part.Limits = nil
+		var limit []int
+		for i, l := range p.Limits {
+			if inCell(l) == cell {
+				part.Limits, limit = append(part.Limits, l), append(limit, i)
+			}
+		}
+		made := newPlan(part, o, false)
+		made.limit = limit
+		p.parts = append(p.parts, made)
+	}
+}
+
 // logFor returns the index of the log that l counts in, made if there is none.
-func (p *plan) logFor(l Limit, slack time.Duration) int {
+func (p *plan) logFor(l *Limit, slack time.Duration) int {
 	span := SpanOf(l.Window)
+	if p.serial {
+		span = SpanMonth // one partition, one log
+	}
 	i := slices.IndexFunc(p.logs, func(log logPlan) bool { return log.span == span })
 	if i < 0 {
 		i = len(p.logs)
@@ -75,6 +143,29 @@ func (log *logPlan) ttl(o *Options) time.Duration {
 	return wholeSeconds(log.window+o.StoreTimeout) + time.Second + o.ClockError
 }
 
+// logWritesFor returns the logs that own's events are appended to.
+func (p *plan) logWritesFor(own *units, o *Options) []LogWrite {
+	if hold := own.batch[0].hold; hold > 0 { // a request that holds travels alone
+		return p.holdWrites(hold, o)
+	}
+	return p.logWrites
+}
+
+// holdWrites returns p's logs for events that are held: they live no longer than they
+// may count, until their end by the slowest clock.
+func (p *plan) holdWrites(hold time.Duration, o *Options) []LogWrite {
+	writes := slices.Clone(p.logWrites)
+	for i := range writes {
+		writes[i].TTL = min(writes[i].TTL, o.holdTTL(hold))
+	}
+	return writes
+}
+
+// holdTTL returns how long the row of a hold must live.
+func (o *Options) holdTTL(hold time.Duration) time.Duration {
+	return wholeSeconds(hold+2*o.ClockTolerance+o.StoreTimeout) + time.Second + o.ClockError
+}
+
 // wholeSeconds rounds d up.
 func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
@@ -87,7 +178,7 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 		log := &p.logs[i]
 		logs = append(logs, LogQuery{Span: log.span, After: now.Add(-log.window), Max: log.limit + own})
 	}
-	return Query{Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters, ExpireAfter: now}
+	return Query{Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial, Cell: p.cell, ExpireAfter: now}
 }
 
 // decide judges cost at now under all of p's rules and, if it is to count, adds
@@ -131,8 +222,24 @@ func (p *plan) count(s *State, id EventID, now Instant, cost int64) {
 		s.Logs[i].Events = insertEvent(s.Logs[i].Events, Event{ID: id, At: now, Cost: cost})
 	}
 	for i := range p.rules {
-		if p.rules[i].algorithm.memory == memoryCounters {
-			s.add(p.rules[i].countOf(s.Reset, now, cost))
+		switch r := &p.rules[i]; r.algorithm.memory {
+		case memoryCounters:
+			s.add(r.countOf(s.Reset, now, cost))
+		case memoryCells:
+			r.pour(s, now, cost)
+		}
+	}
+}
+
+// giveBack takes what e counted out of s's counters and buckets, as far as they are
+// in a cell.
+func (p *plan) giveBack(s *State, e *entry, now Instant) {
+	for i := range p.rules {
+		switch r := &p.rules[i]; {
+		case r.algorithm.memory == memoryCells:
+			r.scoop(s, now, e.cost)
+		case r.algorithm.memory == memoryCounters && p.serial && e.epoch == s.Reset:
+			s.add(r.countOf(e.epoch, e.at, -e.cost))
 		}
 	}
 }

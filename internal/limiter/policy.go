@@ -116,21 +116,39 @@ func (p Policy) Problems() []Problem {
 	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
 	p.checkGuarantee(&found)
 	p.checkLevels(&found)
+	p.checkCount(&found)
 	p.checkLimits(&found)
 	return found
 }
 
-// checkGuarantee refuses the guarantees that are not built yet rather than
-// serving a weaker one under their name.
+// checkGuarantee refuses the guarantee that is not built yet rather than serving a
+// weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
-	if p.Guarantee == GuaranteeSerial || p.Guarantee == GuaranteeLocal {
-		found.add("guarantee", "%q is not available in this version: use %q", p.Guarantee, GuaranteeCounted)
+	if p.Guarantee == GuaranteeLocal {
+		found.add("guarantee", "%q is not available in this version: use %q or %q", p.Guarantee, GuaranteeCounted, GuaranteeSerial)
 		return
 	}
 	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
 }
 
+// checkCount refuses to count denied attempts in a bucket: it would never drain
+// while anybody tries.
+func (p Policy) checkCount(found *problems) {
+	if p.Count != CountAll {
+		return
+	}
+	for i, l := range p.Limits {
+		if a, ok := algorithmByName(l.Algorithm); ok && a.memory == memoryCells {
+			found.add("count", "%q has no meaning for limits[%d], a %s: use %q, or another algorithm", CountAll, i, l.Algorithm, CountAdmitted)
+			return
+		}
+	}
+}
+
 func (p Policy) checkLevels(found *problems) {
+	if p.Guarantee == GuaranteeSerial && p.Consistency != (Consistency{}) {
+		found.add("consistency", "a serial policy goes by the server's --serial-consistency alone: remove it, or use guarantee %q", GuaranteeCounted)
+	}
 	if p.Consistency.Write != "" {
 		if _, err := ParseWriteLevel(string(p.Consistency.Write)); err != nil {
 			found.add("consistency.write", "%v", err)

@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // slidingLog keeps every event and counts those of the last window: exact, and a
 // row per admitted event.
@@ -24,21 +28,55 @@ func usedOfLog(r *rule, s *State, now Instant) int64 {
 	events := s.Logs[r.log].Events
 	used := int64(0)
 	for i := len(events) - 1; i >= 0 && events[i].At > bound; i-- {
-		used = addSaturating(used, events[i].Cost)
+		if r.holds(&events[i], now) {
+			used = addSaturating(used, events[i].Cost)
+		}
 	}
 	return used
 }
 
+// holds reports whether e counts at now: it was recorded, or its hold has not ended
+// by the slowest clock.
+func (r *rule) holds(e *Event, now Instant) bool { return e.Ends == 0 || e.Ends.Add(r.slack) > now }
+
+// leaves returns when e stops counting.
+func (r *rule) leaves(e *Event) Instant {
+	leaves := e.At.Add(r.Window + r.slack)
+	if e.Ends != 0 {
+		leaves = min(leaves, e.Ends.Add(r.slack))
+	}
+	return leaves
+}
+
 // waitForLog walks from the newest event to the one that must leave before cost
-// fits: the first at which what is newer, itself and cost exceed the limit.
+// fits: the first at which what is newer, itself and cost exceed the limit. Without
+// holds, the newer leaves later.
 func waitForLog(r *rule, s *State, now Instant, cost int64) time.Duration {
 	bound := r.logBound(s, now)
 	events := s.Logs[r.log].Events
 	used := int64(0)
 	for i := len(events) - 1; i >= 0 && events[i].At > bound; i-- {
+		if events[i].Ends != 0 {
+			return r.waitAmongHolds(events, bound, now, cost)
+		}
 		used = addSaturating(used, events[i].Cost)
 		if used > r.Limit.Limit-cost {
-			return events[i].At.Add(r.Window + r.slack).Sub(now)
+			return r.leaves(&events[i]).Sub(now)
+		}
+	}
+	return 0
+}
+
+// waitAmongHolds is waitForLog for events that don't leave in the order in which they
+// came.
+func (r *rule) waitAmongHolds(events []Event, bound, now Instant, cost int64) time.Duration {
+	counted := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.At <= bound || !r.holds(&e, now) })
+	slices.SortFunc(counted, func(a, b Event) int { return cmp.Compare(r.leaves(&b), r.leaves(&a)) })
+	used := int64(0)
+	for i := range counted {
+		used = addSaturating(used, counted[i].Cost)
+		if used > r.Limit.Limit-cost {
+			return r.leaves(&counted[i]).Sub(now)
 		}
 	}
 	return 0

@@ -17,18 +17,53 @@ type Store interface {
 	Read(ctx context.Context, q *Query) (State, error)
 	// Write stores w.
 	Write(ctx context.Context, w *Write) error
+	// WriteAll stores events of several keys so that all are stored in the end or
+	// none, should this process die meanwhile or a node not answer. Nothing but
+	// appended events is in w.
+	WriteAll(ctx context.Context, w []Write) error
 }
 
-// Exclusive is a Store that can hold a key still while a decision is made over
-// it. The engine prefers it: nobody is ever denied for units that are about to be
+// Exclusive is a Store that can hold keys still while a decision is made over
+// them. The engine prefers it: nobody is ever denied for units that are about to be
 // taken back.
 type Exclusive interface {
 	Store
-	// Update reads what q asks for, calls decide, and stores what decide put into
-	// w, with nobody reading or writing the key in between. decide must not
-	// block and keeps neither the state nor w.
-	Update(ctx context.Context, q *Query, decide func(s *State, w *Write)) error
+	// Update reads what each of q asks for, calls decide with the states in that
+	// order, and stores what decide put into the writes, all or none, with nobody
+	// reading or writing any of the keys in between. No key is in q twice. decide
+	// must not block and keeps neither the states nor the writes.
+	Update(ctx context.Context, q []Query, decide func(s []State, w []Write)) error
 }
+
+// Feed carries news between instances. A store may be one.
+type Feed interface {
+	// Publish makes c known to every instance for as long as c lives.
+	Publish(ctx context.Context, c *Change) error
+	// Changes returns what was published since an instant and still lives, in no
+	// order. It may return more, and the same change more than once.
+	Changes(ctx context.Context, since Instant) ([]Change, error)
+}
+
+// Change is news of one key that every instance acts on.
+type Change struct {
+	ID      EventID // dated when it was made
+	Kind    ChangeKind
+	Key     Key
+	Until   Instant       // the end of a block
+	Strikes int           // blocks of the key in a row, this one included
+	TTL     time.Duration // for how long it is kept; whole seconds
+}
+
+// ChangeKind says what a Change is about. Kinds that an instance does not know are
+// of a later version and are passed over.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	ChangeReset  ChangeKind = "reset"  // what was counted is forgotten, blocks too
+	ChangeRefund ChangeKind = "refund" // some of what was counted was given back
+	ChangeBlock  ChangeKind = "block"  // nothing is admitted before Until
+)
 
 // Span is the class of a log's window. A store may keep the classes apart so that
 // rows of like age lie together; the events of a key under different spans are
@@ -61,6 +96,7 @@ type Query struct {
 	Level  Level
 	Logs   []LogQuery
 	Counts bool // all counters of the key that expire after ExpireAfter
+	Cell   bool // the key's cell; Logs are then those beside it, of which there is one
 
 	ExpireAfter Instant
 }
@@ -78,6 +114,16 @@ type State struct {
 	Logs   []Log   // one for each LogQuery, in its order
 	Counts []Count // in no order
 	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
+	Cell   Cell
+
+	levels []bucket // what the buckets of a plan hold, as its cell says
+}
+
+// Cell is one small value of a key that changes by compare-and-set only. The zero
+// Cell is one that does not exist.
+type Cell struct {
+	Version EventID // another one after every change, never used again
+	Value   []byte  // not to be changed
 }
 
 // Log is the newest part of one span's events. In an Update they are the store's
@@ -86,11 +132,13 @@ type Log struct {
 	Events []Event // oldest first
 }
 
-// Event is one recorded request.
+// Event is one recorded request. Whoever appends it again with the same ID replaces
+// it by the same, unless it was removed: then it stays removed.
 type Event struct {
 	ID   EventID
 	At   Instant
-	Cost int64 // units, at least 1
+	Cost int64   // units, at least 1
+	Ends Instant // a hold counts until then, unless it is settled; 0: no hold
 }
 
 // Count is what one window of one limit holds.
@@ -111,11 +159,25 @@ type Write struct {
 	Events []Event    // appended to every log of Logs
 	Remove []EventID  // removed from every log of Logs; safe to repeat
 	Logs   []LogWrite // the logs that Events and Remove speak of
+	Settle bool       // Events were held and stay from now on: the later word on each, whenever it arrives
 	Add    []Count    // Units added to the counters, below 0 to take back; repeating counts twice
+	Cell   *CellWrite // Events and Remove then speak of the log beside the cell and are part of the condition
 
 	Reset    Instant       // 0: none; the state's Reset becomes it, unless that is later
 	ResetTTL time.Duration // for how long a reset is remembered; whole seconds
 	Counts   bool          // the key has counters, which a reset must reach
+}
+
+// CellWrite replaces a cell, or removes it if Version is zero, on the condition that
+// it has not changed since it was read; within an Update nothing can have. Where it
+// has, the Write fails with an error that wraps ErrConflict, and stores nothing. After
+// any other error it may be stored, now or later, as long as the condition holds.
+type CellWrite struct {
+	If      EventID // the version that the cell must have; zero: it must not exist
+	Version EventID // that it has then
+	Value   []byte
+	TTL     time.Duration // for how long it is kept; whole seconds; 0: for ever
+	Serial  Level         // LevelSerial or LevelLocalSerial
 }
 
 // LogWrite names one log of a key.

@@ -62,11 +62,11 @@ func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
 }
 
 // subtract queues the taking back of counts, whose addition was acknowledged.
-func (t *takeBacks) subtract(p *plan, key Key, counts []Count) {
+func (t *takeBacks) subtract(of *target, counts []Count) {
 	if len(counts) == 0 {
 		return
 	}
-	w := &Write{Key: key, Level: p.Consistency.Write}
+	w := &Write{Key: of.key, Level: of.plan.Consistency.Write}
 	for _, c := range counts {
 		c.Units = -c.Units
 		w.Add = append(w.Add, c)

@@ -36,7 +36,7 @@ type frail struct {
 	err error
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
 	if f.err != nil {
 		return f.err
 	}
@@ -314,7 +314,7 @@ func TestStoreDurations(t *testing.T) {
 	} {
 		f.store.err = err
 		exclusive := f.metrics.Store(f.store).(limiter.Exclusive)
-		if got := exclusive.Update(ctx, &limiter.Query{}, nil); !errors.Is(got, err) {
+		if got := exclusive.Update(ctx, []limiter.Query{{}}, nil); !errors.Is(got, err) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

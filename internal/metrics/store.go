@@ -98,6 +98,14 @@ func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
 	return err
 }
 
+// WriteAll writes to the next store.
+func (s *observedStore) WriteAll(ctx context.Context, w []limiter.Write) error {
+	start := s.metrics.now()
+	err := s.next.WriteAll(ctx, w)
+	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+	return err
+}
+
 // observedExclusive is an observedStore that can hold a key still.
 type observedExclusive struct {
 	observedStore
@@ -105,7 +113,7 @@ type observedExclusive struct {
 }
 
 // Update updates the next store.
-func (s *observedExclusive) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (s *observedExclusive) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
 	start := s.metrics.now()
 	err := s.next.Update(ctx, q, decide)
 	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)

@@ -1,0 +1,249 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Call is one request of a caller: demands that stand or fall together.
+type Call struct {
+	Op      Op
+	Demands []Demand // 1 to MaxDemands, no policy and identifier twice
+
+	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call
+	// comes with the same key: 1 to MaxIdempotencyKeyLen bytes; empty: none.
+	IdempotencyKey string
+	// Reserve makes OpCheck hold what it allows, for MinReserve to MaxReserve in whole
+	// milliseconds; 0: nothing is held.
+	Reserve time.Duration
+	// Reservation is what an earlier check answered, for OpRecord to settle; empty: none.
+	Reservation string
+}
+
+// Bounds of a Call.
+const (
+	MaxDemands           = 16 // each costs a read and a write
+	MaxIdempotencyKeyLen = 255
+	MinReserve           = time.Second // a store's times to live are whole seconds
+	MaxReserve           = time.Hour
+)
+
+// Answer is what became of a Call. Its own Decision is the demand's or, of several,
+// the tightest one's, with Allowed, WouldAllow and the waits for all of them.
+type Answer struct {
+	Decision
+	Demands     []Decision // one for each demand, in their order; nil for a call of one
+	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
+	Reservation string     // by which what is held can be settled; empty: nothing is
+	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
+}
+
+// Do decides call. It is Check, Record or Take for one demand and more.
+//
+// Errors are those of Take, ErrReused and, as FieldErrors, those of the call itself;
+// fields of a demand among several are called "demands[1].cost". The answer means
+// nothing then, except beside a StoreError.
+func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
+	charges, err := e.charges(call)
+	if err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	switch {
+	case call.IdempotencyKey != "":
+		return e.once(ctx, call, charges)
+	case call.Reserve > 0:
+		return e.reserve(ctx, call, charges)
+	case call.Reservation != "":
+		return e.settleReservation(ctx, call, charges)
+	}
+	err = e.decideAll(ctx, charges)
+	answer := answerOf(charges)
+	if err == nil {
+		answer.Receipt = e.receipt(ctx, charges)
+	}
+	return answer, err
+}
+
+// charges returns what call asks for, made ready to decide.
+func (e *Engine) charges(call *Call) ([]charge, error) {
+	if err := call.check(); err != nil {
+		return nil, err
+	}
+	charges := make([]charge, len(call.Demands))
+	for i := range call.Demands {
+		c, err := e.charge(call.Op, &call.Demands[i])
+		if err != nil {
+			return nil, call.inDemand(i, err)
+		}
+		for j := range i {
+			if charges[j].key == c.key {
+				return nil, &FieldError{
+					Field:  fmt.Sprintf("demands[%d]", i),
+					Detail: fmt.Sprintf("the same policy and identifier as demands[%d]: give one demand the sum of both costs", j),
+				}
+			}
+		}
+		charges[i] = c
+	}
+	return charges, nil
+}
+
+func (c *Call) check() error {
+	switch {
+	case len(c.Demands) == 0 || len(c.Demands) > MaxDemands:
+		return &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands: use 1 to %d", len(c.Demands), MaxDemands)}
+	case len(c.IdempotencyKey) > MaxIdempotencyKeyLen:
+		return &FieldError{Field: "idempotency_key", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(c.IdempotencyKey), MaxIdempotencyKeyLen)}
+	case c.IdempotencyKey != "" && c.Op == OpCheck:
+		return &FieldError{Field: "idempotency_key", Detail: "a check records nothing that could count twice: remove it, or take"}
+	case c.IdempotencyKey != "" && c.Reservation != "":
+		return &FieldError{Field: "idempotency_key", Detail: "a reservation is settled once however often it is recorded: remove it"}
+	case c.Reserve != 0 && c.Op != OpCheck:
+		return &FieldError{Field: "reserve_ms", Detail: "only a check reserves: remove it, or check"}
+	case c.Reserve != 0 && (c.Reserve < MinReserve || c.Reserve > MaxReserve || c.Reserve%time.Millisecond != 0):
+		return &FieldError{Field: "reserve_ms", Detail: fmt.Sprintf("%d is out of range: use %d to %d",
+			c.Reserve.Milliseconds(), MinReserve.Milliseconds(), MaxReserve.Milliseconds())}
+	case c.Reservation != "" && c.Op != OpRecord:
+		return &FieldError{Field: "reservation", Detail: "only a record settles a reservation: remove it, or record"}
+	}
+	return nil
+}
+
+// inDemand names the demand in an error about one of several.
+func (c *Call) inDemand(i int, err error) error {
+	if len(c.Demands) == 1 {
+		return err
+	}
+	var field *FieldError
+	if errors.As(err, &field) {
+		return &FieldError{Field: fmt.Sprintf("demands[%d].%s", i, field.Field), Detail: field.Detail}
+	}
+	return &DemandError{Index: i, Err: err}
+}
+
+// decideAll decides charges, all or none of them, and fills in their decisions. The
+// error is that of the first whose policy denies because the store failed.
+func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
+	if len(charges) == 1 {
+		c := &charges[0]
+		c.decision, c.err = e.decide(ctx, *c)
+	} else {
+		e.decideSeveral(ctx, charges)
+	}
+	var failed error
+	for i := range charges {
+		c := &charges[i]
+		e.observe(c.op, c.key, &c.decision)
+		if failed == nil {
+			failed = c.err
+		}
+	}
+	return failed
+}
+
+// decideSeveral decides those of charges that count at all.
+func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
+	var asked []charge
+	var at []int
+	for i := range charges {
+		if charges[i].plan.Mode == ModeOff {
+			charges[i].decision = charges[i].plan.unasked()
+			continue
+		}
+		asked, at = append(asked, charges[i]), append(at, i)
+	}
+	if len(asked) == 0 {
+		return
+	}
+	e.askAll(ctx, asked)
+	for j, i := range at {
+		c := &asked[j]
+		if c.err != nil {
+			c.decision, c.err = e.onStoreError(ctx, c, c.err)
+		} else {
+			e.remember(ctx, c, &c.decision)
+		}
+		charges[i] = *c
+	}
+}
+
+func (e *Engine) askAll(ctx context.Context, charges []charge) {
+	if e.exclusive != nil {
+		e.exclusive.decideAll(ctx, charges, e.now())
+		return
+	}
+	if err := e.checkClock(); err != nil {
+		for i := range charges {
+			charges[i].err = err
+		}
+		return
+	}
+	e.shared.decideAll(ctx, charges)
+}
+
+// answerOf puts the decisions of charges into one answer.
+func answerOf(charges []charge) Answer {
+	if len(charges) == 1 {
+		return Answer{Decision: charges[0].decision}
+	}
+	a := Answer{Demands: make([]Decision, len(charges))}
+	for i := range charges {
+		a.Demands[i] = charges[i].decision
+	}
+	a.conclude()
+	return a
+}
+
+// conclude fills in the answer's own decision from those of its demands.
+func (a *Answer) conclude() {
+	tightest := &a.Demands[0]
+	for i := range a.Demands {
+		d := &a.Demands[i]
+		if tighter(&LimitDecision{d.TightestLimit(), d.Verdict}, &LimitDecision{tightest.TightestLimit(), tightest.Verdict}) {
+			tightest = d
+		}
+	}
+	a.Decision = *tightest
+	for i := range a.Demands {
+		d := &a.Demands[i]
+		a.Allowed, a.WouldAllow = a.Allowed && d.Allowed, a.WouldAllow && d.WouldAllow
+		a.Degraded = a.Degraded || d.Degraded
+		if !d.Allowed && (d.RetryAfter == Never || a.RetryAfter != Never && d.RetryAfter > a.RetryAfter) {
+			a.RetryAfter = d.RetryAfter
+		}
+		a.Recorded = worse(a.Recorded, d.Recorded)
+	}
+}
+
+// worse returns what is to be said of two demands' units: that it is unknown, that
+// some count, or that none do.
+func worse(a, b Recorded) Recorded {
+	for _, r := range []Recorded{RecordedUnknown, RecordedYes} {
+		if a == r || b == r {
+			return r
+		}
+	}
+	return RecordedNo
+}
+
+func (e *Engine) once(context.Context, *Call, []charge) (Answer, error) {
+	return Answer{}, &FieldError{Field: "idempotency_key", Detail: "not available in this version: remove it"}
+}
+
+func (e *Engine) reserve(context.Context, *Call, []charge) (Answer, error) {
+	return Answer{}, &FieldError{Field: "reserve_ms", Detail: "not available in this version: remove it"}
+}
+
+func (e *Engine) settleReservation(context.Context, *Call, []charge) (Answer, error) {
+	return Answer{}, &FieldError{Field: "reservation", Detail: "not available in this version: remove it"}
+}
+
+func (e *Engine) receipt(context.Context, []charge) string { return "" }
+
+// Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as
+// a StoreError, ErrUnavailable; its Recorded says whether the units still count.
+func (e *Engine) Refund(context.Context, string) error { return ErrNoReceipt }

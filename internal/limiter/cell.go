@@ -1,0 +1,205 @@
+package limiter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What a policy keeps in its key's cell: the levels of its buckets and, under
+// GuaranteeSerial, all else but its events. cellFormat is the first byte of a value;
+// one that a later version wrote is refused rather than misread.
+const cellFormat = 1
+
+var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", ErrUnavailable)
+
+// Bounds of a cell.
+const (
+	// keptVersions is how many of its last versions a cell tells of, so that whoever
+	// lost an answer finds out whether its write is among what came since. At a few
+	// milliseconds a write, that is longer than a store timeout.
+	keptVersions = 64
+	// longestCell is the longest time that a cell is kept, some nine years: as much as a
+	// bucket that somebody filled by record can take to drain, and more than anyone waits.
+	longestCell = 1 << 28 * time.Second
+	// cellMargin is how much longer than its windows a cell lives: a write that was
+	// delayed must find the version that it did not expect, not none.
+	cellMargin = time.Minute
+)
+
+// chain is what a cell says of its own past.
+type chain struct {
+	newest   Instant   // of anything written with it: instants never go back
+	versions []EventID // the last ones, the cell's own first
+	whole    bool      // there were no others, as far as anyone may still ask
+}
+
+// has reports whether version was among the cell's last.
+func (c *chain) has(version EventID) bool { return slices.Contains(c.versions, version) }
+
+// open reads s's cell: the buckets' levels and, if the plan is serial, counts and
+// the reset.
+func (p *plan) open(s *State) (chain, error) {
+	s.levels = s.levels[:0]
+	if len(s.Cell.Value) == 0 {
+		return chain{whole: true}, nil
+	}
+	r := reader{b: s.Cell.Value}
+	if r.byte() != cellFormat {
+		return chain{}, errCellFormat
+	}
+	c := chain{newest: Instant(r.int()), whole: r.byte() == 1}
+	for range r.len() {
+		c.versions = append(c.versions, r.id())
+	}
+	reset := Instant(r.int())
+	for range r.len() {
+		s.levels = append(s.levels, bucket{limit: LimitID(r.text()), at: Instant(r.int()), level: amount{r.uint(), r.uint()}})
+	}
+	for range r.len() {
+		count := Count{Limit: LimitID(r.text()), Start: Instant(r.int()), Expires: Instant(r.int()), Epoch: Instant(r.int()), Units: r.int()}
+		s.Counts = append(s.Counts, count)
+	}
+	if p.serial {
+		s.Reset = reset
+	}
+	if r.bad {
+		return chain{}, errCellFormat
+	}
+	return c, nil
+}
+
+// shut returns the write that puts s in the place of the cell that it was read
+// from, with c as its past.
+func (p *plan) shut(s *State, c *chain, version EventID, now Instant, o *Options) *CellWrite {
+	newest := max(c.newest, now)
+	versions := append([]EventID{version}, c.versions...)
+	whole := c.whole
+	if len(versions) > keptVersions {
+		versions, whole = versions[:keptVersions], false
+	}
+	b := append(make([]byte, 0, 128+len(versions)*len(version)), cellFormat)
+	b = binary.AppendVarint(b, int64(newest))
+	b = append(b, boolByte(whole))
+	b = binary.AppendUvarint(b, uint64(len(versions)))
+	for _, v := range versions {
+		b = append(b, v[:]...)
+	}
+	b = binary.AppendVarint(b, int64(s.Reset))
+	levels := p.liveLevels(s, now)
+	b = binary.AppendUvarint(b, uint64(len(levels)))
+	for _, l := range levels {
+		b = appendPart(b, string(l.limit))
+		b = binary.AppendVarint(b, int64(l.at))
+		b = binary.AppendUvarint(binary.AppendUvarint(b, l.level.hi), l.level.lo)
+	}
+	counts := p.liveCounts(s, now)
+	b = binary.AppendUvarint(b, uint64(len(counts)))
+	for _, count := range counts {
+		b = appendPart(b, string(count.Limit))
+		for _, n := range []int64{int64(count.Start), int64(count.Expires), int64(count.Epoch), count.Units} {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	return &CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
+}
+
+// liveLevels returns the buckets that are not those of limits gone or drained.
+func (p *plan) liveLevels(s *State, now Instant) []bucket {
+	return slices.DeleteFunc(slices.Clone(s.levels), func(b bucket) bool {
+		i := slices.IndexFunc(p.rules, func(r rule) bool { return r.id == b.limit })
+		if i < 0 {
+			return false // another version of the policy may still count in it
+		}
+		level, _ := p.rules[i].levelAt(s, now)
+		return level == amount{}
+	})
+}
+
+// liveCounts returns the counts that still matter, nothing unless the plan is
+// serial.
+func (p *plan) liveCounts(s *State, now Instant) []Count {
+	if !p.serial {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Counts), func(c Count) bool {
+		return c.Expires <= now || c.Epoch < s.Reset
+	})
+}
+
+// cellTTL returns how long the cell must live: until everything in it has no meaning
+// any more, and no delayed write can take its absence for the one that it knew.
+func (p *plan) cellTTL(s *State, now Instant, o *Options) time.Duration {
+	lasts := max(2*p.longestWindow(), p.resetTTL)
+	for i := range p.rules {
+		if r := &p.rules[i]; r.algorithm.memory == memoryCells {
+			lasts = max(lasts, waitForBucket(r, s, now, r.capacity))
+		}
+	}
+	return min(longestCell, wholeSeconds(min(longestCell, lasts)+cellMargin+o.ClockError))
+}
+
+// reader reads what binary.Append wrote. After bad input it returns zeros.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.bad, r.b = true, nil
+		return make([]byte, max(0, min(n, len(EventID{}))))
+	}
+	taken := r.b[:n]
+	r.b = r.b[n:]
+	return taken
+}
+
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+func (r *reader) id() (id EventID) {
+	copy(id[:], r.take(len(id)))
+	return id
+}
+
+func (r *reader) int() int64 {
+	n, size := binary.Varint(r.b)
+	r.skip(size)
+	return n
+}
+
+func (r *reader) uint() uint64 {
+	n, size := binary.Uvarint(r.b)
+	r.skip(size)
+	return n
+}
+
+func (r *reader) skip(size int) {
+	if size <= 0 {
+		r.bad, r.b = true, nil
+		return
+	}
+	r.b = r.b[size:]
+}
+
+// len reads how many items follow; each has a byte at least.
+func (r *reader) len() int {
+	n := r.uint()
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) text() string {
+	return string(r.take(r.len()))
+}
+
+func boolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

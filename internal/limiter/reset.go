@@ -1,0 +1,71 @@
+package limiter
+
+import "context"
+
+// resetStill forgets all that is counted for t in a store that holds keys still.
+func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) error {
+	queries := []Query{t.plan.query(t.key, now, 1, nil)}
+	for _, key := range t.old {
+		older := queries[0]
+		older.Key = key
+		queries = append(queries, older)
+	}
+	return store.Update(ctx, queries, func(states []State, writes []Write) {
+		at := now
+		for i := range states {
+			at = max(at, states[i].Reset+1)
+		}
+		for i := range writes {
+			w := &writes[i]
+			w.Reset, w.ResetTTL = at, t.plan.resetTTL
+			w.Logs, w.Counts = t.plan.logWrites, t.plan.counters
+			if t.plan.cell {
+				w.Cell = &CellWrite{If: states[i].Cell.Version}
+			}
+		}
+	})
+}
+
+// reset forgets all that is counted for t. The error is a StoreError.
+func (s *shared) reset(ctx context.Context, t *target) error {
+	if len(t.plan.parts) == 0 {
+		return s.resetPart(ctx, t)
+	}
+	for _, p := range t.plan.parts {
+		part := t.as(p)
+		if err := s.resetPart(ctx, &part); err != nil {
+			return &StoreError{Recorded: RecordedUnknown, Err: err}
+		}
+	}
+	return nil
+}
+
+func (s *shared) resetPart(ctx context.Context, t *target) error {
+	if t.plan.cell {
+		return s.serial.reset(ctx, t)
+	}
+	return s.counted.reset(ctx, t)
+}
+
+// reset forgets all that is counted for t: as of an instant that is later than
+// whatever was written before, by any instance's clock, and than what was dated after
+// an earlier reset.
+func (c *counted) reset(ctx context.Context, t *target) error {
+	now := InstantOf(c.opts.Now())
+	q := t.plan.query(t.key, now, 1, nil)
+	state, err := c.read(ctx, t, &q)
+	if err != nil {
+		return &StoreError{Recorded: RecordedNo, Err: err}
+	}
+	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
+	for _, key := range append([]Key{t.key}, t.old...) {
+		w := &Write{
+			Key: key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Counts: t.plan.counters,
+			Reset: at, ResetTTL: t.plan.resetTTL,
+		}
+		if err := c.store.Write(ctx, w); err != nil {
+			return &StoreError{Recorded: RecordedUnknown, Err: err}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// serial decides by compare-and-set on a key's cell: it reads, judges, and writes on
+// the condition that nobody wrote meanwhile; else it begins again. What it answers is
+// exact, and nobody is denied for units that are about to be taken back.
+type serial struct {
+	store Store
+	ids   *eventIDs
+	opts  *Options
+}
+
+const (
+	// serialTries is into how many parts the store timeout is cut, each as long as one
+	// conditional write may take before its fate is looked into.
+	serialTries = 3
+	// conflictWait is the longest first wait after another instance came first; it
+	// doubles up to maxConflictWait.
+	conflictWait    = 2 * time.Millisecond
+	maxConflictWait = 64 * time.Millisecond
+)
+
+// settle answers every request of batch, all of them for t.
+func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
+	var ids []EventID
+	err := x.update(ctx, t, len(batch), func(s *State, now Instant, w *Write) bool {
+		ids = ids[:0]
+		recorded := false
+		ahead := now.Sub(InstantOf(x.opts.Now()))
+		for _, r := range batch {
+			id := x.ids.next(now)
+			ids = append(ids, id)
+			r.decision = t.plan.decide(s, r.op, id, now, r.cost)
+			r.decision.postpone(ahead)
+			if r.decision.Recorded != RecordedYes {
+				continue
+			}
+			recorded = true
+			r.decision.entry = entry{key: t.key, id: id, at: now, epoch: s.Reset, cost: r.cost}
+			if len(t.plan.logs) > 0 {
+				w.Events = append(w.Events, Event{ID: id, At: now, Cost: r.cost, Ends: endsAfter(now, r.hold)})
+			}
+		}
+		if len(w.Events) > 0 && batch[0].hold > 0 {
+			w.Logs = t.plan.holdWrites(batch[0].hold, x.opts)
+		}
+		return recorded
+	})
+	if err == nil {
+		return
+	}
+	for _, r := range batch {
+		r.err = err
+	}
+}
+
+// check answers r as if it came now, and records nothing. It reads past whatever is
+// under way, so that it is exact as of some moment while it ran.
+func (x *serial) check(ctx context.Context, t *target, r *request) {
+	s, c, err := x.read(ctx, t, 1, x.opts.Serial)
+	if err != nil {
+		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+		return
+	}
+	now := x.instant(&s, &c)
+	r.decision = t.plan.decide(&s, OpCheck, EventID{}, now, r.cost)
+	r.decision.postpone(now.Sub(InstantOf(x.opts.Now())))
+}
+
+// giveBack takes what e counted for t out of its cell. Like all that is given back it
+// is done once: a refund in doubt is not repeated.
+func (x *serial) giveBack(ctx context.Context, t *target, e *entry) error {
+	return x.update(ctx, t, 1, func(s *State, now Instant, w *Write) bool {
+		if s.Reset >= e.at {
+			return false
+		}
+		t.plan.giveBack(s, e, now)
+		if len(t.plan.logs) > 0 {
+			w.Remove = []EventID{e.id}
+		}
+		return true
+	})
+}
+
+// reset forgets all that is counted for t.
+func (x *serial) reset(ctx context.Context, t *target) error {
+	return x.update(ctx, t, 1, func(s *State, now Instant, _ *Write) bool {
+		s.Reset, s.Counts, s.levels = now, nil, nil
+		return true
+	})
+}
+
+// update changes t's cell: change is given its state and the instant of the change,
+// and reports whether there is anything to store; it puts events to append or to
+// remove into the write, and everything else into the state. It may be called several
+// times, each time with another state, and what it did last counts. The error is a
+// StoreError.
+func (x *serial) update(ctx context.Context, t *target, own int, change func(s *State, now Instant, w *Write) bool) error {
+	for wait := conflictWait; ; wait = min(2*wait, maxConflictWait) {
+		s, c, err := x.read(ctx, t, own, x.opts.Serial.quorum())
+		if err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+		now := x.instant(&s, &c)
+		w := &Write{Key: t.key, Level: x.opts.Serial.quorum(), Logs: t.plan.logWrites}
+		if !change(&s, now, w) {
+			return nil
+		}
+		err = x.swap(ctx, t, w, func() *CellWrite { return t.plan.shut(&s, &c, x.ids.next(now), now, x.opts) })
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		if err := pause(ctx, rand.N(wait)); err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+	}
+}
+
+// instant returns when a change of the state takes place: never before anything that
+// is in it.
+func (x *serial) instant(s *State, c *chain) Instant {
+	return max(InstantOf(x.opts.Now()), c.newest, s.Reset+1)
+}
+
+// read returns the state of t and the past of its cell.
+func (x *serial) read(ctx context.Context, t *target, own int, level Level) (State, chain, error) {
+	q := t.plan.query(t.key, InstantOf(x.opts.Now()), own, nil)
+	q.Level = level
+	s, err := x.store.Read(ctx, &q)
+	if err != nil {
+		return State{}, chain{}, err
+	}
+	c, err := t.plan.open(&s)
+	return s, c, err
+}
+
+// swap makes the conditional write w with a cell from seal, which gives every attempt
+// a version of its own. Its error is ErrConflict when somebody else came first and
+// nothing of w is stored or will ever be; else a StoreError.
+//
+// An attempt without an answer may be stored later: that there is no trace of it now
+// proves nothing. It is dead only once another version is stored on the same
+// condition; so it is repeated, with the same events, until one of the attempts or
+// somebody else's write is there.
+func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() *CellWrite) error {
+	var tried []EventID
+	var failed error
+	for ctx.Err() == nil {
+		w.Cell = seal()
+		tried = append(tried, w.Cell.Version)
+		failed = x.attempt(ctx, w)
+		switch {
+		case failed == nil:
+			return nil
+		case len(tried) == 1 && errors.Is(failed, ErrConflict):
+			return ErrConflict
+		case len(tried) == 1 && errors.Is(failed, ErrNotStored):
+			return &StoreError{Recorded: RecordedNo, Err: failed}
+		}
+		switch x.fate(ctx, t, w.Cell.If, tried) {
+		case fateStored:
+			return nil
+		case fateDead:
+			return ErrConflict
+		case fateLost:
+			return &StoreError{Recorded: RecordedUnknown, Err: failed}
+		case fateOpen:
+		}
+	}
+	if len(tried) == 0 {
+		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())}
+	}
+	return &StoreError{Recorded: RecordedUnknown, Err: failed}
+}
+
+// fate is what became of attempts without an answer.
+type fate int
+
+const (
+	fateOpen   fate = iota // any of them may still be stored
+	fateStored             // one of them is
+	fateDead               // none is, and none will be
+	fateLost               // nobody can tell any more
+)
+
+// fate finds out what became of the attempts with the versions tried, all on the
+// condition that the cell's version was expected. A serial read completes what is half
+// done, so what it doesn't show is stored never or by a later write.
+func (x *serial) fate(ctx context.Context, t *target, expected EventID, tried []EventID) fate {
+	s, c, err := x.read(ctx, t, 1, x.opts.Serial)
+	switch {
+	case err != nil || s.Cell.Version == expected:
+		return fateOpen
+	case slices.ContainsFunc(tried, c.has):
+		return fateStored
+	case s.Cell.Version == EventID{}: // it expired, and its version never comes back
+		return fateDead
+	case c.has(expected), expected == EventID{} && c.whole:
+		return fateDead
+	}
+	return fateLost
+}
+
+// attempt makes one conditional write, in a part of the time there is.
+func (x *serial) attempt(ctx context.Context, w *Write) error {
+	ctx, cancel := context.WithTimeout(ctx, x.opts.StoreTimeout/serialTries)
+	defer cancel()
+	return x.store.Write(ctx, w)
+}
+
+// pause waits for d. The error says that ctx ended before.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: other instances kept coming first: %w", ErrUnavailable, ctx.Err())
+	}
+}

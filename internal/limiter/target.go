@@ -1,0 +1,75 @@
+package limiter
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// target is one identifier under one policy: where it is counted.
+type target struct {
+	plan *plan
+	key  Key   // under the key that is written with
+	old  []Key // under those that are read as well, while the hash key changes
+}
+
+// of returns the target of id.
+func (p *plan) of(id Identifier) target {
+	t := target{plan: p, key: p.keys[0].Of(id)}
+	for _, keys := range p.keys[1:] {
+		t.old = append(t.old, keys.Of(id))
+	}
+	return t
+}
+
+// as returns t under another plan of its policy, under which fewer keys may be read.
+func (t target) as(p *plan) target {
+	t.plan = p
+	if len(p.keys) == 1 {
+		t.old = nil
+	}
+	return t
+}
+
+// merge adds to s what was read under another key of the same target. Cells are
+// not merged: a condition spans one key.
+func (s *State) merge(other *State) {
+	s.Reset = max(s.Reset, other.Reset)
+	for i := range s.Logs {
+		if len(other.Logs[i].Events) == 0 {
+			continue
+		}
+		events := slices.Concat(s.Logs[i].Events, other.Logs[i].Events)
+		slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+		s.Logs[i].Events = events
+	}
+	for _, c := range other.Counts {
+		s.add(c)
+	}
+}
+
+// charge is one demand on its way through a store: what is asked, and what came of
+// it.
+type charge struct {
+	target
+	op   Op
+	cost int64
+	hold time.Duration // for how long the units are held unless they are settled; 0: they stay
+	id   EventID       // of its event; zero: the store's decider makes one
+
+	decision Decision
+	err      error
+}
+
+// entry is what was counted for a charge: what it takes to give it back.
+type entry struct {
+	key   Key
+	id    EventID
+	at    Instant
+	epoch Instant // the reset that it was counted under
+	cost  int64
+}
+
+// stands reports whether d, under its policy's mode, lets the call that it is a part
+// of pass.
+func (d *Decision) stands() bool { return d.WouldAllow || d.Policy.Mode != ModeEnforce }

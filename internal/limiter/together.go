@@ -1,0 +1,243 @@
+package limiter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// part is what is decided in one step for one of several charges that stand or fall
+// together: a charge has two when its policy has limits of both kinds.
+type part struct {
+	target
+	*request
+	of  int    // index of the charge
+	own *units // what is written for it: nil when nothing is, or it is in a cell
+
+	unconfirmed bool // its events are held only for as long as the others are asked
+}
+
+// decideAll decides charges, all or none of them, and fills in their decisions and
+// errors: write all, read all, and take back all if one denies. Logs are held
+// meanwhile, so that what a process that dies in between has written frees itself;
+// what is in counters or cells stays charged then until its window ends.
+//
+// The keys are led in one order by all callers of this process, so that none of them
+// meets another half way.
+func (s *shared) decideAll(ctx context.Context, charges []charge) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+	defer cancel()
+	parts := partsOf(charges)
+	if charges[0].op == OpCheck && charges[0].hold == 0 {
+		each(parts, func(p *part) { s.check(ctx, &p.target, p.request) })
+	} else {
+		for i := range parts {
+			parts[i].holdBack(charges, s.opts)
+		}
+		s.leadAll(ctx, slices.Clone(parts), func(ctx context.Context) { s.settleAll(ctx, charges, parts) })
+	}
+	conclude(charges, parts)
+}
+
+func partsOf(charges []charge) []*part {
+	var parts []*part
+	for i := range charges {
+		c := &charges[i]
+		r := request{op: c.op, cost: c.cost, hold: c.hold, id: c.id, alone: true}
+		if len(c.plan.parts) == 0 {
+			parts = append(parts, &part{target: c.target, request: &r, of: i})
+			continue
+		}
+		for _, of := range c.plan.parts {
+			own := r
+			parts = append(parts, &part{target: c.target.as(of), request: &own, of: i})
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b *part) int { return bytes.Compare(a.key.sum[:], b.key.sum[:]) })
+	return parts
+}
+
+// holdBack makes p a hold while it is not known whether the others admit, if it is a
+// take from logs and there are others.
+func (p *part) holdBack(charges []charge, o *Options) {
+	others := len(charges) > 1 || len(charges[p.of].plan.parts) > 0
+	if others && p.op == OpTake && p.hold == 0 && !p.plan.cell && len(p.plan.logs) > 0 {
+		p.hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true
+	}
+}
+
+// confirmWithin is how many store timeouts an unconfirmed hold counts: writing,
+// reading and confirming end within one, by the clock that dated it.
+const confirmWithin = 2
+
+// leadAll calls do while it leads the flights of all parts, in their order. A part
+// whose turn does not come in time fails, and do is not called.
+func (s *shared) leadAll(ctx context.Context, parts []*part, do func(context.Context)) {
+	if len(parts) == 0 {
+		do(ctx)
+		return
+	}
+	p := parts[0]
+	s.flights.join(ctx, flightKey{p.plan, p.key}, p.request, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
+		s.leadAll(ctx, parts[1:], do)
+	})
+}
+
+// settleAll answers every part of charges.
+func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part) {
+	each(parts, func(p *part) { s.place(ctx, p) })
+	keep := keeps(charges, parts)
+	var confirm, undo []*part
+	for _, p := range parts {
+		switch {
+		case p.err != nil || p.decision.Recorded != RecordedYes:
+		case !keep[p.of]:
+			undo = append(undo, p)
+		case p.unconfirmed:
+			confirm = append(confirm, p)
+		}
+	}
+	if err := s.confirm(ctx, confirm); err != nil {
+		for _, p := range confirm {
+			p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+		}
+	}
+	each(undo, func(p *part) { s.undo(ctx, p) })
+}
+
+// place writes and judges p as if it were alone.
+func (s *shared) place(ctx context.Context, p *part) {
+	batch := []*request{p.request}
+	if p.plan.cell {
+		s.serial.settle(ctx, &p.target, batch)
+		return
+	}
+	own, state, ok := s.counted.place(ctx, &p.target, batch)
+	if !ok {
+		return
+	}
+	if refused, _ := s.counted.judge(&p.target, own, &state); len(refused.batch) > 0 {
+		s.counted.takeBack(ctx, &p.target, refused)
+		return
+	}
+	p.own = own
+}
+
+// keeps says for each charge whether what was counted for it stays: when it fits and
+// no other blocks the call, or where denied attempts count.
+func keeps(charges []charge, parts []*part) []bool {
+	fits, blocked := make([]bool, len(charges)), false
+	for i := range fits {
+		fits[i] = true
+	}
+	for _, p := range parts {
+		if p.op != OpTake {
+			continue
+		}
+		if p.err != nil && p.plan.onFailure() == OnStoreErrorDeny || p.err == nil && !p.decision.WouldAllow {
+			fits[p.of] = false
+			blocked = blocked || p.plan.Mode == ModeEnforce
+		}
+	}
+	for i := range charges {
+		fits[i] = fits[i] && !blocked || charges[i].op == OpRecord || charges[i].plan.Count == CountAll
+	}
+	return fits
+}
+
+// onFailure returns what the policy does when the store fails; in shadow mode it
+// allows.
+func (p *plan) onFailure() OnStoreError {
+	if p.Mode == ModeShadow {
+		return OnStoreErrorAllow
+	}
+	return p.OnStoreError
+}
+
+// confirm makes held events stay, all of them or none. Later than their holds count by
+// every clock, somebody else may have their place.
+func (s *shared) confirm(ctx context.Context, parts []*part) error {
+	var writes []Write
+	for _, p := range parts {
+		w := Write{Key: p.key, Level: p.plan.Consistency.Write, Logs: p.plan.logWrites, Settle: true}
+		for _, e := range p.own.events {
+			e.Ends = 0
+			w.Events = append(w.Events, e)
+		}
+		writes = append(writes, w)
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	if err := s.store.WriteAll(ctx, writes); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // it began before the holds did and lasts half as long
+		return fmt.Errorf("%w: holds were confirmed too late: %w", ErrUnavailable, ctx.Err())
+	}
+	return nil
+}
+
+// undo gives back what was counted for p, whose units are not admitted.
+func (s *shared) undo(ctx context.Context, p *part) {
+	p.decision.Recorded = RecordedNo
+	if p.own != nil {
+		s.counted.takeBack(ctx, &p.target, p.own)
+		return
+	}
+	if err := s.serial.giveBack(ctx, &p.target, &p.decision.entry); err != nil {
+		p.decision.Recorded = RecordedUnknown
+	}
+}
+
+// conclude puts the parts' answers together. A charge fails with any of its parts.
+func conclude(charges []charge, parts []*part) {
+	for _, p := range parts {
+		c := &charges[p.of]
+		c.err = errors.Join(c.err, p.err)
+		if len(c.plan.parts) == 0 {
+			c.decision = p.decision
+		} else if p.err == nil {
+			c.absorb(p)
+		}
+	}
+	for i := range charges {
+		if c := &charges[i]; c.err == nil && len(c.plan.parts) > 0 {
+			c.decision.conclude()
+		}
+	}
+}
+
+// absorb puts the answer of p, a part of c, into its place.
+func (c *charge) absorb(p *part) {
+	d := &c.decision
+	if d.Policy == nil {
+		*d = c.plan.unasked()
+		d.Recorded = p.decision.Recorded
+	}
+	for j, at := range p.plan.limit {
+		d.Limits[at].Verdict = p.decision.Limits[j].Verdict
+	}
+	if p.decision.Recorded != RecordedYes {
+		d.Recorded = p.decision.Recorded
+	}
+	if !p.plan.cell || d.entry == (entry{}) { // a bucket is given back without an id
+		d.entry = p.decision.entry
+	}
+}
+
+// each calls do for all parts at the same time and waits for them.
+func each(parts []*part, do func(*part)) {
+	if len(parts) == 1 {
+		do(parts[0])
+		return
+	}
+	var all sync.WaitGroup
+	for _, p := range parts {
+		all.Go(func() { do(p) })
+	}
+	all.Wait()
+}
