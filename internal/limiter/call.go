@@ -162,9 +162,12 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	e.askAll(ctx, asked)
 	for j, i := range at {
 		c := &asked[j]
-		if c.err != nil {
+		switch early := (*datedError)(nil); {
+		case errors.As(c.err, &early): // nobody failed: it is to be decided under another id
+			c.decision = c.plan.unasked()
+		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
-		} else {
+		default:
 			e.remember(ctx, c, &c.decision)
 		}
 		charges[i] = *c
@@ -229,21 +232,3 @@ func worse(a, b Recorded) Recorded {
 	}
 	return RecordedNo
 }
-
-func (e *Engine) once(context.Context, *Call, []charge) (Answer, error) {
-	return Answer{}, &FieldError{Field: "idempotency_key", Detail: "not available in this version: remove it"}
-}
-
-func (e *Engine) reserve(context.Context, *Call, []charge) (Answer, error) {
-	return Answer{}, &FieldError{Field: "reserve_ms", Detail: "not available in this version: remove it"}
-}
-
-func (e *Engine) settleReservation(context.Context, *Call, []charge) (Answer, error) {
-	return Answer{}, &FieldError{Field: "reservation", Detail: "not available in this version: remove it"}
-}
-
-func (e *Engine) receipt(context.Context, []charge) string { return "" }
-
-// Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as
-// a StoreError, ErrUnavailable; its Recorded says whether the units still count.
-func (e *Engine) Refund(context.Context, string) error { return ErrNoReceipt }

@@ -126,7 +126,7 @@ func (c *counted) place(ctx context.Context, t *target, batch []*request) (*unit
 // another attempt are open.
 func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (rest, open []*request) {
 	_, wary := c.denied.get(t.key)
-	if t.plan.Count == CountAll || !wary && !slices.ContainsFunc(batch, func(r *request) bool { return r.op == OpTake && r.cost > 1 }) {
+	if t.plan.Count == CountAll || !wary && !slices.ContainsFunc(batch, func(r *request) bool { return r.op.mayDeny() && r.cost > 1 }) {
 		return batch, nil
 	}
 	unsettled, err := c.foresee(ctx, t, batch)
@@ -400,7 +400,7 @@ func (c *counted) forget(t *target, own *units, acknowledged bool) {
 		return
 	}
 	allows := p.OnStoreError != OnStoreErrorDeny || p.Mode == ModeShadow
-	takes := own.filter(func(_ int, r *request) bool { return r.op == OpTake && (r.denied || !allows) })
+	takes := own.filter(func(_ int, r *request) bool { return r.op.mayDeny() && (r.denied || !allows) })
 	if len(takes.batch) == 0 {
 		return
 	}

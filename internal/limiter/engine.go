@@ -18,6 +18,10 @@ type Engine struct {
 	exclusive *exclusive // decides over a store that can hold keys still; else nil
 	shared    *shared    // decides over one that can't; else nil
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
+	claims    *claims
+	secrets   secrets
+
+	reservations reservations
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
@@ -54,7 +58,12 @@ const (
 	OpCheck  Op = "check"  // would it be allowed; records nothing
 	OpRecord Op = "record" // count it whatever the limit
 	OpTake   Op = "take"   // count it if it is allowed
+
+	opReserve Op = "reserve" // hold it if it is allowed; a denial is never counted
 )
+
+// mayDeny reports whether o counts only what is allowed.
+func (o Op) mayDeny() bool { return o == OpTake || o == opReserve }
 
 // Demand is what a caller asks for: units of a policy for an identifier.
 type Demand struct {
@@ -71,6 +80,9 @@ func New(store Store, opts *Options) *Engine {
 	}
 	e := &Engine{opts: opts.withDefaults()}
 	e.ids = newEventIDs()
+	e.claims = &claims{store: store, ids: e.ids, opts: &e.opts}
+	e.secrets.claims = e.claims
+	e.reservations.engine = e
 	if still, ok := store.(Exclusive); ok {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
@@ -251,6 +263,9 @@ func (e *Engine) charge(op Op, d *Demand) (charge, error) {
 }
 
 func (e *Engine) observe(op Op, key Key, d *Decision) {
+	if op == opReserve {
+		op = OpCheck
+	}
 	if e.opts.Observer != nil {
 		observed := *d // of its own, so that only who observes pays for the allocation
 		e.opts.Observer.Observe(op, key, &observed)
@@ -294,6 +309,9 @@ func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
 		return p.unasked(), nil
 	}
 	d, err := e.ask(ctx, c)
+	if early := (*datedError)(nil); errors.As(err, &early) {
+		return p.unasked(), err // nobody failed: it is to be decided under another id
+	}
 	if err != nil {
 		return e.onStoreError(ctx, &c, err)
 	}

@@ -138,7 +138,7 @@ func (c *exclusiveCall) foresee(states []State) (blocked bool) {
 	at := 0
 	for i := range c.charges {
 		ch := &c.charges[i]
-		if ch.op == OpTake {
+		if ch.op.mayDeny() {
 			s := &states[at]
 			d := ch.plan.decide(s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
 			blocked = blocked || !d.stands()
@@ -174,7 +174,7 @@ func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 // opIf returns what becomes of the charge when another one blocks the call: it is
 // counted only if denied attempts are.
 func (ch *charge) opIf(blocked bool) Op {
-	if blocked && ch.op == OpTake && ch.plan.Count != CountAll {
+	if blocked && ch.op.mayDeny() && (ch.op == opReserve || ch.plan.Count != CountAll) {
 		return OpCheck
 	}
 	return ch.op

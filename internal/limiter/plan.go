@@ -192,7 +192,7 @@ func (p *plan) decide(s *State, op Op, id EventID, now Instant, cost int64) Deci
 		fits = fits && v.Allowed
 		d.Limits[i] = LimitDecision{Limit: &r.Limit, Verdict: v}
 	}
-	if op != OpCheck && (fits || op == OpRecord || p.Count == CountAll) {
+	if op != OpCheck && (fits || op == OpRecord || p.Count == CountAll && op == OpTake) {
 		p.count(s, id, now, cost)
 		d.Recorded = RecordedYes
 		p.judgeAfter(&d, s, op, now, cost)

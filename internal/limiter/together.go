@@ -64,7 +64,7 @@ func partsOf(charges []charge) []*part {
 // take from logs and there are others.
 func (p *part) holdBack(charges []charge, o *Options) {
 	others := len(charges) > 1 || len(charges[p.of].plan.parts) > 0
-	if others && p.op == OpTake && p.hold == 0 && !p.plan.cell && len(p.plan.logs) > 0 {
+	if others && p.op.mayDeny() && p.hold == 0 && !p.plan.cell && len(p.plan.logs) > 0 {
 		p.hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true
 	}
 }
@@ -134,7 +134,7 @@ func keeps(charges []charge, parts []*part) []bool {
 		fits[i] = true
 	}
 	for _, p := range parts {
-		if p.op != OpTake {
+		if !p.op.mayDeny() {
 			continue
 		}
 		if p.err != nil && p.plan.onFailure() == OnStoreErrorDeny || p.err == nil && !p.decision.WouldAllow {
@@ -143,7 +143,7 @@ func keeps(charges []charge, parts []*part) []bool {
 		}
 	}
 	for i := range charges {
-		fits[i] = fits[i] && !blocked || charges[i].op == OpRecord || charges[i].plan.Count == CountAll
+		fits[i] = fits[i] && !blocked || charges[i].op == OpRecord || charges[i].op == OpTake && charges[i].plan.Count == CountAll
 	}
 	return fits
 }

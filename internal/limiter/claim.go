@@ -1,0 +1,77 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// claims are cells that stand for something that may happen once: an idempotency key
+// that is used, a receipt that is refunded, a reservation that is settled or over. Who
+// makes the cell's first version, or changes the version that it read, has the say.
+type claims struct {
+	store Store
+	ids   *eventIDs
+	opts  *Options
+}
+
+// Names of the spaces of claims' keys. No policy has such a name.
+const (
+	spaceSecret      = " secret"
+	spaceIdempotency = " idempotency"
+	spaceRefund      = " refund"
+	spaceReservation = " reservation"
+)
+
+// key returns the key of what is called name in space. It does not depend on the hash
+// key, which may change meanwhile: name is a hash itself, or random.
+func (c *claims) key(space string, name []byte) Key {
+	keyer := Keyer{Namespace: c.opts.Keyer.Namespace}
+	return keyer.For(KeySpace{Policy: space, SerialLevel: string(c.opts.Serial)}).Of(Identifier(name))
+}
+
+// get returns the cell of key, the zero Cell if there is none.
+func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
+	s, err := c.store.Read(ctx, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
+	return s.Cell, err
+}
+
+// swap puts value in the place of the version that is expected, and returns its own.
+// The error is ErrConflict when the cell has another version. An attempt without an
+// answer is looked into and repeated until ctx ends.
+func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []byte, ttl time.Duration) (EventID, error) {
+	w := &Write{Key: key, Level: c.opts.Serial.quorum()}
+	var tried []EventID
+	for {
+		w.Cell = &CellWrite{
+			If: expected, Version: c.ids.next(InstantOf(c.opts.Now())), Value: value, TTL: wholeSeconds(ttl), Serial: c.opts.Serial,
+		}
+		tried = append(tried, w.Cell.Version)
+		err := c.attempt(ctx, w)
+		if err == nil {
+			return w.Cell.Version, nil
+		}
+		if len(tried) == 1 && (errors.Is(err, ErrConflict) || errors.Is(err, ErrNotStored)) {
+			return EventID{}, err
+		}
+		cell, readErr := c.get(ctx, key, c.opts.Serial)
+		for _, version := range tried {
+			if readErr == nil && cell.Version == version {
+				return version, nil
+			}
+		}
+		if readErr == nil && cell.Version != expected {
+			return EventID{}, ErrConflict
+		}
+		if ctx.Err() != nil {
+			return EventID{}, err
+		}
+	}
+}
+
+// attempt makes one conditional write, in a part of the time there is.
+func (c *claims) attempt(ctx context.Context, w *Write) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/serialTries)
+	defer cancel()
+	return c.store.Write(ctx, w)
+}

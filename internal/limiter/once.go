@@ -1,0 +1,314 @@
+package limiter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// usage is what is known of an idempotency key: a claim's value.
+type usage struct {
+	State       usageState
+	Fingerprint []byte  // of the call that it belongs to
+	Started     Instant // when it was claimed
+	IDs         []EventID
+	Gone        []EventID     `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
+	Answer      *storedAnswer `json:",omitempty"`
+}
+
+// usageState is how far a call with an idempotency key got.
+type usageState string
+
+const (
+	usagePending  usageState = "pending"  // somebody decides, or died
+	usageFree     usageState = "free"     // it was denied, and nothing was recorded: it is decided anew
+	usageAnswered usageState = "answered" // Answer is what every repetition is told
+)
+
+// Bounds of waiting for another instance that decides the same call.
+const (
+	onceRounds  = 16 // attempts that others keep from succeeding, before giving up
+	oncePause   = 20 * time.Millisecond
+	usageKept   = 10 * time.Minute // the least time that an idempotency key is known
+	staleMargin = time.Second      // by how much a claim outlives the decision that it was made for
+)
+
+// once decides call unless it was decided before under the same idempotency key: then
+// it returns that answer. Whoever claims the key decides; the claim fixes the ids of
+// the events beforehand, so that what a claim without an answer left behind can be
+// removed before the call is decided anew. A claim can be taken over when its owner
+// must have given up, and the owner finds out: it answers only if it can put the answer
+// into the claim that it made.
+func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+	keys, err := e.secrets.keyring(ctx)
+	if err != nil {
+		return e.failAll(ctx, charges, RecordedNo, err)
+	}
+	o := &attempt{
+		engine: e, key: e.claims.key(spaceIdempotency, keys.sum(call.IdempotencyKey)),
+		fingerprint: keys.fingerprint(call), charges: charges, keep: usageKept,
+	}
+	for i := range charges {
+		o.keep = max(o.keep, charges[i].plan.longestWindow())
+	}
+	for range onceRounds {
+		answer, done, err := o.try(ctx)
+		if done || err != nil {
+			return answer, err
+		}
+		if pause(ctx, oncePause/2+rand.N(oncePause)) != nil {
+			break
+		}
+	}
+	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
+}
+
+// fingerprint returns what tells call from other calls: what is asked, for whom.
+func (k *keyring) fingerprint(call *Call) []byte {
+	parts := []string{string(call.Op)}
+	for _, d := range call.Demands {
+		parts = append(parts, d.Policy, string(d.Identifier), strconv.FormatInt(max(1, d.Cost), 10))
+	}
+	return k.sum(parts...)
+}
+
+// attempt is one call on its way through its idempotency key.
+type attempt struct {
+	engine      *Engine
+	key         Key
+	fingerprint []byte
+	charges     []charge
+	keep        time.Duration
+	after       Instant // a reset that its events must be dated after
+}
+
+// try claims the key and decides, or finds the answer of whoever did. It is not done
+// while somebody else is at it.
+func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error) {
+	cell, known, err := o.read(ctx)
+	if err != nil {
+		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		return answer, true, err
+	}
+	if known != nil {
+		switch {
+		case !bytes.Equal(known.Fingerprint, o.fingerprint):
+			return Answer{}, true, ErrReused
+		case known.State == usageAnswered:
+			return known.Answer.answer(), true, nil
+		case known.State == usagePending && !o.stale(known):
+			return Answer{}, false, nil
+		case known.State == usagePending && !o.settleable():
+			answer, err = o.engine.failAll(ctx, o.charges, RecordedUnknown,
+				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", ErrUnavailable))
+			return answer, true, err
+		}
+	}
+	mine := o.claim(known, max(o.engine.now(), o.after+1))
+	version, err := o.swap(ctx, cell.Version, mine)
+	if errors.Is(err, ErrConflict) {
+		return Answer{}, false, nil
+	}
+	if err != nil {
+		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		return answer, true, err
+	}
+	return o.decide(ctx, version, mine)
+}
+
+// read returns what is known of the key, nothing if it is new.
+func (o *attempt) read(ctx context.Context) (Cell, *usage, error) {
+	cell, err := o.engine.claims.get(ctx, o.key, o.engine.opts.Serial.quorum())
+	if err != nil || len(cell.Value) == 0 {
+		return cell, nil, err
+	}
+	known := new(usage)
+	if err := json.Unmarshal(cell.Value, known); err != nil {
+		return cell, nil, fmt.Errorf("%w: what is kept of an idempotency key can't be read: %w", ErrUnavailable, err)
+	}
+	return cell, known, nil
+}
+
+func (o *attempt) swap(ctx context.Context, expected EventID, u *usage) (EventID, error) {
+	value, err := json.Marshal(u)
+	if err != nil {
+		return EventID{}, err
+	}
+	return o.engine.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
+}
+
+// stale reports whether whoever claimed u must have given up, by any clock.
+func (o *attempt) stale(u *usage) bool {
+	opts := &o.engine.opts
+	return o.engine.now().Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin
+}
+
+// settleable reports whether what a claim without an answer may have counted can be
+// told and removed: events can, by their ids. What counters and cells hold says not
+// who put it there.
+func (o *attempt) settleable() bool {
+	return !slices.ContainsFunc(o.charges, func(c charge) bool {
+		return c.plan.counters || c.plan.cell
+	})
+}
+
+// claim returns the claim of a call that is going to be decided at now, after what is
+// known of it.
+func (o *attempt) claim(known *usage, now Instant) *usage {
+	mine := &usage{State: usagePending, Fingerprint: o.fingerprint, Started: now}
+	if known != nil && known.State == usagePending {
+		mine.Gone = slices.Concat(known.Gone, known.IDs)
+	}
+	for range o.charges {
+		mine.IDs = append(mine.IDs, o.engine.ids.next(now))
+	}
+	return mine
+}
+
+// decide decides under the claim mine, of this version, and puts the answer into it.
+// It is not done when the claim was taken over meanwhile.
+func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Answer, bool, error) {
+	if err := o.removeGone(ctx, mine.Gone); err != nil {
+		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
+		return answer, true, err
+	}
+	for i := range o.charges {
+		c := &o.charges[i]
+		c.decision, c.err, c.id = Decision{}, nil, mine.IDs[i]
+	}
+	err := o.engine.decideAll(ctx, o.charges)
+	if early := (*datedError)(nil); errors.As(err, &early) {
+		o.after = early.after
+		_, _ = o.swap(ctx, version, o.free()) // the next round finds out if that failed
+		return Answer{}, false, nil
+	}
+	answer := answerOf(o.charges)
+	if err == nil && answer.Recorded == RecordedYes {
+		return o.keepAnswer(ctx, version, answer)
+	}
+	if answer.Recorded == RecordedNo {
+		_, _ = o.swap(ctx, version, o.free()) // else it is free when its owner must have given up
+	}
+	return answer, true, err
+}
+
+func (o *attempt) free() *usage {
+	return &usage{State: usageFree, Fingerprint: o.fingerprint}
+}
+
+// keepAnswer puts answer into the claim of this version. Where that was taken over,
+// what answer counted is being removed: it is not the answer any more.
+func (o *attempt) keepAnswer(ctx context.Context, version EventID, answer Answer) (Answer, bool, error) {
+	answer.Receipt = o.engine.receipt(ctx, o.charges)
+	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprint: o.fingerprint, Answer: store(&answer)})
+	switch {
+	case errors.Is(err, ErrConflict):
+		return Answer{}, false, nil
+	case err != nil && o.settleable(): // it may be taken over yet
+		failed, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
+		return failed, true, err
+	}
+	return answer, true, nil // what can't be settled is never taken over
+}
+
+// removeGone removes what earlier claims of this call may have stored, of every log of
+// every demand: only then can the call be decided anew and count once.
+func (o *attempt) removeGone(ctx context.Context, gone []EventID) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	for i := range o.charges {
+		t := &o.charges[i].target
+		w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: gone}
+		for _, key := range append([]Key{t.key}, t.old...) {
+			w.Key = key
+			if err := o.engine.store().Write(ctx, w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// failAll answers charges in the store's place, as their policies say.
+func (e *Engine) failAll(ctx context.Context, charges []charge, recorded Recorded, cause error) (Answer, error) {
+	var failed error
+	for i := range charges {
+		c := &charges[i]
+		if c.plan.Mode == ModeOff {
+			c.decision = c.plan.unasked()
+			continue
+		}
+		c.decision, c.err = e.onStoreError(ctx, c, &StoreError{Recorded: recorded, Err: cause})
+		e.observe(c.op, c.key, &c.decision)
+		if failed == nil {
+			failed = c.err
+		}
+	}
+	return answerOf(charges), failed
+}
+
+// storedAnswer is an Answer as it is kept for repetitions of its call.
+type storedAnswer struct {
+	Demands []storedDecision
+	Receipt string
+}
+
+// storedDecision is a Decision with what is told of its policy.
+type storedDecision struct {
+	Policy   string
+	Mode     Mode
+	Limits   []Limit
+	Verdicts []Verdict
+	Own      Verdict
+	Tightest int
+	Would    bool
+}
+
+func store(a *Answer) *storedAnswer {
+	decisions := a.Demands
+	if decisions == nil {
+		decisions = []Decision{a.Decision}
+	}
+	s := &storedAnswer{Receipt: a.Receipt}
+	for i := range decisions {
+		d := &decisions[i]
+		kept := storedDecision{
+			Policy: d.Policy.Name, Mode: d.Policy.Mode, Own: d.Verdict, Tightest: d.Tightest, Would: d.WouldAllow,
+		}
+		for _, l := range d.Limits {
+			kept.Limits, kept.Verdicts = append(kept.Limits, *l.Limit), append(kept.Verdicts, l.Verdict)
+		}
+		s.Demands = append(s.Demands, kept)
+	}
+	return s
+}
+
+// answer returns the Answer that s was made of.
+func (s *storedAnswer) answer() Answer {
+	a := Answer{Demands: make([]Decision, len(s.Demands))}
+	for i := range s.Demands {
+		kept := &s.Demands[i]
+		d := &a.Demands[i]
+		*d = Decision{
+			Policy:  &Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
+			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would, Recorded: RecordedYes,
+		}
+		for j := range kept.Limits {
+			d.Limits = append(d.Limits, LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]})
+		}
+	}
+	if len(a.Demands) == 1 {
+		a.Decision, a.Demands = a.Demands[0], nil
+	} else {
+		a.conclude()
+	}
+	a.Receipt, a.Replayed = s.Receipt, true
+	return a
+}

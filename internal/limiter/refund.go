@@ -1,0 +1,164 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// receipt returns the token by which what was counted for charges can be refunded;
+// empty when nothing was. Nor is there one while the store does not tell its secret:
+// that is no reason to fail what is counted.
+func (e *Engine) receipt(ctx context.Context, charges []charge) string {
+	t := tokenOf(tokenReceipt, charges)
+	if len(t.entries) == 0 {
+		return ""
+	}
+	keys, err := e.secrets.keyring(ctx)
+	if err != nil {
+		return ""
+	}
+	return keys.seal(t)
+}
+
+// Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as
+// a StoreError, ErrUnavailable; its Recorded says whether the units still count.
+//
+// Counters and buckets that a receipt is younger than a store timeout for are given
+// back a store timeout later, by this instance.
+func (e *Engine) Refund(ctx context.Context, receipt string) error {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	keys, err := e.secrets.keyring(ctx)
+	if err != nil {
+		return &StoreError{Recorded: RecordedYes, Err: err}
+	}
+	t, err := keys.open(receipt, tokenReceipt)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
+	}
+	plans, lasts, err := e.plansOf(t)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
+	}
+	if e.now() >= t.entries[0].at.Add(lasts) {
+		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
+	}
+	switch _, err := e.claims.swap(ctx, e.claims.key(spaceRefund, t.entries[0].id[:]), EventID{}, []byte{1}, lasts+cellMargin); {
+	case errors.Is(err, ErrConflict):
+		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
+	case err != nil:
+		return &StoreError{Recorded: RecordedUnknown, Err: err}
+	}
+	return e.giveAllBack(ctx, t, plans)
+}
+
+// plansOf returns the plans that count what t is for, and how long that matters.
+func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err error) {
+	for i := range t.entries {
+		p, err := e.planFor(&t.entries[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		plans = append(plans, p)
+		lasts = max(lasts, 2*p.longestWindow()+p.slack(&e.opts))
+	}
+	return plans, lasts, nil
+}
+
+// giveAllBack gives back every entry of t. What fails stays counted; removals of
+// events are repeated in the background.
+func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error {
+	var failed error
+	for i := range t.entries {
+		at := target{plan: plans[i], key: t.entries[i].key}
+		failed = errors.Join(failed, e.giveBack(ctx, &at, &t.entries[i].entry))
+	}
+	if failed != nil {
+		return &StoreError{Recorded: RecordedUnknown, Err: failed}
+	}
+	return nil
+}
+
+// giveBack takes out of the store what n counted for t. It must be called once only.
+func (e *Engine) giveBack(ctx context.Context, t *target, n *entry) error {
+	if e.local != nil && t.plan.local != nil {
+		local := t.as(t.plan.local)
+		_ = e.local.giveBack(ctx, &local, n, e.now())
+	}
+	if e.exclusive != nil {
+		return e.exclusive.giveBack(ctx, t, n, e.now())
+	}
+	return e.shared.giveBack(ctx, t, n)
+}
+
+// giveBack takes out of the store what n counted for t.
+func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, now Instant) error {
+	var failed error
+	err := x.store.Update(ctx, []Query{t.plan.query(t.key, now, 1, nil)}, func(states []State, writes []Write) {
+		s, w := &states[0], &writes[0]
+		if s.Reset >= n.at {
+			return
+		}
+		w.Remove, w.Logs = []EventID{n.id}, t.plan.logWrites
+		if n.epoch == s.Reset {
+			w.Add = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
+		}
+		if !t.plan.cell {
+			return
+		}
+		var c chain
+		if c, failed = t.plan.open(s); failed == nil {
+			t.plan.giveBack(s, n, now)
+			w.Cell = t.plan.shut(s, &c, x.ids.next(now), now, x.opts)
+		}
+	})
+	return errors.Join(failed, err)
+}
+
+// giveBack takes out of the store what n counted for t, of each part of it.
+func (s *shared) giveBack(ctx context.Context, t *target, n *entry) error {
+	if len(t.plan.parts) == 0 {
+		return s.giveBackPart(ctx, t, n)
+	}
+	var failed error
+	for _, p := range t.plan.parts {
+		part := t.as(p)
+		failed = errors.Join(failed, s.giveBackPart(ctx, &part, n))
+	}
+	return failed
+}
+
+func (s *shared) giveBackPart(ctx context.Context, t *target, n *entry) error {
+	if t.plan.cell {
+		return s.serial.giveBack(ctx, t, n)
+	}
+	return s.counted.giveBack(ctx, t, n)
+}
+
+// giveBack takes out of the store what n, whose write was acknowledged, counted for t.
+// Events go at once. Counters are subtracted from once, and no sooner than a store
+// timeout after the addition: later, if it is not sure to be that old.
+func (c *counted) giveBack(ctx context.Context, t *target, n *entry) error {
+	counts := t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
+	events := removal(t, []Event{{ID: n.id}})
+	old := InstantOf(c.opts.Now()).Sub(n.at) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
+	var failed error
+	switch {
+	case len(counts) == 0:
+	case old:
+		failed = c.store.Write(ctx, &Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts})
+	default:
+		c.takeBacks.subtract(t, t.plan.appendCounts(nil, n.epoch, n.at, n.cost))
+	}
+	if len(t.plan.logs) == 0 {
+		return failed
+	}
+	if err := c.store.Write(ctx, events); err != nil {
+		c.takeBacks.remove(events)
+		failed = errors.Join(failed, err)
+	}
+	c.denied.remove(t.key)
+	return failed
+}

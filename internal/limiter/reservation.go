@@ -1,0 +1,289 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// reservations are the holds of this process that don't end by themselves: those in
+// counters and buckets are given back when their time is over, unless they were
+// settled. Whichever comes first makes the reservation's claim, so that it is one of
+// them on whatever instance. Should this process die, the units stay charged until
+// their window ends or their bucket drains.
+type reservations struct {
+	engine *Engine
+	held   atomic.Int64
+}
+
+// maxReserved bounds the reservations that a process has to end itself: each waits on
+// a timer of its own, at some 500 bytes.
+const maxReserved = 1 << 18
+
+// What became of a reservation whose units don't free themselves: its claim's value.
+const (
+	reservationSettled = 's' // recorded: the units stay
+	reservationOver    = 'o' // its time was over before: the units were given back
+)
+
+// reserve holds what call asks for if it is allowed: on logs as events that end by
+// themselves.
+func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+	keys, err := e.secrets.keyring(ctx)
+	if err != nil {
+		return e.failAll(ctx, charges, RecordedNo, err)
+	}
+	if e.reservations.held.Load() >= maxReserved {
+		return e.failAll(ctx, charges, RecordedNo, fmt.Errorf("%w: %d reservations wait for their end", ErrOverloaded, maxReserved))
+	}
+	for i := range charges {
+		charges[i].op, charges[i].hold = opReserve, call.Reserve
+	}
+	err = e.decideAll(ctx, charges)
+	t := tokenOf(tokenReservation, charges)
+	answer := answerOf(charges)
+	answer.Recorded = RecordedNo // what is held is not recorded
+	if err != nil || len(t.entries) == 0 {
+		return answer, err
+	}
+	t.ends = t.entries[0].at.Add(call.Reserve)
+	answer.Reservation = keys.seal(t)
+	e.reservations.endLater(t, charges, call.Reserve)
+	return answer, nil
+}
+
+// endsItself reports whether holds under p free themselves: all of it is logs.
+func (p *plan) endsItself() bool {
+	for i := range p.rules {
+		if p.rules[i].algorithm.memory != memoryEvents {
+			return false
+		}
+	}
+	return true
+}
+
+// endLater gives back what t holds in counters and cells when its time is over.
+func (r *reservations) endLater(t *token, charges []charge, after time.Duration) {
+	var plans []*plan
+	ends := &token{kind: t.kind, ends: t.ends}
+	for i := range charges {
+		c := &charges[i]
+		if c.decision.Recorded == RecordedYes && !c.plan.endsItself() {
+			plans = append(plans, c.plan)
+			ends.entries = append(ends.entries, tokenEntry{policy: c.plan.Name, entry: c.decision.entry})
+		}
+	}
+	if len(plans) == 0 {
+		return
+	}
+	r.held.Add(1)
+	time.AfterFunc(after, func() {
+		defer r.held.Add(-1)
+		r.end(t, ends, plans)
+	})
+}
+
+// end gives back what ends holds, unless the reservation t was settled. In doubt
+// whether it was, the units stay charged.
+func (r *reservations) end(t, ends *token, plans []*plan) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.engine.opts.StoreTimeout)
+	defer cancel()
+	if first, err := r.engine.claimReservation(ctx, t, reservationOver); err == nil && first {
+		_ = r.engine.giveAllBack(ctx, ends, plans)
+	}
+}
+
+// claimReservation says what became of t, and reports whether that is the first word
+// on it or the same as the first.
+func (e *Engine) claimReservation(ctx context.Context, t *token, what byte) (same bool, err error) {
+	key := e.claims.key(spaceReservation, t.entries[0].id[:])
+	_, err = e.claims.swap(ctx, key, EventID{}, []byte{what}, 2*MaxReserve)
+	if !errors.Is(err, ErrConflict) {
+		return err == nil, err
+	}
+	cell, err := e.claims.get(ctx, key, e.opts.Serial)
+	if err != nil {
+		return false, err
+	}
+	return len(cell.Value) == 1 && cell.Value[0] == what, nil
+}
+
+// settleReservation records what call's reservation holds. However often it is
+// recorded, it counts once; after its end, as a record of its own.
+func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+	keys, err := e.secrets.keyring(ctx)
+	if err != nil {
+		return e.failAll(ctx, charges, RecordedUnknown, err)
+	}
+	t, err := keys.open(call.Reservation, tokenReservation)
+	if err != nil {
+		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
+	}
+	held, err := t.match(charges)
+	if err != nil {
+		return Answer{}, err
+	}
+	receipt, err := e.settle(ctx, t, held, charges)
+	if err != nil {
+		return e.failAll(ctx, charges, RecordedUnknown, err)
+	}
+	answer, err := e.whereThatLeaves(ctx, charges)
+	if err == nil && len(receipt.entries) > 0 {
+		answer.Receipt = keys.seal(receipt)
+	}
+	return answer, err
+}
+
+// match returns, for each charge, the entry of t that holds its units, nil for one
+// that nothing is held for: its policy was off, or allowed without having asked.
+func (t *token) match(charges []charge) ([]*entry, error) {
+	wrong := &FieldError{Field: "reservation", Detail: "made for other demands: use the policies, identifiers and costs of the check"}
+	held := make([]*entry, len(charges))
+	found := 0
+	for i := range charges {
+		c := &charges[i]
+		for j := range t.entries {
+			n := &t.entries[j]
+			if n.policy == c.plan.Name && n.cost == c.cost && c.counts(n.key) {
+				held[i], found = &n.entry, found+1
+			}
+		}
+	}
+	if found != len(t.entries) {
+		return nil, wrong
+	}
+	return held, nil
+}
+
+// counts reports whether key is one of t's.
+func (t *target) counts(key Key) bool {
+	for _, old := range t.old {
+		if old == key {
+			return true
+		}
+	}
+	return t.key == key
+}
+
+// settle makes what is held stay, and returns what the receipt is for. Where units were
+// given back already because t was over, they are recorded anew, once.
+func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []charge) (*token, error) {
+	over, err := e.isOver(ctx, t, held, charges)
+	if err != nil {
+		return nil, err
+	}
+	receipt := &token{kind: tokenReceipt}
+	var again []charge
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case held[i] == nil:
+		case over && !c.plan.endsItself():
+			c := *c
+			c.op = OpRecord
+			again = append(again, c)
+		default:
+			at := c.target
+			at.key = held[i].key
+			if err := e.settleEvents(ctx, &at, held[i]); err != nil {
+				return nil, err
+			}
+			receipt.entries = append(receipt.entries, tokenEntry{policy: c.plan.Name, space: c.plan.keys[0].id(), entry: *held[i]})
+		}
+	}
+	if err := e.recordAnew(ctx, t, again); err != nil {
+		return nil, err
+	}
+	receipt.entries = append(receipt.entries, tokenOf(tokenReceipt, again).entries...)
+	return receipt, nil
+}
+
+// isOver reports whether counters and cells that held units of t were given them back;
+// if not, they never will be.
+func (e *Engine) isOver(ctx context.Context, t *token, held []*entry, charges []charge) (bool, error) {
+	for i := range charges {
+		if held[i] != nil && !charges[i].plan.endsItself() {
+			first, err := e.claimReservation(ctx, t, reservationSettled)
+			return !first, err
+		}
+	}
+	return false, nil
+}
+
+// recordAnew counts again, once, what was given back when t was over.
+func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error {
+	if len(again) == 0 {
+		return nil
+	}
+	key := e.claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
+	_, err := e.claims.swap(ctx, key, EventID{}, []byte{reservationSettled}, 2*MaxReserve)
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return e.decideAll(ctx, again)
+}
+
+// settleEvents makes n's event stay, if t keeps events.
+func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry) error {
+	if e.exclusive != nil {
+		return e.settleIn(ctx, t, n, e.exclusive.store)
+	}
+	parts := t.plan.parts
+	if len(parts) == 0 {
+		parts = []*plan{t.plan}
+	}
+	for _, p := range parts {
+		part := t.as(p)
+		if p.serial {
+			if err := e.shared.serial.settleEvent(ctx, &part, n); err != nil {
+				return err
+			}
+		} else if err := e.settleIn(ctx, &part, n, e.shared.store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) settleIn(ctx context.Context, t *target, n *entry, store Store) error {
+	if len(t.plan.logs) == 0 {
+		return nil
+	}
+	return store.Write(ctx, &Write{
+		Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Settle: true,
+		Events: []Event{{ID: n.id, At: n.at, Cost: n.cost}},
+	})
+}
+
+// settleEvent makes n's event stay in the log beside t's cell.
+func (x *serial) settleEvent(ctx context.Context, t *target, n *entry) error {
+	if len(t.plan.logs) == 0 {
+		return nil
+	}
+	return x.update(ctx, t, 1, func(s *State, _ Instant, w *Write) bool {
+		if s.Reset >= n.at {
+			return false
+		}
+		w.Events, w.Settle = []Event{{ID: n.id, At: n.at, Cost: n.cost}}, true
+		return true
+	})
+}
+
+// whereThatLeaves answers a record of what was counted already: it is allowed, and
+// tells the state as it is.
+func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer, error) {
+	for i := range charges {
+		c := &charges[i]
+		c.op, c.cost, c.id = OpCheck, 0, EventID{}
+	}
+	err := e.decideAll(ctx, charges)
+	for i := range charges {
+		charges[i].decision.Recorded = RecordedYes
+	}
+	return answerOf(charges), err
+}

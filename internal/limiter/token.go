@@ -1,0 +1,202 @@
+package limiter
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// secrets seal what callers are given to bring back, and hash what they call their
+// requests. They come from one secret of the namespace that the store keeps, so that
+// any instance opens what another one sealed, whatever hash keys come and go.
+type secrets struct {
+	claims *claims
+	loaded atomic.Pointer[keyring]
+}
+
+// keyring is what is derived from the namespace's secret.
+type keyring struct {
+	aead cipher.AEAD
+	mac  []byte // for HMAC-SHA-256
+}
+
+const secretLen = 32 // bytes: as many as AES-256 and HMAC-SHA-256 take
+
+// keyring returns the namespace's keys; the first instance of all makes the secret.
+func (s *secrets) keyring(ctx context.Context) (*keyring, error) {
+	if k := s.loaded.Load(); k != nil {
+		return k, nil
+	}
+	secret, err := s.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeyring(secret)
+	if err != nil {
+		return nil, err
+	}
+	s.loaded.Store(k)
+	return k, nil
+}
+
+// load reads the secret, or makes it if there is none.
+func (s *secrets) load(ctx context.Context) ([]byte, error) {
+	key := s.claims.key(spaceSecret, []byte("tokens"))
+	cell, err := s.claims.get(ctx, key, s.claims.opts.Serial.quorum())
+	if err != nil || len(cell.Value) > 0 {
+		return cell.Value, err
+	}
+	made := make([]byte, secretLen)
+	_, _ = rand.Read(made) // never fails: crypto/rand ends the process instead
+	_, err = s.claims.swap(ctx, key, EventID{}, made, 0)
+	if errors.Is(err, ErrConflict) { // another instance was first
+		cell, err = s.claims.get(ctx, key, s.claims.opts.Serial)
+		return cell.Value, err
+	}
+	return made, err
+}
+
+func newKeyring(secret []byte) (*keyring, error) {
+	block, err := aes.NewCipher(derive(secret, "seal"))
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	return &keyring{aead: aead, mac: derive(secret, "mac")}, nil
+}
+
+func derive(secret []byte, use string) []byte {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(use))
+	return mac.Sum(nil)
+}
+
+// sum returns the HMAC of parts, each preceded by its length.
+func (k *keyring) sum(parts ...string) []byte {
+	mac := hmac.New(sha256.New, k.mac)
+	var b []byte
+	for _, part := range parts {
+		b = appendPart(b[:0], part)
+		mac.Write(b)
+	}
+	return mac.Sum(nil)
+}
+
+// tokenKind tells apart what tokens are for.
+type tokenKind byte
+
+const (
+	tokenReceipt     tokenKind = 'r'
+	tokenReservation tokenKind = 'h'
+)
+
+// token is what a caller is given to bring back: which units were counted where. It
+// says nothing to anyone who can't open it, and can't be made by anyone else.
+type token struct {
+	kind    tokenKind
+	ends    Instant // of a reservation
+	entries []tokenEntry
+}
+
+// tokenEntry is one demand's part of a token.
+type tokenEntry struct {
+	policy string
+	space  uint64 // of the policy's keys then: it may count elsewhere now
+	entry
+}
+
+var errToken = errors.New("not a token that this service made")
+
+const (
+	tokenFormat = 1
+	// maxTokenLen is longer than any token: MaxDemands entries of the longest names.
+	maxTokenLen = 4096
+)
+
+// seal returns t in a form that nobody else can read or make.
+func (k *keyring) seal(t *token) string {
+	b := []byte{tokenFormat, byte(t.kind)}
+	b = binary.AppendVarint(b, int64(t.ends))
+	b = binary.AppendUvarint(b, uint64(len(t.entries)))
+	for i := range t.entries {
+		e := &t.entries[i]
+		b = appendPart(b, e.policy)
+		b = binary.AppendUvarint(b, e.space)
+		b = append(append(b, e.key.sum[:]...), e.id[:]...)
+		for _, n := range []int64{int64(e.at), int64(e.epoch), e.cost} {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString(k.aead.Seal(nil, nil, b, nil))
+}
+
+// open reads what seal returned, if it is of this kind.
+func (k *keyring) open(text string, kind tokenKind) (*token, error) {
+	if len(text) > maxTokenLen {
+		return nil, errToken
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errToken
+	}
+	b, err := k.aead.Open(nil, nil, sealed, nil)
+	if err != nil {
+		return nil, errToken
+	}
+	r := reader{b: b}
+	if r.byte() != tokenFormat || tokenKind(r.byte()) != kind {
+		return nil, errToken
+	}
+	t := &token{kind: kind, ends: Instant(r.int())}
+	for range r.len() {
+		e := tokenEntry{policy: r.text(), space: r.uint()}
+		copy(e.key.sum[:], r.take(KeySize))
+		e.id, e.at, e.epoch, e.cost = r.id(), Instant(r.int()), Instant(r.int()), r.int()
+		t.entries = append(t.entries, e)
+	}
+	if r.bad || len(t.entries) == 0 {
+		return nil, errToken
+	}
+	return t, nil
+}
+
+// tokenOf returns the token for what was counted for charges, without those that
+// counted nothing.
+func tokenOf(kind tokenKind, charges []charge) *token {
+	t := &token{kind: kind}
+	for i := range charges {
+		c := &charges[i]
+		if c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
+			t.entries = append(t.entries, tokenEntry{policy: c.plan.Name, space: c.plan.keys[0].id(), entry: c.decision.entry})
+		}
+	}
+	return t
+}
+
+// id returns what tells the space of k from others.
+func (k *Keys) id() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
+
+// planFor returns the plan that counts where e was counted.
+func (e *Engine) planFor(t *tokenEntry) (*plan, error) {
+	p, ok := (*e.plans.Load())[t.policy]
+	if !ok {
+		return nil, fmt.Errorf("%w: its policy is not in force", errToken)
+	}
+	for _, keys := range p.keys {
+		if keys.id() == t.space {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: its policy has begun to count anew", errToken)
+}
