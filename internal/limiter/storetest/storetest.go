@@ -35,6 +35,16 @@ func Run(t *testing.T, store limiter.Store) {
 		{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
 		{"ReloadKeepsCounts", testReloadKeepsCounts},
 		{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
+		{"TracesUnderSerial", testTracesUnderSerial},
+		{"EveryKindDenies", testEveryKindDenies},
+		{"AllOrNone", testAllOrNone},
+		{"DemandsByMode", testDemandsByMode},
+		{"RepetitionsCountOnce", testRepetitionsCountOnce},
+		{"DenialIsDecidedAnew", testDenialIsDecidedAnew},
+		{"RacingRepetitionsCountOnce", testRacingRepetitionsCountOnce},
+		{"ReservationIsSettledOnce", testReservationIsSettledOnce},
+		{"HoldsOfLogsEnd", testHoldsOfLogsEnd},
+		{"RefundOnce", testRefundOnce},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,307 @@
+package storetest
+
+import (
+	"crypto/rand"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// kinds returns a policy of n units a minute for each way in which units are kept:
+// every algorithm under every guarantee, and policies that mix them.
+func kinds(n int64) []limiter.Policy {
+	var policies []limiter.Policy
+	for _, p := range each(n) {
+		serial := p
+		serial.Name, serial.Guarantee = p.Name+"-serial", limiter.GuaranteeSerial
+		policies = append(policies, p, serial)
+	}
+	mixes := map[string][]string{
+		"log-and-window":        {"sliding-log", "fixed-window"},
+		"log-and-bucket":        {"sliding-log", "token-bucket"},
+		"window-log-and-bucket": {"sliding-tail", "sliding-log", "leaky-bucket"},
+	}
+	for name, algorithms := range mixes {
+		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+			p := limiter.Policy{Name: name + "-" + string(guarantee), Guarantee: guarantee}
+			for _, algorithm := range algorithms {
+				p.Limits = append(p.Limits, limiter.Limit{Algorithm: algorithm, Limit: n, Window: time.Minute})
+			}
+			policies = append(policies, p)
+		}
+	}
+	return policies
+}
+
+// gate is a policy of one unit a minute.
+var gate = limiter.Policy{Name: "gate", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Minute}}}
+
+// call makes a call and fails the test on an error.
+func (e Engine) call(t testing.TB, call limiter.Call) limiter.Answer {
+	t.Helper()
+	answer, err := e.Engine.Do(t.Context(), &call)
+	if err != nil {
+		t.Fatalf("%s: %v", call.Op, err)
+	}
+	return answer
+}
+
+// on returns the demands of Somebody under policies.
+func on(policies ...string) []limiter.Demand {
+	var demands []limiter.Demand
+	for _, p := range policies {
+		demands = append(demands, limiter.Demand{Policy: p, Identifier: Somebody})
+	}
+	return demands
+}
+
+func (e Engine) wantUsed(t testing.TB, policy string, want int64, when string) {
+	t.Helper()
+	if got := e.Do(t, limiter.OpCheck, policy); got.Used != want {
+		t.Errorf("%s: used %d %s, want %d", policy, got.Used, when, want)
+	}
+}
+
+func testTracesUnderSerial(t *testing.T, store limiter.Store) {
+	for _, trace := range Traces() {
+		t.Run(trace.Name, func(t *testing.T) {
+			p := trace.Policy()
+			p.Guarantee = limiter.GuaranteeSerial
+			e := NewEngine(t, store, limiter.Options{}, p)
+			for _, step := range trace.Steps {
+				*e.Now = Clock(t, step.At)
+				foreseen, got := e.Do(t, limiter.OpCheck, "trace"), e.Do(t, limiter.OpTake, "trace")
+				if got.Allowed != step.Allowed || got.Used != step.Used {
+					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
+				}
+				if foreseen.Allowed != got.Allowed {
+					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
+				}
+			}
+		})
+	}
+}
+
+func testEveryKindDenies(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		for i := range 2 {
+			if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
+				t.Errorf("%s: take %d: %+v", p.Name, i+1, got.Verdict)
+			}
+		}
+		if got := e.Do(t, limiter.OpTake, p.Name); got.Allowed || got.RetryAfter <= 0 {
+			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
+		}
+		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		e.wantUsed(t, p.Name, 0, "after a reset")
+		if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != 1 {
+			t.Errorf("%s: a take after a reset: %+v", p.Name, got.Verdict)
+		}
+	}
+}
+
+// testAllOrNone has a second demand deny the call: nothing of the first one counts.
+func testAllOrNone(t *testing.T, store limiter.Store) {
+	policies := kinds(3)
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for i, p := range policies {
+		demands := on(p.Name, "gate")
+		if i%2 == 1 {
+			demands[0], demands[1] = demands[1], demands[0]
+		}
+		demands[0].Identifier, demands[1].Identifier = limiter.Identifier(p.Name), limiter.Identifier(p.Name)
+		if got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: demands}); !got.Allowed || got.Recorded != limiter.RecordedYes {
+			t.Errorf("%s: with room for both: %+v", p.Name, got.Decision)
+		}
+		for range 2 {
+			got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: demands})
+			if got.Allowed || got.Recorded != limiter.RecordedNo || got.Policy.Name != "gate" || got.RetryAfter <= 0 || len(got.Demands) != 2 {
+				t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", p.Name, got.Allowed, got.Recorded, got.Policy.Name)
+			}
+		}
+		check := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: demands})
+		for _, d := range check.Demands {
+			if d.Used != 1 {
+				t.Errorf("%s: used %d of %s after one call of two passed", p.Name, d.Used, d.Policy.Name)
+			}
+		}
+		if check.Allowed {
+			t.Errorf("%s: the check of both is allowed", p.Name)
+		}
+	}
+}
+
+func testDemandsByMode(t *testing.T, store limiter.Store) {
+	shadow, off, all := gate, gate, gate
+	shadow.Name, shadow.Mode = "shadow", limiter.ModeShadow
+	off.Name, off.Mode = "off", limiter.ModeOff
+	all.Name, all.Count = "all", limiter.CountAll
+	all.Limits = []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Minute}}
+	e := NewEngine(t, store, limiter.Options{}, append(each(5), gate, shadow, off, all)...)
+	take := func(policies ...string) limiter.Answer {
+		return e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(policies...)})
+	}
+	take("shadow", "off", "fixed-window")
+	if got := take("shadow", "off", "fixed-window"); !got.Allowed || got.WouldAllow {
+		t.Errorf("a demand in shadow mode: allowed %v, would allow %v", got.Allowed, got.WouldAllow)
+	}
+	e.wantUsed(t, "fixed-window", 2, "beside a shadow that denies")
+	e.wantUsed(t, "shadow", 1, "in shadow mode")
+	take("gate", "all")
+	take("gate", "all")
+	e.wantUsed(t, "all", 2, "where denied attempts count")
+}
+
+func testRepetitionsCountOnce(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for _, p := range policies {
+		call := limiter.Call{Op: limiter.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
+		first := e.call(t, call)
+		if !first.Allowed || first.Replayed || first.Receipt == "" {
+			t.Errorf("%s: the first of its key: %+v", p.Name, first)
+		}
+		second := e.call(t, call)
+		if !second.Replayed || second.Receipt != first.Receipt || second.Verdict != first.Verdict || second.Recorded != limiter.RecordedYes {
+			t.Errorf("%s: a repetition: %+v, want %+v", p.Name, second, first)
+		}
+		e.wantUsed(t, p.Name, 1, "after a repetition")
+		other := call
+		other.Demands = []limiter.Demand{{Policy: p.Name, Identifier: Somebody, Cost: 2}}
+		if _, err := e.Engine.Do(t.Context(), &other); !errors.Is(err, limiter.ErrReused) {
+			t.Errorf("%s: the key of another call: %v", p.Name, err)
+		}
+		e.wantUsed(t, p.Name, 1, "after its key was reused")
+	}
+}
+
+func testDenialIsDecidedAnew(t *testing.T, store limiter.Store) {
+	policies := kinds(1)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		e.Do(t, limiter.OpTake, p.Name)
+		call := limiter.Call{Op: limiter.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
+		for range 2 {
+			if got := e.call(t, call); got.Allowed || got.Replayed {
+				t.Errorf("%s: over the limit: allowed %v, replayed %v", p.Name, got.Allowed, got.Replayed)
+			}
+		}
+		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.call(t, call); !got.Allowed || got.Replayed {
+			t.Errorf("%s: with room again: allowed %v, replayed %v", p.Name, got.Allowed, got.Replayed)
+		}
+		if got := e.call(t, call); !got.Allowed || !got.Replayed {
+			t.Errorf("%s: again: allowed %v, replayed %v", p.Name, got.Allowed, got.Replayed)
+		}
+	}
+}
+
+// testRacingRepetitionsCountOnce has twenty repetitions of a call race each other over
+// several engines.
+func testRacingRepetitionsCountOnce(t *testing.T, store limiter.Store) {
+	const engines, each = 4, 5
+	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}}
+	policies := kinds(100)
+	for _, p := range policies {
+		var all sync.WaitGroup
+		var last Engine
+		for range engines {
+			e := NewEngine(t, store, opts, p)
+			last = e
+			for range each {
+				all.Go(func() {
+					answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), IdempotencyKey: "k"})
+					if err != nil || !answer.Allowed {
+						t.Errorf("%s: allowed %v, %v", p.Name, answer.Allowed, err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		last.wantUsed(t, p.Name, 1, "after twenty repetitions at once")
+	}
+}
+
+func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for _, p := range policies {
+		check := limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute}
+		held := e.call(t, check)
+		if !held.Allowed || held.Reservation == "" || held.Receipt != "" {
+			t.Fatalf("%s: %+v", p.Name, held)
+		}
+		e.wantUsed(t, p.Name, 1, "while it is held")
+		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		settled := e.call(t, settle)
+		if !settled.Allowed || settled.Recorded != limiter.RecordedYes || settled.Used != 1 || settled.Receipt == "" {
+			t.Errorf("%s: settled: %+v", p.Name, settled)
+		}
+		e.call(t, settle)
+		e.wantUsed(t, p.Name, 1, "after it was settled twice")
+		if got := e.call(t, check); !got.Allowed {
+			t.Errorf("%s: a second of two: %+v", p.Name, got.Verdict)
+		}
+		if got := e.call(t, check); got.Allowed || got.Reservation != "" {
+			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
+		}
+		settle.Demands[0].Identifier = "somebody else"
+		var field *limiter.FieldError
+		if _, err := e.Engine.Do(t.Context(), &settle); !errors.As(err, &field) || field.Field != "reservation" {
+			t.Errorf("%s: settled for somebody else: %v", p.Name, err)
+		}
+	}
+}
+
+func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{ClockTolerance: 50 * time.Millisecond}, gate)
+	check := limiter.Call{Op: limiter.OpCheck, Demands: on("gate"), Reserve: 5 * time.Second}
+	held := e.call(t, check)
+	denied := e.call(t, check)
+	if denied.Allowed || denied.RetryAfter < 5*time.Second || denied.RetryAfter > 5200*time.Millisecond {
+		t.Errorf("beside a hold of 5 s: allowed %v, retry after %v", denied.Allowed, denied.RetryAfter)
+	}
+	*e.Now = e.Now.Add(denied.RetryAfter - time.Millisecond)
+	e.wantUsed(t, "gate", 1, "until the hold ends")
+	*e.Now = e.Now.Add(time.Millisecond)
+	e.wantUsed(t, "gate", 0, "when the hold has ended")
+	e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("gate"), Reservation: held.Reservation})
+	e.wantUsed(t, "gate", 1, "when it was recorded all the same")
+}
+
+func testRefundOnce(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		*e.Now = e.Now.Add(3 * storeTimeout) // old enough to be subtracted at once
+		before := e.Do(t, limiter.OpCheck, p.Name).Used
+		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if got := e.Do(t, limiter.OpCheck, p.Name); got.Used >= before || !got.Allowed {
+			t.Errorf("%s: used %d after a refund, %d before", p.Name, got.Used, before)
+		}
+		after := e.Do(t, limiter.OpCheck, p.Name).Used
+		if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("%s: refunded twice: %v", p.Name, err)
+		}
+		e.wantUsed(t, p.Name, after, "after a second refund")
+	}
+	for _, receipt := range []string{"", "x", "AAAA", string(make([]byte, 5000))} {
+		if err := e.Refund(t.Context(), receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("refunding %.10q: %v", receipt, err)
+		}
+	}
+}
