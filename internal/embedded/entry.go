@@ -1,28 +1,35 @@
 package embedded
 
 import (
-	"math"
+	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // entry is all that is kept of one key.
 type entry struct {
-	logs    [limiter.SpanCount][]limiter.Event // each in order of time
+	logs    [limiter.SpanCount]eventLog
 	counts  []limiter.Count
+	cell    *cell
+	removed []limiter.EventID // the last events that were, so that they stay it
 	reset   limiter.Instant
-	expires limiter.Instant // of the last thing in it
+	expires limiter.Instant // of the last thing in it but for the cell
 }
 
-// spareEvents is how far a log may outgrow what matters before its oldest events
-// are merged, so that merging is rare.
-const spareEvents = 16
+// cell is a key's cell. What is left of one that was removed is the zero cell.
+type cell struct {
+	limiter.Cell
+	expires limiter.Instant
+}
+
+// keptRemovals is how many removed events of a key are remembered: whoever repeats an
+// append does so within a few milliseconds.
+const keptRemovals = 64
 
 // read adds to s what q asks for. The events are e's own. A nil entry is empty.
-func (e *entry) read(q *limiter.Query, s *limiter.State) {
-	s.Reset = 0
+func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
+	s.Reset, s.Cell = 0, limiter.Cell{}
 	if e == nil {
 		for range q.Logs {
 			s.Logs = append(s.Logs, limiter.Log{})
@@ -31,7 +38,15 @@ func (e *entry) read(q *limiter.Query, s *limiter.State) {
 	}
 	s.Reset = e.reset
 	for _, lq := range q.Logs {
-		s.Logs = append(s.Logs, limiter.Log{Events: newest(e.logs[lq.Span], lq.After, lq.Max)})
+		l := &e.logs[lq.Span]
+		now := q.ExpireAfter
+		if l.holds {
+			now = min(now, clock.instant())
+		}
+		s.Logs = append(s.Logs, limiter.Log{Events: l.newest(lq.After, lq.Max, now)})
+	}
+	if q.Cell {
+		s.Cell = e.liveCell(clock)
 	}
 	if !q.Counts {
 		return
@@ -43,32 +58,54 @@ func (e *entry) read(q *limiter.Query, s *limiter.State) {
 	}
 }
 
-// newest returns the last n events at most that are later than after.
-func newest(log []limiter.Event, after limiter.Instant, n int) []limiter.Event {
-	log = log[max(0, len(log)-n):]
-	if len(log) == 0 || log[0].At > after { // most often all of them are
-		return log
+// liveCell returns the cell, the zero one if it has expired. A nil entry has none.
+func (e *entry) liveCell(clock *Store) limiter.Cell {
+	if e == nil || e.cell == nil || e.cell.expires < limiter.Distant && e.cell.expires <= clock.instant() {
+		return limiter.Cell{}
 	}
-	return log[sort.Search(len(log), func(i int) bool { return log[i].At > after }):]
+	return e.cell.Cell
 }
 
-// apply stores w. clock tells the time to forget by, and is read only when there is
-// something to forget: what w's own instants make old goes only if it is old by that,
-// too.
+// meets returns an error that wraps limiter.ErrConflict unless the cell is the one
+// that w expects. A nil entry has none.
+func (e *entry) meets(w *limiter.CellWrite, clock *Store) error {
+	if have := e.liveCell(clock).Version; have != w.If {
+		return fmt.Errorf("%w: it has version %v, not %v", limiter.ErrConflict, have, w.If)
+	}
+	return nil
+}
+
+// lasts returns when nothing in e matters any more; 0 for one that nothing was stored
+// in yet.
+func (e *entry) lasts() limiter.Instant {
+	if e.cell == nil {
+		return e.expires
+	}
+	return max(e.expires, e.cell.expires)
+}
+
+// stores reports whether w leaves anything in an entry that was empty.
+func stores(w *limiter.Write) bool {
+	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || w.Reset > 0 ||
+		w.Cell != nil && w.Cell.Version != (limiter.EventID{})
+}
+
+// apply stores w, whatever its cell expects. clock tells the time to forget by, and
+// for logs and counters is read only when there is something to forget: what w's own
+// instants make old goes only if it is old by that, too.
 func (e *entry) apply(w *limiter.Write, clock *Store) {
-	for _, lw := range w.Logs {
-		log := e.logs[lw.Span]
-		for _, event := range w.Events {
-			log = insert(trim(log, &lw, event.At, clock), event)
-			e.expires = max(e.expires, event.At.Add(lw.TTL))
-		}
-		if len(w.Remove) > 0 {
-			log = slices.DeleteFunc(log, func(have limiter.Event) bool { return slices.Contains(w.Remove, have.ID) })
-		}
-		e.logs[lw.Span] = log
+	for i := range w.Logs {
+		e.applyLog(w, &w.Logs[i], clock)
+	}
+	if len(w.Remove) > 0 {
+		e.removed = append(e.removed, w.Remove...)
+		e.removed = slices.Delete(e.removed, 0, max(0, len(e.removed)-keptRemovals))
 	}
 	for _, c := range w.Add {
 		e.add(c, clock)
+	}
+	if w.Cell != nil {
+		e.set(w.Cell, clock)
 	}
 	if w.Reset > e.reset {
 		e.forget(w.Reset)
@@ -76,36 +113,41 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 	}
 }
 
-// insert adds event in order of time.
-func insert(log []limiter.Event, event limiter.Event) []limiter.Event {
-	n := len(log)
-	if n == 0 || log[n-1].At <= event.At {
-		return append(log, event)
+func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
+	l := &e.logs[lw.Span]
+	if len(w.Events) > 0 {
+		l.ttl = max(l.ttl, lw.TTL)
 	}
-	i := sort.Search(n, func(i int) bool { return log[i].At > event.At })
-	return slices.Insert(log, i, event)
+	for _, event := range w.Events {
+		if len(e.removed) > 0 && slices.Contains(e.removed, event.ID) {
+			continue
+		}
+		if w.Settle {
+			l.settle(event, lw.Keep, clock)
+		} else {
+			l.append(event, lw.Keep, clock)
+		}
+		e.expires = max(e.expires, event.At.Add(lw.TTL))
+	}
+	if len(w.Remove) > 0 {
+		l.remove(w.Remove)
+	}
 }
 
-// trim makes room in a log that is full: events that have expired at now go, and
-// those beyond what matters become one that nobody can remove, dated as the
-// youngest of them. That is exact for any use up to the limit.
-func trim(log []limiter.Event, lw *limiter.LogWrite, at limiter.Instant, clock *Store) []limiter.Event {
-	if len(log) < cap(log) && len(log) < 2*lw.Keep+spareEvents {
-		return log
+// set replaces the cell.
+func (e *entry) set(w *limiter.CellWrite, clock *Store) {
+	if e.cell == nil {
+		e.cell = new(cell)
 	}
-	now := min(at, clock.instant())
-	gone := sort.Search(len(log), func(i int) bool { return log[i].At > now.Add(-lw.TTL) })
-	log = slices.Delete(log, 0, gone)
-	if len(log) < 2*lw.Keep+spareEvents {
-		return log
+	*e.cell = cell{}
+	if w.Version == (limiter.EventID{}) {
+		return
 	}
-	last := len(log) - lw.Keep - 1
-	merged := limiter.Event{At: log[last].At}
-	for _, event := range log[:last+1] {
-		merged.Cost = min(math.MaxInt64-event.Cost, merged.Cost) + event.Cost
+	e.cell.Cell = limiter.Cell{Version: w.Version, Value: w.Value}
+	e.cell.expires = limiter.Distant
+	if w.TTL > 0 {
+		e.cell.expires = clock.instant().Add(w.TTL)
 	}
-	log[last] = merged
-	return slices.Delete(log, 0, last)
 }
 
 // add adds c's units to its counter, and forgets counters that have expired when it
@@ -126,7 +168,7 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 func (e *entry) forget(reset limiter.Instant) {
 	e.reset = reset
 	for i := range e.logs {
-		e.logs[i] = slices.DeleteFunc(e.logs[i], func(have limiter.Event) bool { return have.At <= reset })
+		e.logs[i].events = slices.DeleteFunc(e.logs[i].events, func(have limiter.Event) bool { return have.At <= reset })
 	}
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })
 }

@@ -2,12 +2,15 @@
 // decides while a shared store does not answer.
 //
 // It is sharded by key, forgets what has expired, and is bounded. It knows how to
-// keep events, counters and resets, and nothing of policies or algorithms.
+// keep events, counters, cells, resets and changes, and nothing of policies or
+// algorithms.
 package embedded
 
 import (
 	"context"
 	"fmt"
+	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +23,13 @@ type Store struct {
 	now     func() time.Time
 	started time.Time
 	shards  [shardCount]shard
+	feed    feed
 }
 
-var _ limiter.Exclusive = (*Store)(nil)
+var (
+	_ limiter.Exclusive = (*Store)(nil)
+	_ limiter.Feed      = (*Store)(nil)
+)
 
 // Options of a Store. The zero value suits a service of its own.
 type Options struct {
@@ -35,7 +42,8 @@ type Options struct {
 const DefaultMaxKeys = 1 << 20
 
 const (
-	// shardCount is a power of two, large enough that two cores rarely meet.
+	// shardCount is large enough that two cores rarely meet. A shardSet has as many
+	// bits.
 	shardCount = 64
 	// sweepEvery is how often one shard is freed of expired keys, so that each is
 	// visited every 32 s and the longest pause is that of one shard.
@@ -45,14 +53,18 @@ const (
 	evictTries = 64
 )
 
-// shard is one part of the keys. Scratch memory is reused by every Update.
+// shard is one part of the keys.
 type shard struct {
 	mu      sync.Mutex
 	entries map[limiter.Key]*entry
 	maxKeys int
+	scratch scratch
+}
 
-	state limiter.State
-	write limiter.Write
+// scratch is memory that is reused by every Update whose first shard it is in.
+type scratch struct {
+	states []limiter.State
+	writes []limiter.Write
 }
 
 // New returns an empty store. A nil opts means the zero Options.
@@ -82,50 +94,70 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var state limiter.State
-	sh.entries[q.Key].read(q, &state)
+	sh.entries[q.Key].read(q, &state, s)
 	for i := range state.Logs {
 		state.Logs[i].Events = append([]limiter.Event(nil), state.Logs[i].Events...)
 	}
 	return state, nil
 }
 
-// Write stores w. It returns an error that wraps limiter.ErrOverloaded when the
-// key is new and there is no room for it.
+// Write stores w. It returns an error that wraps limiter.ErrConflict when its cell is
+// not the one expected, and one that wraps limiter.ErrOverloaded when the key is new
+// and there is no room for it; nothing is stored then.
 func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 	sh := s.shard(w.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return s.apply(sh, sh.entries[w.Key], w)
-}
-
-// WriteAll stores all of w: nothing of it can be lost without the rest.
-func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
-	for i := range w {
-		if err := s.Write(ctx, &w[i]); err != nil {
+	if w.Cell != nil {
+		if err := sh.entries[w.Key].meets(w.Cell, s); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.store([]limiter.Write{*w})
 }
 
-// Update reads, lets decide judge, and writes, while it holds the keys' shards.
+// WriteAll stores all of w or, when there is no room for a key of it, nothing.
+func (s *Store) WriteAll(_ context.Context, w []limiter.Write) error {
+	var held shardSet
+	for i := range w {
+		held.add(w[i].Key)
+	}
+	s.lock(held)
+	defer s.unlock(held)
+	return s.store(w)
+}
+
+// Update reads, lets decide judge, and writes, while it holds the keys' shards. When
+// there is no room for a new key, nothing is stored.
 func (s *Store) Update(_ context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
-	states, writes := make([]limiter.State, len(q)), make([]limiter.Write, len(q))
+	var held shardSet
 	for i := range q {
-		sh := s.shard(q[i].Key)
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		sh.entries[q[i].Key].read(&q[i], &states[i])
-		writes[i].Key = q[i].Key
+		held.add(q[i].Key)
+	}
+	s.lock(held)
+	defer s.unlock(held)
+	states, writes := s.shards[held.first()].scratch.of(len(q))
+	for i := range q {
+		s.entry(q[i].Key).read(&q[i], &states[i], s)
 	}
 	decide(states, writes)
-	for i := range writes {
-		sh := s.shard(q[i].Key)
-		if err := s.apply(sh, sh.entries[q[i].Key], &writes[i]); err != nil {
-			return err
-		}
+	for i := range q {
+		writes[i].Key = q[i].Key
 	}
-	return nil
+	return s.store(writes)
+}
+
+// of returns n states and n writes with nothing in them.
+func (s *scratch) of(n int) ([]limiter.State, []limiter.Write) {
+	for len(s.states) < n {
+		s.states, s.writes = append(s.states, limiter.State{}), append(s.writes, limiter.Write{})
+	}
+	for i := range n {
+		state := &s.states[i]
+		state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
+	}
+	clear(s.writes[:n])
+	return s.states[:n], s.writes[:n]
 }
 
 // Len returns how many keys are kept.
@@ -139,7 +171,7 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Run forgets keys whose last event, counter and reset have expired, until ctx
+// Run forgets keys whose last event, counter, cell and reset have expired, until ctx
 // ends. It returns nil. Without it they are forgotten only when there is no room.
 func (s *Store) Run(ctx context.Context) error {
 	tick := time.NewTicker(sweepEvery)
@@ -150,6 +182,7 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			s.shards[next%shardCount].sweep(s.instant())
+			s.feed.sweep(s.instant())
 		}
 	}
 }
@@ -162,34 +195,87 @@ func (s *Store) instant() limiter.Instant {
 
 func (s *Store) shard(k limiter.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
 
-// apply stores w in e, which is nil for a key not seen before.
-func (s *Store) apply(sh *shard, e *entry, w *limiter.Write) error {
-	if e == nil {
-		if len(sh.entries) >= sh.maxKeys && !sh.evict(s.instant()) {
-			return fmt.Errorf("%w: %d keys are in memory, and none of them has expired", limiter.ErrOverloaded, shardCount*sh.maxKeys)
-		}
-		e = new(entry)
-		sh.entries[w.Key] = e
+// entry returns what is kept of k, nil if nothing is. Its shard is locked.
+func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries[k] }
+
+// shardSet is a set of shards, one bit each.
+type shardSet uint64
+
+func (h *shardSet) add(k limiter.Key) { *h |= 1 << (k.Prefix() % shardCount) }
+
+// first returns the index of the first shard, and of the first of all for none.
+func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
+
+// lock locks the shards in the order of their indexes, as everybody does who locks
+// more than one.
+func (s *Store) lock(held shardSet) {
+	for ; held != 0; held &= held - 1 {
+		s.shards[held.first()].mu.Lock()
 	}
-	e.apply(w, s)
+}
+
+func (s *Store) unlock(held shardSet) {
+	for ; held != 0; held &= held - 1 {
+		s.shards[held.first()].mu.Unlock()
+	}
+}
+
+// store stores all of w or, when there is no room for a key of it, nothing. The
+// shards are locked.
+func (s *Store) store(w []limiter.Write) error {
+	for i := range w {
+		if s.entry(w[i].Key) != nil || !stores(&w[i]) {
+			continue
+		}
+		if err := s.makeRoom(w[i].Key, w); err != nil {
+			s.dropEmpty(w[:i])
+			return err
+		}
+	}
+	for i := range w {
+		if e := s.entry(w[i].Key); e != nil {
+			e.apply(&w[i], s)
+		}
+	}
 	return nil
+}
+
+// makeRoom makes an empty entry for k, without taking the place of another key of w.
+func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) error {
+	sh := s.shard(k)
+	if len(sh.entries) >= sh.maxKeys && !sh.evict(s.instant(), w) {
+		return fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
+			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
+	}
+	sh.entries[k] = new(entry)
+	return nil
+}
+
+// dropEmpty removes the entries that were made for w.
+func (s *Store) dropEmpty(w []limiter.Write) {
+	for i := range w {
+		if e := s.entry(w[i].Key); e != nil && e.lasts() == 0 {
+			delete(s.shard(w[i].Key).entries, w[i].Key)
+		}
+	}
 }
 
 func (sh *shard) sweep(now limiter.Instant) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for k, e := range sh.entries {
-		if e.expires <= now {
+		if e.lasts() <= now {
 			delete(sh.entries, k)
 		}
 	}
 }
 
-// evict makes room for one key, if one of a few taken at random has expired.
-func (sh *shard) evict(now limiter.Instant) bool {
+// evict makes room for one key, if one of a few taken at random has expired and is
+// not about to be written.
+func (sh *shard) evict(now limiter.Instant, w []limiter.Write) bool {
 	tries := evictTries
 	for k, e := range sh.entries {
-		if e.expires <= now {
+		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == k }) {
 			delete(sh.entries, k)
 			return true
 		}

@@ -1,0 +1,88 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// feed is what was published and still lives, in the order in which it was.
+type feed struct {
+	mu      sync.Mutex
+	changes []published
+	soonest limiter.Instant // when the first of them expires
+}
+
+// published is a change and what the store knows of it, by its own clock.
+type published struct {
+	limiter.Change
+	at      limiter.Instant
+	expires limiter.Instant
+}
+
+// maxChanges bounds the changes that are kept: 7 MiB. Resets and refunds live for
+// seconds, blocks for as long as they last.
+const maxChanges = 1 << 16
+
+// Publish keeps c for its TTL. It returns an error that wraps limiter.ErrOverloaded
+// when there is no room for it.
+func (s *Store) Publish(_ context.Context, c *limiter.Change) error {
+	now := s.instant()
+	return s.feed.add(published{Change: *c, at: now, expires: now.Add(c.TTL)}, now)
+}
+
+// Changes returns what is dated or was published at since or later, and still lives.
+func (s *Store) Changes(_ context.Context, since limiter.Instant) ([]limiter.Change, error) {
+	return s.feed.since(since, s.instant()), nil
+}
+
+func (f *feed) add(p published, now limiter.Instant) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.changes) >= maxChanges {
+		f.expire(now)
+	}
+	if len(f.changes) >= maxChanges {
+		return fmt.Errorf("%w (%w): %d changes are in memory, and none of them has expired",
+			limiter.ErrOverloaded, limiter.ErrNotStored, maxChanges)
+	}
+	if len(f.changes) == 0 || p.expires < f.soonest {
+		f.soonest = p.expires
+	}
+	f.changes = append(f.changes, p)
+	return nil
+}
+
+func (f *feed) since(since, now limiter.Instant) []limiter.Change {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var changes []limiter.Change
+	for i := range f.changes {
+		p := &f.changes[i]
+		if p.expires > now && (p.at >= since || p.ID.Instant() >= since) {
+			changes = append(changes, p.Change)
+		}
+	}
+	return changes
+}
+
+func (f *feed) sweep(now limiter.Instant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expire(now)
+}
+
+// expire drops what has expired, if anything has.
+func (f *feed) expire(now limiter.Instant) {
+	if len(f.changes) == 0 || f.soonest > now {
+		return
+	}
+	f.changes = slices.DeleteFunc(f.changes, func(p published) bool { return p.expires <= now })
+	f.soonest = limiter.Distant
+	for i := range f.changes {
+		f.soonest = min(f.soonest, f.changes[i].expires)
+	}
+}

@@ -1,0 +1,157 @@
+package embedded
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// eventLog is the events of one key and span, in order of time.
+type eventLog struct {
+	events []limiter.Event
+	ttl    time.Duration // the longest that an event was given
+	holds  bool          // some of them may be holds
+}
+
+const (
+	// spareEvents is how far a log may outgrow what matters before its oldest events
+	// are merged, so that merging is rare.
+	spareEvents = 16
+	// searchedEvents is how many events of one millisecond an append looks at for one
+	// that has its ID: enough for whoever repeats what it just did, and little beside
+	// the append itself. Settling looks at all of them.
+	searchedEvents = 8
+	// holdMargin is how long an ended hold is left to those who count it by a clock
+	// that is behind: twice as far as two clocks are ever allowed to be apart.
+	holdMargin = 2 * time.Minute
+)
+
+// newest returns the last n events at most that are later than after. Holds that had
+// ended at now are no part of the n, so that they hide nothing that counts.
+func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) []limiter.Event {
+	events := l.events
+	first := max(0, len(events)-n)
+	if l.holds {
+		first = firstOf(events, n, now)
+	}
+	events = events[first:]
+	if len(events) == 0 || events[0].At > after { // most often all of them are
+		return events
+	}
+	return events[sort.Search(len(events), func(i int) bool { return events[i].At > after }):]
+}
+
+// firstOf returns where the last n events begin that are no holds which had ended.
+func firstOf(events []limiter.Event, n int, now limiter.Instant) int {
+	i := len(events)
+	for ; i > 0 && n > 0; i-- {
+		if !ended(&events[i-1], now) {
+			n--
+		}
+	}
+	return i
+}
+
+func ended(e *limiter.Event, now limiter.Instant) bool { return e.Ends != 0 && e.Ends <= now }
+
+// append adds event, unless it is there: then it is replaced, and settled for good
+// once it was.
+func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
+	if i := l.find(&event, searchedEvents); i >= 0 {
+		if l.events[i].Ends != 0 {
+			l.events[i] = event
+		}
+		return
+	}
+	l.insert(event, keep, clock)
+}
+
+// settle makes event stay, whether it is there or not.
+func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
+	event.Ends = 0
+	if i := l.find(&event, len(l.events)); i >= 0 {
+		l.events[i] = event
+		return
+	}
+	l.insert(event, keep, clock)
+}
+
+// insert adds event in order of time.
+func (l *eventLog) insert(event limiter.Event, keep int, clock *Store) {
+	l.trim(keep, event.At, clock)
+	l.holds = l.holds || event.Ends != 0
+	n := len(l.events)
+	if n == 0 || l.events[n-1].At <= event.At {
+		l.events = append(l.events, event)
+		return
+	}
+	l.events = slices.Insert(l.events, l.after(event.At), event)
+}
+
+// after returns the index of the first event later than at.
+func (l *eventLog) after(at limiter.Instant) int {
+	n := len(l.events)
+	if n == 0 || l.events[n-1].At <= at {
+		return n
+	}
+	return sort.Search(n, func(i int) bool { return l.events[i].At > at })
+}
+
+// find returns where an event with the ID and the instant of event is, -1 if it is
+// not among the last few of that instant.
+func (l *eventLog) find(event *limiter.Event, few int) int {
+	last := l.after(event.At) - 1
+	for i := last; i >= 0 && i > last-few && l.events[i].At == event.At; i-- {
+		if l.events[i].ID == event.ID {
+			return i
+		}
+	}
+	return -1
+}
+
+// remove removes the events with these ids.
+func (l *eventLog) remove(ids []limiter.EventID) {
+	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return slices.Contains(ids, have.ID) })
+}
+
+// trim makes room in a log that is full: events that have expired at an instant go,
+// ended holds too, and of what is left all but the newest keep are merged.
+func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
+	most := 2*keep + spareEvents
+	if len(l.events) < cap(l.events) && len(l.events) < most {
+		return
+	}
+	now := min(at, clock.instant())
+	l.events = slices.Delete(l.events, 0, l.after(now.Add(-l.ttl)))
+	if l.holds {
+		l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return ended(&have, now.Add(-holdMargin)) })
+		l.holds = slices.ContainsFunc(l.events, func(have limiter.Event) bool { return have.Ends != 0 })
+	}
+	if len(l.events) >= most {
+		l.merge(len(l.events) - keep)
+	}
+}
+
+// merge makes one event of the oldest n, which nobody can remove, dated as the
+// youngest of them: that is exact for any use up to the limit. Holds become a hold of
+// their own, until the last of them ends.
+func (l *eventLog) merge(n int) {
+	var whole, held limiter.Event
+	for _, event := range l.events[:n] {
+		into := &whole
+		if event.Ends != 0 {
+			into, held.Ends = &held, max(held.Ends, event.Ends)
+		}
+		into.At = event.At
+		into.Cost = min(math.MaxInt64-event.Cost, into.Cost) + event.Cost
+	}
+	merged := []limiter.Event{whole, held}
+	if held.At < whole.At {
+		merged[0], merged[1] = held, whole
+	}
+	merged = slices.DeleteFunc(merged, func(e limiter.Event) bool { return e.Cost == 0 })
+	l.events = slices.Replace(l.events, 0, n, merged...)
+}
