@@ -219,7 +219,7 @@ func testRacingRepetitionsCountOnce(t *testing.T, store limiter.Store) {
 			last = e
 			for range each {
 				all.Go(func() {
-					answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), IdempotencyKey: "k"})
+					answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), IdempotencyKey: p.Name})
 					if err != nil || !answer.Allowed {
 						t.Errorf("%s: allowed %v, %v", p.Name, answer.Allowed, err)
 					}
