@@ -17,12 +17,9 @@ func TestTraceOfPureFunctions(t *testing.T) {
 	for _, trace := range storetest.Traces() {
 		t.Run(trace.Name, func(t *testing.T) {
 			m := limiter.NewMachine(trace.Policy())
-			for _, step := range trace.Steps {
-				now := limiter.InstantOf(storetest.Clock(t, step.At))
-				got := m.Do(limiter.OpTake, now, 1)
-				if got.Allowed != step.Allowed || got.Used != step.Used {
-					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
-				}
+			for i, step := range trace.Steps {
+				got := m.Do(limiter.OpTake, limiter.InstantOf(storetest.Clock(t, step.At)), 1)
+				trace.Check(t, i, &got)
 			}
 		})
 	}
@@ -35,7 +32,7 @@ type event struct {
 }
 
 // models has the definition of each algorithm, computed the slow way: what events
-// use of limit l at now, as a fraction, since a sliding tail's may be one.
+// use of limit l at now, as a fraction, since a sliding tail's or a bucket's may be one.
 var models = map[string]func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat{
 	"sliding-log": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
 		return sum(events, func(e event) bool { return e.at > now-millis(l.Window) })
@@ -54,6 +51,25 @@ var models = map[string]func(l limiter.Limit, events []event, now limiter.Instan
 		share := big.NewRat(int64(millis(l.Window)-elapsed), int64(millis(l.Window)))
 		return current.Add(current, previous.Mul(previous, share))
 	},
+	"leaky-bucket": drained,
+	"token-bucket": drained,
+}
+
+// drained returns what a bucket holds at now that events were poured into and that
+// loses its limit in every window.
+func drained(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+	level, at := new(big.Rat), now
+	for _, e := range append(slices.Clone(events), event{at: now}) {
+		if leak := big.NewRat(int64(e.at-at), int64(millis(l.Window))); leak.Sign() > 0 {
+			level.Sub(level, leak.Mul(leak, big.NewRat(l.Limit, 1)))
+		}
+		if level.Sign() < 0 {
+			level.SetInt64(0)
+		}
+		level.Add(level, big.NewRat(e.cost, 1))
+		at = e.at
+	}
+	return level
 }
 
 func sum(events []event, counts func(event) bool) *big.Rat {
@@ -73,10 +89,14 @@ func window(at limiter.Instant, l limiter.Limit) limiter.Instant { return at / m
 // rounded returns used as the limit rounds it.
 func rounded(l limiter.Limit, used *big.Rat) int64 {
 	whole := new(big.Int).Quo(used.Num(), used.Denom()).Int64()
-	if !used.IsInt() && l.Rounding == limiter.RoundUp {
+	if !used.IsInt() && (l.Rounding == limiter.RoundUp || isBucket(l)) {
 		whole++
 	}
 	return whole
+}
+
+func isBucket(l limiter.Limit) bool {
+	return l.Algorithm == "leaky-bucket" || l.Algorithm == "token-bucket"
 }
 
 func TestEveryAlgorithmHasAModel(t *testing.T) {
@@ -101,6 +121,9 @@ func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
 	if algorithm == "sliding-tail" {
 		l.Rounding = rapid.SampledFrom([]limiter.Rounding{limiter.RoundDown, limiter.RoundUp}).Draw(t, "rounding")
 	}
+	if algorithm == "token-bucket" && l.Limit > 0 {
+		l.Burst = rapid.Int64Range(0, 16).Draw(t, "burst")
+	}
 	return l
 }
 
@@ -109,11 +132,14 @@ func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
 func eachAlgorithm(t *testing.T, property func(t *rapid.T, p limiter.Policy)) {
 	for _, name := range limiter.Algorithms() {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
-			property(t, limiter.Policy{
-				Name:   "p",
-				Limits: []limiter.Limit{drawLimit(t, name)},
-				Count:  rapid.SampledFrom([]limiter.CountMode{limiter.CountAdmitted, limiter.CountAll}).Draw(t, "count"),
-			})
+			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{drawLimit(t, name)}}
+			if !isBucket(p.Limits[0]) {
+				p.Count = rapid.SampledFrom([]limiter.CountMode{limiter.CountAdmitted, limiter.CountAll}).Draw(t, "count")
+			}
+			if found := p.Problems(); len(found) > 0 {
+				t.Fatal(found)
+			}
+			property(t, p)
 		}))
 	}
 }
@@ -127,9 +153,9 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 		now := someMorning
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			now += limiter.Instant(rapid.Int64Range(0, 1500).Draw(t, "later by ms"))
-			cost := rapid.Int64Range(1, max(1, l.Limit)).Draw(t, "cost")
+			cost := rapid.Int64Range(1, max(1, l.Capacity())).Draw(t, "cost")
 			op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpTake, limiter.OpRecord, limiter.OpCheck}).Draw(t, "op")
-			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Limit
+			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Capacity()
 			got := m.Do(op, now, cost)
 			if want := fits || op == limiter.OpRecord; got.Allowed != want {
 				t.Fatalf("%s of %d at +%d: allowed %v, want %v", op, cost, now-someMorning, got.Allowed, want)
@@ -138,8 +164,8 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 				events = append(events, event{now, cost})
 			}
 			used := rounded(l, model(l, events, now))
-			if got.Used != used || got.Remaining != max(0, l.Limit-used) {
-				t.Fatalf("%s of %d at +%d: used %d, remaining %d, want %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Limit)
+			if got.Used != used || got.Remaining != max(0, l.Capacity()-used) {
+				t.Fatalf("%s of %d at +%d: used %d, remaining %d, want %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Capacity())
 			}
 		}
 	})
@@ -170,7 +196,7 @@ func TestCheckForetellsTake(t *testing.T) {
 func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
 		m, now := crowd(t, p)
-		cost := rapid.Int64Range(1, max(1, p.Limits[0].Limit)).Draw(t, "cost")
+		cost := rapid.Int64Range(1, max(1, p.Limits[0].Capacity())).Draw(t, "cost")
 		got := m.Do(limiter.OpTake, now, cost)
 		switch {
 		case got.Allowed:
@@ -178,8 +204,8 @@ func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
 				t.Fatalf("allowed, and retry after %v", got.RetryAfter)
 			}
 		case got.RetryAfter == limiter.Never:
-			if p.Limits[0].Limit != 0 {
-				t.Fatalf("cost %d of %d: never", cost, p.Limits[0].Limit)
+			if p.Limits[0].Capacity() != 0 {
+				t.Fatalf("cost %d of %d: never", cost, p.Limits[0].Capacity())
 			}
 		default:
 			if again := m.Do(limiter.OpCheck, now.Add(got.RetryAfter), cost); !again.Allowed {
@@ -196,7 +222,7 @@ func TestResetAfterIsWhenTheLimitIsWhole(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
 		m, now := crowd(t, p)
 		got := m.Do(limiter.OpCheck, now, 1)
-		l := p.Limits[0].Limit
+		l := p.Limits[0].Capacity()
 		if whole := m.Do(limiter.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l {
 			t.Fatalf("%d of %d remain after %v", whole.Remaining, l, got.ResetAfter)
 		}
@@ -272,7 +298,7 @@ func TestClockThatStepsBackAdmitsNoMore(t *testing.T) {
 }
 
 func TestCostsNearTheBoundsDoNotOverflow(t *testing.T) {
-	for _, name := range []string{"fixed-window", "sliding-tail"} {
+	for _, name := range []string{"fixed-window", "sliding-tail", "leaky-bucket", "token-bucket"} {
 		t.Run(name, func(t *testing.T) {
 			l := limiter.Limit{Algorithm: name, Limit: limiter.MaxLimit, Window: limiter.MaxWindow}
 			m, now := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}}), someMorning

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -95,12 +96,16 @@ func (a amount) minus(b amount) amount {
 	return amount{hi, lo}
 }
 
-// over returns a / parts, rounded up and at most the largest int64.
+// over returns a / parts, rounded up and at most the largest int64, which is also
+// what dividing by 0 gives.
 func (a amount) over(parts int64) int64 {
-	if a.hi >= uint64(parts)>>1 { // the quotient would not fit 63 bits
-		return 1<<63 - 1
+	if a.hi >= uint64(parts) { // the quotient does not fit 64 bits
+		return math.MaxInt64
 	}
 	units, rest := bits.Div64(a.hi, a.lo, uint64(parts))
+	if units >= math.MaxInt64 {
+		return math.MaxInt64
+	}
 	if rest > 0 {
 		units++
 	}

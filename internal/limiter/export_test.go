@@ -19,4 +19,27 @@ func (m *Machine) Do(op Op, now Instant, cost int64) Decision {
 }
 
 // Reset forgets everything at or before at.
-func (m *Machine) Reset(at Instant) { m.state.Reset = at }
+func (m *Machine) Reset(at Instant) { m.state.Reset, m.state.levels = at, nil }
+
+// Fill makes the first limit's bucket hold the largest amount there is.
+func (m *Machine) Fill(at Instant) {
+	m.state.setLevel(bucket{limit: m.plan.rules[0].id, at: at, level: amount{^uint64(0), ^uint64(0)}})
+}
+
+// Amount is an amount for tests of its arithmetic.
+type Amount = amount
+
+// AmountOf returns units × parts.
+func AmountOf(units, parts int64) Amount { return amountOf(units, parts) }
+
+// Plus returns a + b.
+func (a amount) Plus(b amount) amount { return a.plus(b) }
+
+// Minus returns a − b.
+func (a amount) Minus(b amount) amount { return a.minus(b) }
+
+// Over returns a / parts.
+func (a amount) Over(parts int64) int64 { return a.over(parts) }
+
+// Words returns a's upper and lower half.
+func (a amount) Words() (hi, lo uint64) { return a.hi, a.lo }

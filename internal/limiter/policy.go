@@ -147,7 +147,8 @@ func (p Policy) checkCount(found *problems) {
 
 func (p Policy) checkLevels(found *problems) {
 	if p.Guarantee == GuaranteeSerial && p.Consistency != (Consistency{}) {
-		found.add("consistency", "a serial policy goes by the server's --serial-consistency alone: remove it, or use guarantee %q", GuaranteeCounted)
+		found.add("consistency", "a serial policy goes by the server's --serial-consistency alone: remove it, or use guarantee %q",
+			GuaranteeCounted)
 	}
 	if p.Consistency.Write != "" {
 		if _, err := ParseWriteLevel(string(p.Consistency.Write)); err != nil {

@@ -9,7 +9,7 @@ var tokenBucket = &algorithm{
 	used:   usedOfBucket,
 	wait:   waitForBucket,
 	check: func(l Limit, path string, found *problems) {
-		if l.Burst < 0 || l.Burst > MaxLimit {
+		if l.Burst != l.Limit && (l.Burst < 0 || l.Burst > MaxLimit) { // a limit out of range has been told of
 			found.add(path+".burst", "%d is out of range: use 1 to %d", l.Burst, int64(MaxLimit))
 		}
 		if l.Limit == 0 && l.Burst > 0 {

@@ -75,12 +75,10 @@ func testTraces(t *testing.T, store limiter.Store) {
 	for _, trace := range Traces() {
 		t.Run(trace.Name, func(t *testing.T) {
 			e := NewEngine(t, store, limiter.Options{}, trace.Policy())
-			for _, step := range trace.Steps {
+			for i, step := range trace.Steps {
 				*e.Now = Clock(t, step.At)
 				foreseen, got := e.Do(t, limiter.OpCheck, "trace"), e.Do(t, limiter.OpTake, "trace")
-				if got.Allowed != step.Allowed || got.Used != step.Used {
-					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
-				}
+				trace.Check(t, i, &got)
 				if foreseen.Allowed != got.Allowed {
 					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
 				}
@@ -243,17 +241,20 @@ func testReloadKeepsCounts(t *testing.T, store limiter.Store) {
 	p := limiter.Policy{Name: "p", Limits: []limiter.Limit{
 		{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Minute},
 		{Name: "window", Algorithm: "fixed-window", Limit: 5, Window: time.Minute},
+		{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Minute},
 	}}
 	e := NewEngine(t, store, limiter.Options{}, p)
 	e.Do(t, limiter.OpTake, "p")
 	p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "sliding-log", Limit: 5, Window: 24 * time.Hour})
-	p.Limits[0].Limit, p.Limits[1].Limit = 2, 2
+	p.Limits[0].Limit, p.Limits[1].Limit, p.Limits[2].Limit = 2, 2, 2
 	if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	got := e.Do(t, limiter.OpTake, "p")
-	if got.Limits[0].Used != 2 || got.Limits[1].Used != 2 || got.Limits[2].Used != 1 {
-		t.Errorf("used %d, %d and %d, want 2, 2 and 1", got.Limits[0].Used, got.Limits[1].Used, got.Limits[2].Used)
+	for i, want := range []int64{2, 2, 2, 1} {
+		if got.Limits[i].Used != want {
+			t.Errorf("%s: used %d, want %d", got.Limits[i].Limit.Name, got.Limits[i].Used, want)
+		}
 	}
 }
 

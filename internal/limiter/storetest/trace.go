@@ -20,6 +20,7 @@ type Trace struct {
 	Limit limiter.Limit
 	Count limiter.CountMode
 	Steps []Step
+	Whole []time.Duration // ResetAfter of each step; nil: not told
 }
 
 // Policy returns the trace's policy.
@@ -36,50 +37,78 @@ func Traces() []Trace {
 	buckets := limit("sliding-window", "")
 	buckets.Buckets = 4
 	return []Trace{
-		{"fixed-window", limit("fixed-window", ""), limiter.CountAdmitted, []Step{
+		{Name: "fixed-window", Limit: limit("fixed-window", ""), Count: limiter.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 1},
 		}},
-		{"fixed-window, count all", limit("fixed-window", ""), limiter.CountAll, []Step{
+		{Name: "fixed-window, count all", Limit: limit("fixed-window", ""), Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 1},
 		}},
-		{"sliding-log", limit("sliding-log", ""), limiter.CountAdmitted, []Step{
+		{Name: "sliding-log", Limit: limit("sliding-log", ""), Count: limiter.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
 		}},
-		{"sliding-log, count all", limit("sliding-log", ""), limiter.CountAll, []Step{
+		{Name: "sliding-log, count all", Limit: limit("sliding-log", ""), Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{"sliding-window", buckets, limiter.CountAdmitted, []Step{
+		{Name: "sliding-window", Limit: buckets, Count: limiter.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
 		}},
-		{"sliding-window, count all", buckets, limiter.CountAll, []Step{
+		{Name: "sliding-window, count all", Limit: buckets, Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{"sliding-tail", limit("sliding-tail", ""), limiter.CountAdmitted, []Step{
+		{Name: "sliding-tail", Limit: limit("sliding-tail", ""), Count: limiter.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 3},
 		}},
-		{"sliding-tail, count all", limit("sliding-tail", ""), limiter.CountAll, []Step{
+		{Name: "sliding-tail, count all", Limit: limit("sliding-tail", ""), Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{"sliding-tail, until the previous window has faded", limit("sliding-tail", ""), limiter.CountAll, []Step{
+		{Name: "sliding-tail, until the previous window has faded", Limit: limit("sliding-tail", ""), Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3}, {"12:02:30.001", true, 3},
 		}},
-		{"sliding-tail, rounding up", limit("sliding-tail", limiter.RoundUp), limiter.CountAdmitted, []Step{
+		{Name: "sliding-tail, rounding up", Limit: limit("sliding-tail", limiter.RoundUp), Count: limiter.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", false, 3},
 			{"12:01:40", true, 3},
 		}},
-		{"sliding-tail, rounding up, count all", limit("sliding-tail", limiter.RoundUp), limiter.CountAll, []Step{
+		{Name: "sliding-tail, rounding up, count all", Limit: limit("sliding-tail", limiter.RoundUp), Count: limiter.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", false, 4},
 			{"12:01:40", false, 4},
 		}},
+		bucketTrace(limit("leaky-bucket", "")),
+		bucketTrace(limit("token-bucket", "")),
+	}
+}
+
+// bucketTrace returns the trace of a bucket of limit, empty at first. One in it takes
+// 20 s to leave, so that its level is told by when it is whole again: 1, 1.5, 1, 1.55,
+// 1.05, 1.55 and 1.05.
+func bucketTrace(limit limiter.Limit) Trace {
+	return Trace{Name: limit.Algorithm, Limit: limit, Count: limiter.CountAdmitted, Steps: []Step{
+		{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
+		{"12:01:40", true, 2}, {"12:01:50", true, 2}, {"12:02:20", true, 2},
+	}, Whole: []time.Duration{
+		20 * time.Second, 30 * time.Second, 20 * time.Second, 31 * time.Second,
+		21 * time.Second, 31 * time.Second, 21 * time.Second,
+	}}
+}
+
+// Check fails the test unless d is the answer to step i of the trace.
+func (tr *Trace) Check(t testing.TB, i int, d *limiter.Decision) {
+	t.Helper()
+	step := tr.Steps[i]
+	if d.Allowed != step.Allowed || d.Used != step.Used || d.Remaining != max(0, tr.Limit.Limit-step.Used) {
+		t.Errorf("%s: allowed %v, used %d, remaining %d, want %v, %d of %d",
+			step.At, d.Allowed, d.Used, d.Remaining, step.Allowed, step.Used, tr.Limit.Limit)
+	}
+	if tr.Whole != nil && d.ResetAfter != tr.Whole[i] {
+		t.Errorf("%s: whole again after %v, want %v", step.At, d.ResetAfter, tr.Whole[i])
 	}
 }
 

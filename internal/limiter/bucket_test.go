@@ -1,0 +1,299 @@
+package limiter_test
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// bucketStep is a request to a bucket and what the answer must be.
+type bucketStep struct {
+	after     time.Duration
+	op        limiter.Op
+	cost      int64
+	allowed   bool
+	remaining int64
+	retry     time.Duration
+}
+
+func TestBuckets(t *testing.T) {
+	const take, record = limiter.OpTake, limiter.OpRecord
+	for _, test := range []struct {
+		name  string
+		limit limiter.Limit
+		steps []bucketStep
+	}{
+		{
+			"a burst above the limit is there at once, and comes back at the limit's rate",
+			limiter.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute, Burst: 6},
+			[]bucketStep{
+				{0, take, 6, true, 0, 0},
+				{0, take, 1, false, 0, 20 * time.Second},
+				{20*time.Second - time.Millisecond, take, 1, false, 0, time.Millisecond},
+				{20 * time.Second, take, 1, true, 0, 0},
+				{time.Minute, take, 6, false, 2, 80 * time.Second},
+				{140 * time.Second, take, 6, true, 0, 0},
+			},
+		},
+		{
+			"a burst below the limit spreads it",
+			limiter.Limit{Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 2},
+			[]bucketStep{
+				{0, take, 1, true, 1, 0},
+				{0, take, 1, true, 0, 0},
+				{0, take, 1, false, 0, time.Second},
+				{time.Second, take, 1, true, 0, 0},
+				{time.Hour, take, 3, false, 2, limiter.Never},
+				{time.Hour, take, 2, true, 0, 0},
+			},
+		},
+		{
+			"what is recorded past the limit is paid back first",
+			limiter.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
+			[]bucketStep{
+				{0, record, 9, true, 0, 0},
+				{0, take, 1, false, 0, 140 * time.Second},
+				{140*time.Second - time.Millisecond, take, 1, false, 0, time.Millisecond},
+				{140 * time.Second, take, 1, true, 0, 0},
+			},
+		},
+		{
+			"a limit of 0 denies always, and a record stays",
+			limiter.Limit{Algorithm: "leaky-bucket", Limit: 0, Window: time.Minute},
+			[]bucketStep{
+				{0, take, 1, false, 0, limiter.Never},
+				{0, record, 1, true, 0, 0},
+				{24 * time.Hour, take, 1, false, 0, limiter.Never},
+			},
+		},
+		{
+			"a clock that steps back finds what was there last, and waits for it",
+			limiter.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute},
+			[]bucketStep{
+				{time.Minute, take, 3, true, 0, 0},
+				{0, take, 1, false, 0, 80 * time.Second},
+				{70 * time.Second, take, 1, false, 0, 10 * time.Second},
+				{80 * time.Second, take, 1, true, 0, 0},
+			},
+		},
+		{
+			"what a clock that stepped back records is not forgotten sooner",
+			limiter.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
+			[]bucketStep{
+				{time.Minute, take, 1, true, 2, 0},
+				{0, take, 2, true, 0, 0},
+				{time.Minute, take, 1, false, 0, 20 * time.Second},
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{test.limit}})
+			for _, step := range test.steps {
+				got := m.Do(step.op, someMorning.Add(step.after), step.cost)
+				if got.Allowed != step.allowed || got.Remaining != step.remaining || got.RetryAfter != step.retry {
+					t.Errorf("%s of %d after %v: allowed %v, remaining %d, retry after %v, want %v, %d, %v", step.op, step.cost,
+						step.after, got.Allowed, got.Remaining, got.RetryAfter, step.allowed, step.remaining, step.retry)
+				}
+			}
+		})
+	}
+}
+
+// TestNoBucketAdmitsMoreThanItsRate holds that what passes in any time is at most the
+// burst and what drains meanwhile, whatever the clock does.
+func TestNoBucketAdmitsMoreThanItsRate(t *testing.T) {
+	for _, name := range []string{"leaky-bucket", "token-bucket"} {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			l := drawLimit(t, name)
+			l.Limit = max(1, l.Limit)
+			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+			var admitted []event
+			now, latest := someMorning, limiter.Instant(0) // latest: of what was admitted
+			for range rapid.IntRange(1, 60).Draw(t, "requests") {
+				now += limiter.Instant(rapid.Int64Range(-900, 1500).Draw(t, "later by ms"))
+				cost := rapid.Int64Range(1, 5).Draw(t, "cost")
+				if m.Do(limiter.OpTake, now, cost).Allowed {
+					latest = max(latest, now)
+					admitted = append(admitted, event{latest, cost})
+				}
+			}
+			for i, first := range admitted {
+				total := new(big.Rat)
+				for _, e := range admitted[i:] {
+					total.Add(total, big.NewRat(e.cost, 1))
+					most := big.NewRat(int64(e.at-first.at)*l.Limit, int64(millis(l.Window)))
+					if most.Add(most, big.NewRat(l.Capacity(), 1)); total.Cmp(most) > 0 {
+						t.Fatalf("%v passed within %d ms, and %v may", total, e.at-first.at, most)
+					}
+				}
+			}
+		}))
+	}
+}
+
+// TestBucketsMatchTheModelAtEveryScale draws what a bucket may be asked at most, where
+// a product of a limit and a window does not fit 64 bits.
+func TestBucketsMatchTheModelAtEveryScale(t *testing.T) {
+	for _, name := range []string{"leaky-bucket", "token-bucket"} {
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			l := limiter.Limit{Algorithm: name, Limit: drawScale(t, "limit", limiter.MaxLimit)}
+			l.Window = limiter.MinWindow + time.Duration(drawScale(t, "window", (limiter.MaxWindow-limiter.MinWindow).Milliseconds()))*time.Millisecond
+			if name == "token-bucket" {
+				l.Burst = drawScale(t, "burst", limiter.MaxLimit)
+			}
+			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+			var events []event
+			now := someMorning
+			for range rapid.IntRange(1, 20).Draw(t, "requests") {
+				now += limiter.Instant(drawScale(t, "later by ms", 2*limiter.MaxWindow.Milliseconds()))
+				cost := drawScale(t, "cost", limiter.MaxCost)
+				events = append(events, event{now, cost})
+				m.Do(limiter.OpRecord, now, cost)
+				used := rounded(l, drained(l, events, now))
+				if got := m.Do(limiter.OpCheck, now, 1); got.Used != used || got.Allowed != (used < l.Capacity()) {
+					t.Fatalf("used %d, and another allowed %v, want %d of %d", got.Used, got.Allowed, used, l.Capacity())
+				}
+			}
+		}))
+	}
+}
+
+// drawScale draws a number from 1 to most, of any length.
+func drawScale(t *rapid.T, label string, most int64) int64 {
+	digits := rapid.Int64Range(1, most).Draw(t, label+" up to")
+	return rapid.SampledFrom([]int64{1, most, digits, 1 + digits%1000, 1 + digits%1_000_000, 1 + digits%1_000_000_000}).Draw(t, label)
+}
+
+func TestFullestBucketAdmitsNothing(t *testing.T) {
+	for _, name := range []string{"leaky-bucket", "token-bucket"} {
+		l := limiter.Limit{Algorithm: name, Limit: limiter.MaxLimit, Window: limiter.MaxWindow}
+		m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+		m.Fill(someMorning)
+		m.Do(limiter.OpRecord, someMorning, limiter.MaxCost) // would be little if the sum began anew
+		for _, years := range []limiter.Instant{0, 1, 10} {
+			got := m.Do(limiter.OpTake, someMorning+years*365*24*3600*1000, 1)
+			if got.Allowed || got.Used != math.MaxInt64 || got.Remaining != 0 || got.RetryAfter < 365*24*time.Hour {
+				t.Errorf("%s, %d years later: %+v", name, years, got.Verdict)
+			}
+		}
+	}
+}
+
+func TestAmountsAreExactOrTheLargest(t *testing.T) {
+	largest := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 128), big.NewInt(1))
+	bounded := func(n *big.Int) *big.Int {
+		switch {
+		case n.Sign() < 0:
+			return new(big.Int)
+		case n.Cmp(largest) > 0:
+			return largest
+		}
+		return n
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(label string) (limiter.Amount, *big.Int) {
+			a := limiter.AmountOf(rapid.Int64Range(0, math.MaxInt64).Draw(t, label), rapid.Int64Range(0, math.MaxInt64).Draw(t, label))
+			for range rapid.IntRange(0, 3).Draw(t, label+" doubled") {
+				a = a.Plus(a)
+			}
+			return a, intOf(a)
+		}
+		a, wideA := draw("a")
+		b, wideB := draw("b")
+		if sum := bounded(new(big.Int).Add(wideA, wideB)); intOf(a.Plus(b)).Cmp(sum) != 0 {
+			t.Fatalf("%v + %v = %v, want %v", wideA, wideB, intOf(a.Plus(b)), sum)
+		}
+		if difference := bounded(new(big.Int).Sub(wideA, wideB)); intOf(a.Minus(b)).Cmp(difference) != 0 {
+			t.Fatalf("%v − %v = %v, want %v", wideA, wideB, intOf(a.Minus(b)), difference)
+		}
+		parts := drawScale(t, "parts", math.MaxInt64)
+		quotient := new(big.Int).Div(new(big.Int).Add(wideA, big.NewInt(parts-1)), big.NewInt(parts))
+		want := int64(math.MaxInt64)
+		if quotient.IsInt64() {
+			want = quotient.Int64()
+		}
+		if got := a.Over(parts); got != want {
+			t.Fatalf("%v / %d = %d, want %d", wideA, parts, got, want)
+		}
+	})
+	if got := limiter.AmountOf(1, 1).Over(0); got != math.MaxInt64 {
+		t.Errorf("1 / 0 = %d", got)
+	}
+	if got := limiter.AmountOf(math.MaxInt64, 2).Plus(limiter.AmountOf(1, 1)).Over(2); got != math.MaxInt64 {
+		t.Errorf("half more than the largest int64 is rounded up to %d", got)
+	}
+}
+
+func intOf(a limiter.Amount) *big.Int {
+	hi, lo := a.Words()
+	n := new(big.Int).SetUint64(hi)
+	return n.Add(n.Lsh(n, 64), new(big.Int).SetUint64(lo))
+}
+
+func TestBucketsAndCountAllAreRefused(t *testing.T) {
+	for _, name := range limiter.Algorithms() {
+		l := limiter.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
+		p := limiter.Policy{Name: "p", Count: limiter.CountAll, Limits: []limiter.Limit{
+			{Name: "beside", Algorithm: "sliding-log", Limit: 1, Window: time.Minute}, l,
+		}}
+		found := p.Problems()
+		refused := len(found) == 1 && found[0].Path == "count" && strings.Contains(found[0].Message, "limits[1], a "+name+": use \"admitted\"")
+		if refused != isBucket(l) || !refused && len(found) > 0 {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+}
+
+func TestBursts(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		limit limiter.Limit
+		want  string // within the only problem; empty: none
+	}{
+		{"the limit, unless given", limiter.Limit{Algorithm: "token-bucket", Limit: 5}, ""},
+		{"above the limit", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: limiter.MaxLimit}, ""},
+		{"below the limit", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: 1}, ""},
+		{"too large", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: limiter.MaxLimit + 1}, "burst: 1000000000000001 is out of range"},
+		{"negative", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: -1}, "limits[0].burst: -1 is out of range"},
+		{"of a limit that is wrong itself", limiter.Limit{Algorithm: "token-bucket", Limit: -1}, "limits[0].limit: -1 is out of range"},
+		{"of a limit of 0", limiter.Limit{Algorithm: "token-bucket", Burst: 5}, "limits[0].burst: a limit of 0 denies always: remove the burst"},
+		{"of a leaky bucket", limiter.Limit{Algorithm: "leaky-bucket", Limit: 5, Burst: 5}, "limits[0].burst: only a token-bucket has a burst"},
+	} {
+		test.limit.Window = time.Minute
+		found := limiter.Policy{Name: "p", Limits: []limiter.Limit{test.limit}}.Problems()
+		if ok := len(found) == 0; test.want == "" != ok || !ok && (len(found) != 1 || !strings.Contains(found[0].Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", test.name, found, test.want)
+		}
+	}
+	if l := (limiter.Limit{Algorithm: "token-bucket", Limit: 5}).WithDefaults(); l.Burst != 5 || l.Capacity() != 5 {
+		t.Errorf("a bucket of 5 holds %d", l.Burst)
+	}
+}
+
+// TestCooldown has a limit of one as the shortest time between two, beside another.
+func TestCooldown(t *testing.T) {
+	p := limiter.Policy{Name: "sms-send", Limits: []limiter.Limit{
+		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
+		{Name: "per-hour", Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
+	}}
+	m := limiter.NewMachine(p)
+	for i := range time.Duration(10) {
+		if got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute), 1); !got.Allowed || got.Used != 1 || got.Limits[1].Used != int64(i+1) {
+			t.Errorf("in minute %d: %+v", i, got.Verdict)
+		}
+		got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute+59999*time.Millisecond), 1)
+		if got.Allowed || got.TightestLimit().Name != "cooldown" && i < 9 || got.Limits[1].Used != int64(i+1) {
+			t.Errorf("1 ms before minute %d is over: by %s %+v", i, got.TightestLimit().Name, got.Verdict)
+		}
+	}
+	got := m.Do(limiter.OpTake, someMorning.Add(10*time.Minute), 1)
+	if got.Allowed || got.TightestLimit().Name != "per-hour" || got.RetryAfter != 50*time.Minute {
+		t.Errorf("an eleventh within the hour: by %s %+v", got.TightestLimit().Name, got.Verdict)
+	}
+}
