@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,7 +28,7 @@ type Config struct {
 	TLS         *tls.Config // nil: plain text
 
 	Timeout           time.Duration       // of one request; zero: limiter.DefaultStoreTimeout
-	Consistency       limiter.Consistency // for readiness; zero: LOCAL_QUORUM
+	Consistency       limiter.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string              // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
 	UsesLocalLevels   bool                // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
 	Connections       int                 // to each node; zero: DefaultConnections
@@ -139,6 +140,36 @@ var levels = map[limiter.Level]gocql.Consistency{
 	limiter.LevelLocalQuorum: gocql.LocalQuorum,
 	limiter.LevelLocalOne:    gocql.LocalOne,
 	limiter.LevelEachQuorum:  gocql.EachQuorum,
+}
+
+// meets lists for each level the others whose promise it keeps, too: it waits for at
+// least as many replicas, where they want them.
+var meets = []struct {
+	level limiter.Level
+	also  []limiter.Level
+}{
+	{limiter.LevelAny, nil},
+	{limiter.LevelOne, []limiter.Level{limiter.LevelAny}},
+	{limiter.LevelLocalOne, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
+	{limiter.LevelTwo, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
+	{limiter.LevelThree, []limiter.Level{limiter.LevelAny, limiter.LevelOne, limiter.LevelTwo}},
+	{limiter.LevelLocalQuorum, []limiter.Level{limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne}},
+	{limiter.LevelQuorum, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
+	{limiter.LevelEachQuorum, []limiter.Level{
+		limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne, limiter.LevelLocalQuorum, limiter.LevelQuorum,
+	}},
+}
+
+// jointLevel returns the level for what is written at several: the weakest that meets
+// all of them, ALL where no other does.
+func jointLevel(asked []limiter.Level) limiter.Level {
+	for _, m := range meets {
+		met := func(l limiter.Level) bool { return l == m.level || slices.Contains(m.also, l) }
+		if !slices.ContainsFunc(asked, func(l limiter.Level) bool { return !met(l) }) {
+			return m.level
+		}
+	}
+	return limiter.LevelAll
 }
 
 func serialLevel(name string) (gocql.SerialConsistency, error) {

@@ -12,11 +12,33 @@ import (
 // eventStatements are the requests to one table of events. The level is the
 // policy's for all of them: appends at its write level, so that a later read at
 // its read level meets them; removals and resets likewise.
+//
+// Every word on an event carries a timestamp that is made of the event's own instant
+// and of what is said, so that the later word stands whichever clocks and nodes they
+// came by, and however late: a removal that overtakes its event, or comes from an
+// instance whose clock is behind, removes it all the same. By the instances' clocks,
+// which Cassandra goes by otherwise, an event could outlive its removal, and a hold
+// that was settled end.
 type eventStatements struct {
 	insert string // repeatable: the same id is the same row
+	hold   string // repeatable; with when it ends, 0 once it is settled
 	newest string
 	remove string // repeatable
 	reset  string // repeatable; its timestamp is the reset's own instant, so that the latest reset wins
+}
+
+// The words on an event, in microseconds after its instant: a later one stands.
+const (
+	saysAppend = iota
+	saysSettle
+	saysRemove
+)
+
+const microsPerMilli = 1000
+
+// timestamp returns that of a word on the event called id.
+func timestamp(id limiter.EventID, word int64) int64 {
+	return int64(id.Instant())*microsPerMilli + word
 }
 
 // eventTables has the statements for each span's table.
@@ -28,63 +50,104 @@ var eventTables = [limiter.SpanCount]eventStatements{
 
 func newEventStatements(table string) eventStatements {
 	return eventStatements{
-		insert: "INSERT INTO " + table + " (key, event_id, cost) VALUES (?, ?, ?) USING TTL ?",
-		newest: "SELECT event_id, cost, reset_at FROM " + table + " WHERE key = ? AND event_id > maxTimeuuid(?) LIMIT ?",
-		remove: "DELETE FROM " + table + " WHERE key = ? AND event_id = ?",
+		insert: "INSERT INTO " + table + " (key, event_id, cost) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?",
+		hold:   "INSERT INTO " + table + " (key, event_id, cost, ends_at) VALUES (?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
+		newest: "SELECT event_id, cost, ends_at, reset_at FROM " + table + " WHERE key = ? AND event_id > maxTimeuuid(?) LIMIT ?",
+		remove: "DELETE FROM " + table + " USING TIMESTAMP ? WHERE key = ? AND event_id = ?",
 		reset:  "UPDATE " + table + " USING TTL ? AND TIMESTAMP ? SET reset_at = ? WHERE key = ?",
 	}
 }
 
 // readLog returns the newest events that q asks for, and the reset that was read
 // beside them. Without events there is nothing that a reset could forget.
+//
+// It reads on, where holds are among them: one that has ended, and whose row has not
+// expired yet, must not take the place of an event that counts.
 func (s *Store) readLog(
 	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.LogQuery,
 ) (log limiter.Log, reset limiter.Instant, err error) {
-	query := s.session.Query(eventTables[q.Span].newest, key, int64(q.After), q.Max).WithContext(ctx).Consistency(level).PageSize(q.Max + 1)
-	rows := s.repeated(query).Iter()
-	log.Events = make([]limiter.Event, 0, rows.NumRows())
-	var id gocql.UUID
-	var cost, resetAt int64
-	for rows.Scan(&id, &cost, &resetAt) {
-		eventID := limiter.EventID(id)
-		log.Events = append(log.Events, limiter.Event{ID: eventID, At: eventID.Instant(), Cost: cost})
+	for limit := q.Max; ; limit *= 2 {
+		query := s.session.Query(eventTables[q.Span].newest, key, int64(q.After), limit).WithContext(ctx).Consistency(level)
+		rows := s.repeated(query.PageSize(limit + 1)).Iter()
+		log.Events = make([]limiter.Event, 0, rows.NumRows())
+		var id gocql.UUID
+		var cost, ends, resetAt int64
+		for rows.Scan(&id, &cost, &ends, &resetAt) {
+			log.Events = append(log.Events, eventOf(id, cost, ends))
+		}
+		if err := rows.Close(); err != nil {
+			return limiter.Log{}, 0, err
+		}
+		if len(log.Events) < limit || settledAmong(log.Events) >= q.Max {
+			slices.Reverse(log.Events)
+			return log, limiter.Instant(resetAt), nil
+		}
 	}
-	slices.Reverse(log.Events)
-	return log, limiter.Instant(resetAt), rows.Close()
 }
 
-// appendEvents stores events in one request: they share the key's partition.
-func (s *Store) appendEvents(
-	ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, events []limiter.Event,
-) error {
-	statement, ttl := eventTables[log.Span].insert, whole(log.TTL)
-	if len(events) == 1 {
-		e := &events[0]
-		return exec(s.session.Query(statement, key, gocql.UUID(e.ID), e.Cost, ttl).WithContext(ctx).Consistency(level))
+// settledAmong returns how many of events are no holds.
+func settledAmong(events []limiter.Event) (n int) {
+	for i := range events {
+		if events[i].Ends == 0 {
+			n++
+		}
 	}
-	batch := s.batch(ctx, gocql.UnloggedBatch, level)
-	for _, e := range events {
-		args := []any{key, gocql.UUID(e.ID), e.Cost, ttl}
-		batch.Entries = append(batch.Entries, gocql.BatchEntry{Stmt: statement, Args: args, Idempotent: true})
+	return n
+}
+
+// eventOf returns the event of a row; what is null there is 0.
+func eventOf(id gocql.UUID, cost, ends int64) limiter.Event {
+	eventID := limiter.EventID(id)
+	return limiter.Event{ID: eventID, At: eventID.Instant(), Cost: cost, Ends: limiter.Instant(ends)}
+}
+
+// appendEvents stores w's events in one request: they share the key's partition.
+func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
+	entries := make([]gocql.BatchEntry, len(w.Events))
+	for i := range w.Events {
+		entries[i] = appendEntry(key, log, &w.Events[i], w.Settle)
 	}
-	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+	return s.execAll(ctx, level, entries)
+}
+
+// appendEntry returns the request to store e. What was never a hold says nothing of
+// when it ends, which would cost a column in every row.
+func appendEntry(key []byte, log *limiter.LogWrite, e *limiter.Event, settle bool) gocql.BatchEntry {
+	statements, ttl := &eventTables[log.Span], whole(log.TTL)
+	entry := gocql.BatchEntry{Idempotent: true}
+	switch {
+	case settle:
+		entry.Stmt, entry.Args = statements.hold, []any{key, gocql.UUID(e.ID), e.Cost, int64(0), ttl, timestamp(e.ID, saysSettle)}
+	case e.Ends != 0:
+		entry.Stmt, entry.Args = statements.hold, []any{key, gocql.UUID(e.ID), e.Cost, int64(e.Ends), ttl, timestamp(e.ID, saysAppend)}
+	default:
+		entry.Stmt, entry.Args = statements.insert, []any{key, gocql.UUID(e.ID), e.Cost, ttl, timestamp(e.ID, saysAppend)}
+	}
+	return entry
 }
 
 func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, ids []limiter.EventID) error {
-	statement := eventTables[log.Span].remove
-	if len(ids) == 1 {
-		return exec(s.session.Query(statement, key, gocql.UUID(ids[0])).WithContext(ctx).Consistency(level))
+	entries := make([]gocql.BatchEntry, len(ids))
+	for i, id := range ids {
+		args := []any{timestamp(id, saysRemove), key, gocql.UUID(id)}
+		entries[i] = gocql.BatchEntry{Stmt: eventTables[log.Span].remove, Args: args, Idempotent: true}
+	}
+	return s.execAll(ctx, level, entries)
+}
+
+// execAll sends requests to one partition as one, a single one without a batch around
+// it. They are safe to repeat.
+func (s *Store) execAll(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
+	if len(entries) == 1 {
+		return exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
 	}
 	batch := s.batch(ctx, gocql.UnloggedBatch, level)
-	for _, id := range ids {
-		batch.Entries = append(batch.Entries, gocql.BatchEntry{Stmt: statement, Args: []any{key, gocql.UUID(id)}, Idempotent: true})
-	}
+	batch.Entries = entries
 	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
 }
 
 func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
 	at := int64(w.Reset)
-	const microsPerMilli = 1000
 	query := s.session.Query(eventTables[log.Span].reset, whole(w.ResetTTL), at*microsPerMilli, at, key)
 	return exec(query.WithContext(ctx).Consistency(level))
 }

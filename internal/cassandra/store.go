@@ -142,7 +142,7 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	for i := range w.Logs {
 		log := &w.Logs[i]
 		if len(w.Events) > 0 {
-			all.add(func(ctx context.Context) error { return s.appendEvents(ctx, key, level, log, w.Events) })
+			all.add(func(ctx context.Context) error { return s.appendEvents(ctx, key, level, log, w) })
 		}
 		if len(w.Remove) > 0 {
 			all.add(func(ctx context.Context) error { return s.removeEvents(ctx, key, level, log, w.Remove) })
@@ -165,6 +165,39 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 		return unavailable("writing", err)
 	}
 	return unavailable("writing", errors.New(err.Error())) // some of it may be stored
+}
+
+// WriteAll stores events of several keys by a logged batch: once a coordinator has it,
+// two more nodes keep it until all of it is stored.
+func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
+	kind := gocql.LoggedBatch
+	if len(w) <= 1 {
+		kind = gocql.UnloggedBatch // of one partition: it is stored as one anyway
+	}
+	var asked []limiter.Level
+	var entries []gocql.BatchEntry
+	for i := range w {
+		asked = append(asked, w[i].Level)
+		key := w[i].Key.Bytes()
+		for j := range w[i].Logs {
+			for k := range w[i].Events {
+				entries = append(entries, appendEntry(key, &w[i].Logs[j], &w[i].Events[k], w[i].Settle))
+			}
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	level, err := levelOf(jointLevel(asked))
+	if err != nil {
+		return err
+	}
+	batch := s.batch(ctx, kind, level)
+	batch.Entries = entries
+	if err := stored(s.session.ExecuteBatch(batch), batch.Attempts()); err != nil {
+		return unavailable("writing together", err)
+	}
+	return nil
 }
 
 // tasks are requests of one decision that need not wait for each other.
@@ -251,13 +284,3 @@ func (nextHost) GetRetryType(err error) gocql.RetryType {
 
 // whole returns d in whole seconds, as a TTL is given.
 func whole(d time.Duration) int { return int(d / time.Second) }
-
-// WriteAll stores events of several keys by a logged batch.
-func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
-	for i := range w {
-		if err := s.Write(ctx, &w[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
