@@ -140,6 +140,9 @@ var levels = map[limiter.Level]gocql.Consistency{
 	limiter.LevelLocalQuorum: gocql.LocalQuorum,
 	limiter.LevelLocalOne:    gocql.LocalOne,
 	limiter.LevelEachQuorum:  gocql.EachQuorum,
+
+	limiter.LevelSerial:      gocql.Consistency(gocql.Serial),
+	limiter.LevelLocalSerial: gocql.Consistency(gocql.LocalSerial),
 }
 
 // meets lists for each level the others whose promise it keeps, too: it waits for at

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // pinnable lets a request's context say which node is to answer it; other
@@ -79,7 +81,7 @@ func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 // centre it leaves out the others' nodes: to them, local is their own.
 func (p *pinnable) withinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 	next := p.HostSelectionPolicy.Pick(q)
-	if q == nil || p.local == "" || q.GetConsistency() != gocql.LocalQuorum && q.GetConsistency() != gocql.LocalOne {
+	if q == nil || p.local == "" || !countsLocally(q.GetConsistency()) {
 		return next
 	}
 	return func() gocql.SelectedHost {
@@ -90,6 +92,15 @@ func (p *pinnable) withinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 		}
 		return nil
 	}
+}
+
+// countsLocally reports whether level means the coordinator's own data centre.
+func countsLocally(level gocql.Consistency) bool {
+	switch level {
+	case gocql.LocalQuorum, gocql.LocalOne, levels[limiter.LevelLocalSerial]:
+		return true
+	}
+	return false
 }
 
 // twice goes over the hosts that pick returns, and once more.

@@ -105,6 +105,9 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 	if err != nil {
 		return limiter.State{}, err
 	}
+	if q.Cell {
+		return s.readCell(ctx, level, q)
+	}
 	key := q.Key.Bytes()
 	state := limiter.State{Logs: make([]limiter.Log, len(q.Logs))}
 	resets := make([]limiter.Instant, len(q.Logs)+1)
@@ -136,6 +139,9 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return err
+	}
+	if w.Cell != nil {
+		return s.writeCell(ctx, level, w)
 	}
 	key := w.Key.Bytes()
 	var all tasks
