@@ -34,6 +34,8 @@ func Run(t *testing.T, store limiter.Store) {
 		{"EventsBesideACell", testEventsBesideACell},
 		{"CellExpires", testCellExpires},
 		{"CellWrittenByMany", testCellWrittenByMany},
+		{"Feed", testFeed},
+		{"ChangesExpire", testChangesExpire},
 		{"Trace", testTraces},
 		{"CheckRecordsNothing", testCheckRecordsNothing},
 		{"RecordGoesPastTheLimit", testRecordGoesPastTheLimit},

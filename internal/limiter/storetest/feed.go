@@ -1,0 +1,83 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// testFeed publishes changes, as of now: a store may go by its own clock to tell which
+// of them still live.
+func testFeed(t *testing.T, store limiter.Store) {
+	feed, ok := store.(limiter.Feed)
+	if !ok {
+		t.Skip("this store carries no news between instances")
+	}
+	s, now := newSubject(t, store), limiter.InstantOf(time.Now())
+	var published []limiter.Change
+	for i, c := range []limiter.Change{
+		{Kind: limiter.ChangeReset, TTL: time.Hour},
+		{Kind: limiter.ChangeBlock, TTL: 48 * time.Hour, Until: now.Add(47 * time.Hour), Strikes: 3},
+		{Kind: limiter.ChangeRefund, TTL: time.Hour},
+		{Kind: "of a later version", TTL: time.Hour},
+	} {
+		c.ID, c.Key = s.ids(now.Add(time.Duration(i-2)*time.Hour)), s.key // two hours ago, one hour ago, now and in an hour
+		for range 2 {
+			if err := feed.Publish(t.Context(), &c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		published = append(published, c)
+	}
+	for _, from := range []struct {
+		since limiter.Instant
+		first int
+	}{
+		{0, 0},
+		{now.Add(-2 * time.Hour), 0},
+		{now.Add(-2*time.Hour) + 1, 1},
+		{now.Add(-time.Hour), 1},
+		{now, 2},
+		{now.Add(time.Hour), 3},
+	} {
+		got, err := feed.Changes(t.Context(), from.since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range published[from.first:] {
+			want.TTL = 0
+			same := func(c limiter.Change) bool { c.TTL = 0; return c == want }
+			if !slices.ContainsFunc(got, same) {
+				t.Errorf("since now%+d ms: %+v is not among %d changes", from.since-now, want, len(got))
+			}
+		}
+	}
+}
+
+// testChangesExpire needs patience: it asks until a change is gone.
+func testChangesExpire(t *testing.T, store limiter.Store) {
+	const patience = 30 * time.Second
+	feed, ok := store.(limiter.Feed)
+	if !ok {
+		t.Skip("this store carries no news between instances")
+	}
+	s, start := newSubject(t, store), time.Now()
+	c := limiter.Change{ID: s.ids(limiter.InstantOf(start)), Kind: limiter.ChangeReset, Key: s.key, TTL: time.Second}
+	if err := feed.Publish(t.Context(), &c); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ; time.Since(start) < patience; <-tick.C {
+		changes, err := feed.Changes(t.Context(), limiter.InstantOf(start))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(changes, func(have limiter.Change) bool { return have.ID == c.ID }) {
+			return
+		}
+	}
+	t.Errorf("a change to be kept for a second is there after %v", patience)
+}
