@@ -296,6 +296,10 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 	ahead := own.now.Sub(InstantOf(c.opts.Now()))
 	refused = own.filter(func(i int, r *request) bool {
 		e := &own.events[i]
+		if r.alone {
+			r.without = t.plan.decide(state, OpCheck, e.ID, e.At, r.cost)
+			r.without.postpone(ahead)
+		}
 		r.decision = t.plan.decide(state, r.op, e.ID, e.At, r.cost)
 		r.decision.postpone(ahead)
 		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}

@@ -16,6 +16,7 @@ type request struct {
 	alone    bool          // travels with no other, as it holds other keys as well
 	id       EventID       // of its event, dated; zero: one is made
 	decision Decision
+	without  Decision // what it would be if nothing were counted; filled in if alone
 	err      error
 	denied   bool // answered by a denial, which stands if another attempt fails
 

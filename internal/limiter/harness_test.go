@@ -26,6 +26,7 @@ type fakeStore struct {
 	beforeRead            func(*limiter.Query)
 	afterRead             func(*limiter.State) error
 	onWrite               func(*limiter.Write) error // instead of storing when it fails
+	onWriteAll            func([]limiter.Write) error
 }
 
 var errDropped = errors.New("said to be stored, and dropped")
@@ -75,6 +76,22 @@ func (f *fakeStore) Write(ctx context.Context, w *limiter.Write) error {
 		shared.Logs[i].Keep = 1 << 20
 	}
 	return f.Store.Write(ctx, &shared)
+}
+
+// WriteAll stores after writeTakes, or fails with the context.
+func (f *fakeStore) WriteAll(ctx context.Context, w []limiter.Write) error {
+	f.mu.Lock()
+	takes, onWriteAll := f.writeTakes, f.onWriteAll
+	f.mu.Unlock()
+	if err := take(ctx, takes); err != nil {
+		return err
+	}
+	if onWriteAll != nil {
+		if err := onWriteAll(w); err != nil {
+			return err
+		}
+	}
+	return f.Store.WriteAll(ctx, w)
 }
 
 // take lasts d, unless ctx ends before.

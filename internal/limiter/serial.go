@@ -30,14 +30,15 @@ const (
 
 // settle answers every request of batch, all of them for t.
 func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
-	var ids []EventID
 	err := x.update(ctx, t, len(batch), func(s *State, now Instant, w *Write) bool {
-		ids = ids[:0]
 		recorded := false
 		ahead := now.Sub(InstantOf(x.opts.Now()))
 		for _, r := range batch {
 			id := x.ids.next(now)
-			ids = append(ids, id)
+			if r.alone {
+				r.without = t.plan.decide(s, OpCheck, id, now, r.cost)
+				r.without.postpone(ahead)
+			}
 			r.decision = t.plan.decide(s, r.op, id, now, r.cost)
 			r.decision.postpone(ahead)
 			if r.decision.Recorded != RecordedYes {

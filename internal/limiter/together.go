@@ -183,12 +183,13 @@ func (s *shared) confirm(ctx context.Context, parts []*part) error {
 
 // undo gives back what was counted for p, whose units are not admitted.
 func (s *shared) undo(ctx context.Context, p *part) {
-	p.decision.Recorded = RecordedNo
+	counted := p.decision.entry
+	p.decision = p.without
 	if p.own != nil {
 		s.counted.takeBack(ctx, &p.target, p.own)
 		return
 	}
-	if err := s.serial.giveBack(ctx, &p.target, &p.decision.entry); err != nil {
+	if err := s.serial.giveBack(ctx, &p.target, &counted); err != nil {
 		p.decision.Recorded = RecordedUnknown
 	}
 }

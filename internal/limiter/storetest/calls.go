@@ -125,6 +125,11 @@ func testAllOrNone(t *testing.T, store limiter.Store) {
 			if got.Allowed || got.Recorded != limiter.RecordedNo || got.Policy.Name != "gate" || got.RetryAfter <= 0 || len(got.Demands) != 2 {
 				t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", p.Name, got.Allowed, got.Recorded, got.Policy.Name)
 			}
+			for _, d := range got.Demands {
+				if d.Used != 1 || d.Recorded != limiter.RecordedNo {
+					t.Errorf("%s: with no room for one: used %d of %s, recorded %s", p.Name, d.Used, d.Policy.Name, d.Recorded)
+				}
+			}
 		}
 		check := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: demands})
 		for _, d := range check.Demands {
@@ -154,6 +159,19 @@ func testDemandsByMode(t *testing.T, store limiter.Store) {
 	}
 	e.wantUsed(t, "fixed-window", 2, "beside a shadow that denies")
 	e.wantUsed(t, "shadow", 1, "in shadow mode")
+	mixed := limiter.Policy{Name: "mixed", Mode: limiter.ModeShadow, Limits: []limiter.Limit{
+		{Algorithm: "token-bucket", Limit: 5, Window: time.Minute}, {Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
+	}}
+	if err := e.SetPolicies(append(each(5), gate, all, mixed)); err != nil {
+		t.Fatal(err)
+	}
+	take("mixed")
+	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits[0].Used != 1 || got.Recorded != limiter.RecordedNo {
+		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the bucket", got.Recorded, got.Limits[0].Used)
+	}
+	if got := e.Do(t, limiter.OpCheck, "mixed"); got.Limits[0].Used != 1 {
+		t.Errorf("the bucket of a shadow that denies has %d units, want 1", got.Limits[0].Used)
+	}
 	take("gate", "all")
 	take("gate", "all")
 	e.wantUsed(t, "all", 2, "where denied attempts count")

@@ -1,0 +1,437 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// twoPolicies returns a policy called p of these limits and one called q.
+func twoPolicies(p, q limiter.Limit) []limiter.Policy {
+	return []limiter.Policy{
+		{Name: "p", Limits: []limiter.Limit{p}},
+		{Name: "q", Limits: []limiter.Limit{q}},
+	}
+}
+
+func limitOf(algorithm string, n int64) limiter.Limit {
+	return limiter.Limit{Algorithm: algorithm, Limit: n, Window: time.Hour}
+}
+
+var both = []limiter.Demand{{Policy: "p", Identifier: "a"}, {Policy: "q", Identifier: "b"}}
+
+func usedBy(t testing.TB, e *limiter.Engine, d limiter.Demand) int64 {
+	t.Helper()
+	got, err := e.Check(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Used
+}
+
+func mustDo(t testing.TB, e *limiter.Engine, call limiter.Call) limiter.Answer {
+	t.Helper()
+	answer, err := e.Do(t.Context(), &call)
+	if err != nil {
+		t.Fatalf("%s: %v", call.Op, err)
+	}
+	return answer
+}
+
+// A process that dies between writing several demands and confirming them leaves holds
+// that end by themselves.
+func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
+	bubble(t, "before they are confirmed", func(t *testing.T) {
+		store := newFakeStore()
+		dying := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		living := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		dead := errors.New("the process is gone")
+		store.set(func() { store.onWriteAll = func([]limiter.Write) error { return dead } })
+		if _, err := dying.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err == nil {
+			t.Fatal("answered by the dead")
+		}
+		for _, d := range both {
+			if usedBy(t, living, d) != 1 {
+				t.Errorf("%s: nothing is held while the outcome is open", d.Policy)
+			}
+		}
+		time.Sleep(2*timeout + 2*tolerance + time.Second)
+		for _, d := range both {
+			if got := usedBy(t, living, d); got != 0 {
+				t.Errorf("%s: used %d after the holds of the dead have ended", d.Policy, got)
+			}
+		}
+	})
+	bubble(t, "and nothing of one without the other is stored before all are written", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))...)
+		var writes []limiter.Write
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error { writes = append(writes, *w); return nil }
+		})
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+		for _, w := range writes {
+			for _, event := range w.Events {
+				if event.Ends == 0 {
+					t.Errorf("an event that stays was written before it was known that both are admitted")
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		for _, d := range both {
+			if got := usedBy(t, e, d); got != 1 {
+				t.Errorf("%s: used %d a minute after both were taken", d.Policy, got)
+			}
+		}
+	})
+}
+
+// A confirmation that comes too late admits nothing: somebody may have the place.
+func TestLateConfirmationIsUnknown(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		store.set(func() { store.onWriteAll = func([]limiter.Write) error { time.Sleep(3 * timeout); return nil } })
+		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both})
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("confirmed long after the deadline: %v", err)
+		}
+	})
+}
+
+// Calls that name the same keys in different orders neither wait for each other for
+// ever nor keep each other from the last unit.
+func TestDemandsInAnyOrder(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		store.readTakes, store.writeTakes = 5*time.Millisecond, 5*time.Millisecond
+		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 10), limitOf("fixed-window", 10))...)
+		running(t, e)
+		reversed := []limiter.Demand{both[1], both[0]}
+		var mu sync.Mutex
+		allowed := 0
+		var all sync.WaitGroup
+		for i := range 12 {
+			all.Go(func() {
+				demands := both
+				if i%2 == 0 {
+					demands = reversed
+				}
+				answer, err := e.Do(context.Background(), &limiter.Call{Op: limiter.OpTake, Demands: demands})
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if answer.Allowed {
+					allowed++
+				}
+			})
+		}
+		all.Wait()
+		if allowed != 10 {
+			t.Errorf("%d of 12 calls passed, want 10", allowed)
+		}
+	})
+}
+
+// serialStore is a store whose conditional writes lose answers as a test wants it.
+type serialStore struct {
+	*fakeStore
+	delay func(w *limiter.Write) (answer error, store time.Duration)
+	all   sync.WaitGroup
+}
+
+// Write stores at once, or says one thing and does it later.
+func (s *serialStore) Write(ctx context.Context, w *limiter.Write) error {
+	if w.Cell == nil || s.delay == nil {
+		return s.fakeStore.Write(ctx, w)
+	}
+	answer, after := s.delay(w)
+	if answer == nil {
+		return s.fakeStore.Write(ctx, w)
+	}
+	if after >= 0 {
+		kept := *w
+		s.all.Go(func() {
+			time.Sleep(after)
+			_ = s.fakeStore.Write(context.Background(), &kept)
+		})
+	}
+	return answer
+}
+
+var errLost = errors.Join(limiter.ErrUnavailable, errors.New("no answer"))
+
+// An attempt without an answer may be stored later, like that of a coordinator that is
+// paused: it counts once or never, and what is admitted stays within the limit.
+func TestSerialFencesUnknownOutcomes(t *testing.T) {
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
+		for name, after := range map[string]time.Duration{
+			"lost": -1, "stored at once": 0, "stored after the next attempt": 30 * time.Millisecond, "stored much later": 5 * time.Second,
+		} {
+			bubble(t, algorithm+", "+name, func(t *testing.T) {
+				store := &serialStore{fakeStore: newFakeStore()}
+				store.readTakes, store.writeTakes = 5*time.Millisecond, 5*time.Millisecond
+				n := 0
+				store.delay = func(*limiter.Write) (error, time.Duration) {
+					if n++; n%3 == 1 {
+						return errLost, after
+					}
+					return nil, 0
+				}
+				policy := policyOf(algorithm, 3, time.Hour)
+				policy.Guarantee = limiter.GuaranteeSerial
+				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+				allowed := 0
+				for range 4 {
+					for _, e := range []*limiter.Engine{e, other} {
+						d, err := e.Take(t.Context(), somebody)
+						if err != nil {
+							t.Fatalf("the outcome stayed open: %v", err)
+						}
+						if d.Allowed {
+							allowed++
+						}
+					}
+				}
+				time.Sleep(10 * time.Second)
+				store.all.Wait()
+				if got := usedBy(t, e, somebody); allowed != 3 || got != 3 {
+					t.Errorf("%d admitted and %d used of 3", allowed, got)
+				}
+			})
+		}
+	}
+}
+
+// An attempt that was lost while somebody else came first is dead, and decided anew.
+func TestSerialAttemptThatIsDead(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := &serialStore{fakeStore: newFakeStore()}
+		policy := policyOf("fixed-window", 2, time.Hour)
+		policy.Guarantee = limiter.GuaranteeSerial
+		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		store.delay = func(*limiter.Write) (error, time.Duration) {
+			store.delay = nil
+			mustTake(t, other)
+			return errLost, time.Second
+		}
+		if d := mustTake(t, e); !d.Allowed || d.Used != 2 {
+			t.Errorf("after another's take: %+v", d.Verdict)
+		}
+		time.Sleep(2 * time.Second)
+		store.all.Wait()
+		if got := usedBy(t, e, somebody); got != 2 {
+			t.Errorf("used %d, want 2", got)
+		}
+	})
+}
+
+// Where nothing answers any more, the outcome is unknown and is said to be.
+func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := &serialStore{fakeStore: newFakeStore()}
+		store.delay = func(*limiter.Write) (error, time.Duration) {
+			time.Sleep(10 * time.Millisecond)
+			return errLost, -1
+		}
+		policy := policyOf("fixed-window", 3, time.Hour)
+		policy.Guarantee = limiter.GuaranteeSerial
+		e := newEngine(t, store, 0, policy)
+		start := time.Now()
+		_, err := e.Take(t.Context(), somebody)
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("no attempt was ever answered: %v", err)
+		}
+		if took := time.Since(start); took > timeout+tolerance {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A claim whose owner died before it answered is settled on logs: what it counted is
+// removed, and the call decided anew. What counters hold can't be told: at most once.
+func TestClaimOfTheDead(t *testing.T) {
+	for algorithm, settles := range map[string]bool{"sliding-log": true, "fixed-window": false, "token-bucket": false} {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := &serialStore{fakeStore: newFakeStore()}
+			policy := policyOf(algorithm, 5, time.Hour)
+			dying, living := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+			mustDo(t, dying, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}) // the secret is made
+			answers := 0
+			store.delay = func(w *limiter.Write) (error, time.Duration) {
+				if len(w.Cell.Value) > 0 && w.Cell.Value[0] == '{' { // a claim: the first is made, the answer is not
+					if answers++; answers > 1 {
+						time.Sleep(timeout)
+						return errLost, -1
+					}
+				}
+				return nil, 0
+			}
+			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+			_, _ = dying.Do(t.Context(), &call)
+			store.delay = nil
+			_, err := living.Do(t.Context(), &call)
+			var failed *limiter.StoreError
+			if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+				t.Errorf("while the owner may live: %v", err)
+			}
+			time.Sleep(5 * time.Second)
+			answer, err := living.Do(t.Context(), &call)
+			if settles && (err != nil || !answer.Allowed || answer.Replayed) {
+				t.Errorf("after the owner's death: %+v, %v", answer.Decision, err)
+			}
+			if !settles && !errors.As(err, &failed) {
+				t.Errorf("after the owner's death: %+v, %v", answer.Decision, err)
+			}
+			if got := usedBy(t, living, somebody); got != 2 {
+				t.Errorf("used %d of one take and one call with a key, want 2", got)
+			}
+		})
+	}
+}
+
+// An owner that was only slow finds that its claim was taken over, and that what it
+// counted is gone: it gives the answer of whoever has it now.
+func TestClaimThatWasTakenOver(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 1, time.Hour)
+		slow, other := newEngine(t, store, 0, policy), newEngine(t, store, 10*time.Second, policy)
+		slept := false
+		store.set(func() {
+			store.afterRead = func(s *limiter.State) error {
+				if len(s.Logs) > 0 && len(s.Logs[0].Events) == 1 && !slept {
+					slept = true // between counting and answering, another instance takes over
+					call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+					if answer, err := other.Do(context.Background(), &call); err != nil || !answer.Allowed {
+						t.Errorf("who took over: %+v, %v", answer.Decision, err)
+					}
+				}
+				return nil
+			}
+		})
+		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		answer, err := slow.Do(t.Context(), &call)
+		if err != nil || !answer.Allowed || !answer.Replayed {
+			t.Errorf("who was taken over: replayed %v, %+v, %v", answer.Replayed, answer.Decision, err)
+		}
+		if got := usedBy(t, other, somebody); got != 1 {
+			t.Errorf("used %d", got)
+		}
+	})
+}
+
+// Reservations in counters and buckets are given back by the process that made them,
+// unless they were settled anywhere.
+func TestReservationsOfCountersEnd(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
+			bubble(t, algorithm, func(t *testing.T) {
+				policy := policyOf(algorithm, 4, 24*time.Hour)
+				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+				running(t, e)
+				check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
+				kept, left, late := mustDo(t, e, check), mustDo(t, e, check), mustDo(t, e, check)
+				if kept.Reservation == left.Reservation || usedBy(t, e, somebody) != 3 {
+					t.Fatalf("used %d by three reservations", usedBy(t, e, somebody))
+				}
+				record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: kept.Reservation}
+				mustDo(t, other, record)
+				time.Sleep(10 * time.Second)
+				if got := usedBy(t, e, somebody); got != 1 {
+					t.Errorf("used %d when one was settled and two are over", got)
+				}
+				mustDo(t, other, record)
+				record.Reservation = late.Reservation
+				mustDo(t, other, record)
+				mustDo(t, other, record)
+				if got := usedBy(t, e, somebody); got != 2 {
+					t.Errorf("used %d when one that was over was recorded twice, want 2", got)
+				}
+			})
+		}
+	}
+}
+
+// Two instances change the hash key at different times: whatever the order of their
+// keys, no more than the limit passes, and what was counted stays counted.
+func TestHashKeysOutOfStep(t *testing.T) {
+	was := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	will := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	phases := [][2][]limiter.Keyer{
+		{{was}, {was, will}}, {{was, will}, {was, will}}, {{was, will}, {will, was}}, {{will, was}, {will, was}}, {{will, was}, {will}},
+	}
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
+		for name, store := range map[string]limiter.Store{"shared": newFakeStore(), "still": embedded.New(nil)} {
+			bubble(t, algorithm+", "+name, func(t *testing.T) {
+				policy := policyOf(algorithm, 50, 24*time.Hour)
+				allowed := 0
+				for _, phase := range phases[:4] {
+					for _, keyers := range phase {
+						e := engineWithKeys(t, store, keyers, policy)
+						for range 10 {
+							if mustTake(t, e).Allowed {
+								allowed++
+							}
+						}
+					}
+				}
+				if allowed != 50 {
+					t.Errorf("%d of 50 passed in four phases", allowed)
+				}
+				e := engineWithKeys(t, store, phases[3][0], policy)
+				mustReset(t, e)
+				if got := usedBy(t, engineWithKeys(t, store, phases[1][0], policy), somebody); got != 0 {
+					t.Errorf("used %d after a reset under all keys", got)
+				}
+			})
+			bubble(t, algorithm+" at once, "+name, func(t *testing.T) {
+				policy := policyOf(algorithm, 5, 24*time.Hour)
+				for i, phase := range phases {
+					key := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(rune('a' + i))}
+					var mu sync.Mutex
+					allowed := 0
+					var all sync.WaitGroup
+					for _, keyers := range phase {
+						e := engineWithKeys(t, store, keyers, policy)
+						running(t, e)
+						for range 10 {
+							all.Go(func() {
+								d, err := e.Take(context.Background(), key)
+								mu.Lock()
+								defer mu.Unlock()
+								if err == nil && d.Allowed {
+									allowed++
+								}
+							})
+						}
+					}
+					all.Wait()
+					if allowed > 5 || allowed == 0 {
+						t.Errorf("phase %d: %d of 5 passed", i+1, allowed)
+					}
+				}
+			})
+		}
+	}
+}
+
+// engineWithKeys returns an engine that writes under the first of keyers and reads
+// under all.
+func engineWithKeys(t *testing.T, store limiter.Store, keyers []limiter.Keyer, policy limiter.Policy) *limiter.Engine {
+	t.Helper()
+	e := limiter.New(store, &limiter.Options{Keyer: keyers[0], AlsoRead: keyers[1:], StoreTimeout: timeout})
+	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
