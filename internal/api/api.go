@@ -71,9 +71,11 @@ func (s *Server) routes() {
 	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNoRoute) })
 	s.mux.MethodNotAllowed(s.methodNotAllowed)
 
-	s.mux.Post("/v1/check", handle(s, decodeDemands, s.check))
-	s.mux.Post("/v1/record", handle(s, decodeCounted, s.record))
-	s.mux.Post("/v1/take", handle(s, decodeCounted, s.take))
+	s.mux.Post("/v1/check", handle(s, decodeCall(limiter.OpCheck), s.decide))
+	s.mux.Post("/v1/record", handle(s, decodeCall(limiter.OpRecord), s.decide))
+	s.mux.Post("/v1/take", handle(s, decodeCall(limiter.OpTake), s.decide))
+	s.mux.Post("/v1/batch", handle(s, decodeBatch, s.batch))
+	s.mux.Post("/v1/refund", handle(s, decodeRefund, s.refund))
 	s.mux.Post("/v1/reset", handle(s, decodeReset, s.reset))
 	s.mux.Get("/v1/policies", handle(s, decodeNothing, s.policies))
 	s.mux.Get("/v1/policies/{name}", handle(s, decodePolicyName, s.policy))
@@ -128,9 +130,16 @@ func handle[In any](
 			s.fail(w, r, err)
 			return
 		}
+		if p, ok := a.(partial); ok && p.failure() != nil {
+			track(w, p.failure(), nil)
+		}
 		write(w, a, m)
 	}
 }
+
+// partial is an answer of which parts may have failed: its failure is the first error
+// that is the server's, nil if there is none.
+type partial interface{ failure() error }
 
 // fail answers with the problem that err is, and hands err to the request's log
 // line.
@@ -139,12 +148,17 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && p.status == http.StatusServiceUnavailable {
 		p.status = statusClientGone // nobody reads it; the log should not blame the store
 	}
-	if t, ok := w.(*tracked); ok {
-		t.err, t.kind = err, p.kind
-	}
+	track(w, err, p.kind)
 	m := s.scratch.Get().(*scratch)
 	defer s.release(m)
 	write(w, p, m)
+}
+
+// track hands err and its kind to the log line of the request that w answers.
+func track(w http.ResponseWriter, err, kind error) {
+	if t, ok := w.(*tracked); ok {
+		t.err, t.kind = err, kind
+	}
 }
 
 func write(w http.ResponseWriter, a answer, m *scratch) {

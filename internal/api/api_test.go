@@ -9,6 +9,7 @@ import (
 const (
 	one     = `{"policy":"sms-send","identifier":"+4915112345678"}`
 	oneTail = `{"policy":"api","identifier":"+4915112345678"}`
+	oneOp   = `{"op":"take","policy":"api","identifier":"+4915112345678"}`
 )
 
 // TestStories tells what users see, request by request. The answers are in
@@ -73,7 +74,8 @@ func wrongRoutes() []step {
 		{method: "GET", path: "/"},
 		{method: "GET", path: "/v1/policies/"},
 		{method: "GET", path: "/v1/policies/a/b"},
-		{method: "POST", path: "/v1/batch", body: "{}"},
+		{method: "GET", path: "/v1/batch"},
+		{method: "GET", path: "/v1/refund"},
 		{method: "GET", path: "/metrics"},
 	}
 }

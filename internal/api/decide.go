@@ -2,37 +2,78 @@ package api
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-func (s *Server) check(ctx context.Context, in demands) (answer, error) {
-	return s.decide(ctx, in, s.engine.Check, limiter.RecordedNo)
-}
-
-func (s *Server) record(ctx context.Context, in demands) (answer, error) {
-	return s.decide(ctx, in, s.engine.Record, limiter.RecordedUnknown)
-}
-
-func (s *Server) take(ctx context.Context, in demands) (answer, error) {
-	return s.decide(ctx, in, s.engine.Take, limiter.RecordedUnknown)
-}
-
-// decide asks the engine for the one demand of in. afterFailure is what became of
-// the units when an error does not say.
-func (s *Server) decide(
-	ctx context.Context,
-	in demands,
-	ask func(context.Context, limiter.Demand) (limiter.Decision, error),
-	afterFailure limiter.Recorded,
-) (answer, error) {
-	d, err := ask(ctx, in.list[0])
+// decide answers check, record and take.
+func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
+	d, err := s.ask(ctx, c)
 	if err != nil {
-		index := -1
-		if in.listed {
-			index = 0
-		}
-		return nil, &demandError{index: index, recorded: afterFailure, err: err}
+		return nil, err
 	}
-	return &decided{decision: d, listed: in.listed, families: s.opts.Headers}, nil
+	return d, nil
+}
+
+// ask has the engine decide c.
+func (s *Server) ask(ctx context.Context, c *call) (*decided, error) {
+	a, err := s.engine.Do(ctx, &c.Call)
+	if err != nil {
+		return nil, c.failed(a.Recorded, err)
+	}
+	return &decided{Answer: a, listed: c.listed, families: s.opts.Headers}, nil
+}
+
+// callError is an error in doing what a call asks for.
+type callError struct {
+	call     *call            // nil: none of check, record and take
+	recorded limiter.Recorded // what a failure left behind
+	err      error
+}
+
+// Error returns the error's own text.
+func (e *callError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error.
+func (e *callError) Unwrap() error { return e.err }
+
+// failed returns err as that of c. recorded is what the engine says of the units of
+// all demands; empty: nothing.
+func (c *call) failed(recorded limiter.Recorded, err error) *callError {
+	switch {
+	case recorded != "":
+	case c.Op == limiter.OpCheck && c.Reserve == 0:
+		recorded = limiter.RecordedNo
+	default:
+		recorded = recordedOf(err)
+	}
+	return &callError{call: c, recorded: recorded, err: err}
+}
+
+// recordedOf returns what err says of the units: that it is unknown if it says
+// nothing.
+func recordedOf(err error) limiter.Recorded {
+	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
+		return store.Recorded
+	}
+	return limiter.RecordedUnknown
+}
+
+// field returns what the caller knows as name, which is what the engine calls it.
+func (e *callError) field(name string) string {
+	c := e.call
+	if name == "" || c == nil {
+		return name
+	}
+	demand := (*limiter.DemandError)(nil)
+	switch {
+	case errors.As(e.err, &demand):
+		name = demandPath(demand.Index) + name
+	case c.listed && len(c.Demands) == 1 && (name == "policy" || name == "identifier" || name == "cost"):
+		name = demandPath(0) + name
+	case c.path == "" && name == "idempotency_key":
+		return idempotencyKeyHeader
+	}
+	return c.path + name
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,53 +18,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
+// Bounds of bodies in bytes.
 const (
-	maxBodyLen = 64 << 10 // bytes: 16 demands of the longest identifier, every byte of it escaped, come to less
-	maxDemands = 1        // of one call; bodies have room for more
+	maxBodyLen  = 64 << 10 // 16 demands of the longest identifier come to 20 KiB; escapes make it more
+	maxBatchLen = 1 << 20  // 1000 operations of a kilobyte
 )
-
-// demands is the body of check, record and take.
-type demands struct {
-	list   []limiter.Demand
-	listed bool // the body has "demands", and so has the answer
-}
-
-// decodeDemands reads {"policy", "identifier", "cost"} or {"demands": [...]}.
-func decodeDemands(r *http.Request, m *scratch) (in demands, err error) {
-	body, err := readJSON(r, m)
-	if err != nil {
-		return in, err
-	}
-	one := make([]limiter.Demand, 1)
-	seen, err := readObject(body, "", append(demandFields(&one[0]), field{"demands", func(v value) (err error) {
-		in.list, err = readDemands(v)
-		return err
-	}}))
-	switch {
-	case err != nil:
-		return in, err
-	case !seen("demands"):
-		in.list = one
-		return in, requireDemand(seen, "")
-	case seen("policy") || seen("identifier") || seen("cost"):
-		return in, wrong("demands", "Give either demands, or policy, identifier and cost; not both.")
-	}
-	in.listed = true
-	return in, nil
-}
-
-// decodeCounted is decodeDemands for what records. An Idempotency-Key is refused
-// rather than ignored: who sends one retries, and would be counted twice.
-func decodeCounted(r *http.Request, m *scratch) (demands, error) {
-	if r.Header["Idempotency-Key"] != nil {
-		return demands{}, wrong("Idempotency-Key", "This version does not support idempotency keys: send the request without one.")
-	}
-	return decodeDemands(r, m)
-}
 
 // decodeReset reads {"policy", "identifier"}.
 func decodeReset(r *http.Request, m *scratch) (d limiter.Demand, err error) {
-	body, err := readJSON(r, m)
+	body, err := readJSON(r, m, maxBodyLen)
 	if err != nil {
 		return d, err
 	}
@@ -99,67 +60,31 @@ func keyFields(d *limiter.Demand) []field {
 	}
 }
 
-func demandFields(d *limiter.Demand) []field {
-	return append(keyFields(d), field{"cost", func(v value) (err error) {
-		d.Cost, err = v.integer(1, limiter.MaxCost)
-		return err
-	}})
-}
-
-func requireDemand(seen func(string) bool, path string) error {
-	for _, name := range []string{"policy", "identifier"} {
-		if !seen(name) {
-			return wrong(path+name, "It is missing.")
-		}
-	}
-	return nil
-}
-
-func readDemands(v value) ([]limiter.Demand, error) {
-	if v[0] != '[' {
-		return nil, v.not("an array of demands")
-	}
-	elements := slices.Collect(v.elements())
-	if len(elements) == 0 || len(elements) > maxDemands {
-		return nil, wrong("", "This version takes exactly one demand in a call, and "+strconv.Itoa(len(elements))+" are here.")
-	}
-	list := make([]limiter.Demand, len(elements))
-	for i, e := range elements {
-		path := demandPath(i)[len("demands"):]
-		seen, err := readObject(e, path, demandFields(&list[i]))
-		if err == nil {
-			err = requireDemand(seen, path)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-// demandPath is what the fields of demand i are called by in a problem.
-func demandPath(i int) string { return "demands[" + strconv.Itoa(i) + "]." }
-
-// readJSON returns the body as one JSON value in m. Errors never quote it.
-func readJSON(r *http.Request, m *scratch) (value, error) {
+// readJSON returns the body, which may have most bytes, as one JSON value in m.
+// Errors never quote it.
+func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 	if !isJSON(r.Header) {
 		return nil, errNotJSON
 	}
-	if r.ContentLength > maxBodyLen {
-		return nil, errTooLarge
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
 	}
 	buf := bytes.NewBuffer(m.in[:0])
-	_, err := buf.ReadFrom(io.LimitReader(r.Body, maxBodyLen+1))
+	_, err := buf.ReadFrom(io.LimitReader(r.Body, most+1))
 	m.in = buf.Bytes()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errTooSlow
 	case err != nil:
 		return nil, &requestError{kind: errBody, detail: "The body ended before it was whole."}
-	case len(m.in) > maxBodyLen:
-		return nil, errTooLarge
+	case int64(len(m.in)) > most:
+		return nil, tooLarge(most)
 	}
 	return parse(m.in)
+}
+
+func tooLarge(most int64) error {
+	return &requestError{kind: errTooLarge, detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}
 }
 
 // isJSON reports whether the body is declared to be plain JSON in UTF-8.

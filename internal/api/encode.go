@@ -20,27 +20,74 @@ var (
 
 // decided is the answer of check, record and take.
 type decided struct {
-	decision limiter.Decision
+	limiter.Answer
 	listed   bool // the body had "demands"
 	families HeaderFamilies
 }
 
+// replayed is the value of replayedHeader. It is shared: not to be changed.
+var replayed = []string{"true"}
+
 // render writes the decision; a denial is a problem with the decision's members.
 func (a *decided) render(h http.Header, b []byte) (status int, body []byte) {
-	d := &a.decision
-	setHeaders(h, d, a.families)
+	setHeaders(h, &a.Decision, a.families)
+	if a.Replayed {
+		h[replayedHeader] = replayed
+	}
 	status, h["Content-Type"] = http.StatusOK, contentTypeJSON
-	b = append(b, '{')
-	if !d.Allowed {
+	if !a.Allowed {
 		status, h["Content-Type"] = http.StatusTooManyRequests, contentTypeProblem
-		b = appendProblem(b, &problem{status: status, typ: typeQuotaExceeded, detail: denial(d)})
+	}
+	b = a.appendMembers(append(b, '{'))
+	return status, append(b, "}\n"...)
+}
+
+// appendMembers appends the members of a, without braces.
+func (a *decided) appendMembers(b []byte) []byte {
+	d := &a.Decision
+	if !d.Allowed {
+		b = appendProblem(b, &problem{status: http.StatusTooManyRequests, typ: typeQuotaExceeded, detail: denial(d)})
 		b = append(appendViolated(b, d), ',')
 	}
-	b = appendDecision(b, d)
-	if a.listed {
-		b = append(appendDecision(append(b, `,"demands":[{`...), d), "}]"...)
+	b = appendDecision(b, d, a.inShadow())
+	if a.Receipt != "" {
+		b = appendMember(b, `,"receipt":`, a.Receipt)
 	}
-	return status, append(b, "}\n"...)
+	if a.Reservation != "" {
+		b = appendMember(b, `,"reservation":`, a.Reservation)
+	}
+	if a.listed {
+		b = a.appendDemands(b)
+	}
+	return b
+}
+
+// inShadow reports whether the verdict may differ from the answer: a demand is
+// decided in mode shadow.
+func (a *decided) inShadow() bool {
+	for i := range a.Demands {
+		if a.Demands[i].Policy.Mode == limiter.ModeShadow {
+			return true
+		}
+	}
+	return a.Policy.Mode == limiter.ModeShadow
+}
+
+// appendDemands appends one decision for each demand.
+func (a *decided) appendDemands(b []byte) []byte {
+	decisions := a.Demands
+	if decisions == nil { // there was one
+		decisions = []limiter.Decision{a.Decision}
+	}
+	b = append(b, `,"demands":[`...)
+	for i := range decisions {
+		d := &decisions[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendDecision(append(b, '{'), d, d.Policy.Mode == limiter.ModeShadow), '}')
+	}
+	return append(b, ']')
 }
 
 // denial says which limit denies and whether waiting helps.
@@ -69,8 +116,9 @@ func appendViolated(b []byte, d *limiter.Decision) []byte {
 	return append(b, ']')
 }
 
-// appendDecision appends the members of d, without braces.
-func appendDecision(b []byte, d *limiter.Decision) []byte {
+// appendDecision appends the members of d, without braces: also whether it would
+// allow, if that is asked for.
+func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	b = appendBool(b, `"allowed":`, d.Allowed)
 	b = appendMember(b, `,"policy":`, d.Policy.Name)
 	b = appendInt(b, `,"limit":`, d.TightestLimit().Limit)
@@ -89,7 +137,7 @@ func appendDecision(b []byte, d *limiter.Decision) []byte {
 		b = appendLimit(b, &d.Limits[i])
 	}
 	b = appendMember(b, `],"mode":`, string(d.Policy.Mode))
-	if d.Policy.Mode == limiter.ModeShadow {
+	if wouldAllow {
 		b = appendBool(b, `,"would_allow":`, d.WouldAllow)
 	}
 	b = appendBool(b, `,"degraded":`, d.Degraded)

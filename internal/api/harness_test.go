@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,13 @@ func (f *frail) Write(ctx context.Context, w *limiter.Write) error {
 		return f.err
 	}
 	return f.Store.Write(ctx, w)
+}
+
+func (f *frail) WriteAll(ctx context.Context, w []limiter.Write) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.WriteAll(ctx, w)
 }
 
 func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
@@ -142,21 +150,35 @@ func (f *front) do(method, path, body string, headers ...string) *http.Response 
 }
 
 // story sends requests one after the other and compares all that was said with
-// the golden file of that name.
+// the golden file of that name. RECEIPT and RESERVATION in a body stand for the last
+// one that was answered.
 func (f *front) story(name string, steps []step) {
 	f.t.Helper()
 	var told strings.Builder
-	start := f.now
+	start, last := f.now, map[string]string{}
 	for _, s := range steps {
 		f.now = start.Add(s.at)
 		if s.method == "" {
 			s.method = http.MethodPost
 		}
-		res := f.do(s.method, s.path, s.body, s.headers...)
-		fmt.Fprintf(&told, "> %v %s %s %s %s\n%s\n", s.at, s.method, s.path, strings.Join(s.headers, " "), s.body, dump(f.t, res))
+		body := s.body
+		for word, token := range last {
+			body = strings.ReplaceAll(body, word, token)
+		}
+		answer := dump(f.t, f.do(s.method, s.path, body, s.headers...))
+		for _, member := range tokenMember.FindAllStringSubmatch(answer, -1) {
+			last[strings.ToUpper(member[1])] = member[2]
+		}
+		answer = tokenMember.ReplaceAllStringFunc(answer, func(member string) string {
+			return strings.ReplaceAll(member, tokenMember.FindStringSubmatch(member)[2], "…")
+		})
+		fmt.Fprintf(&told, "> %v %s %s %s %s\n%s\n", s.at, s.method, s.path, strings.Join(s.headers, " "), s.body, answer)
 	}
 	golden(f.t, name, told.String())
 }
+
+// tokenMember is a receipt or a reservation, which never is the same twice.
+var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"([A-Za-z0-9_-]+)"`)
 
 // step is one request of a story, so long after its start.
 type step struct {

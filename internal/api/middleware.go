@@ -55,7 +55,7 @@ func isRequestID(id string) bool {
 type tracked struct {
 	http.ResponseWriter
 	status int   // 0: none yet
-	err    error // that was answered as a problem; nil: none was
+	err    error // that was answered as a problem, or as a part of the answer; nil: none was
 	kind   error // of err, in words that hold nothing of the request
 }
 
@@ -116,7 +116,11 @@ func methodOf(r *http.Request) string {
 }
 
 func (s *Server) logRequest(r *http.Request, route string, t *tracked, took time.Duration) {
+	failed := t.err != nil && (t.status < http.StatusBadRequest || t.status >= http.StatusInternalServerError)
 	level := levelOf(t.status)
+	if failed {
+		level = slog.LevelWarn
+	}
 	if level == slog.LevelWarn && !s.failures.first(s.opts.Now()) {
 		level = slog.LevelDebug
 	}
@@ -131,7 +135,7 @@ func (s *Server) logRequest(r *http.Request, route string, t *tracked, took time
 		slog.String("request_id", t.Header().Get(requestIDHeader)),
 	}
 	switch {
-	case t.status >= http.StatusInternalServerError && t.err != nil:
+	case failed:
 		attrs = append(attrs, slog.Any("error", t.err))
 	case t.kind != nil: // what a caller got wrong may hold what they sent
 		attrs = append(attrs, slog.Any("error", t.kind))
@@ -182,7 +186,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if t, ok := w.(*tracked); ok && t.status != 0 {
 				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
 			}
-			failure := &demandError{index: -1, err: errPanic}
+			failure := &callError{err: errPanic}
 			if r.Method == http.MethodPost {
 				failure.recorded = limiter.RecordedUnknown
 			}

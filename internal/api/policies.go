@@ -32,6 +32,7 @@ type limitView struct {
 	WindowMS  int64            `json:"window_ms"`
 	Buckets   int              `json:"buckets,omitempty"`
 	Rounding  limiter.Rounding `json:"rounding,omitempty"`
+	Burst     int64            `json:"burst,omitempty"`
 }
 
 type consistencyView struct {
@@ -77,6 +78,7 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 			WindowMS:  milliseconds(l.Window),
 			Buckets:   l.Buckets,
 			Rounding:  l.Rounding,
+			Burst:     l.Burst,
 		}
 	}
 	return view

@@ -10,11 +10,13 @@ import (
 
 // Problem types. The two of rate limiting are from the IETF draft
 // "RateLimit header fields for HTTP", section "Problem Types"; all others are
-// about:blank, whose title is the status (RFC 9457, section 4.2.1).
+// about:blank, whose title is the status (RFC 9457, section 4.2.1), but for one of
+// this service's own.
 const (
 	typeBlank           = "about:blank"
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	typeKeyReused       = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused"
 )
 
 // statusClientGone is what the log and the metrics show for a client that hung up
@@ -46,10 +48,14 @@ var problemKinds = []problemKind{
 	{errNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
 	{errMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
 	{errTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},
-	{errTooLarge, http.StatusRequestEntityTooLarge, typeBlank, "", "The body is longer than the 65536 bytes that this route takes."},
+	{errTooLarge, http.StatusRequestEntityTooLarge, typeBlank, "", "The body is longer than this route takes."},
 	{errNotJSON, http.StatusUnsupportedMediaType, typeBlank, "Content-Type", "Send JSON in UTF-8, with Content-Type: application/json."},
 	{limiter.ErrCostTooLarge, http.StatusUnprocessableEntity, typeBlank, "cost",
 		"The cost is greater than a limit of this policy can ever hold."},
+	{limiter.ErrReused, http.StatusUnprocessableEntity, typeKeyReused, "idempotency_key",
+		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
+	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
+		"There is nothing to refund: the receipt is none of this service, was refunded before, or its window is over."},
 	{limiter.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
 	{limiter.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
 		"The store does not answer, and the policy denies on that. Try again shortly."},
@@ -91,16 +97,11 @@ func problemOf(err error) *problem {
 	if request := (*requestError)(nil); errors.As(err, &request) {
 		p.field, p.detail = request.field, request.detail
 	}
-	if demand := (*demandError)(nil); errors.As(err, &demand) {
-		if demand.index >= 0 && p.field != "" {
-			p.field = demandPath(demand.index) + p.field
-		}
+	if call := (*callError)(nil); errors.As(err, &call) {
+		p.field = call.field(p.field)
 		if p.status >= http.StatusInternalServerError {
-			p.recorded = demand.recorded
+			p.recorded = call.recorded
 		}
-	}
-	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
-		p.recorded = store.Recorded
 	}
 	return p
 }
@@ -112,6 +113,8 @@ func (p *problem) title() string {
 		return "Quota Exceeded"
 	case p.typ == typeReducedCapacity:
 		return "Temporary Reduced Capacity"
+	case p.typ == typeKeyReused:
+		return "Idempotency Key Reused"
 	case p.status == statusClientGone:
 		return "Client Closed Request"
 	}
@@ -156,16 +159,3 @@ func (e *requestError) Error() string { return strings.TrimPrefix(e.field+": "+e
 
 // Unwrap returns the kind of the error, for the table.
 func (e *requestError) Unwrap() error { return e.kind }
-
-// demandError is an error in deciding one demand of a call.
-type demandError struct {
-	index    int              // into the body's demands; below 0: the body is the demand
-	recorded limiter.Recorded // what a failure that says nothing of it left behind
-	err      error
-}
-
-// Error returns the error's own text.
-func (e *demandError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error.
-func (e *demandError) Unwrap() error { return e.err }

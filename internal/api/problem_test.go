@@ -84,8 +84,17 @@ func TestWrongBodies(t *testing.T) {
 		{"a cost past all integers", api + `,"cost":99999999999999999999}`, 400, "cost", "from 1 to"},
 		{"a cost past the limit", api + `,"cost":1001}`, 422, "cost", "ever hold"},
 		{"demands and more", `{"demands":[` + api + `}],"cost":1}`, 400, "demands", "not both"},
-		{"no demands", `{"demands":[]}`, 400, "demands", "exactly one demand in a call, and 0"},
-		{"two demands", `{"demands":[` + api + `},` + api + `}]}`, 400, "demands", "and 2 are here"},
+		{"both forms of a demand", `{"demands":[` + api + `}],"identifier":"+49secret"}`, 400, "demands", "not both"},
+		{"no demands", `{"demands":[]}`, 400, "demands", "1 to 16 demands, and 0 are here"},
+		{"too many demands", `{"demands":[` + strings.Repeat(api+`},`, 16) + api + `}]}`, 400, "demands", "1 to 16 demands, and 17"},
+		{"the same demand twice", `{"demands":[` + api + `},` + api + `,"cost":2}]}`, 400, "demands[1]", "as demands[0]"},
+		{"a wrong demand among several", `{"demands":[` + api + `},{"policy":"api","identifier":""}]}`, 400, "demands[1].identifier", "1024"},
+		{"an unknown policy among several", `{"demands":[` + api + `},{"policy":"+49secret","identifier":"a"}]}`,
+			404, "demands[1].policy", "No policy"},
+		{"a cost past the limit among several", `{"demands":[` + api + `},{"policy":"api","identifier":"a","cost":1001}]}`,
+			422, "demands[1].cost", "ever hold"},
+		{"a reservation of a take", api + `,"reservation":"+49secret"}`, 400, "reservation", "not known here"},
+		{"an idempotency key in the body", api + `,"idempotency_key":"+49secret"}`, 400, "idempotency_key", "not known here"},
 		{"demands as an object", `{"demands":{}}`, 400, "demands", "an array of demands, not an object"},
 		{"a demand of text", `{"demands":["+49secret"]}`, 400, "demands[0]", "an object, not a string"},
 		{"a demand's unknown member", `{"demands":[` + api + `,"op":1}]}`, 400, "demands[0].op", "is: policy, identifier, cost."},
@@ -156,23 +165,87 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestIdempotencyKeysAreRefused makes sure that nobody is counted twice for
-// relying on them.
-func TestIdempotencyKeysAreRefused(t *testing.T) {
-	for path, status := range map[string]int{"/v1/take": 400, "/v1/record": 400, "/v1/check": 200} {
-		f := newFront(t, nil, tail)
-		res := f.do(http.MethodPost, path, oneTail, "Idempotency-Key", "k")
-		if res.StatusCode != status {
-			t.Errorf("%s: %d, want %d", path, res.StatusCode, status)
-		}
-		if status == http.StatusBadRequest {
-			if p := readProblem(t, res); p.Field != "Idempotency-Key" || !strings.Contains(p.Detail, "not support") {
-				t.Errorf("%s: %+v", path, p)
+// TestWrongCalls lists what is wrong with what only some routes take.
+func TestWrongCalls(t *testing.T) {
+	with := func(member string) string { return strings.Replace(oneTail, "}", ","+member+"}", 1) }
+	long := strings.Repeat("a", maxTokenLen+1)
+	for _, c := range []struct {
+		name, path, body string
+		status           int
+		field            string
+		detail           string // a part of it
+	}{
+		{"a hold of text", "/v1/check", with(`"reserve_ms":"30000"`), 400, "reserve_ms", "an integer, not a string"},
+		{"a hold of no time", "/v1/check", with(`"reserve_ms":0`), 400, "reserve_ms", "from 1000 to 3600000"},
+		{"a hold that is too short", "/v1/check", with(`"reserve_ms":999`), 400, "reserve_ms", "from 1000 to 3600000"},
+		{"a hold that is too long", "/v1/check", with(`"reserve_ms":3600001`), 400, "reserve_ms", "from 1000 to 3600000"},
+		{"a hold by a record", "/v1/record", with(`"reserve_ms":30000`), 400, "reserve_ms", "cost, demands, reservation."},
+		{"a reservation of a check", "/v1/check", with(`"reservation":"a"`), 400, "reservation", "demands, reserve_ms."},
+		{"a reservation of a number", "/v1/record", with(`"reservation":1`), 400, "reservation", "a string, not a number"},
+		{"an empty reservation", "/v1/record", with(`"reservation":""`), 400, "reservation", "1 to 4096"},
+		{"a long reservation", "/v1/record", with(`"reservation":"` + long + `"`), 400, "reservation", "1 to 4096"},
+		{"a reservation of another service", "/v1/record", with(`"reservation":"b3BhcXVl"`), 400, "reservation", "of this service"},
+		{"no receipt", "/v1/refund", `{}`, 400, "receipt", "missing"},
+		{"an empty receipt", "/v1/refund", `{"receipt":""}`, 400, "receipt", "1 to 4096"},
+		{"a long receipt", "/v1/refund", `{"receipt":"` + long + `"}`, 400, "receipt", "1 to 4096"},
+		{"a receipt of a number", "/v1/refund", `{"receipt":1}`, 400, "receipt", "a string, not a number"},
+		{"a receipt and more", "/v1/refund", `{"receipt":"a","policy":"api"}`, 400, "policy", "what is: receipt."},
+		{"a refund of an array", "/v1/refund", `["a"]`, 400, "", "an object, not an array"},
+		{"a receipt of another service", "/v1/refund", `{"receipt":"b3BhcXVl"}`, 404, "receipt", "nothing to refund"},
+		{"a receipt that is nearly too long", "/v1/refund", `{"receipt":"` + long[1:] + `"}`, 404, "receipt", "nothing to refund"},
+		{"a refund that is too much", "/v1/refund", `{"receipt":"` + strings.Repeat("a", maxBodyLen) + `"}`, 413, "", "65536"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := readProblem(t, newFront(t, nil, tail).do(http.MethodPost, c.path, c.body))
+			if p.Status != c.status || p.Field != c.field || !strings.Contains(p.Detail, c.detail) {
+				t.Errorf("%+v, want %d, field %q and %q", p, c.status, c.field, c.detail)
 			}
-		}
-		if f.store.Len() != 0 {
-			t.Errorf("%s counted", path)
-		}
+		})
+	}
+}
+
+// TestIdempotencyKeys tells keys from what is none. A check that holds nothing can be
+// repeated as it is, so it does without.
+func TestIdempotencyKeys(t *testing.T) {
+	reserve := strings.Replace(oneTail, "}", `,"reserve_ms":1000}`, 1)
+	for _, c := range []struct {
+		name, path, body string
+		keys             []string
+		status           int
+		detail           string // a part of it
+	}{
+		{"a UUID", "/v1/take", oneTail, []string{"0192b6c1-7e4e-7b1d-9f5e-8c0d3f1a2b3c"}, 200, ""},
+		{"any printable text", "/v1/record", oneTail, []string{`"a b" ~!`}, 200, ""},
+		{"the longest", "/v1/take", oneTail, []string{strings.Repeat("a", 255)}, 200, ""},
+		{"one byte more", "/v1/take", oneTail, []string{strings.Repeat("a", 256)}, 400, "1 to 255 bytes"},
+		{"none", "/v1/record", oneTail, []string{""}, 400, "1 to 255 bytes"},
+		{"two", "/v1/take", oneTail, []string{"a", "b"}, 400, "more than once"},
+		{"a tab", "/v1/take", oneTail, []string{"a\tb"}, 400, "printable ASCII"},
+		{"a letter that is not ASCII", "/v1/take", oneTail, []string{"é"}, 400, "printable ASCII"},
+		{"of a check", "/v1/check", oneTail, []string{"", ""}, 200, ""},
+		{"of a check that reserves", "/v1/check", reserve, []string{"a"}, 400, "a check records nothing"},
+		{"of a batch", "/v1/batch", `{"operations":[]}`, []string{"a"}, 400, "give its operations an idempotency_key each"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFront(t, nil, tail)
+			r := httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header["Idempotency-Key"] = c.keys
+			w := httptest.NewRecorder()
+			f.server.ServeHTTP(w, r)
+			if w.Code != c.status {
+				t.Errorf("%d, want %d: %s", w.Code, c.status, w.Body)
+			}
+			if c.status == http.StatusOK {
+				return
+			}
+			if p := readProblem(t, w.Result()); p.Field != "Idempotency-Key" || !strings.Contains(p.Detail, c.detail) {
+				t.Errorf("%+v, want %q", p, c.detail)
+			}
+			if f.store.Len() != 0 {
+				t.Error("something was counted")
+			}
+		})
 	}
 }
 
@@ -186,6 +259,11 @@ func TestStoreFailure(t *testing.T) {
 		{path: "/v1/record", body: oneTail},
 		{path: "/v1/reset", body: oneTail},
 		{path: "/v1/take", body: `{"demands":[` + oneTail + `]}`},
+		{path: "/v1/take", body: `{"demands":[` + oneTail + `,{"policy":"lenient","identifier":"a"}]}`},
+		{path: "/v1/take", body: oneTail, headers: []string{"Idempotency-Key", "a"}},
+		{path: "/v1/check", body: strings.Replace(oneTail, "}", `,"reserve_ms":1000}`, 1)},
+		{path: "/v1/refund", body: `{"receipt":"a"}`},
+		{path: "/v1/batch", body: `{"operations":[` + oneOp + `,{"op":"take","policy":"lenient","identifier":"a"}]}`},
 		{path: "/v1/check", body: `{"policy":"lenient","identifier":"a"}`},
 		{path: "/v1/take", body: `{"policy":"lenient","identifier":"a"}`},
 		{method: http.MethodGet, path: "/healthz"},
@@ -215,7 +293,7 @@ func TestUnknownErrors(t *testing.T) {
 	for path, recorded := range map[string]limiter.Recorded{"/v1/take": limiter.RecordedUnknown, "/v1/check": limiter.RecordedNo} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, path, nil)
-		f.server.fail(w, r, &demandError{index: 0, recorded: recorded, err: errors.New("host-7 is on fire")})
+		f.server.fail(w, r, &callError{recorded: recorded, err: errors.New("host-7 is on fire")})
 		p := readProblem(t, w.Result())
 		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != string(recorded) {
 			t.Errorf("%s: %+v", path, p)

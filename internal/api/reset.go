@@ -9,7 +9,7 @@ import (
 // reset forgets what was counted for d.Identifier under d.Policy; d has no cost.
 func (s *Server) reset(ctx context.Context, d limiter.Demand) (answer, error) {
 	if err := s.engine.Reset(ctx, d.Policy, d.Identifier); err != nil {
-		return nil, &demandError{index: -1, recorded: limiter.RecordedUnknown, err: err}
+		return nil, &callError{recorded: recordedOf(err), err: err}
 	}
 	return nothing{}, nil
 }

@@ -83,12 +83,14 @@ func checkElements(t *testing.T, v value) {
 // FuzzServe sends any body to every route that takes one: nothing fails, and the
 // answer is as the document says.
 func FuzzServe(f *testing.F) {
-	for _, seed := range []string{oneTail, `{"demands":[` + oneTail + `]}`, `{"policy":"api","identifier":"a","cost":1e3}`, `{`, `null`} {
+	for _, seed := range []string{oneTail, `{"demands":[` + oneTail + `]}`, `{"policy":"api","identifier":"a","cost":1e3}`, `{`, `null`,
+		`{"receipt":"b3BhcXVl"}`, `{"operations":[` + oneOp + `,{"op":"check","policy":"api","identifier":"a","reserve_ms":1000},1]}`,
+		`{"policy":"api","identifier":"a","reserve_ms":1000}`, `{"policy":"api","identifier":"a","reservation":"b3BhcXVl"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		front := newFront(t, nil, tail)
-		for _, path := range []string{"/v1/check", "/v1/record", "/v1/take", "/v1/reset"} {
+		for _, path := range []string{"/v1/check", "/v1/record", "/v1/take", "/v1/reset", "/v1/refund", "/v1/batch"} {
 			if res := front.do("POST", path, string(body)); res.StatusCode >= 500 {
 				t.Fatalf("%s %q: %d", path, body, res.StatusCode)
 			}

@@ -1,0 +1,263 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// TestBatches tells what becomes of operations, good and bad.
+func TestBatches(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"batch": {
+			{path: "/v1/batch", body: `{"operations":[` + oneOp + `]}`},
+			{path: "/v1/batch", body: operationsOf(
+				`{"op":"take","policy":"sms-send","identifier":"a","cost":2}`,
+				`{"op":"check","policy":"sms-send","identifier":"a"}`,
+				`{"op":"take","policy":"sms-send","identifier":"a","cost":2}`,
+				`{"op":"record","policy":"sms-send","identifier":"a","cost":5}`,
+				`{"op":"take","policy":"closed","identifier":"a"}`,
+				`{"op":"take","demands":[`+one+`,{"policy":"shadow","identifier":"a"}]}`,
+				`{"op":"take","policy":"off","identifier":"a"}`,
+			)},
+			{path: "/v1/batch", body: operationsOf(
+				`{"op":"take","policy":"api","identifier":"a","idempotency_key":"1"}`,
+				`{"op":"take","policy":"api","identifier":"a","idempotency_key":"1"}`,
+				`{"op":"take","policy":"api","identifier":"b","idempotency_key":"1"}`,
+				`{"op":"check","policy":"api","identifier":"a","reserve_ms":2000,"cost":7}`,
+				`{"op":"check","policy":"api","identifier":"a"}`,
+			)},
+			{path: "/v1/batch", body: operationsOf(
+				`{"op":"record","policy":"api","identifier":"a","reservation":"RESERVATION","cost":7}`,
+				`{"op":"check","policy":"api","identifier":"a"}`,
+			)},
+		},
+		"batch-of-mistakes": {
+			{path: "/v1/batch", body: operationsOf(
+				oneOp,
+				`{"op":"take","policy":"api","identifier":"a","cost":"1"}`,
+				`{"op":"refund","policy":"api","identifier":"a"}`,
+				`{"policy":"api","identifier":"a"}`,
+				`{"op":1,"policy":"api","identifier":"a"}`,
+				`{"op":"take","policy":"nothing","identifier":"a"}`,
+				`{"op":"take","policy":"api","identifier":"a","more":1}`,
+				`{"op":"take","policy":"api","identifier":"a","cost":1001}`,
+				`{"op":"take","policy":"api","identifier":""}`,
+				`"take"`, `null`, `[]`, `{}`,
+				`{"op":"take","demands":[]}`,
+				`{"op":"take","demands":[`+oneTail+`],"cost":1}`,
+				`{"op":"take","demands":[`+oneTail+`,{"policy":"nothing","identifier":"a"}]}`,
+				`{"op":"take","demands":[`+oneTail+`,{"policy":"api","identifier":"a","cost":1001}]}`,
+				`{"op":"take","demands":[`+oneTail+`,`+oneTail+`]}`,
+				`{"op":"take","demands":[{"policy":"nothing","identifier":"a"}]}`,
+				`{"op":"take","policy":"api","identifier":"a","idempotency_key":""}`,
+				`{"op":"take","policy":"api","identifier":"a","idempotency_key":"é"}`,
+				`{"op":"check","policy":"api","identifier":"a","idempotency_key":"a"}`,
+				`{"op":"take","policy":"api","identifier":"a","reserve_ms":1000}`,
+				`{"op":"take","policy":"api","identifier":"a","reservation":"a"}`,
+				`{"op":"record","policy":"api","identifier":"a","reservation":"a"}`,
+				oneOp,
+			)},
+			{path: "/v1/batch", body: `{}`},
+			{path: "/v1/batch", body: `{"operations":[]}`},
+			{path: "/v1/batch", body: `{"operations":{}}`},
+			{path: "/v1/batch", body: `{"operations":[` + oneOp + `],"more":1}`},
+			{path: "/v1/batch", body: `[` + oneOp + `]`},
+			{path: "/v1/batch", body: `{"operations":[` + oneOp + `,]}`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, tail, closed, shadow, off).story(name, steps) })
+	}
+}
+
+func operationsOf(ops ...string) string { return `{"operations":[` + strings.Join(ops, ",") + `]}` }
+
+// resultBody is a result as clients read it.
+type resultBody struct {
+	Status   int
+	Used     int64
+	Field    string
+	Detail   string
+	Recorded string
+}
+
+func resultsOf(t *testing.T, res *http.Response) []resultBody {
+	t.Helper()
+	var body struct{ Results []resultBody }
+	if err := json.Unmarshal([]byte(bodyOf(t, res)), &body); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%d, %v", res.StatusCode, err)
+	}
+	return body.Results
+}
+
+// TestBatchBounds takes as many operations and bytes as it says, and not one more.
+func TestBatchBounds(t *testing.T) {
+	f := newFront(t, nil, tail)
+	ops := make([]string, maxOperations)
+	for i := range ops {
+		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"%d","cost":%d}`, i, i%9+1)
+	}
+	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...))) {
+		if r.Status != http.StatusOK || r.Used != int64(i%9+1) {
+			t.Fatalf("operation %d: %+v", i, r)
+		}
+	}
+	p := readProblem(t, f.do(http.MethodPost, "/v1/batch", operationsOf(append(ops, oneOp)...)))
+	if p.Status != http.StatusBadRequest || p.Field != "operations" || !strings.Contains(p.Detail, "1 to 1000 operations, and 1001 are here") {
+		t.Errorf("%+v", p)
+	}
+	body := operationsOf(oneOp)
+	full := body + strings.Repeat(" ", maxBatchLen-len(body))
+	if got := resultsOf(t, f.do(http.MethodPost, "/v1/batch", full)); len(got) != 1 {
+		t.Errorf("%d results", len(got))
+	}
+	if p := readProblem(t, f.do(http.MethodPost, "/v1/batch", full+" ")); p.Status != http.StatusRequestEntityTooLarge ||
+		!strings.Contains(p.Detail, "1048576") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestBatchIsInOrder decides operations on one identifier one after the other.
+func TestBatchIsInOrder(t *testing.T) {
+	f := newFront(t, nil, tail, signup)
+	ops := make([]string, 500)
+	for i := range ops {
+		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"%d"}`, i%5)
+	}
+	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...))) {
+		if r.Status != http.StatusOK || r.Used != int64(i/5+1) {
+			t.Fatalf("operation %d: %+v", i, r)
+		}
+	}
+}
+
+// TestLanes joins operations that share anything, directly or by others.
+func TestLanes(t *testing.T) {
+	read := func(body string) operation {
+		c := new(call)
+		return operation{call: c, err: c.readOperation(value(body))}
+	}
+	ops := []operation{
+		read(`{"op":"take","policy":"p","identifier":"a"}`),                                                        // 0
+		read(`{"op":"take","policy":"p","identifier":"b"}`),                                                        // 1
+		read(`{"op":"take","policy":"q","identifier":"a"}`),                                                        // 2
+		read(`{"op":"take","demands":[{"policy":"p","identifier":"b"},{"policy":"p","identifier":"c"}]}`),          // 3
+		read(`{"op":"take","policy":"p","identifier":1}`),                                                          // 4: wrong
+		read(`{"op":"take","policy":"p","identifier":"a"}`),                                                        // 5
+		read(`{"op":"take","policy":"r","identifier":"x","idempotency_key":"k"}`),                                  // 6
+		read(`{"op":"take","policy":"r","identifier":"y","idempotency_key":"k"}`),                                  // 7
+		read(`{"op":"take","demands":[{"policy":"p","identifier":"c"},{"policy":"r","identifier":"y"}],"cost":1}`), // 8: wrong
+		read(`{"op":"check","demands":[{"policy":"p","identifier":"c"},{"policy":"q","identifier":"a"}]}`),         // 9
+		read(`{"op":"take","policy":"","identifier":"k"}`),                                                         // 10: the engine refuses it
+		read(`{"op":"take","demands":[{"policy":"s","identifier":"1"},{"policy":"r","identifier":"y"}]}`),          // 11
+		read(`{"op":"record","demands":[{"policy":"s","identifier":"2"}]}`),                                        // 12
+		read(`{"op":"record","demands":[{"policy":"s","identifier":"2"},{"policy":"s","identifier":"1"}]}`),        // 13
+	}
+	want := [][]int{{0, 5}, {1, 2, 3, 9}, {6, 7, 10, 11, 12, 13}}
+	if got := lanesOf(ops); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestBatchWithoutTime answers operations that could not begin in time.
+func TestBatchWithoutTime(t *testing.T) {
+	var asked atomic.Int64
+	f := newFront(t, nil, tail)
+	f.server.opts.Now = func() time.Time { // each look takes two seconds
+		return f.now.Add(time.Duration(asked.Add(1)) * 2 * time.Second)
+	}
+	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, oneOp, oneOp, oneOp)))
+	for i, r := range results {
+		if i < 2 && r.Status != http.StatusOK {
+			t.Errorf("operation %d: %+v", i, r)
+		}
+		if i >= 2 && (r.Status != http.StatusServiceUnavailable || r.Recorded != "no" || !strings.Contains(r.Detail, "5 seconds")) {
+			t.Errorf("operation %d: %+v", i, r)
+		}
+	}
+}
+
+// TestBatchOfAClientThatHangsUp begins nothing more.
+func TestBatchOfAClientThatHangsUp(t *testing.T) {
+	var status int
+	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration) { status = s }}, tail)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/batch", strings.NewReader(operationsOf(oneOp, oneOp)))
+	r.Header.Set("Content-Type", "application/json")
+	f.server.ServeHTTP(httptest.NewRecorder(), r)
+	if status != statusClientGone || f.store.Len() != 0 {
+		t.Errorf("%d, %d keys", status, f.store.Len())
+	}
+}
+
+// TestBatchFailuresAreLogged warns of operations that the store failed, once.
+func TestBatchFailuresAreLogged(t *testing.T) {
+	f := newFront(t, nil, tail, closed)
+	f.do(http.MethodPost, "/v1/batch", operationsOf(`{"op":"take","policy":"closed","identifier":"a"}`, `{"op":"take"}`))
+	if log := f.log.String(); !strings.Contains(log, "level=DEBUG") || strings.Contains(log, "error=") {
+		t.Errorf("mistakes and denials are logged as failures: %s", log)
+	}
+	f.store.err = errStoreDown
+	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`, oneOp))) {
+		want := resultBody{Status: http.StatusServiceUnavailable, Recorded: "unknown", Detail: r.Detail}
+		if i == 1 {
+			want = resultBody{Status: http.StatusBadRequest, Field: "operations[1].policy", Detail: "It is missing."}
+		}
+		if r.Recorded == "no" {
+			r.Recorded = "unknown" // as far as this is about
+		}
+		if r != want {
+			t.Errorf("operation %d: %+v, want %+v", i, r, want)
+		}
+	}
+	if log := f.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "no host answers") {
+		t.Errorf("%s", log)
+	}
+}
+
+// TestBatchPanics fails the operations that panic, here for want of an engine, and
+// nothing else.
+func TestBatchPanics(t *testing.T) {
+	f := newFront(t, nil, tail)
+	f.server.engine = nil
+	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`)))
+	if results[0].Status != http.StatusInternalServerError || results[0].Recorded != "unknown" || results[1].Status != http.StatusBadRequest {
+		t.Errorf("%+v", results)
+	}
+	if log := f.log.String(); !strings.Contains(log, "panic in an operation") || strings.Contains(log, "49151") {
+		t.Errorf("%s", log)
+	}
+}
+
+// BenchmarkBatch measures a full batch of different identifiers.
+func BenchmarkBatch(b *testing.B) {
+	f := newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
+	}})
+	f.server.opts.Logger = New(nil, nil).opts.Logger
+	ops := make([]string, maxOperations)
+	for i := range ops {
+		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"+49151%08d"}`, i)
+	}
+	text := operationsOf(ops...)
+	body := strings.NewReader(text)
+	r := httptest.NewRequest(http.MethodPost, "/v1/batch", body)
+	r.Header.Set("Content-Type", "application/json")
+	w := discard{}
+	b.ReportAllocs()
+	for b.Loop() {
+		body.Reset(text)
+		clear(w)
+		f.server.ServeHTTP(w, r)
+	}
+}

@@ -1,0 +1,178 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// plainCall is a call, or an operation of a batch, as encoding/json reads it.
+type plainCall struct {
+	Op             limiter.Op     `json:"op"`
+	Policy         *string        `json:"policy"`
+	Identifier     *string        `json:"identifier"`
+	Cost           int64          `json:"cost"`
+	Demands        *[]plainDemand `json:"demands"`
+	ReserveMS      int64          `json:"reserve_ms"`
+	Reservation    string         `json:"reservation"`
+	IdempotencyKey string         `json:"idempotency_key"`
+}
+
+type plainDemand struct {
+	Policy, Identifier string
+	Cost               int64
+}
+
+// call returns what c asks for, by op unless it says one itself.
+func (c *plainCall) call(op limiter.Op) limiter.Call {
+	if c.Op != "" {
+		op = c.Op
+	}
+	made := limiter.Call{
+		Op: op, Reserve: time.Duration(c.ReserveMS) * time.Millisecond, Reservation: c.Reservation, IdempotencyKey: c.IdempotencyKey,
+	}
+	demands := []plainDemand{{Cost: c.Cost}}
+	if c.Demands != nil {
+		demands = *c.Demands
+	} else {
+		demands[0].Policy, demands[0].Identifier = *c.Policy, *c.Identifier
+	}
+	for _, d := range demands {
+		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: limiter.Identifier(d.Identifier), Cost: d.Cost})
+	}
+	return made
+}
+
+// post returns a request that sends body.
+func post(path string, body []byte) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// onlyMistakes fails t when err is anything but a mistake of the caller.
+func onlyMistakes(t *testing.T, err error) {
+	t.Helper()
+	var mistake *requestError
+	if !errors.As(err, &mistake) || problemOf(err).status >= http.StatusInternalServerError {
+		t.Fatalf("%v", err)
+	}
+}
+
+// FuzzDecodeCall holds the decoder of each operation against encoding/json: what the
+// one takes, the other reads the same.
+func FuzzDecodeCall(f *testing.F) {
+	for _, seed := range []string{
+		oneTail, `{"demands":[` + oneTail + `,{"policy":"p","identifier":"i","cost":3}]}`, `{"demands":[],"cost":1}`,
+		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`, `{"reservation":""}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, op := range []limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake} {
+			got, err := decodeCall(op)(post("/", body), new(scratch))
+			if err != nil {
+				onlyMistakes(t, err)
+				continue
+			}
+			var plain plainCall
+			if err := json.Unmarshal(body, &plain); err != nil {
+				t.Fatalf("%q is taken: %v", body, err)
+			}
+			if want := plain.call(op); !reflect.DeepEqual(got.Call, want) {
+				t.Fatalf("%s %q: %+v, want %+v", op, body, got.Call, want)
+			}
+			if n := len(got.Demands); n < 1 || n > limiter.MaxDemands || len(got.Reservation) > maxTokenLen {
+				t.Fatalf("%s %q: past a bound", op, body)
+			}
+		}
+	})
+}
+
+// FuzzDecodeBatch holds the decoder of batches against encoding/json. Operations that
+// it takes must be the same, whatever others are beside them.
+func FuzzDecodeBatch(f *testing.F) {
+	for _, seed := range []string{
+		operationsOf(oneOp), operationsOf(oneOp, `1`, `{"op":"check","demands":[`+oneTail+`],"reserve_ms":1000}`, `null`),
+		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`), `{"operations":[]}`, `{}`,
+		operationsOf(`{"op":"take","policy":"p","identifier":"i","idempotency_key":"k"}`, `[{"op":"take"}]`, oneOp),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		ops, err := decodeBatch(post("/", body), new(scratch))
+		if err != nil {
+			onlyMistakes(t, err)
+			return
+		}
+		var plain struct{ Operations []json.RawMessage }
+		if err := json.Unmarshal(body, &plain); err != nil || len(plain.Operations) != len(ops) {
+			t.Fatalf("%q is taken: %v", body, err)
+		}
+		decided := 0
+		for i, op := range ops {
+			if op.err != nil {
+				onlyMistakes(t, op.err)
+				continue
+			}
+			decided++
+			var one plainCall
+			if err := json.Unmarshal(plain.Operations[i], &one); err != nil {
+				t.Fatalf("operation %d of %q is taken: %v", i, body, err)
+			}
+			if want := one.call(""); !reflect.DeepEqual(op.call.Call, want) {
+				t.Fatalf("operation %d of %q: %+v, want %+v", i, body, op.call.Call, want)
+			}
+		}
+		for _, lane := range lanesOf(ops) {
+			decided -= len(lane)
+		}
+		if decided != 0 {
+			t.Fatalf("the lanes of %q have %d operations too few", body, decided)
+		}
+	})
+}
+
+// FuzzDecodeRefund holds the decoder of refunds against encoding/json.
+func FuzzDecodeRefund(f *testing.F) {
+	for _, seed := range []string{`{"receipt":"b3BhcXVl"}`, `{"receipt":""}`, `{"receipt":"\u0061"}`, `{"receipt":1}`, `[]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := decodeRefund(post("/", body), new(scratch))
+		if err != nil {
+			onlyMistakes(t, err)
+			return
+		}
+		var plain struct{ Receipt string }
+		if err := json.Unmarshal(body, &plain); err != nil || got != plain.Receipt || got == "" || len(got) > maxTokenLen {
+			t.Fatalf("%q: %q, %v", body, got, err)
+		}
+	})
+}
+
+// FuzzIdempotencyKey takes keys that a header can carry back and forth, and no others.
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, seed := range []string{"", "a", " ", "\x00", "\x7f", "é", "0192b6c1-7e4e-7b1d-9f5e-8c0d3f1a2b3c"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		got, err := idempotencyKey(http.Header{"Idempotency-Key": {key}})
+		if err != nil {
+			onlyMistakes(t, err)
+			return
+		}
+		if got != key || key == "" || len(key) > limiter.MaxIdempotencyKeyLen || bytes.ContainsFunc([]byte(key), func(c rune) bool {
+			return c < ' ' || c > '~'
+		}) {
+			t.Fatalf("%q is taken as %q", key, got)
+		}
+	})
+}
