@@ -145,21 +145,25 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	return failed
 }
 
-// decideSeveral decides those of charges that count at all.
+// decideSeveral decides those of charges that count at all and are not blocked.
 func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	var asked []charge
 	var at []int
+	ask, began := e.askAll, e.now()
 	for i := range charges {
-		if charges[i].plan.Mode == ModeOff {
-			charges[i].decision = charges[i].plan.unasked()
-			continue
+		c := &charges[i]
+		if c.plan.Mode == ModeOff {
+			c.decision = c.plan.unasked()
+		} else if d, blocked := e.blocked(c); blocked {
+			c.decision, ask = d, e.askInVain
+		} else {
+			asked, at = append(asked, *c), append(at, i)
 		}
-		asked, at = append(asked, charges[i]), append(at, i)
 	}
 	if len(asked) == 0 {
 		return
 	}
-	e.askAll(ctx, asked)
+	ask(ctx, asked)
 	for j, i := range at {
 		c := &asked[j]
 		switch early := (*datedError)(nil); {
@@ -168,8 +172,10 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
 		default:
+			e.punish(c, &c.decision, began)
 			e.remember(ctx, c, &c.decision)
 		}
+		c.op = charges[i].op
 		charges[i] = *c
 	}
 }
@@ -214,7 +220,7 @@ func (a *Answer) conclude() {
 	for i := range a.Demands {
 		d := &a.Demands[i]
 		a.Allowed, a.WouldAllow = a.Allowed && d.Allowed, a.WouldAllow && d.WouldAllow
-		a.Degraded = a.Degraded || d.Degraded
+		a.Degraded, a.Blocked = a.Degraded || d.Degraded, a.Blocked || d.Blocked
 		if !d.Allowed && (d.RetryAfter == Never || a.RetryAfter != Never && d.RetryAfter > a.RetryAfter) {
 			a.RetryAfter = d.RetryAfter
 		}

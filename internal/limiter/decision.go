@@ -39,6 +39,7 @@ type Decision struct {
 	Tightest   int             // index into Limits of the limit that the Verdict is of
 	WouldAllow bool            // the verdict, whatever the mode made of it
 	Degraded   bool            // the store did not answer; OnStoreError decided
+	Blocked    bool            // a block decided, and nobody was asked: Used and Remaining are the limit and 0
 	Recorded   Recorded        // whether the units count now
 	Limits     []LimitDecision // one for each limit of the policy, in its order
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,8 @@ type Engine struct {
 	exclusive *exclusive // decides over a store that can hold keys still; else nil
 	shared    *shared    // decides over one that can't; else nil
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
+	blocks    *blocks
+	news      *news // nil: there is no feed
 	claims    *claims
 	secrets   secrets
 
@@ -38,6 +41,7 @@ type Options struct {
 	Now            func() time.Time // nil: time.Now
 	Skewed         func() bool      // whether this instance's clock is beyond the tolerance; nil: never
 	Local          Exclusive        // decides for OnStoreErrorLocal; nil: those policies deny
+	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 }
 
@@ -90,6 +94,11 @@ func New(store Store, opts *Options) *Engine {
 	}
 	if e.opts.Local != nil {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
+	}
+	e.blocks = newBlocks(maxBlocks)
+	if e.opts.Feed != nil {
+		e.news = newNews(e.opts.Feed, e.ids, &e.opts)
+		e.news.heard, e.news.holds = e.heard, e.stillTrue
 	}
 	e.plans.Store(&map[string]*plan{})
 	return e
@@ -180,7 +189,8 @@ func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
 func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpTake, d) }
 
 // Reset forgets what was counted for id under policy, for every instance as soon
-// as it returns nil.
+// as it returns nil. Blocks of id, and what instances count for themselves, end on
+// this instance then and on others within a second.
 func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error {
 	p, err := e.planOf(policy, id)
 	if err != nil {
@@ -192,19 +202,27 @@ func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error 
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
 	t := p.of(id)
+	if err := e.forget(ctx, &t); err != nil {
+		return err
+	}
+	return e.tellReset(ctx, &t)
+}
+
+// forget forgets what is counted for t. The error is a StoreError.
+func (e *Engine) forget(ctx context.Context, t *target) error {
 	if e.local != nil {
-		local := t.as(p.local)
+		local := t.as(t.plan.local)
 		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 	}
 	if e.exclusive != nil {
-		if err := resetStill(ctx, e.exclusive.store, &t, e.now()); err != nil {
+		if err := resetStill(ctx, e.exclusive.store, t, e.now()); err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 		return nil
 	}
-	return e.shared.reset(ctx, &t)
+	return e.shared.reset(ctx, t)
 }
 
 // checkClock refuses to go by a clock that is beyond the tolerance.
@@ -216,14 +234,19 @@ func (e *Engine) checkClock() error {
 }
 
 // Run does what must happen beside the decisions, until ctx ends: it takes back
-// what was counted and not admitted. What is still to be taken back then is, which
-// takes it up to three store timeouts. It returns nil.
+// what was counted and not admitted, and carries news between instances. What is still
+// to be taken back or told then is, which takes it up to three store timeouts. It
+// returns nil.
 func (e *Engine) Run(ctx context.Context) error {
-	if e.shared == nil {
-		<-ctx.Done()
-		return nil
+	var all sync.WaitGroup
+	all.Go(func() { e.blocks.run(ctx, &e.opts) })
+	if e.shared != nil {
+		all.Go(func() { e.shared.counted.takeBacks.run(ctx) })
 	}
-	e.shared.counted.takeBacks.run(ctx)
+	if e.news != nil {
+		all.Go(func() { e.news.run(ctx) })
+	}
+	all.Wait()
 	return nil
 }
 
@@ -308,6 +331,10 @@ func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
 	if p.Mode == ModeOff {
 		return p.unasked(), nil
 	}
+	if d, blocked := e.blocked(&c); blocked {
+		return d, nil
+	}
+	asked := e.asking(p)
 	d, err := e.ask(ctx, c)
 	if early := (*datedError)(nil); errors.As(err, &early) {
 		return p.unasked(), err // nobody failed: it is to be decided under another id
@@ -315,6 +342,7 @@ func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
 	if err != nil {
 		return e.onStoreError(ctx, &c, err)
 	}
+	e.punish(&c, &d, asked)
 	e.remember(ctx, &c, &d)
 	return d, nil
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"time"
@@ -17,12 +18,20 @@ type Policy struct {
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
+
+	// BlockFor is for how long a denied take blocks its key, in whole milliseconds from
+	// MinWindow to MaxWindow; zero: not at all. A block that follows another one within
+	// BlockMax lasts BlockFactor times as long, up to BlockMax.
+	BlockFor    time.Duration
+	BlockFactor int           // 1 to MaxBlockFactor; zero: 1, which does not grow
+	BlockMax    time.Duration // BlockFor to MaxWindow; zero: BlockFor
 }
 
 // Bounds of what a policy may hold.
 const (
 	MaxLimits         = 16      // of one policy: each costs a row or a counter in every decision
 	maxDescriptionLen = 1 << 10 // bytes; it travels in GET /v1/policies
+	MaxBlockFactor    = 10      // of blocks in a row: six such steps lead from a second to eleven days
 )
 
 // CountMode says which attempts use quota.
@@ -92,6 +101,9 @@ func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Guarantee, GuaranteeCounted)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
+	if p.BlockFor != 0 {
+		p.BlockFactor, p.BlockMax = cmp.Or(p.BlockFactor, 1), cmp.Or(p.BlockMax, p.BlockFor)
+	}
 	limits := make([]Limit, len(p.Limits))
 	for i, l := range p.Limits {
 		limits[i] = l.WithDefaults()
@@ -118,6 +130,7 @@ func (p Policy) Problems() []Problem {
 	p.checkLevels(&found)
 	p.checkCount(&found)
 	p.checkLimits(&found)
+	p.checkBlock(&found)
 	return found
 }
 

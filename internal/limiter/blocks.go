@@ -1,0 +1,339 @@
+package limiter
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// blocks are the keys that nothing is admitted for, for a while, because a take of
+// theirs was denied. They are all in memory: a blocked caller costs the store nothing,
+// and is blocked while the store does not answer. Other instances learn of them, and
+// this one of theirs, through the feed.
+type blocks struct {
+	shards [blockShards]blockShard
+	resets recent[Instant] // of keys, so that a block that arrives late does not outlive them
+}
+
+type blockShard struct {
+	mu    sync.RWMutex
+	byKey map[Key]block
+	max   int
+}
+
+// block is the latest block of a key. The zero block has ended, and is the first of
+// none.
+type block struct {
+	made    Instant // when the decision behind it began
+	until   Instant // its end
+	strikes int     // blocks in a row, this one included
+	ends    Instant // when nothing depends on it any more
+	mine    bool    // this process made it, or one that it is merged with
+}
+
+const (
+	// maxBlocks bounds the blocks in memory: some 150 MiB. Past it, those that end the
+	// soonest are forgotten.
+	maxBlocks = 1 << 20
+	// blockShards is a power of two: many enough that looking through one for what ends
+	// soonest takes well below a millisecond.
+	blockShards = 256
+	// sweepBlocksEvery is how often one shard is freed of blocks that nothing depends on,
+	// so that each is visited every minute or so.
+	sweepBlocksEvery = 250 * time.Millisecond
+)
+
+func newBlocks(most int) *blocks {
+	b := new(blocks)
+	for i := range b.shards {
+		b.shards[i].byKey, b.shards[i].max = make(map[Key]block), max(1, most/blockShards)
+	}
+	return b
+}
+
+func (b *blocks) shard(key Key) *blockShard { return &b.shards[key.Prefix()%blockShards] }
+
+// of returns the latest block of t, under whichever of its keys.
+func (b *blocks) of(t *target) block {
+	latest := b.get(t.key)
+	for _, key := range t.old {
+		latest = latest.merge(b.get(key))
+	}
+	return latest
+}
+
+func (b *blocks) get(key Key) block {
+	s := b.shard(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byKey[key]
+}
+
+// punish returns the block of t for a denial at now of what was asked at asked: the one
+// there is, or else one that is made. It returns the zero block when t was reset since.
+func (b *blocks) punish(t *target, asked, now Instant) (made block, fresh bool) {
+	last := b.of(t) // of other keys too, and before the lock of this one's shard
+	s := b.shard(t.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last = last.merge(s.byKey[t.key])
+	if last.until > now {
+		return last, false
+	}
+	if reset, ok := b.resets.get(t.key); ok && asked <= reset {
+		return block{}, false
+	}
+	made = t.plan.blockAfter(&last, asked, now)
+	s.put(t.key, made, now)
+	return made, true
+}
+
+// learn notes a block that another instance made, or that this one made before it was
+// started anew.
+func (b *blocks) learn(key Key, news block, now Instant) {
+	s := b.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reset, ok := b.resets.get(key); ok && news.made <= reset || news.ends < now {
+		return
+	}
+	s.put(key, news.merge(s.byKey[key]), now)
+}
+
+// lift ends the block of key and forgets all before it, unless it was made after the
+// reset. It returns what it has forgotten.
+func (b *blocks) lift(key Key, reset Instant) block {
+	s := b.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before, ok := b.resets.get(key); !ok || before < reset {
+		b.resets.put(key, reset)
+	}
+	lifted := s.byKey[key]
+	if lifted.made > reset {
+		return block{}
+	}
+	delete(s.byKey, key)
+	return lifted
+}
+
+// put keeps made. A shard that is full forgets what ended longest ago or ends the
+// soonest, which may be made itself.
+func (s *blockShard) put(key Key, made block, now Instant) {
+	s.byKey[key] = made
+	if len(s.byKey) <= s.max {
+		return
+	}
+	if s.sweep(now); len(s.byKey) <= s.max {
+		return
+	}
+	soonest, until := key, made.until
+	for k, b := range s.byKey {
+		if b.until < until {
+			soonest, until = k, b.until
+		}
+	}
+	delete(s.byKey, soonest)
+}
+
+func (s *blockShard) sweep(now Instant) {
+	for key, b := range s.byKey {
+		if b.ends < now {
+			delete(s.byKey, key)
+		}
+	}
+}
+
+// run forgets the blocks that nothing depends on, until ctx ends.
+func (b *blocks) run(ctx context.Context, o *Options) {
+	tick := time.NewTicker(sweepBlocksEvery)
+	defer tick.Stop()
+	for next := 0; ; next++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s := &b.shards[next%blockShards]
+			s.mu.Lock()
+			s.sweep(InstantOf(o.Now()))
+			s.mu.Unlock()
+		}
+	}
+}
+
+// merge returns what two instances know of one key's blocks. Of a later block, whoever
+// made it knew the earlier one. Blocks that overlap were made by instances that did not
+// know of each other: they are one, for as long as either lasts.
+func (b block) merge(other block) block {
+	earlier, later := b, other
+	if later.made < earlier.made {
+		earlier, later = later, earlier
+	}
+	if later.made >= earlier.until {
+		return later
+	}
+	later.until = max(later.until, earlier.until)
+	later.strikes = max(later.strikes, earlier.strikes)
+	later.ends = max(later.ends, earlier.ends)
+	later.mine = later.mine || earlier.mine
+	return later
+}
+
+// blockAfter returns the block that follows last: the next in a row if last ended no
+// longer than the longest block ago, else a first one.
+func (p *plan) blockAfter(last *block, asked, now Instant) block {
+	strikes := 1
+	if last.strikes > 0 && now <= last.until.Add(p.BlockMax) {
+		strikes = last.strikes + 1
+	}
+	until := now.Add(p.blockLength(strikes))
+	return block{made: asked, until: until, strikes: strikes, ends: until.Add(p.BlockMax), mine: true}
+}
+
+// blockLength returns how long the last of so many blocks in a row lasts:
+// block_for × block_factor^(strikes − 1), and block_max at most.
+func (p *Policy) blockLength(strikes int) time.Duration {
+	length := p.BlockFor
+	for i := 1; i < strikes && p.BlockFactor > 1 && length < p.BlockMax; i++ {
+		length *= time.Duration(p.BlockFactor)
+	}
+	return min(length, p.BlockMax)
+}
+
+// checkBlock finds what is wrong with how p blocks.
+func (p Policy) checkBlock(found *problems) {
+	if p.BlockFor == 0 {
+		const cure = "has no meaning without block_for: give that too, such as 10m, or remove it"
+		if p.BlockFactor != 0 {
+			found.add("block_factor", cure)
+		}
+		if p.BlockMax != 0 {
+			found.add("block_max", cure)
+		}
+		return
+	}
+	checkBlockTime(found, "block_for", p.BlockFor)
+	if p.BlockFactor < 1 || p.BlockFactor > MaxBlockFactor {
+		found.add("block_factor", "%d is out of range: use 1 (blocks do not grow) to %d", p.BlockFactor, MaxBlockFactor)
+	}
+	switch {
+	case p.BlockMax < p.BlockFor:
+		found.add("block_max", "%s is shorter than block_for: use %s or more", FormatWindow(p.BlockMax), FormatWindow(p.BlockFor))
+	case p.BlockMax == p.BlockFor && p.BlockFactor > 1:
+		found.add("block_max", "blocks grow by block_factor %d, and block_for is %s already: "+
+			"use more than that, up to %s, or remove block_factor", p.BlockFactor, FormatWindow(p.BlockFor), FormatWindow(MaxWindow))
+	case p.BlockMax != p.BlockFor:
+		checkBlockTime(found, "block_max", p.BlockMax)
+	}
+}
+
+func checkBlockTime(found *problems, path string, d time.Duration) {
+	switch {
+	case d < MinWindow || d > MaxWindow:
+		found.add(path, "%s is out of range: use %s to %s", FormatWindow(d), FormatWindow(MinWindow), FormatWindow(MaxWindow))
+	case d%time.Millisecond != 0:
+		found.add(path, "%v is not whole milliseconds", d)
+	}
+}
+
+// blocks reports whether the policy's denials block.
+func (p *plan) blocks() bool { return p.BlockFor > 0 && p.Mode == ModeEnforce }
+
+// blocked returns the decision of a block on c, if there is one. A record is never
+// blocked, nor is looking at what is counted, which costs nothing.
+func (e *Engine) blocked(c *charge) (d Decision, is bool) {
+	if !c.plan.blocks() || c.op == OpRecord || c.cost == 0 {
+		return Decision{}, false
+	}
+	rest := e.blocks.of(&c.target).until.Sub(e.now())
+	if rest <= 0 {
+		return Decision{}, false
+	}
+	return c.plan.denyFor(rest), true
+}
+
+// denyFor returns the decision to deny for as long as a block lasts, without having
+// asked anyone what is counted: as if every limit were reached.
+func (p *plan) denyFor(rest time.Duration) Decision {
+	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo, Blocked: true}
+	for i := range p.rules {
+		l := &p.rules[i].Limit
+		v := Verdict{Used: l.Capacity(), ResetAfter: rest, RetryAfter: rest}
+		if l.Limit == 0 {
+			v.RetryAfter = Never
+		}
+		d.Limits[i] = LimitDecision{Limit: l, Verdict: v}
+	}
+	d.conclude()
+	return d
+}
+
+// asking returns the instant that a block is dated by which the decision that is about
+// to be made may end; 0 for a policy that does not block.
+func (e *Engine) asking(p *plan) Instant {
+	if !p.blocks() {
+		return 0
+	}
+	return e.now()
+}
+
+// punish blocks the key of c if d, of a take that was asked at asked, denies it.
+func (e *Engine) punish(c *charge, d *Decision, asked Instant) {
+	if !c.plan.blocks() || c.op != OpTake || d.Allowed {
+		return
+	}
+	now := e.now()
+	made, fresh := e.blocks.punish(&c.target, asked, now)
+	if rest := made.until.Sub(now); rest > 0 {
+		d.outlast(rest)
+	}
+	if fresh {
+		e.spread(&Change{
+			ID: e.ids.next(asked), Kind: ChangeBlock, Key: c.key, Until: made.until, Strikes: made.strikes, TTL: livesUntil(made.ends, now),
+		})
+	}
+}
+
+// askInVain asks for charges of a call that a block on another one denies: nothing of
+// them is counted, except where denied attempts are.
+func (e *Engine) askInVain(ctx context.Context, charges []charge) {
+	for i := range charges {
+		c := &charges[i]
+		if c.op = c.opIf(true); c.op == OpCheck {
+			c.hold, c.id = 0, EventID{}
+		}
+	}
+	for _, op := range []Op{OpCheck, OpTake} {
+		var alike []charge
+		var at []int
+		for i := range charges {
+			if charges[i].op == op {
+				alike, at = append(alike, charges[i]), append(at, i)
+			}
+		}
+		if len(alike) > 0 {
+			e.askAll(ctx, alike)
+		}
+		for j, i := range at {
+			charges[i] = alike[j]
+		}
+	}
+}
+
+// outlast makes a denial's waits no shorter than a block that it is followed by.
+func (d *Decision) outlast(rest time.Duration) {
+	d.Verdict.outlast(rest)
+	for i := range d.Limits {
+		d.Limits[i].outlast(rest)
+	}
+}
+
+func (v *Verdict) outlast(rest time.Duration) {
+	if v.Allowed {
+		return
+	}
+	v.ResetAfter = max(v.ResetAfter, rest)
+	if v.RetryAfter != Never {
+		v.RetryAfter = max(v.RetryAfter, rest)
+	}
+}

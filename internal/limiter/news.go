@@ -1,0 +1,389 @@
+package limiter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// news carries what one instance did to a key to all others: it tells the feed, and
+// asks it again and again what others told.
+type news struct {
+	feed  Feed
+	opts  *Options
+	ids   *eventIDs
+	heard func(context.Context, *Change) // acts on what another instance did
+	holds func(*Change) bool             // whether a change of this instance is still true
+
+	since Instant              // from when on changes may be new; run's alone
+	seen  map[EventID]struct{} // what was read last; run's alone
+
+	reachable atomic.Bool // the feed answered when it was asked last
+	wake      chan struct{}
+	mu        sync.Mutex
+	queue     []announcement
+}
+
+// announcement is a change that is to be published, and the soonest time to.
+type announcement struct {
+	change Change
+	ends   Instant // when nothing depends on it any more
+	ripe   time.Time
+	tries  int // that failed
+}
+
+const (
+	// pollEvery is how long a change waits to be read at most: three chances a second.
+	pollEvery = 300 * time.Millisecond
+	// pollOverlap is what every poll reads again, beside the tolerance of clocks and two
+	// store timeouts, one from the making of a change to its publishing and one for that:
+	// for a store that was late, or a process that paused.
+	pollOverlap = 2 * time.Second
+	// changesLive is the longest life of a change, and how far back an instance reads when
+	// it starts: it then knows all blocks.
+	changesLive = MaxWindow
+	// newsLives is how long the news of a reset or a refund lives, unless it has to
+	// outlast a block: who can't be told for longer goes by what it knew.
+	newsLives = time.Hour
+	// catchUp is how long a poll that reads back further than farBack may take.
+	catchUp = 30 * time.Second
+	farBack = time.Minute
+	// maxSeen bounds the changes that are known to have been acted on: some 10 MiB. Past
+	// it the oldest are acted on again, which changes nothing.
+	maxSeen = 1 << 18
+
+	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150
+	// bytes. Past it, a block holds where it was made alone.
+	maxAnnouncements = 1 << 16
+	// publishers is how many changes are published at the same time.
+	publishers = 8
+	// longestPublishWait is the longest wait before a change that could not be published
+	// is tried again; the first is a store timeout, and each twice the last.
+	longestPublishWait = 30 * time.Second
+)
+
+func newNews(feed Feed, ids *eventIDs, opts *Options) *news {
+	n := &news{feed: feed, opts: opts, ids: ids, wake: make(chan struct{}, 1)}
+	n.since = InstantOf(opts.Now()).Add(-changesLive - n.overlap())
+	return n
+}
+
+func (n *news) overlap() time.Duration {
+	return 2*n.opts.ClockTolerance + 2*n.opts.StoreTimeout + pollOverlap
+}
+
+// livesUntil returns the time to live, in whole seconds, of a change that matters until
+// end.
+func livesUntil(end, now Instant) time.Duration {
+	return min(wholeSeconds(max(0, end.Sub(now))), changesLive)
+}
+
+// run reads and publishes until ctx ends; what waits to be published then is tried once
+// more.
+func (n *news) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { n.listen(ctx) })
+	both.Go(func() { n.speak(ctx) })
+	both.Wait()
+}
+
+func (n *news) listen(ctx context.Context) {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		n.reachable.Store(n.poll(ctx) == nil)
+		n.nudge()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// poll acts on what is new. Where it fails, the next one reads back as far.
+func (n *news) poll(ctx context.Context) error {
+	now := InstantOf(n.opts.Now())
+	limit := n.opts.StoreTimeout
+	if now.Sub(n.since) > farBack {
+		limit = catchUp
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	changes, err := n.feed.Changes(ctx, n.since)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(changes, func(a, b Change) int { // what came after a reset comes after it here
+		return cmp.Or(cmp.Compare(a.ID.Instant(), b.ID.Instant()), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	for i := range changes {
+		c := &changes[i]
+		if _, acted := n.seen[c.ID]; !acted && c.ID.node() != n.ids.nodeBits {
+			n.heard(ctx, c)
+		}
+	}
+	n.note(changes)
+	if n.opts.Skewed == nil || !n.opts.Skewed() { // a clock that is ahead would pass over what others date
+		n.since = now.Add(-n.overlap())
+	}
+	return nil
+}
+
+// note remembers the newest of changes.
+func (n *news) note(changes []Change) {
+	changes = changes[max(0, len(changes)-maxSeen):]
+	n.seen = make(map[EventID]struct{}, len(changes))
+	for i := range changes {
+		n.seen[changes[i].ID] = struct{}{}
+	}
+}
+
+// announce publishes c in the background, as soon as the feed answers.
+func (n *news) announce(c *Change) {
+	n.push(announcementOf(c))
+	n.nudge()
+}
+
+func announcementOf(c *Change) announcement {
+	return announcement{change: *c, ends: c.ID.Instant().Add(c.TTL)}
+}
+
+// push queues a, to be published after a wait if it failed before.
+func (n *news) push(a announcement) {
+	if a.tries > 0 {
+		a.ripe = time.Now().Add(min(n.opts.StoreTimeout<<min(a.tries-1, 16), longestPublishWait))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.queue) < maxAnnouncements {
+		n.queue = append(n.queue, a)
+	}
+}
+
+// nudge has speak look at the queue.
+func (n *news) nudge() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *news) speak(ctx context.Context) {
+	for {
+		select {
+		case <-n.wake:
+			n.publishAll(ctx, n.due(n.isDue))
+			continue
+		case <-ctx.Done():
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.StoreTimeout)
+		defer cancel()
+		n.publishAll(ctx, n.due(func(*announcement) bool { return true }))
+		return
+	}
+}
+
+// due takes out of the queue what is.
+func (n *news) due(is func(*announcement) bool) (due []announcement) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue = slices.DeleteFunc(n.queue, func(a announcement) bool {
+		if is(&a) {
+			due = append(due, a)
+			return true
+		}
+		return false
+	})
+	return due
+}
+
+// isDue reports whether a is new, or failed before and the feed answers again.
+func (n *news) isDue(a *announcement) bool {
+	return a.tries == 0 || n.reachable.Load() && !a.ripe.After(time.Now())
+}
+
+// publishAll publishes due, several at a time, and returns when all are done.
+func (n *news) publishAll(ctx context.Context, due []announcement) {
+	next := make(chan announcement)
+	var all sync.WaitGroup
+	for range min(publishers, len(due)) {
+		all.Go(func() {
+			for a := range next {
+				n.retry(ctx, a)
+			}
+		})
+	}
+	for _, a := range due {
+		next <- a
+	}
+	close(next)
+	all.Wait()
+}
+
+// retry publishes a if it is still true, and queues it again if that failed.
+func (n *news) retry(ctx context.Context, a announcement) {
+	c := &a.change
+	if !n.holds(c) || !n.redate(&a) {
+		return
+	}
+	if err := n.publish(ctx, c); err != nil {
+		a.tries++
+		n.push(a)
+	}
+}
+
+// redate gives a's change another id if it has waited: others have read past the time
+// when it was made. It returns false when nothing depends on it any more.
+func (n *news) redate(a *announcement) bool {
+	now := InstantOf(n.opts.Now())
+	if now.Sub(a.change.ID.Instant()) > n.opts.StoreTimeout {
+		a.change.ID, a.change.TTL = n.ids.next(now), livesUntil(a.ends, now)
+	}
+	return a.ends > now
+}
+
+// publish publishes c within a store timeout.
+func (n *news) publish(ctx context.Context, c *Change) error {
+	ctx, cancel := context.WithTimeout(ctx, n.opts.StoreTimeout)
+	defer cancel()
+	return n.feed.Publish(ctx, c)
+}
+
+// publish does what kind says for t on this instance, and tells the others; those that
+// read under another hash key, too. Should that fail, they are told later.
+func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error {
+	now := e.now()
+	var failed error
+	for _, key := range append([]Key{t.key}, t.old...) {
+		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
+		e.dropHints(key)
+		lifted := block{}
+		if kind == ChangeReset {
+			lifted = e.blocks.lift(key, e.resetBy(c))
+			c.TTL = max(c.TTL, livesUntil(lifted.ends, now))
+		}
+		switch {
+		case e.news == nil:
+		case e.exclusive == nil:
+			if err := e.news.publish(ctx, c); err != nil {
+				failed = errors.Join(failed, err)
+				again := announcementOf(c)
+				again.tries = 1
+				e.news.push(again)
+			}
+		case lifted != block{}: // there is nobody to tell but who reads the feed when it is started anew
+			e.spread(c)
+		}
+	}
+	return failed
+}
+
+// tellReset tells every instance that t was reset. The error is a StoreError.
+func (e *Engine) tellReset(ctx context.Context, t *target) error {
+	if err := e.publish(ctx, ChangeReset, t); err != nil {
+		return &StoreError{Recorded: RecordedUnknown, Err: fmt.Errorf(
+			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", ErrUnavailable, err)}
+	}
+	return nil
+}
+
+// spread publishes c in the background, if there is a feed.
+func (e *Engine) spread(c *Change) {
+	if e.news != nil {
+		e.news.announce(c)
+	}
+}
+
+// heard acts on a change that another instance made, or this one before it was started
+// anew. To act on one twice changes nothing.
+func (e *Engine) heard(ctx context.Context, c *Change) {
+	switch c.Kind {
+	case ChangeReset:
+		e.heardReset(ctx, c)
+	case ChangeRefund:
+		e.dropHints(c.Key)
+	case ChangeBlock:
+		e.blocks.learn(c.Key, e.blockIn(c), e.now())
+	}
+}
+
+func (e *Engine) heardReset(ctx context.Context, c *Change) {
+	at, now := e.resetBy(c), e.now()
+	e.dropHints(c.Key)
+	lifted := e.blocks.lift(c.Key, at)
+	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
+		// Who reset the key did not know of this block yet: whoever starts anew must not
+		// find the news of the block alone.
+		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, TTL: livesUntil(lifted.ends, now)})
+	}
+	if e.local != nil {
+		forgetIn(ctx, e.local.store, c.Key, at, max(c.TTL, time.Second))
+	}
+}
+
+// resetBy returns the instant up to which c, a reset, forgets: whatever was dated before
+// it, by any clock.
+func (e *Engine) resetBy(c *Change) Instant { return c.ID.Instant().Add(2 * e.opts.ClockTolerance) }
+
+// blockIn returns the block that c tells of. A store may not tell c's time to live.
+func (e *Engine) blockIn(c *Change) block {
+	b := block{made: c.ID.Instant(), until: c.Until, strikes: max(1, c.Strikes), ends: c.Until.Add(MaxWindow)}
+	if c.TTL > 0 {
+		b.ends = max(c.Until, e.now().Add(c.TTL))
+	}
+	return b
+}
+
+// stillTrue reports whether c, a change of this instance, is worth telling: a block may
+// have been lifted, or be part of a longer one that others told.
+func (e *Engine) stillTrue(c *Change) bool {
+	return c.Kind != ChangeBlock || e.blocks.get(c.Key).until == c.Until
+}
+
+// dropHints forgets what this instance remembers of key to ask less.
+func (e *Engine) dropHints(key Key) {
+	if e.shared != nil {
+		e.shared.counted.denied.remove(key)
+		e.shared.counted.resets.remove(key)
+	}
+}
+
+// forgetIn forgets what store, of this instance alone, has counted for key up to at.
+// There is nothing to be done about it if that fails.
+func forgetIn(ctx context.Context, store Exclusive, key Key, at Instant, ttl time.Duration) {
+	q := Query{Key: key, Counts: true, Cell: true}
+	w := Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}
+	for span := range SpanCount {
+		q.Logs = append(q.Logs, LogQuery{Span: span, Max: 1})
+		w.Logs = append(w.Logs, LogWrite{Span: span})
+	}
+	if s, err := store.Read(ctx, &q); err != nil || s.empty() {
+		return
+	}
+	_ = store.Update(ctx, []Query{q}, func(states []State, writes []Write) {
+		if states[0].Reset >= at {
+			return
+		}
+		writes[0] = w
+		if version := states[0].Cell.Version; version != (EventID{}) {
+			writes[0].Cell = &CellWrite{If: version}
+		}
+	})
+}
+
+// empty reports whether nothing is counted in s.
+func (s *State) empty() bool {
+	for i := range s.Logs {
+		if len(s.Logs[i].Events) > 0 {
+			return false
+		}
+	}
+	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
+}

@@ -1,0 +1,371 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// fakeFeed is a feed that fails when a test wants it to, and returns everything there is
+// however often it is asked.
+type fakeFeed struct {
+	limiter.Feed
+
+	mu        sync.Mutex
+	down      bool
+	deaf      bool // nothing can be published
+	published []limiter.Change
+	since     []limiter.Instant
+}
+
+func newFakeFeed() *fakeFeed { return &fakeFeed{Feed: embedded.New(nil)} }
+
+var errFeedDown = errors.Join(limiter.ErrUnavailable, errors.New("the feed is down"))
+
+func (f *fakeFeed) Publish(ctx context.Context, c *limiter.Change) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down || f.deaf {
+		return errFeedDown
+	}
+	f.published = append(f.published, *c)
+	return f.Feed.Publish(ctx, c)
+}
+
+func (f *fakeFeed) Changes(ctx context.Context, since limiter.Instant) ([]limiter.Change, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down {
+		return nil, errFeedDown
+	}
+	f.since = append(f.since, since)
+	return f.Feed.Changes(ctx, 0)
+}
+
+func (f *fakeFeed) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func TestResetLiftsABlockEverywhere(t *testing.T) {
+	bubble(t, "reset", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		a, b := instance(t, store, feed, blocking()), instance(t, store, feed, blocking())
+		for range 2 { // the second block in a row
+			time.Sleep(provoke(t, b).RetryAfter)
+		}
+		time.Sleep(30 * time.Second)
+		provoke(t, a)
+		time.Sleep(time.Second)
+		mustReset(t, a)
+		if d := mustTake(t, a); !d.Allowed {
+			t.Errorf("where it was reset: %+v", d.Verdict)
+		}
+		mustReset(t, a)
+		time.Sleep(time.Second)
+		if d := mustTake(t, b); !d.Allowed || d.Blocked {
+			t.Errorf("elsewhere, a second later: %+v", d.Verdict)
+		}
+		if d := provoke(t, b); d.RetryAfter != 10*time.Minute {
+			t.Errorf("the next block lasts %v: strikes outlived the reset", d.RetryAfter)
+		}
+		mustReset(t, b)
+		time.Sleep(time.Second)
+		if c := instance(t, store, feed, blocking()); mustCheck(t, c).Blocked || c.BlocksKnown() > 0 {
+			t.Errorf("an instance started anew knows %d blocks", c.BlocksKnown())
+		}
+	})
+}
+
+// TestResetReachesOtherInstancesOwnCounts has them decide a second later.
+func TestResetReachesOtherInstancesOwnCounts(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store, feed := newFakeStore(), newFakeFeed()
+			policy := policyOf(algorithm, 2, 24*time.Hour)
+			policy.OnStoreError = limiter.OnStoreErrorLocal
+			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+			for range 2 {
+				mustTake(t, b)
+			}
+			time.Sleep(time.Second)
+			mustReset(t, a)
+			time.Sleep(time.Second)
+			store.set(func() {
+				store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+				store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+			})
+			for i, want := range []bool{true, true, false} {
+				if d := mustTake(t, b); d.Allowed != want || !d.Degraded {
+					t.Errorf("take %d by own counts: allowed %v, degraded %v, want %v", i+1, d.Allowed, d.Degraded, want)
+				}
+			}
+		})
+	}
+}
+
+// TestResetIsHeardOnce counts how often an instance looks into its own store, which only
+// news of a reset has it do here.
+func TestResetIsHeardOnce(t *testing.T) {
+	bubble(t, "reset", func(t *testing.T) {
+		store, feed, own := newFakeStore(), newFakeFeed(), &readCounter{Store: embedded.New(nil)}
+		a := instance(t, store, feed, blocking())
+		instanceWith(t, store, &limiter.Options{Feed: feed, Local: own}, blocking())
+		mustReset(t, a)
+		time.Sleep(time.Minute)
+		if n := own.reads.Load(); n != 1 {
+			t.Errorf("acted %d times on one reset", n)
+		}
+	})
+}
+
+type readCounter struct {
+	*embedded.Store
+	reads atomic.Int64
+}
+
+func (r *readCounter) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	r.reads.Add(1)
+	return r.Store.Read(ctx, q)
+}
+
+// TestHintsAreDropped has an instance that reads a key before it writes, because it was
+// over its limit, write at once after news of a reset or a refund.
+func TestHintsAreDropped(t *testing.T) {
+	for _, by := range []string{"reset", "refund"} {
+		bubble(t, by, func(t *testing.T) {
+			store, feed := newFakeStore(), newFakeFeed()
+			policy := policyOf("sliding-log", 1, time.Hour)
+			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+			answer, err := a.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			provoke(t, b)
+			if by == "reset" {
+				mustReset(t, a)
+			} else {
+				if err := a.Refund(t.Context(), answer.Receipt); err != nil {
+					t.Fatal(err)
+				}
+				a.PublishRefund(t, somebody)
+			}
+			time.Sleep(time.Second)
+			reads, _ := store.counts()
+			if d := mustTake(t, b); !d.Allowed {
+				t.Errorf("%+v", d.Verdict)
+			}
+			if now, _ := store.counts(); now != reads+1 {
+				t.Errorf("%d reads, want one, after the write", now-reads)
+			}
+		})
+	}
+}
+
+func TestBlockReachesOthersOnceTheFeedIsBack(t *testing.T) {
+	for name, fail := range map[string]func(*fakeFeed, bool){
+		"down":              func(f *fakeFeed, is bool) { f.down = is },
+		"unable to publish": func(f *fakeFeed, is bool) { f.deaf = is },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			store, feed := newFakeStore(), newFakeFeed()
+			policy := blocking()
+			policy.BlockFor, policy.BlockMax = time.Hour, 2*time.Hour
+			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+			feed.set(func() { fail(feed, true) })
+			provoke(t, a)
+			time.Sleep(20 * time.Minute)
+			if d := mustTake(t, a); !d.Blocked || d.RetryAfter != 40*time.Minute {
+				t.Errorf("where it was made: %+v", d)
+			}
+			if d := mustCheck(t, b); d.Blocked {
+				t.Error("heard of though the feed is down")
+			}
+			feed.set(func() { fail(feed, false) })
+			time.Sleep(31 * time.Second)
+			for i, e := range []*limiter.Engine{b, instance(t, store, feed, policy)} {
+				if d := mustTake(t, e); !d.Blocked || d.RetryAfter != 40*time.Minute-31*time.Second {
+					t.Errorf("instance %d, once the feed is back: %+v", i, d)
+				}
+			}
+			for _, c := range feed.published {
+				if end := c.ID.Instant().Add(c.TTL); end < c.Until.Add(2*time.Hour) || end > c.Until.Add(2*time.Hour+2*time.Second) {
+					t.Errorf("the news lives until %v after the block", end.Sub(c.Until))
+				}
+			}
+		})
+	}
+}
+
+func TestResetThatCannotBeTold(t *testing.T) {
+	bubble(t, "feed down", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		a, b := instance(t, store, feed, blocking()), instance(t, store, feed, blocking())
+		provoke(t, a)
+		time.Sleep(time.Second)
+		feed.set(func() { feed.down = true })
+		var failed *limiter.StoreError
+		err := a.Reset(t.Context(), "p", somebody.Identifier)
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown || !errors.Is(err, limiter.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "other instances may block") {
+			t.Errorf("%v", err)
+		}
+		if d := mustTake(t, a); !d.Allowed {
+			t.Errorf("where it was reset: %+v", d)
+		}
+		mustReset := func() {
+			t.Helper()
+			if !mustTake(t, b).Blocked {
+				t.Error("told though the feed is down")
+			}
+		}
+		mustReset()
+		feed.set(func() { feed.down = false })
+		time.Sleep(time.Second)
+		if mustCheck(t, b).Blocked {
+			t.Error("not told once the feed was back")
+		}
+	})
+}
+
+// TestResetBeforeABlockIsHeardOf resets on an instance that does not know the block yet:
+// the news of the reset must live as long as that of the block does.
+func TestResetBeforeABlockIsHeardOf(t *testing.T) {
+	bubble(t, "reset", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		policy := blocking()
+		policy.BlockFor, policy.BlockMax = 24*time.Hour, 48*time.Hour
+		a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+		time.Sleep(10 * time.Millisecond)
+		provoke(t, b)
+		synctest.Wait()
+		mustReset(t, a)
+		for _, wait := range []time.Duration{time.Second, 2 * time.Hour} {
+			time.Sleep(wait)
+			for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, policy)} {
+				if mustCheck(t, e).Blocked {
+					t.Errorf("instance %d is blocked %v after the reset", i, wait)
+				}
+			}
+		}
+	})
+}
+
+// TestNewsWhileTheHashKeyChanges has instances that write under the old key and under
+// the new one, and read both.
+func TestNewsWhileTheHashKeyChanges(t *testing.T) {
+	bubble(t, "rotation", func(t *testing.T) {
+		older := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+		newer := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+		store, feed := newFakeStore(), newFakeFeed()
+		by := func(first, second limiter.Keyer) *limiter.Engine {
+			return instanceWith(t, store, &limiter.Options{Feed: feed, Keyer: first, AlsoRead: []limiter.Keyer{second}}, blocking())
+		}
+		two := []*limiter.Engine{by(older, newer), by(newer, older)}
+		for i, e := range two {
+			other := two[1-i]
+			provoke(t, e)
+			time.Sleep(time.Second)
+			if !mustCheck(t, other).Blocked {
+				t.Errorf("a block under key %d is not seen under the other", i+1)
+			}
+			mustReset(t, other)
+			time.Sleep(time.Second)
+			if mustCheck(t, e).Blocked {
+				t.Errorf("a reset under key %d is not seen under the other", 2-i)
+			}
+		}
+	})
+}
+
+// TestLastNewsOfAnInstance publishes when an instance ends what could not be published
+// before.
+func TestLastNewsOfAnInstance(t *testing.T) {
+	bubble(t, "end", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		e := limiter.New(store, &limiter.Options{Feed: feed})
+		if err := e.SetPolicies([]limiter.Policy{blocking()}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = e.Run(ctx) }()
+		feed.set(func() { feed.down = true })
+		provoke(t, e)
+		time.Sleep(time.Second)
+		feed.set(func() { feed.down = false })
+		cancel()
+		<-done
+		if !mustCheck(t, instance(t, store, feed, blocking())).Blocked {
+			t.Error("the block ended with its instance")
+		}
+	})
+}
+
+func TestHowFarPollsReadBack(t *testing.T) {
+	bubble(t, "polls", func(t *testing.T) {
+		feed := newFakeFeed()
+		started := limiter.InstantOf(time.Now())
+		var skewed atomic.Bool
+		instanceWith(t, newFakeStore(), &limiter.Options{Feed: feed, StoreTimeout: timeout, ClockTolerance: tolerance,
+			Skewed: skewed.Load}, blocking())
+		// back returns how far the i-th poll read back from an instant, the last one for -1.
+		back := func(i int, from limiter.Instant) time.Duration {
+			feed.mu.Lock()
+			defer feed.mu.Unlock()
+			if i < 0 {
+				i = len(feed.since) - 1
+			}
+			return from.Sub(feed.since[i])
+		}
+		polls := func() int {
+			feed.mu.Lock()
+			defer feed.mu.Unlock()
+			return len(feed.since)
+		}
+		if d := back(0, started); d < limiter.MaxWindow {
+			t.Errorf("the first poll reads back %v: a block may last %v", d, limiter.MaxWindow)
+		}
+		time.Sleep(time.Minute)
+		if d := back(-1, limiter.InstantOf(time.Now())); d < 2*timeout+2*tolerance || d > 10*time.Second {
+			t.Errorf("a poll reads back %v", d)
+		}
+		feed.set(func() { feed.down = true })
+		next := polls()
+		time.Sleep(time.Hour)
+		feed.set(func() { feed.down = false })
+		time.Sleep(time.Second)
+		if d := back(next, limiter.InstantOf(time.Now())); d < time.Hour {
+			t.Errorf("after an hour without answers, a poll reads back %v", d)
+		}
+		skewed.Store(true)
+		time.Sleep(time.Hour)
+		if d := back(-1, limiter.InstantOf(time.Now())); d < time.Hour {
+			t.Errorf("after an hour by a wrong clock, a poll reads back %v", d)
+		}
+	})
+}
+
+func TestChangesOfALaterVersionArePassedOver(t *testing.T) {
+	bubble(t, "later", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		e := instance(t, store, feed, blocking())
+		c := limiter.Change{ID: limiter.NewEventIDs()(limiter.InstantOf(time.Now())), Kind: "of a later version", TTL: time.Hour}
+		if err := feed.Publish(t.Context(), &c); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if mustCheck(t, e).Blocked || e.BlocksKnown() > 0 {
+			t.Error("taken for something else")
+		}
+	})
+}
