@@ -38,8 +38,8 @@ type chain struct {
 // has reports whether version was among the cell's last.
 func (c *chain) has(version EventID) bool { return slices.Contains(c.versions, version) }
 
-// open reads s's cell: the buckets' levels and, if the plan is serial, counts and
-// the reset.
+// open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
+// counts.
 func (p *plan) open(s *State) (chain, error) {
 	s.levels = s.levels[:0]
 	if len(s.Cell.Value) == 0 {
@@ -61,9 +61,7 @@ func (p *plan) open(s *State) (chain, error) {
 		count := Count{Limit: LimitID(r.text()), Start: Instant(r.int()), Expires: Instant(r.int()), Epoch: Instant(r.int()), Units: r.int()}
 		s.Counts = append(s.Counts, count)
 	}
-	if p.serial {
-		s.Reset = reset
-	}
+	s.Reset = max(s.Reset, reset)
 	if r.bad {
 		return chain{}, errCellFormat
 	}

@@ -33,8 +33,8 @@ const (
 
 // Bounds of waiting for another instance that decides the same call.
 const (
-	onceRounds  = 16 // attempts that others keep from succeeding, before giving up
-	oncePause   = 20 * time.Millisecond
+	oncePause   = 10 * time.Millisecond // before the first look for an answer; it doubles
+	maxPause    = 80 * time.Millisecond
 	usageKept   = 10 * time.Minute // the least time that an idempotency key is known
 	staleMargin = time.Second      // by how much a claim outlives the decision that it was made for
 )
@@ -57,14 +57,12 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 	for i := range charges {
 		o.keep = max(o.keep, charges[i].plan.longestWindow())
 	}
-	for range onceRounds {
+	for wait := oncePause; ctx.Err() == nil; wait = min(2*wait, maxPause) {
 		answer, done, err := o.try(ctx)
 		if done || err != nil {
 			return answer, err
 		}
-		if pause(ctx, oncePause/2+rand.N(oncePause)) != nil {
-			break
-		}
+		_ = pause(ctx, wait/2+rand.N(wait))
 	}
 	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
 }

@@ -50,7 +50,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	for _, log := range p.logs {
 		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
 	}
-	p.resetTTL = wholeSeconds(2*p.longestWindow()+p.slack(o)+o.StoreTimeout) + time.Second + o.ClockError
+	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
 		p.split(o)
 	}
@@ -72,20 +72,15 @@ func (p *plan) space(o *Options) KeySpace {
 }
 
 // slack returns how much longer than its window an event counts, for instances'
-// clocks that differ. Beside a cell instants never go back, so none is needed.
-func (p *plan) slack(o *Options) time.Duration {
-	if p.serial {
-		return 0
-	}
-	return 2 * o.ClockTolerance
-}
+// clocks that differ.
+func (o *Options) slack() time.Duration { return 2 * o.ClockTolerance }
 
 func (p *plan) addRule(l *Limit, o *Options) {
 	algorithm, _ := algorithmByName(l.Algorithm) // Problems has found it
 	r := rule{Limit: *l, id: l.ID(), algorithm: algorithm, capacity: l.Capacity()}
 	switch algorithm.memory {
 	case memoryEvents:
-		r.slack = p.slack(o)
+		r.slack = o.slack()
 		r.log = p.logFor(l, r.slack)
 	case memoryCounters:
 		p.counters = true

@@ -62,7 +62,7 @@ func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err erro
 			return nil, 0, err
 		}
 		plans = append(plans, p)
-		lasts = max(lasts, 2*p.longestWindow()+p.slack(&e.opts))
+		lasts = max(lasts, 2*p.longestWindow()+e.opts.slack())
 	}
 	return plans, lasts, nil
 }

@@ -296,6 +296,88 @@ func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
 	e.wantUsed(t, "gate", 1, "when it was recorded all the same")
 }
 
+// testRefundOfWhatWasReset gives nothing back that is not counted any more.
+func testRefundOfWhatWasReset(t *testing.T, store limiter.Store) {
+	policies := kinds(3)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		*e.Now = e.Now.Add(time.Second)
+		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		*e.Now = e.Now.Add(3 * storeTimeout)
+		e.Do(t, limiter.OpTake, p.Name)
+		e.Do(t, limiter.OpTake, p.Name)
+		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		e.wantUsed(t, p.Name, 2, "of two after a reset, when one from before it was refunded")
+	}
+}
+
+// testTokensAreForOneUse tries each kind of token in the other's place.
+func testTokensAreForOneUse(t *testing.T, store limiter.Store) {
+	all := gate
+	all.Name, all.Count = "all", limiter.CountAll
+	e := NewEngine(t, store, limiter.Options{}, append(each(2), gate, all)...)
+	held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("all"), Reserve: time.Minute})
+	if err := e.Refund(t.Context(), held.Reservation); !errors.Is(err, limiter.ErrNoReceipt) {
+		t.Errorf("a reservation refunded: %v", err)
+	}
+	if got := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("all"), Reserve: time.Minute}); got.Allowed || got.Used != 1 {
+		t.Errorf("a reservation that was denied is counted: %+v", got.Verdict)
+	}
+	taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on("gate")})
+	call := limiter.Call{Op: limiter.OpRecord, Demands: on("gate"), Reservation: taken.Receipt}
+	var field *limiter.FieldError
+	if _, err := e.Engine.Do(t.Context(), &call); !errors.As(err, &field) || field.Field != "reservation" {
+		t.Errorf("a receipt settled: %v", err)
+	}
+	changed := gate
+	changed.Guarantee = limiter.GuaranteeSerial
+	if err := e.SetPolicies([]limiter.Policy{changed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+		t.Errorf("refunded under a policy that counts anew: %v", err)
+	}
+}
+
+// testHashKeysOutOfStep changes the hash key in its phases: what was counted under one
+// stays counted under the other, and a reset reaches both.
+func testHashKeysOutOfStep(t *testing.T, store limiter.Store) {
+	namespace := rand.Text()
+	keyer := func(id string) limiter.Keyer {
+		return limiter.Keyer{Namespace: namespace, Secret: &limiter.HashKey{ID: id, Secret: []byte("0123456789abcdef" + id)}}
+	}
+	was, will := keyer("1"), keyer("2")
+	phases := [][]limiter.Keyer{{was}, {was, will}, {will, was}, {was, will}, {will, was}}
+	for _, name := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
+		p := limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: name, Limit: 5, Window: time.Minute}}}
+		engine := func(keyers []limiter.Keyer) Engine {
+			return NewEngine(t, store, limiter.Options{Keyer: keyers[0], AlsoRead: keyers[1:]}, p)
+		}
+		for i, keyers := range phases {
+			if got := engine(keyers).Do(t, limiter.OpTake, name); !got.Allowed || got.Used != int64(i+1) {
+				t.Errorf("%s, phase %d: %+v", name, i+1, got.Verdict)
+			}
+		}
+		for _, keyers := range phases[1:] {
+			if got := engine(keyers).Do(t, limiter.OpTake, name); got.Allowed {
+				t.Errorf("%s: a sixth of five: %+v", name, got.Verdict)
+			}
+		}
+		if err := engine(phases[1]).Reset(t.Context(), name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		for _, keyers := range phases {
+			engine(keyers).wantUsed(t, name, 0, "after a reset under all keys")
+		}
+	}
+}
+
 func testRefundOnce(t *testing.T, store limiter.Store) {
 	policies := kinds(2)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)

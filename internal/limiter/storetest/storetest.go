@@ -56,6 +56,9 @@ func Run(t *testing.T, store limiter.Store) {
 		{"ReservationIsSettledOnce", testReservationIsSettledOnce},
 		{"HoldsOfLogsEnd", testHoldsOfLogsEnd},
 		{"RefundOnce", testRefundOnce},
+		{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
+		{"TokensAreForOneUse", testTokensAreForOneUse},
+		{"HashKeysOutOfStep", testHashKeysOutOfStep},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
