@@ -9,15 +9,17 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
-// readHashKey returns the key in the file at path, nil when path is empty, and
-// warns of what makes identifiers easy to find out.
-func readHashKey(path string, log *slog.Logger) (*limiter.HashKey, error) {
+// readHashKeys returns the keys in the file at path, none when path is empty, and
+// warns of what makes identifiers easy to find out. The first is written with, all are
+// read.
+func readHashKeys(path string, log *slog.Logger) ([]limiter.HashKey, error) {
 	if path == "" {
 		log.Warn("identifiers are hashed by plain SHA-256: whoever reads the store can find out phone numbers and " +
 			"addresses by hashing all there are; give a --hash-key-file")
@@ -30,40 +32,72 @@ func readHashKey(path string, log *slog.Logger) (*limiter.HashKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the hash key: %w", err)
 	}
-	key, err := parseHashKey(data)
+	keys, err := parseHashKeys(data)
 	if err != nil {
 		return nil, fmt.Errorf("hash key file %s: %w", path, err)
 	}
-	return key, nil
+	if len(keys) > 1 {
+		log.Info("the hash key is changing: logs and counters are read under all keys and written under the first; "+
+			"serial policies and buckets count under the first only, and start anew when another becomes the first",
+			"writes", keys[0].ID, "reads", ids(keys))
+	}
+	return keys, nil
 }
+
+func ids(keys []limiter.HashKey) []string {
+	names := make([]string, len(keys))
+	for i := range keys {
+		names[i] = keys[i].ID
+	}
+	return names
+}
+
+// keyers returns what makes keys in namespace: the first writes, the others are read
+// as well.
+func keyers(namespace string, keys []limiter.HashKey) (first limiter.Keyer, others []limiter.Keyer) {
+	if len(keys) == 0 {
+		return limiter.Keyer{Namespace: namespace}, nil
+	}
+	for i := range keys[1:] {
+		others = append(others, limiter.Keyer{Namespace: namespace, Secret: &keys[1+i]})
+	}
+	return limiter.Keyer{Namespace: namespace, Secret: &keys[0]}, others
+}
+
+// maxHashKeys bounds the keys that are read: every decision reads under each.
+const maxHashKeys = 3
 
 var (
 	hashKeyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 	hexText   = regexp.MustCompile(`^([0-9a-fA-F]{2})+$`)
 )
 
-// parseHashKey reads the one id:key line in data; empty lines and those that start
-// with # do not count. The error never holds any of the key.
-func parseHashKey(data []byte) (*limiter.HashKey, error) {
-	var key *limiter.HashKey
+// parseHashKeys reads the id:key lines in data; empty lines and those that start with #
+// do not count. The error never holds any of a key.
+func parseHashKeys(data []byte) ([]limiter.HashKey, error) {
+	var keys []limiter.HashKey
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		text := strings.TrimSpace(string(line))
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		if key != nil {
-			return nil, fmt.Errorf("line %d: a second key: this version writes and reads with one only; "+
-				"keep the line that is in use, as another key starts all counts anew", i+1)
-		}
-		var err error
-		if key, err = parseHashKeyLine(text); err != nil {
+		key, err := parseHashKeyLine(text)
+		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
+		if slices.ContainsFunc(keys, func(k limiter.HashKey) bool { return k.ID == key.ID }) {
+			return nil, fmt.Errorf("line %d: a second key called %s: give each an id of its own", i+1, key.ID)
+		}
+		if len(keys) == maxHashKeys {
+			return nil, fmt.Errorf("line %d: more than %d keys, and every decision reads under each: drop those whose longest window is over",
+				i+1, maxHashKeys)
+		}
+		keys = append(keys, *key)
 	}
-	if key == nil {
+	if len(keys) == 0 {
 		return nil, errors.New("there is no key in it: write one line id:key, such as 2026-01: and the output of `openssl rand -base64 32`")
 	}
-	return key, nil
+	return keys, nil
 }
 
 func parseHashKeyLine(text string) (*limiter.HashKey, error) {

@@ -66,7 +66,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	hashKey, err := readHashKey(s.hashKeyFile, log)
+	hashKeys, err := readHashKeys(s.hashKeyFile, log)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	}
 	defer store.close()
 	log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
-	source.engine = newEngine(s, store, hashKey, measured)
+	source.engine = newEngine(s, store, hashKeys, measured)
 	if err := source.set(policies); err != nil {
 		return err
 	}
@@ -103,9 +103,11 @@ func (p *policySource) load(file string) ([]limiter.Policy, error) {
 	return p.watcher.Load()
 }
 
-func newEngine(s *settings, store *backend, hashKey *limiter.HashKey, observer limiter.Observer) *limiter.Engine {
+func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer limiter.Observer) *limiter.Engine {
+	keyer, alsoRead := keyers(s.namespace, hashKeys)
 	return limiter.New(store.store, &limiter.Options{
-		Keyer:          limiter.Keyer{Namespace: s.namespace, Secret: hashKey},
+		Keyer:          keyer,
+		AlsoRead:       alsoRead,
 		Consistency:    s.levels(),
 		Datacenter:     store.datacenter,
 		ClockTolerance: s.clockTolerance,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -33,6 +32,7 @@ type settings struct {
 	policies    string
 	store       string
 	dataDir     string
+	dataSync    time.Duration
 	maxKeys     int
 	namespace   string
 	hashKeyFile string
@@ -81,6 +81,13 @@ const (
 // seconds that a shutdown may take.
 const maxStoreTimeout = 5 * time.Second
 
+// Bounds of --data-sync-interval: a disk takes some milliseconds to sync, and who can
+// lose more than an hour needs no disk.
+const (
+	minDataSync = 10 * time.Millisecond
+	maxDataSync = time.Hour
+)
+
 // maxClockTolerance is more than any clock that is kept in step is ever off.
 const maxClockTolerance = time.Minute
 
@@ -95,11 +102,13 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
 	parsed(flags, &s.store, "store", storeEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
 		oneOf(storeEmbedded, storeCassandra))
-	parsed(flags, &s.dataDir, "data-dir", "", "folder", noDataDirYet, noDataDir)
+	flags.StringVar(&s.dataDir, "data-dir", "", "`folder` that the embedded store keeps counts in across restarts (default: in memory only)")
+	parsed(flags, &s.dataSync, "data-sync-interval", embedded.DefaultSyncEvery.String(), "duration",
+		"how often --data-dir is brought up to date: a crash loses what is younger", between(minDataSync, maxDataSync))
 	parsed(flags, &s.maxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
 		"keys that the embedded store keeps at most", atLeastOne)
 	flags.StringVar(&s.namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
-	flags.StringVar(&s.hashKeyFile, "hash-key-file", "", "`file` of an id:key line, base64 or hex, to hash identifiers with HMAC-SHA-256")
+	flags.StringVar(&s.hashKeyFile, "hash-key-file", "", "`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
 	parsed(flags, &s.headers, "headers", api.HeadersDefault.String(), "families",
 		"of headers on decisions: ietf, x-ratelimit, x-rate-limit, with commas between, or none", api.ParseHeaders)
 	flags.BoolVar(&s.migrate, "migrate", false, "bring the schema up to date first")
@@ -111,15 +120,6 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 		"to write and read at, for policies that do not say", limiter.ParseReadLevel)
 	parsed(flags, &s.storeTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", between(time.Millisecond, maxStoreTimeout))
-}
-
-const noDataDirYet = "not available in this version: the embedded store keeps counts in memory only"
-
-func noDataDir(folder string) (string, error) {
-	if folder == "" {
-		return "", nil
-	}
-	return "", errors.New(noDataDirYet + "; remove it, or use the store cassandra")
 }
 
 func (s *settings) addCassandraFlags(flags *pflag.FlagSet) {
