@@ -1,6 +1,8 @@
 package policyfile
 
 import (
+	"time"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -31,12 +33,15 @@ var (
 		{"consistency", "", readConsistency},
 		{"mode", "", word(func(p *limiter.Policy) *limiter.Mode { return &p.Mode })},
 		{"on_store_error", "", word(func(p *limiter.Policy) *limiter.OnStoreError { return &p.OnStoreError })},
+		{"block_for", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockFor })},
+		{"block_factor", "", readBlockFactor},
+		{"block_max", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockMax })},
 	}
 	limitMembers = []member[limiter.Limit]{
 		{"name", "", word(func(l *limiter.Limit) *string { return &l.Name })},
 		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *limiter.Limit) *string { return &l.Algorithm })},
 		{"limit", "say how many units a window may hold", units(func(l *limiter.Limit) *int64 { return &l.Limit })},
-		{"window", "say how long a window is, such as 1h", readWindow},
+		{"window", "say how long a window is, such as 1h", duration(func(l *limiter.Limit) *time.Duration { return &l.Window })},
 		{"rounding", "", word(func(l *limiter.Limit) *limiter.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
 		{"burst", "", notYet[limiter.Limit]},

@@ -18,6 +18,7 @@ func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []limiter.Problem)
 		case f.Wrong(path):
 		case !present && (at.Kind == yamlfile.Broken || f.Wrong(at.Path) || at.Partial):
 		case !present && madeOf(f, n, p.Path, problems):
+		case needsBlockFor(f, n, p.Path):
 		default:
 			f.AddAt(at.Position, path, "%s", p.Message)
 		}

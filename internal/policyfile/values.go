@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
@@ -66,20 +67,23 @@ func level[T any](
 	}
 }
 
-func readWindow(f *yamlfile.File, n *yamlfile.Node, limit *limiter.Limit) {
-	if n.Kind == yamlfile.Number {
-		f.Add(n, "%s has no unit: write it as a duration such as 30s, 15m, 1h or 7d", n.Text)
-		return
+// duration reads a time with its unit into a field of T.
+func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if n.Kind == yamlfile.Number {
+			f.Add(n, "%s has no unit: write it as a duration such as 30s, 15m, 1h or 7d", n.Text)
+			return
+		}
+		text, ok := readWord(f, n)
+		if !ok {
+			return
+		}
+		read, err := limiter.ParseWindow(text)
+		if err != nil {
+			f.Add(n, "%v", err)
+		}
+		*field(into) = read
 	}
-	text, ok := readWord(f, n)
-	if !ok {
-		return
-	}
-	window, err := limiter.ParseWindow(text)
-	if err != nil {
-		f.Add(n, "%v", err)
-	}
-	limit.Window = window
 }
 
 var (

@@ -1,0 +1,38 @@
+package policyfile
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// blockTime reads how long a block lasts into a field of the policy. It refuses the 0
+// that stands for the default when it is left out.
+func blockTime(field func(*limiter.Policy) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *limiter.Policy) {
+	read := duration(field)
+	return func(f *yamlfile.File, n *yamlfile.Node, p *limiter.Policy) {
+		read(f, n, p)
+		if *field(p) == 0 && !f.Wrong(n.Path) {
+			f.Add(n, "%s is out of range: use %s to %s, or remove it",
+				n.Text, limiter.FormatWindow(limiter.MinWindow), limiter.FormatWindow(limiter.MaxWindow))
+		}
+	}
+}
+
+// readBlockFactor refuses the 0 that stands for the default when it is left out.
+func readBlockFactor(f *yamlfile.File, n *yamlfile.Node, p *limiter.Policy) {
+	var factor int64
+	units(func(*limiter.Policy) *int64 { return &factor })(f, n, p)
+	if factor == 0 && !f.Wrong(n.Path) {
+		f.Add(n, "0 is out of range: use 1 (blocks do not grow) to %d", limiter.MaxBlockFactor)
+	}
+	p.BlockFactor = int(max(math.MinInt32, min(factor, math.MaxInt32)))
+}
+
+// needsBlockFor reports whether path speaks of blocks, whose time is itself at fault.
+func needsBlockFor(f *yamlfile.File, n *yamlfile.Node, path string) bool {
+	return strings.HasPrefix(path, "block_") && f.Wrong(yamlfile.Join(n.Path, "block_for"))
+}
