@@ -17,9 +17,12 @@ import (
 // doesn't exist is not a value that could be bound.
 //
 // A read has no bound on the ids, or the cell of a partition without events in that
-// range would not be returned. What is too old is left out here.
+// range would not be returned. What is too old is left out here. Static columns come
+// with every row, a value of a kilobyte or so too: long logs are read without it.
 const (
-	cellRead = "SELECT event_id, cost, ends_at, version, value FROM cells WHERE key = ? LIMIT ?"
+	cellRead      = "SELECT event_id, cost, ends_at, version, value FROM cells WHERE key = ? LIMIT ?"
+	cellReadLong  = "SELECT event_id, cost, ends_at, version FROM cells WHERE key = ? LIMIT ?"
+	cellReadValue = "SELECT version, value FROM cells WHERE key = ? LIMIT 1"
 
 	cellCreate = "UPDATE cells USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = null"
 	cellChange = "UPDATE cells USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = ?"
@@ -30,6 +33,9 @@ const (
 	cellRemove = "DELETE FROM cells WHERE key = ? AND event_id = ?"
 )
 
+// longLog is how many rows are worth a second request, so that the value comes once.
+const longLog = 64
+
 // readCell returns the cell that q asks for and the log beside it, as they were at the
 // same time. It reads on where holds are in the log, like readLog.
 func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limiter.Query) (limiter.State, error) {
@@ -38,20 +44,19 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limite
 		asked = q.Logs[0]
 	}
 	key := q.Key.Bytes()
-	for limit := max(1, asked.Max); ; limit *= 2 {
-		cell, events, whole, err := s.readCellRows(ctx, level, key, asked.After, limit)
-		if err != nil {
+	for limit := max(1, asked.Max); ; {
+		state, whole, err := s.readCellRows(ctx, level, key, asked.After, limit)
+		switch {
+		case errors.Is(err, errCellMoved) && ctx.Err() == nil:
+		case err != nil:
 			return limiter.State{}, unavailable("reading a cell", err)
+		case !whole && settledAmong(state.Logs[0].Events) < asked.Max:
+			limit *= 2
+		default:
+			slices.Reverse(state.Logs[0].Events)
+			state.Logs = state.Logs[:len(q.Logs)]
+			return state, nil
 		}
-		if !whole && settledAmong(events) < asked.Max {
-			continue
-		}
-		slices.Reverse(events)
-		state := limiter.State{Cell: cell, Logs: make([]limiter.Log, len(q.Logs))}
-		if len(q.Logs) > 0 {
-			state.Logs[0].Events = events
-		}
-		return state, nil
 	}
 }
 
@@ -59,21 +64,50 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limite
 // many rows as limit allows. It is whole if there are no others later than after.
 func (s *Store) readCellRows(
 	ctx context.Context, level gocql.Consistency, key []byte, after limiter.Instant, limit int,
-) (cell limiter.Cell, events []limiter.Event, whole bool, err error) {
-	query := s.session.Query(cellRead, key, limit).WithContext(ctx).Consistency(level).PageSize(limit + 1)
-	rows := s.repeated(query).Iter()
-	read := 0
+) (state limiter.State, whole bool, err error) {
 	var id, version gocql.UUID
 	var cost, ends int64
 	var value []byte
-	for rows.Scan(&id, &cost, &ends, &version, &value) {
+	statement, columns := cellRead, []any{&id, &cost, &ends, &version, &value}
+	if limit > longLog {
+		statement, columns = cellReadLong, columns[:len(columns)-1]
+	}
+	rows := s.repeated(s.session.Query(statement, key, limit).WithContext(ctx).Consistency(level).PageSize(limit + 1)).Iter()
+	var events []limiter.Event
+	read := 0
+	for rows.Scan(columns...) {
 		read++
 		if e := eventOf(id, cost, ends); e.At > after && id != (gocql.UUID{}) { // a cell without events has a row without an id
 			events = append(events, e)
 		}
 	}
-	cell = limiter.Cell{Version: limiter.EventID(version), Value: value}
-	return cell, events, read < limit || len(events) < read, rows.Close()
+	if err := rows.Close(); err != nil {
+		return limiter.State{}, false, err
+	}
+	if limit > longLog {
+		if value, err = s.readCellValue(ctx, level, key, version); err != nil {
+			return limiter.State{}, false, err
+		}
+	}
+	state.Cell = limiter.Cell{Version: limiter.EventID(version), Value: value}
+	state.Logs = []limiter.Log{{Events: events}}
+	return state, read < limit || len(events) < read, nil
+}
+
+// errCellMoved is a cell that was written between two requests that read it.
+var errCellMoved = errors.New("the cell changed while it was read")
+
+// readCellValue returns the value of the cell with this version.
+func (s *Store) readCellValue(ctx context.Context, level gocql.Consistency, key []byte, version gocql.UUID) (value []byte, err error) {
+	var now gocql.UUID
+	err = s.repeated(s.session.Query(cellReadValue, key).WithContext(ctx).Consistency(level)).Scan(&now, &value)
+	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
+		return nil, err
+	}
+	if now != version {
+		return nil, errCellMoved
+	}
+	return value, nil
 }
 
 // writeCell makes the conditional write w. The driver sends it once: what became of an

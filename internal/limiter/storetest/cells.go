@@ -167,7 +167,8 @@ func testCellExpires(t *testing.T, store limiter.Store) {
 
 // testCellWrittenByMany has many writers add their version to what a cell says of its
 // past, and an event beside it. However they meet: what was acknowledged is there once,
-// what was refused is not, and events and cell tell the same.
+// what was refused is not, and whoever reads meanwhile is told the same by events and
+// cell.
 func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 	const writers, each = 4, 5
 	s := newSubject(t, store)
@@ -187,6 +188,7 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 			}
 		})
 	}
+	s.readAlong(&all, writers*each)
 	all.Wait()
 	state, err := store.Read(t.Context(), &limiter.Query{Key: s.key, Level: limiter.LevelSerial, Cell: true, Logs: wholeLog})
 	if err != nil {
@@ -197,6 +199,31 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 		beside = append(beside, e.ID)
 	}
 	checkFates(t, fates, versionsIn(state.Cell.Value), beside)
+}
+
+// readAlong has readers compare the cell and its log until n versions are there.
+func (s *subject) readAlong(all *sync.WaitGroup, n int) {
+	for _, most := range []int{n + 20, 1000} { // some may be stored that nobody acknowledged
+		all.Go(func() {
+			q := limiter.Query{Key: s.key, Level: limiter.LevelQuorum, Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanMonth, Max: most}}}
+			for versions := []limiter.EventID(nil); len(versions) < n && !s.t.Failed(); {
+				state, err := s.store.Read(s.t.Context(), &q)
+				if err != nil {
+					s.t.Error(err)
+					return
+				}
+				versions = versionsIn(state.Cell.Value)
+				last := limiter.EventID{}
+				if len(versions) > 0 {
+					last = versions[len(versions)-1]
+				}
+				if state.Cell.Version != last || len(state.Logs[0].Events) != len(versions) {
+					s.t.Errorf("a cell of version %v tells of %d versions, the last of which is %v, beside %d events",
+						state.Cell.Version, len(versions), last, len(state.Logs[0].Events))
+				}
+			}
+		})
+	}
 }
 
 // addVersion reads the cell and writes it with one more version and event, once.
