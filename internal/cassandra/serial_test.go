@@ -1,0 +1,309 @@
+package cassandra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+const (
+	serialInstances = 4 // processes' worth: each with a session and an engine of its own
+	serialLimit     = 5
+	// contentionTimeout is generous: a machine that is busy must not make it a failure.
+	contentionTimeout = 20 * time.Second
+)
+
+// TestSerialOverThreeNodes makes instances contend for keys by compare-and-set, while
+// all is well and while the nodes that coordinate are frozen in the middle of it.
+func TestSerialOverThreeNodes(t *testing.T) {
+	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Nodes: 3})
+	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Connections: 1}
+	if err := cassandra.Migrate(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	patient := openStores(t, config, contentionTimeout)
+	t.Run("contention", func(t *testing.T) { testSerialContention(t, patient) })
+	t.Run("all or nothing of several keys", func(t *testing.T) { testWritesOfSeveralKeysAreLogged(t, cluster, patient[0]) })
+	hasty := openStores(t, config, pauseTimeout)
+	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
+}
+
+// openStores returns a store for each instance.
+func openStores(t *testing.T, config cassandra.Config, timeout time.Duration) []*cassandra.Store {
+	t.Helper()
+	config.Timeout = timeout
+	var stores []*cassandra.Store
+	for range serialInstances {
+		store, err := cassandra.Open(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		stores = append(stores, store)
+	}
+	return stores
+}
+
+// serialEngines returns an engine over each store, for one policy and one namespace.
+func serialEngines(t *testing.T, stores []*cassandra.Store, timeout time.Duration, policy limiter.Policy) []*limiter.Engine {
+	t.Helper()
+	var engines []*limiter.Engine
+	for _, store := range stores {
+		e := limiter.New(store, &limiter.Options{Keyer: limiter.Keyer{Namespace: t.Name()}, StoreTimeout: timeout})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+	}
+	return engines
+}
+
+// serialPolicy has windows of a day, so that hardly an edge falls into a test, and
+// buckets that drain a unit in hours.
+func serialPolicy(algorithm string, guarantee limiter.Guarantee) limiter.Policy {
+	return limiter.Policy{
+		Name: "p", Guarantee: guarantee,
+		Limits: []limiter.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: 24 * time.Hour}},
+	}
+}
+
+// testSerialContention has all instances take from one key at the same time: nobody is
+// denied while there is room, so all of the limit is used, and no more.
+func testSerialContention(t *testing.T, stores []*cassandra.Store) {
+	for _, of := range []struct {
+		algorithm string
+		guarantee limiter.Guarantee
+	}{
+		{"sliding-log", limiter.GuaranteeSerial},
+		{"fixed-window", limiter.GuaranteeSerial},
+		{"token-bucket", limiter.GuaranteeSerial},
+		{"leaky-bucket", limiter.GuaranteeCounted},
+	} {
+		t.Run(of.algorithm+" "+string(of.guarantee), func(t *testing.T) {
+			const takes = serialLimit // of each instance: the limit is reached by any two of them
+			var admitted, denied atomic.Int64
+			var all sync.WaitGroup
+			for _, e := range serialEngines(t, stores, contentionTimeout, serialPolicy(of.algorithm, of.guarantee)) {
+				all.Go(func() {
+					for range takes {
+						switch d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "somebody"}); {
+						case err != nil:
+							t.Error(err)
+						case d.Allowed:
+							admitted.Add(1)
+						default:
+							denied.Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			if admitted.Load() != serialLimit {
+				t.Errorf("%d of %d admitted, %d denied", admitted.Load(), serialLimit, denied.Load())
+			}
+		})
+	}
+}
+
+// testWritesOfSeveralKeysAreLogged asks the nodes how they were asked to write several
+// keys: a log of the batch is what makes it all or nothing.
+func testWritesOfSeveralKeysAreLogged(t *testing.T, cluster *cassandratest.Cluster, store *cassandra.Store) {
+	const keys = 3
+	at, ids := limiter.InstantOf(time.Now()), limiter.NewEventIDs()
+	write := func(n int) {
+		t.Helper()
+		var writes []limiter.Write
+		for i := range n {
+			keyer := limiter.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
+			writes = append(writes, limiter.Write{
+				Key: keyer.For(limiter.KeySpace{}).Of("somebody"), Level: limiter.LevelQuorum,
+				Events: []limiter.Event{{ID: ids(at), At: at, Cost: 1}},
+				Logs:   []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour}},
+			})
+		}
+		if err := store.WriteAll(t.Context(), writes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1)
+	if got := largestLoggedBatch(t, cluster); got != 0 {
+		t.Fatalf("a logged batch of %d keys before there should be any", got)
+	}
+	write(keys)
+	if got := largestLoggedBatch(t, cluster); got != keys {
+		t.Errorf("the largest logged batch was of %d keys, want %d", got, keys)
+	}
+}
+
+// largestLoggedBatch returns of how many partitions it was; every node knows what it
+// coordinated.
+func largestLoggedBatch(t *testing.T, cluster *cassandratest.Cluster) int64 {
+	t.Helper()
+	largest := int64(0)
+	for _, host := range cluster.Hosts() {
+		config := gocql.NewCluster(host)
+		config.Timeout, config.DisableInitialHostLookup = 20*time.Second, true
+		session, err := config.CreateSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var most int64
+		err = session.Query(`SELECT "max" FROM system_views.batch_metrics WHERE name = 'partitions_per_logged_batch'`).Scan(&most)
+		session.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, most)
+	}
+	return largest
+}
+
+const (
+	pauseTimeout = 1200 * time.Millisecond
+	pauseTakes   = 3 // of each instance from each key: more than the limit
+	// pausePatience is how long something may take that is sure to happen.
+	pausePatience = time.Minute
+)
+
+// testPausedCoordinators freezes each node in turn while instances take from one key
+// after the other, until somebody is left in doubt, and lets it go on with what it was
+// about to do.
+func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores []*cassandra.Store) {
+	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
+		t.Run(algorithm, func(t *testing.T) {
+			engines := serialEngines(t, stores, pauseTimeout, serialPolicy(algorithm, limiter.GuaranteeSerial))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var out outcomes
+			wait := out.takeUntil(ctx, t, engines)
+			for i := range cluster.Hosts() {
+				out.waitFor(t, "admitted", func(o keyOutcome) int64 { return o.admitted })
+				node := cluster.Node(i)
+				node.Pause()
+				out.waitFor(t, "left in doubt", func(o keyOutcome) int64 { return o.unknown })
+				node.Resume()
+			}
+			cluster.WaitUp()
+			cancel()
+			wait()
+			out.check(t, engines[0])
+		})
+	}
+}
+
+func keyOf(n int) limiter.Identifier { return limiter.Identifier(fmt.Sprint("key ", n)) }
+
+// keyOutcome is how many takes of one key were answered how.
+type keyOutcome struct{ admitted, denied, unknown, failed int64 }
+
+// outcomes are those of all keys.
+type outcomes struct {
+	mu   sync.Mutex
+	keys []keyOutcome
+}
+
+// takeUntil has every engine take from one key after the other until ctx ends. What it
+// returns waits for them.
+func (out *outcomes) takeUntil(ctx context.Context, t *testing.T, engines []*limiter.Engine) (wait func()) {
+	var all sync.WaitGroup
+	for _, e := range engines {
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				for range pauseTakes {
+					d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: keyOf(n)})
+					out.add(t, n, &d, err)
+				}
+			}
+		})
+	}
+	return all.Wait
+}
+
+func (out *outcomes) add(t *testing.T, n int, d *limiter.Decision, err error) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	for len(out.keys) <= n {
+		out.keys = append(out.keys, keyOutcome{})
+	}
+	out.keys[n].add(t, d, err)
+}
+
+// sum returns the outcomes of all keys together.
+func (out *outcomes) sum() (sum keyOutcome) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	for _, o := range out.keys {
+		sum = keyOutcome{sum.admitted + o.admitted, sum.denied + o.denied, sum.unknown + o.unknown, sum.failed + o.failed}
+	}
+	return sum
+}
+
+// waitFor returns when more takes than now were answered like this.
+func (out *outcomes) waitFor(t *testing.T, what string, number func(keyOutcome) int64) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for before, start := number(out.sum()), time.Now(); number(out.sum()) == before; <-tick.C {
+		if time.Since(start) > pausePatience {
+			t.Fatalf("nobody was %s in %v: %+v", what, pausePatience, out.sum())
+		}
+	}
+}
+
+func (o *keyOutcome) add(t *testing.T, d *limiter.Decision, err error) {
+	var failed *limiter.StoreError
+	switch {
+	case errors.As(err, &failed) && failed.Recorded == limiter.RecordedUnknown:
+		o.unknown++
+	case errors.As(err, &failed) && failed.Recorded == limiter.RecordedNo:
+		o.failed++
+	case err != nil:
+		t.Errorf("%v, want a StoreError that says what is recorded", err)
+	case d.Allowed:
+		o.admitted++
+	default:
+		o.denied++
+	}
+}
+
+// check compares what was answered for each key to what is counted there.
+func (out *outcomes) check(t *testing.T, e *limiter.Engine) {
+	t.Helper()
+	for n, o := range out.keys {
+		used := usedOf(t, e, n)
+		switch {
+		case o.admitted > serialLimit:
+			t.Errorf("key %d: more than %d admitted: %+v", n, serialLimit, o)
+		case used < o.admitted || used > o.admitted+o.unknown:
+			t.Errorf("key %d: %d are counted of %+v", n, used, o)
+		case o.denied > 0 && used < serialLimit:
+			t.Errorf("key %d: somebody was denied though %d of %d are counted: %+v", n, used, serialLimit, o)
+		}
+	}
+	t.Logf("%d keys: %+v", len(out.keys), out.sum())
+}
+
+// usedOf returns what is counted for a key, by a serial read, as soon as there is an
+// answer.
+func usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
+	t.Helper()
+	var err error
+	for start := time.Now(); time.Since(start) < pausePatience; {
+		var d limiter.Decision
+		if d, err = e.Check(t.Context(), limiter.Demand{Policy: "p", Identifier: keyOf(n)}); err == nil {
+			return d.Used
+		}
+	}
+	t.Fatal(err)
+	return 0
+}
