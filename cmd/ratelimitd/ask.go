@@ -28,17 +28,21 @@ const (
 	verbRecord = "record"
 	verbTake   = "take"
 	verbReset  = "reset"
+	verbRefund = "refund"
 )
 
-// fromStdin stands for an identifier that is read from standard input.
+// fromStdin stands for an identifier or a receipt that is read from standard input.
 const fromStdin = "-"
 
-// askNotes ends the help of every command that asks.
-const askNotes = `
+// targetNotes and askNotes end the help of every command that asks about somebody.
+const targetNotes = `
 
 POLICY is the name of a policy in force. IDENTIFIER is who is counted; - reads it from standard
 input, so that it is neither in the shell's history nor in the list of processes. One that starts
-with a dash goes after --.
+with a dash goes after --.` + askNotes
+
+// askNotes end the help of every command that asks.
+const askNotes = `
 
 Every flag has an environment variable (--server: RATELIMITD_SERVER) and a key in the --config
 file (server:). A flag beats the environment, which beats the file.
@@ -54,29 +58,38 @@ const decisionCodes = `  0  allowed
 func newCheck(environ []string) *cobra.Command {
 	return newDecision(environ, verbCheck, &cobra.Command{
 		Short: "Ask whether an event would be allowed now; record nothing",
-		Long:  "Ask whether an event would be allowed now. Nothing is recorded." + askNotes + decisionCodes,
+		Long: "Ask whether an event would be allowed now. Nothing is recorded.\n\n" +
+			"With --reserve the units are held for that long if it is allowed, and the answer has a reservation:\n" +
+			"give it to record, and nothing is counted twice." + targetNotes + decisionCodes,
 		Example: `  # may this number have another code?
   ratelimitd check sms-send +4915112345678
 
   # the server's whole answer
-  ratelimitd check sms-send +4915112345678 -o json`,
+  ratelimitd check sms-send +4915112345678 -o json
+
+  # check, then record, with nobody in between
+  held=$(ratelimitd check sms-send +4915112345678 --reserve 30s -o json | jq -r .reservation)
+  ratelimitd record sms-send +4915112345678 --reservation "$held"`,
 	})
 }
 
 func newRecord(environ []string) *cobra.Command {
 	return newDecision(environ, verbRecord, &cobra.Command{
 		Short: "Record an event, whatever the limit",
-		Long: "Record an event, whatever the limit, and print where that leaves the identifier." + askNotes + `  0  recorded
+		Long: "Record an event, whatever the limit, and print where that leaves the identifier." + targetNotes + `  0  recorded
   2  error: standard error says why, and what became of the event`,
 		Example: `  # an upload of 4096 bytes
-  ratelimitd record upload-bytes alice --cost 4096`,
+  ratelimitd record upload-bytes alice --cost 4096
+
+  # once, however often it is tried
+  ratelimitd record upload-bytes alice --cost 4096 --idempotency-key upload-17`,
 	})
 }
 
 func newTake(environ []string) *cobra.Command {
 	return newDecision(environ, verbTake, &cobra.Command{
 		Short: "Check and record an event as one step",
-		Long: "Check and record as one step: the event is recorded if it is allowed." + askNotes + decisionCodes +
+		Long: "Check and record as one step: the event is recorded if it is allowed." + targetNotes + decisionCodes +
 			", and what became of the event",
 		Example: `  # one code, with the number from standard input
   printf %s "$NUMBER" | ratelimitd take sms-send -
@@ -93,7 +106,7 @@ func newReset(environ []string) *cobra.Command {
 	s := new(askSettings)
 	cmd := newAsk(environ, verbReset, s, &cobra.Command{
 		Short: "Forget what was counted for an identifier under a policy",
-		Long: "Forget what was counted for an identifier under a policy, on every instance within a second." + askNotes +
+		Long: "Forget what was counted for an identifier under a policy, on every instance within a second." + targetNotes +
 			"  0  forgotten, or never seen\n  2  error: standard error says why",
 		Example: `  # after a false alarm
   ratelimitd reset login 203.0.113.7`,
@@ -103,7 +116,7 @@ func newReset(environ []string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := s.client().reset(cmd.Context(), about); err != nil {
+		if err := s.client().reset(cmd.Context(), &question{verb: verbReset, body: about, policy: about.Policy}); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), verbReset)
@@ -116,16 +129,17 @@ func newReset(environ []string) *cobra.Command {
 func newDecision(environ []string, verb string, cmd *cobra.Command) *cobra.Command {
 	s := new(askSettings)
 	newAsk(environ, verb, s, cmd)
-	s.addDecisionFlags(cmd.Flags())
-	_ = cmd.RegisterFlagCompletionFunc("cost", cobra.NoFileCompletions) // the flags exist
+	s.addFlagsOf(verb, cmd.Flags())
+	for _, name := range []string{"cost", "reserve", "reservation", "idempotency-key"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions) // it fails for those of other verbs
+	}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{outputTable, outputJSON}, noFiles))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about, err := s.prepare(cmd, environ, args)
 		if err != nil {
 			return err
 		}
-		about.Cost = &s.cost
-		d, err := s.client().decide(cmd.Context(), verb, about)
+		d, err := s.client().decide(cmd.Context(), s.question(verb, about))
 		if err != nil {
 			return err
 		}
@@ -157,6 +171,15 @@ type demand struct {
 	Policy     string `json:"policy"`
 	Identifier string `json:"identifier"`
 	Cost       *int64 `json:"cost,omitempty"`
+
+	ReserveMS   int64  `json:"reserve_ms,omitempty"`
+	Reservation string `json:"reservation,omitempty"`
+}
+
+// question returns what verb asks about somebody by these settings.
+func (s *askSettings) question(verb string, about demand) *question {
+	about.Cost, about.ReserveMS, about.Reservation = &s.cost, s.reserve.Milliseconds(), s.reservation
+	return &question{verb: verb, body: about, policy: about.Policy, idempotencyKey: s.idempotencyKey, holds: s.reserve > 0}
 }
 
 // prepare fills in the settings and returns whom to ask about.
@@ -167,7 +190,7 @@ func (s *askSettings) prepare(cmd *cobra.Command, environ, args []string) (deman
 	about := demand{Policy: args[0], Identifier: args[1]}
 	if about.Identifier == fromStdin {
 		var err error
-		if about.Identifier, err = readIdentifier(cmd.Context(), cmd.InOrStdin()); err != nil {
+		if about.Identifier, err = readLine(cmd.Context(), cmd.InOrStdin(), "identifier"); err != nil {
 			return demand{}, err
 		}
 	}
@@ -184,6 +207,10 @@ type askSettings struct {
 	timeout time.Duration
 	output  string
 	cost    int64
+
+	reserve        time.Duration // of check; 0: nothing is held
+	reservation    string        // of record
+	idempotencyKey string        // of record and take
 }
 
 const (
@@ -200,7 +227,40 @@ func (s *askSettings) addServerFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.timeout, "timeout", "5s", "duration", "the longest to wait for its answer", between(time.Millisecond, maxAskTimeout))
 }
 
+// addDecisionFlags adds all flags that check, record and take have.
 func (s *askSettings) addDecisionFlags(flags *pflag.FlagSet) {
+	s.addCommonDecisionFlags(flags)
+	s.addReserve(flags)
+	s.addReservation(flags)
+	s.addIdempotencyKey(flags)
+}
+
+// addFlagsOf adds the flags that verb has.
+func (s *askSettings) addFlagsOf(verb string, flags *pflag.FlagSet) {
+	s.addCommonDecisionFlags(flags)
+	if verb == verbCheck {
+		s.addReserve(flags)
+	} else {
+		s.addIdempotencyKey(flags)
+	}
+	if verb == verbRecord {
+		s.addReservation(flags)
+	}
+}
+
+func (s *askSettings) addReserve(flags *pflag.FlagSet) {
+	parsed(flags, &s.reserve, "reserve", "", "duration", "to hold the units for if it is allowed, 1s to 1h", between(time.Second, time.Hour))
+}
+
+func (s *askSettings) addReservation(flags *pflag.FlagSet) {
+	flags.StringVar(&s.reservation, "reservation", "", "`token` that a check with --reserve answered: what it holds is recorded")
+}
+
+func (s *askSettings) addIdempotencyKey(flags *pflag.FlagSet) {
+	parsed(flags, &s.idempotencyKey, "idempotency-key", "", "key", "of this event: tried again with the same key, it counts once", headerText)
+}
+
+func (s *askSettings) addCommonDecisionFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.cost, "cost", "1", "units", "that the event costs", wholeNumber)
 	flags.VarP(newValue(&s.output, outputTable, "format", outputFormat), "output", "o",
 		"of the decision: table, or json as the server wrote it")
@@ -221,6 +281,15 @@ func (s *askSettings) load(cmd *cobra.Command, environ []string) error {
 func outputFormat(text string) (string, error) {
 	if text != outputTable && text != outputJSON {
 		return "", errors.New("use one of table, json")
+	}
+	return text, nil
+}
+
+// headerText refuses what a server takes for no key. It does not repeat it.
+func headerText(text string) (string, error) {
+	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
+	if text == "" || len(text) > 255 || strings.TrimFunc(text, printable) != "" || strings.TrimSpace(text) != text {
+		return "", errors.New("use 1 to 255 printable ASCII characters, such as a UUID")
 	}
 	return text, nil
 }
@@ -276,13 +345,14 @@ func askFlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
 }
 
-// maxInputBytes bounds what is read as an identifier: a body of a request takes no
+// maxInputBytes bounds what is read from standard input: a body of a request takes no
 // more.
 const maxInputBytes = 64 << 10
 
-// readIdentifier reads the one line of in, until its end or until ctx ends. A read
-// from a terminal cannot be called off: it ends with the process then.
-func readIdentifier(ctx context.Context, in io.Reader) (string, error) {
+// readLine reads the one line of in, which is an identifier or a receipt, until its end
+// or until ctx ends. A read from a terminal cannot be called off: it ends with the
+// process then.
+func readLine(ctx context.Context, in io.Reader, what string) (string, error) {
 	type result struct {
 		text []byte
 		err  error
@@ -295,24 +365,24 @@ func readIdentifier(ctx context.Context, in io.Reader) (string, error) {
 	select {
 	case r := <-read:
 		if r.err != nil {
-			return "", fmt.Errorf("reading the identifier from standard input: %w", r.err)
+			return "", fmt.Errorf("reading the %s from standard input: %w", what, r.err)
 		}
-		return identifierIn(r.text)
+		return lineIn(r.text, what)
 	case <-ctx.Done():
-		return "", errors.New("interrupted while reading the identifier from standard input")
+		return "", fmt.Errorf("interrupted while reading the %s from standard input", what)
 	}
 }
 
-// identifierIn returns text without the newline at its end.
-func identifierIn(text []byte) (string, error) {
+// lineIn returns text without the newline at its end.
+func lineIn(text []byte, what string) (string, error) {
 	line := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	switch {
 	case len(text) > maxInputBytes:
-		return "", errors.New("standard input is longer than any identifier")
+		return "", fmt.Errorf("standard input is longer than any %s", what)
 	case line == "":
-		return "", errors.New("there is no identifier on standard input")
+		return "", fmt.Errorf("there is no %s on standard input", what)
 	case strings.ContainsAny(line, "\r\n"):
-		return "", errors.New("there is more than one line on standard input: give one identifier, on one line")
+		return "", fmt.Errorf("there is more than one line on standard input: give one %s, on one line", what)
 	}
 	return line, nil
 }

@@ -20,6 +20,7 @@ const askedPolicies = `policies:
       - {name: per-day, algorithm: sliding-log, limit: 30, window: 24h}
   - {name: trial, limits: [{name: per-minute, algorithm: sliding-log, limit: 1, window: 1m}], mode: shadow}
   - {name: unused, limits: [{name: per-minute, algorithm: sliding-log, limit: 1, window: 1m}], mode: off}
+  - {name: trial2, limits: [{name: per-hour, algorithm: sliding-log, limit: 5, window: 1h}]}
   - {name: closed, limits: [{name: none, algorithm: fixed-window, limit: 0, window: 1s}]}
 `
 
@@ -28,6 +29,7 @@ const askedPolicies = `policies:
 func masked(output string) string {
 	for _, m := range []struct{ pattern, with string }{
 		{`("(?:reset|retry)_after_ms": )[1-9]\d*`, "${1}TIME"},
+		{`("?(?:receipt|reservation)"?: "?)[\w-]{40,}`, "${1}TOKEN"},
 		{`before \d+ ms`, "before TIME ms"},
 		{`\b(?:\d+(?:d|h|ms|m|s))+\b`, "TIME"},
 		{`(\S) {3,}`, "$1 | "},
@@ -58,6 +60,10 @@ func TestAsk(t *testing.T) {
 		"take unused ID",
 		"record unused ID",
 		"take closed ID",
+		"take trial2 ID --idempotency-key=k1",
+		"take trial2 ID --idempotency-key=k1",
+		"record trial2 ID --idempotency-key=k2 --cost 2",
+		"check trial2 ID --reserve=30s",
 	} {
 		code, stdout, stderr := execute(t, environ, strings.Fields(strings.ReplaceAll(line, "ID", somebody))...)
 		if stderr != "" {
@@ -133,6 +139,16 @@ func TestWrongQuestionsExitWithTwo(t *testing.T) {
 		{"a number with spaces", nil, "take p +49 15112345678", "not 3 arguments; one with spaces needs quotes"},
 		{"a cost that is no number", nil, "take p i --cost=many", `--cost: "many" is no whole number`},
 		{"a cost of reset", nil, "reset p i --cost=1", "unknown flag: did you mean"},
+		{"a hold that is too short", nil, "check p i --reserve=1ms", `--reserve: "1ms" is no duration from 1s to 1h0m0s`},
+		{"a hold by take", nil, "take p i --reserve=30s", "unknown flag: did you mean"},
+		{"a reservation of take", nil, "take p i --reservation=x", "unknown flag: "},
+		{"an idempotency key of check", nil, "check p i --idempotency-key=x", "unknown flag: "},
+		{"no idempotency key", nil, "take p i --idempotency-key=", "--idempotency-key: use 1 to 255 printable ASCII characters"},
+		{"an idempotency key that no header can hold", nil, "take p i --idempotency-key=+15112345678é", "--idempotency-key: use 1 to 255"},
+		{"no receipt", nil, "refund", "give one RECEIPT, not 0 arguments"},
+		{"two receipts", nil, "refund 15112345678 15112345678", "give one RECEIPT, not 2 arguments"},
+		{"a receipt with a dash", nil, "refund -15112345678", "goes after --"},
+		{"a cost of refund", nil, "refund r --cost=1", "unknown flag: did you mean"},
 		{"a time-out", nil, "take p i --timeout=1h", `--timeout: "1h" is no duration from 1ms to 1m0s`},
 		{"no time-out", nil, "take p i --timeout", "--timeout needs a value"},
 		{"a format", nil, "take p i -o 15112345678", "--output: use one of table, json"},

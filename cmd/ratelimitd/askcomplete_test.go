@@ -17,11 +17,15 @@ func TestCompletion(t *testing.T) {
 		line    []string // the last word is being typed
 		want    string   // lines; :4 is the shell's word for "no files"
 	}{
-		{"policies", environ, []string{"take", ""}, "closed\nsms-send\tone-time codes to a phone number\ntrial\nunused\n:4\n"},
+		{"policies", environ, []string{"take", ""}, "closed\nsms-send\tone-time codes to a phone number\ntrial\ntrial2\nunused\n:4\n"},
 		{"a policy begun", environ, []string{"check", "sm"}, "sms-send\tone-time codes to a phone number\n:4\n"},
-		{"the server on the line", nil, []string{"reset", "--server", s.url, "tr"}, "trial\n:4\n"},
+		{"the server on the line", nil, []string{"reset", "--server", s.url, "tr"}, "trial\ntrial2\n:4\n"},
 		{"no identifiers", environ, []string{"record", "sms-send", ""}, ":4\n"},
 		{"formats", nil, []string{"take", "p", "-o", ""}, "table\njson\n:4\n"},
+		{"no receipts", environ, []string{"refund", ""}, ":4\n"},
+		{"no files for a hold", nil, []string{"check", "--reserve", ""}, ":4\n"},
+		{"no files for a reservation", nil, []string{"record", "--reservation", ""}, ":4\n"},
+		{"no files for a key", nil, []string{"take", "--idempotency-key", ""}, ":4\n"},
 		{"no files for a server", nil, []string{"take", "--server", ""}, ":4\n"},
 		{"files for the configuration", nil, []string{"take", "--config", ""}, ":0\n"},
 		{"a server that is not there", nil, []string{"take", "--server", "127.0.0.1:1", ""}, ":4\n"},

@@ -28,20 +28,51 @@ const (
 	recordedUnknown = "unknown"
 )
 
-// aftermath is the sentence for what a failed verb left behind; empty where there
-// is nothing to say.
-func aftermath(verb, recorded string) string {
-	switch {
-	case verb == verbReset && recorded == recordedNo:
+// aftermath is the sentence for what a question left behind that was not answered;
+// empty where there is nothing to say.
+func (q *question) aftermath(recorded string) string {
+	switch q.verb {
+	case verbReset:
+		return afterReset(recorded)
+	case verbRefund:
+		return afterRefund(recorded)
+	case verbTake, verbRecord:
+		return q.afterRecord(recorded)
+	}
+	if q.holds && recorded == recordedUnknown {
+		return "Units may be held until the time of --reserve is over."
+	}
+	return "" // nothing could have happened
+}
+
+func afterReset(recorded string) string {
+	switch recorded {
+	case recordedNo:
 		return "Nothing was forgotten."
-	case verb == verbReset && recorded == recordedUnknown:
+	case recordedUnknown:
 		return "Whether the counts were forgotten is unknown: reset again."
-	case verb != verbTake && verb != verbRecord:
-		return "" // nothing could have happened
+	}
+	return ""
+}
+
+func afterRefund(recorded string) string {
+	switch recorded {
+	case recordedNo, recordedYes: // not asked; the units still count
+		return "Nothing was refunded."
+	case recordedUnknown:
+		return "Whether it was refunded is unknown: refund again, it gives back once."
+	}
+	return ""
+}
+
+func (q *question) afterRecord(recorded string) string {
+	switch {
 	case recorded == recordedNo:
 		return "Nothing was recorded."
 	case recorded == recordedYes:
 		return "The event was recorded all the same."
+	case recorded == recordedUnknown && q.idempotencyKey != "":
+		return "Whether the event was recorded is unknown: try again with the same --idempotency-key."
 	case recorded == recordedUnknown:
 		return "Whether the event was recorded is unknown: another try may count it twice."
 	}

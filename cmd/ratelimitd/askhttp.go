@@ -29,6 +29,15 @@ type client struct {
 
 func (s *askSettings) client() *client { return &client{s.server, s.timeout} }
 
+// question is one request to a server.
+type question struct {
+	verb           string
+	body           any
+	policy         string // that it is about; empty: none
+	idempotencyKey string // empty: none
+	holds          bool   // it is a check that reserves
+}
+
 // decision is what check, record and take answer, and the answer as it came.
 type decision struct {
 	Allowed    *bool  `json:"allowed"`
@@ -41,9 +50,12 @@ type decision struct {
 	Degraded   bool   `json:"degraded"`
 	Recorded   string `json:"recorded"` // when degraded
 	waits
-	Limits []limitDecision `json:"limits"`
+	Limits      []limitDecision `json:"limits"`
+	Receipt     string          `json:"receipt"`     // of what was recorded
+	Reservation string          `json:"reservation"` // of what a check holds
 
 	document []byte
+	replayed bool // it is the recorded answer to an earlier request
 }
 
 type limitDecision struct {
@@ -61,41 +73,41 @@ type waits struct {
 	RetryAfterMS *int64 `json:"retry_after_ms"` // nil: no wait would help
 }
 
-// decide asks by verb about one demand.
-func (c *client) decide(ctx context.Context, verb string, about demand) (*decision, error) {
-	a, err := c.ask(ctx, verb, about)
+// decide asks q, which is one of check, record and take.
+func (c *client) decide(ctx context.Context, q *question) (*decision, error) {
+	a, err := c.ask(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	if d := a.decision(); d != nil {
 		return d, nil
 	}
-	return nil, c.refused(ctx, verb, about, a)
+	return nil, c.refused(ctx, q, a)
 }
 
-// reset forgets about what was counted.
-func (c *client) reset(ctx context.Context, about demand) error {
-	a, err := c.ask(ctx, verbReset, about)
+// reset asks q, which is one of reset.
+func (c *client) reset(ctx context.Context, q *question) error {
+	a, err := c.ask(ctx, q)
 	if err != nil {
 		return err
 	}
 	if a.status == http.StatusNoContent {
 		return nil
 	}
-	return c.refused(ctx, verbReset, about, a)
+	return c.refused(ctx, q, a)
 }
 
 // policyInForce is as much of a policy as the completion shows.
 type policyInForce struct{ Name, Description string }
 
 func (c *client) policies(ctx context.Context) ([]policyInForce, error) {
-	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil)
+	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	var list struct{ Policies []policyInForce }
 	if a.status != http.StatusOK || a.mediaType != mediaJSON || json.Unmarshal(a.body, &list) != nil {
-		return nil, a.foreign("")
+		return nil, a.foreign(&question{})
 	}
 	return list.Policies, nil
 }
@@ -105,28 +117,32 @@ const (
 	mediaProblem = "application/problem+json"
 )
 
-// ask posts about, and explains why there is no answer when there is none.
-func (c *client) ask(ctx context.Context, verb string, about demand) (*answer, error) {
-	body, err := json.Marshal(about)
+// ask posts q, and explains why there is no answer when there is none.
+func (c *client) ask(ctx context.Context, q *question) (*answer, error) {
+	body, err := json.Marshal(q.body)
 	if err != nil {
 		return nil, errors.New("the request cannot be written as JSON") // never happens: its text is UTF-8
 	}
-	a, sent, err := c.exchange(ctx, http.MethodPost, verb, body)
+	header := http.Header{"Content-Type": {mediaJSON}}
+	if q.idempotencyKey != "" {
+		header.Set("Idempotency-Key", q.idempotencyKey)
+	}
+	a, sent, err := c.exchange(ctx, http.MethodPost, q.verb, header, body)
 	switch {
 	case err == nil:
 		return a, nil
 	case sent:
-		return nil, &askError{fmt.Sprintf("no answer from %s: %v", c.server, err), aftermath(verb, recordedUnknown)}
+		return nil, &askError{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(recordedUnknown)}
 	}
 	return nil, &askError{
 		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
-		strings.TrimSpace(aftermath(verb, recordedNo) + ` Is "ratelimitd serve" running there? ` + serverNamedBy),
+		strings.TrimSpace(q.aftermath(recordedNo) + ` Is "ratelimitd serve" running there? ` + serverNamedBy),
 	}
 }
 
 // exchange sends one request. When there is no answer, sent says whether the
 // server may have seen the request all the same.
-func (c *client) exchange(ctx context.Context, method, route string, body []byte) (a *answer, sent bool, err error) {
+func (c *client) exchange(ctx context.Context, method, route string, header http.Header, body []byte) (a *answer, sent bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var connected atomic.Bool
@@ -135,10 +151,10 @@ func (c *client) exchange(ctx context.Context, method, route string, body []byte
 	if err != nil {
 		return nil, false, err
 	}
-	req.Header.Set("Accept", mediaJSON+", "+mediaProblem)
-	if method == http.MethodPost {
-		req.Header.Set("Content-Type", mediaJSON)
+	for name := range header {
+		req.Header[name] = header[name]
 	}
+	req.Header.Set("Accept", mediaJSON+", "+mediaProblem)
 	if a, err = c.do(req); err != nil {
 		return nil, connected.Load(), c.cause(ctx, err)
 	}
@@ -167,6 +183,7 @@ func (c *client) do(req *http.Request) (*answer, error) {
 	a := &answer{server: c.server, status: resp.StatusCode, requestID: resp.Header.Get("X-Request-ID"), body: body}
 	a.mediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type")) // none: that of no answer known here
 	a.location, _ = resp.Location()                                          // nil: no redirect
+	a.replayed = resp.Header.Get("Idempotent-Replayed") == "true"
 	return a, nil
 }
 
@@ -191,6 +208,7 @@ type answer struct {
 	mediaType string
 	requestID string
 	location  *url.URL
+	replayed  bool
 	body      []byte
 }
 
@@ -199,7 +217,7 @@ type answer struct {
 func (a *answer) decision() *decision {
 	allowed := a.status == http.StatusOK && a.mediaType == mediaJSON
 	denied := a.status == http.StatusTooManyRequests && a.mediaType == mediaProblem
-	d := &decision{document: a.body}
+	d := &decision{document: a.body, replayed: a.replayed}
 	if !allowed && !denied || json.Unmarshal(a.body, d) != nil {
 		return nil
 	}
@@ -212,22 +230,33 @@ func (a *answer) decision() *decision {
 // problem is an error of RFC 9457.
 type problem struct{ Detail, Field, Recorded string }
 
+// problem returns nil when the answer is none.
+func (a *answer) problem() *problem {
+	p := new(problem)
+	if a.status < http.StatusBadRequest || a.mediaType != mediaProblem || json.Unmarshal(a.body, p) != nil || p.Detail == "" {
+		return nil
+	}
+	return p
+}
+
 // refused is the error that a is when it is not what was asked for.
-func (c *client) refused(ctx context.Context, verb string, about demand, a *answer) error {
-	var p problem
-	if a.status < http.StatusBadRequest || a.mediaType != mediaProblem || json.Unmarshal(a.body, &p) != nil || p.Detail == "" {
-		return a.foreign(verb)
+func (c *client) refused(ctx context.Context, q *question, a *answer) error {
+	p := a.problem()
+	if p == nil {
+		return a.foreign(q)
 	}
 	what := fmt.Sprintf("the server answers %d: %s", a.status, strings.TrimPrefix(printable(p.Field)+": "+printable(p.Detail), ": "))
 	switch {
 	case a.status == http.StatusNotFound && p.Field == "policy":
-		return &askError{what, c.otherPolicies(ctx, about.Policy)}
+		return &askError{what, c.otherPolicies(ctx, q.policy)}
 	case a.status == http.StatusNotFound:
 		return &askError{what, serverNamedBy}
 	case a.status == http.StatusUnprocessableEntity && p.Field == "cost":
 		return &askError{what, "Give a smaller --cost, or raise the policy's limit."}
+	case a.status == http.StatusUnprocessableEntity && q.idempotencyKey != "":
+		return &askError{what, "Give another --idempotency-key."}
 	case a.status >= http.StatusInternalServerError:
-		return &askError{what, strings.TrimSpace(aftermath(verb, p.Recorded) + a.inTheLog())}
+		return &askError{what, strings.TrimSpace(q.aftermath(p.Recorded) + a.inTheLog())}
 	}
 	return &askError{what: what}
 }
@@ -253,7 +282,7 @@ func (a *answer) inTheLog() string {
 }
 
 // foreign is the error of an answer that ratelimitd does not give.
-func (a *answer) foreign(verb string) error {
+func (a *answer) foreign(q *question) error {
 	what := fmt.Sprintf("%s does not answer as ratelimitd does: status %d, content type %q", a.server, a.status, printable(a.mediaType))
 	cure := serverNamedBy
 	switch {
@@ -261,7 +290,7 @@ func (a *answer) foreign(verb string) error {
 		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
 		what += ", a redirect to " + printable(to.String())
 	case a.status < http.StatusBadRequest || a.status >= http.StatusInternalServerError:
-		cure = strings.TrimSpace(aftermath(verb, recordedUnknown) + " " + cure)
+		cure = strings.TrimSpace(q.aftermath(recordedUnknown) + " " + cure)
 	}
 	return &askError{what, cure}
 }

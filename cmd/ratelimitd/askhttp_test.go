@@ -56,6 +56,16 @@ const (
 	lostEvent   = "Whether the event was recorded is unknown: another try may count it twice."
 )
 
+// argsOf returns a command line about somebody; verb may have flags.
+func argsOf(verb string) []string {
+	verb, flags, _ := strings.Cut(verb, " ")
+	args := []string{verb, "p", somebody}
+	if verb == verbRefund {
+		args = []string{verb, somebody}
+	}
+	return append(args, strings.Fields(flags)...)
+}
+
 // What cannot be understood is an error, never an answer, and says what may have
 // become of the event.
 func TestAskErrors(t *testing.T) {
@@ -82,6 +92,24 @@ func TestAskErrors(t *testing.T) {
 				" The server's log has it as request R1.\n"},
 		{"unavailable, reset, no", "reset", reply{status: 503, body: fmt.Sprintf(unavailable, "no")},
 			"the server answers 503: The store does not answer.\n  Nothing was forgotten. The server's log has it as request R1.\n"},
+		{"unavailable, refund", "refund", reply{status: 503, body: fmt.Sprintf(unavailable, "yes")},
+			"the server answers 503: The store does not answer.\n  Nothing was refunded. The server's log has it as request R1.\n"},
+		{"unavailable, refund, unknown", "refund", reply{status: 503, body: fmt.Sprintf(unavailable, "unknown")},
+			"the server answers 503: The store does not answer.\n  Whether it was refunded is unknown: refund again, it gives back once." +
+				" The server's log has it as request R1.\n"},
+		{"unavailable, with a key", "take --idempotency-key=k", reply{status: 503, body: fmt.Sprintf(unavailable, "unknown")},
+			"the server answers 503: The store does not answer.\n  Whether the event was recorded is unknown:" +
+				" try again with the same --idempotency-key. The server's log has it as request R1.\n"},
+		{"unavailable, with a hold", "check --reserve=1m", reply{status: 503, body: fmt.Sprintf(unavailable, "unknown")},
+			"the server answers 503: The store does not answer.\n  Units may be held until the time of --reserve is over." +
+				" The server's log has it as request R1.\n"},
+		{"a key that was used", "take --idempotency-key=k", reply{status: 422, body: `{"detail":"Used.","field":"Idempotency-Key"}`},
+			"the server answers 422: Idempotency-Key: Used.\n  Give another --idempotency-key.\n"},
+		{"a refund of a server without refunds", "refund", reply{status: 404, body: `{"detail":"No route."}`},
+			"the server answers 404: No route.\n  " + serverNamedBy + "\n"},
+		{"a refund that is none", "refund", reply{status: 200, body: `{"refunded":false}`},
+			"URL does not answer as ratelimitd does: status 200, content type \"application/json\"\n" +
+				"  Whether it was refunded is unknown: refund again, it gives back once. " + serverNamedBy + "\n"},
 		{"a field", "take", reply{status: 400, body: `{"detail":"Too long.","field":"identifier"}`},
 			"the server answers 400: identifier: Too long.\n"},
 		{"what would steer a terminal", "take", reply{status: 400, body: `{"detail":"\u001b[2J","field":"a\nb"}`},
@@ -119,7 +147,7 @@ func TestAskErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := pretend(t, test.reply)
-			code, stdout, stderr := execute(t, nil, test.verb, "p", somebody, "--server", s.URL)
+			code, stdout, stderr := execute(t, nil, append(argsOf(test.verb), "--server", s.URL)...)
 			if code != exitError || stdout != "" || !strings.Contains(stderr, strings.ReplaceAll(test.want, "URL", s.URL)) {
 				t.Errorf("exit code %d, output %q, errors:\n%s\nwant:\n%s", code, stdout, stderr, test.want)
 			}
@@ -140,9 +168,10 @@ func TestAskAServerThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for verb, cure := range map[string]string{
-		"check": "  Is ", "take": "  Nothing was recorded. Is ", "record": "  Nothing was recorded. Is ", "reset": "  Nothing was forgotten. Is ",
+		"refund": "  Nothing was refunded. Is ",
+		"check":  "  Is ", "take": "  Nothing was recorded. Is ", "record": "  Nothing was recorded. Is ", "reset": "  Nothing was forgotten. Is ",
 	} {
-		code, stdout, stderr := execute(t, nil, verb, "p", somebody, "--server", address)
+		code, stdout, stderr := execute(t, nil, append(argsOf(verb), "--server", address)...)
 		want := "ratelimitd: http://" + address + " cannot be reached: dial tcp " + address + ": connect: connection refused\n" + cure +
 			"\"ratelimitd serve\" running there? " + serverNamedBy + "\n"
 		if code != exitError || stdout != "" || stderr != want {
@@ -167,17 +196,23 @@ func TestAskSends(t *testing.T) {
 		{"check p " + somebody, `POST /v1/check {"policy":"p","identifier":"+4915112345678","cost":1}`},
 		{"record p " + somebody + " --cost 7", `POST /v1/record {"policy":"p","identifier":"+4915112345678","cost":7}`},
 		{"take p " + somebody, `POST /v1/take {"policy":"p","identifier":"+4915112345678","cost":1}`},
+		{"check p i --reserve 1m30s", `POST /v1/check {"policy":"p","identifier":"i","cost":1,"reserve_ms":90000}`},
+		{"record p i --reservation -tok", `POST /v1/record {"policy":"p","identifier":"i","cost":1,"reservation":"-tok"}`},
+		{"take p i --idempotency-key=my-key", `POST /v1/take {"policy":"p","identifier":"i","cost":1} my-key`},
+		{"record p i --idempotency-key=my-key", `POST /v1/record {"policy":"p","identifier":"i","cost":1} my-key`},
+		{"refund -- -tok", `POST /v1/refund {"receipt":"-tok"}`},
 		{"reset p " + somebody, `POST /v1/reset {"policy":"p","identifier":"+4915112345678"}`},
 	} {
 		var got string
 		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			got = fmt.Sprintf("%s %s %s", r.Method, strings.TrimPrefix(r.RequestURI, "/behind/a/proxy"), body)
+			got = strings.TrimSpace(got + " " + r.Header.Get("Idempotency-Key"))
 			if r.Header.Get("Content-Type") != mediaJSON || strings.Contains(fmt.Sprint(r.Header), "49") {
 				t.Errorf("%s: header %v", test.args, r.Header)
 			}
 		}))
-		execute(t, nil, append(strings.Fields(test.args), "--server", s.URL+"/behind/a/proxy/")...)
+		execute(t, []string{"RATELIMITD_SERVER=" + s.URL + "/behind/a/proxy/"}, strings.Fields(test.args)...)
 		s.Close() // waits for the handler
 		if got != test.want {
 			t.Errorf("%s: asked %s, want %s", test.args, got, test.want)

@@ -31,6 +31,9 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 	if d.Degraded {
 		fmt.Fprintf(out, "degraded: the store did not answer, and the policy's on_store_error decided; recorded: %s\n", printable(d.Recorded))
 	}
+	if d.replayed {
+		fmt.Fprintln(out, "replayed: the recorded answer to an earlier request with this idempotency key; nothing was counted now")
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
 	for i := range d.Limits {
@@ -39,6 +42,12 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
 	}
 	_ = table.Flush() // into a buffer
+	if d.Receipt != "" {
+		fmt.Fprintf(out, "receipt: %s\n", printable(d.Receipt))
+	}
+	if d.Reservation != "" {
+		fmt.Fprintf(out, "reservation: %s\n", printable(d.Reservation))
+	}
 }
 
 func verdict(verb string, d *decision) string {

@@ -27,7 +27,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// The exit codes. Those of check, record, take and reset differ: 1 is an answer,
+// The exit codes. Those of check, record, take, reset and refund differ: 1 is an answer,
 // and whatever failed is a 2.
 const (
 	exitOK      = 0
@@ -82,7 +82,7 @@ func newRoot(environ []string) *cobra.Command {
 		return err
 	})
 	root.AddCommand(newServe(environ), newMigrate(environ), newPolicies(), newVersion())
-	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ))
+	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ))
 	return root
 }
 
