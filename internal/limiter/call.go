@@ -166,8 +166,8 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	ask(ctx, asked)
 	for j, i := range at {
 		c := &asked[j]
-		switch early := (*datedError)(nil); {
-		case errors.As(c.err, &early): // nobody failed: it is to be decided under another id
+		switch {
+		case tooEarly(c.err): // nobody failed: it is to be decided under another id
 			c.decision = c.plan.unasked()
 		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)

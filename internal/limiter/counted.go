@@ -428,6 +428,15 @@ func removal(t *target, events []Event) *Write {
 // a reset has forgotten it, and nothing of it counts.
 type datedError struct{ after Instant }
 
+// tooEarly reports whether err is a datedError.
+func tooEarly(err error) bool {
+	if err == nil { // so that the usual case allocates nothing
+		return false
+	}
+	var early *datedError
+	return errors.As(err, &early)
+}
+
 // Error says so.
 func (*datedError) Error() string { return "the key was reset later than its event is dated" }
 

@@ -336,7 +336,7 @@ func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
 	}
 	asked := e.asking(p)
 	d, err := e.ask(ctx, c)
-	if early := (*datedError)(nil); errors.As(err, &early) {
+	if tooEarly(err) {
 		return p.unasked(), err // nobody failed: it is to be decided under another id
 	}
 	if err != nil {
