@@ -14,6 +14,7 @@ type outcome int
 const (
 	outcomeAllowed outcome = iota
 	outcomeDenied
+	outcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
 	outcomeWouldDeny       // mode shadow: allowed, and denied under enforce
 	outcomeOff             // mode off: nobody was asked
 	outcomeDegradedAllowed // the store did not answer, and on_store_error allowed
@@ -22,7 +23,7 @@ const (
 )
 
 // outcomeNames are the outcomes as the label has them.
-var outcomeNames = [outcomeCount]string{"allowed", "denied", "would_deny", "off", "degraded_allowed", "degraded_denied"}
+var outcomeNames = [outcomeCount]string{"allowed", "denied", "blocked", "would_deny", "off", "degraded_allowed", "degraded_denied"}
 
 // ops are the operations by the index that their counters have.
 var ops = [...]limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake}
@@ -175,6 +176,8 @@ func outcomeOf(d *limiter.Decision) outcome {
 		return outcomeDegradedAllowed
 	case d.Degraded:
 		return outcomeDegradedDenied
+	case d.Blocked:
+		return outcomeBlocked
 	case !d.Allowed:
 		return outcomeDenied
 	case !d.WouldAllow:

@@ -127,6 +127,31 @@ func TestDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total")
 }
 
+// TestBlockedDecisions tells what a block denied from what a limit did, and counts
+// both as attempts beyond the limit.
+func TestBlockedDecisions(t *testing.T) {
+	p := policy("p", 1)
+	p.BlockFor = time.Hour
+	f := newFixture(t, p)
+	for range 5 {
+		f.take("p")
+	}
+	if _, err := f.engine.Check(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	f.want(`
+		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# TYPE ratelimitd_decisions_total counter
+		ratelimitd_decisions_total{limit="l0",op="check",outcome="blocked",policy="p"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="blocked",policy="p"} 3
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="p"} 1
+		# HELP ratelimitd_overshoot_repeated_total Attempts of a key beyond its limit that were not the first in their window.
+		# TYPE ratelimitd_overshoot_repeated_total counter
+		ratelimitd_overshoot_repeated_total{policy="p"} 3
+	`, "ratelimitd_decisions_total", "ratelimitd_overshoot_repeated_total")
+}
+
 // TestReload deletes the series of what is gone and goes on with what stays.
 func TestReload(t *testing.T) {
 	names := []string{

@@ -38,7 +38,7 @@ func newOvershootVecs() overshootVecs {
 // none, as a check is, or was not counted by the store.
 func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.LimitDecision {
 	switch {
-	case op == limiter.OpTake && (outcome == outcomeDenied || outcome == outcomeWouldDeny):
+	case op == limiter.OpTake && (outcome == outcomeDenied || outcome == outcomeBlocked || outcome == outcomeWouldDeny):
 		return &d.Limits[d.Tightest]
 	case op == limiter.OpRecord && outcome == outcomeAllowed:
 		for i := range d.Limits {
