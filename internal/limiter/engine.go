@@ -167,10 +167,15 @@ func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
 	if e.exclusive != nil {
 		return ScopeCluster, ""
 	}
-	if p.Guarantee == GuaranteeSerial {
+	inCells, elsewhere := p.kept()
+	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
+	switch {
+	case p.Guarantee == GuaranteeSerial || !elsewhere:
+		return e.opts.Serial.scope(), e.opts.Serial.caveat()
+	case inCells && scope == ScopeCluster:
 		return e.opts.Serial.scope(), e.opts.Serial.caveat()
 	}
-	return p.Consistency.Scope(), p.Consistency.Caveat()
+	return scope, caveat
 }
 
 // Check tells what Take would answer now. It records nothing.

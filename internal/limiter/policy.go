@@ -200,6 +200,17 @@ func (p Policy) checkLimits(found *problems) {
 	}
 }
 
+// kept says whether some of p's limits are buckets, which are kept in cells, and
+// whether some are not.
+func (p Policy) kept() (inCells, elsewhere bool) {
+	for _, l := range p.Limits {
+		a, known := algorithmByName(l.Algorithm)
+		inCell := known && a.memory == memoryCells
+		inCells, elsewhere = inCells || inCell, elsewhere || !inCell
+	}
+	return inCells, elsewhere
+}
+
 // longestWindow returns the longest window of the policy's limits.
 func (p Policy) longestWindow() time.Duration {
 	longest := time.Duration(0)

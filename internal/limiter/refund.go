@@ -74,6 +74,7 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 	for i := range t.entries {
 		at := target{plan: plans[i], key: t.entries[i].key}
 		failed = errors.Join(failed, e.giveBack(ctx, &at, &t.entries[i].entry))
+		_ = e.publish(ctx, ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: failed}
