@@ -169,7 +169,8 @@ func TestAskAServerThatIsNotThere(t *testing.T) {
 	}
 	for verb, cure := range map[string]string{
 		"refund": "  Nothing was refunded. Is ",
-		"check":  "  Is ", "take": "  Nothing was recorded. Is ", "record": "  Nothing was recorded. Is ", "reset": "  Nothing was forgotten. Is ",
+		"check":  "  Is ", "take": "  Nothing was recorded. Is ", "record": "  Nothing was recorded. Is ",
+		"reset": "  Nothing was forgotten. Is ",
 	} {
 		code, stdout, stderr := execute(t, nil, append(argsOf(verb), "--server", address)...)
 		want := "ratelimitd: http://" + address + " cannot be reached: dial tcp " + address + ": connect: connection refused\n" + cure +

@@ -56,10 +56,25 @@ func TestStories(t *testing.T) {
 			{method: "GET", path: "/v1/policies/nothing"},
 		},
 		"health":       {{method: "GET", path: "/healthz"}, {method: "GET", path: "/readyz"}, {method: "HEAD", path: "/healthz"}},
+		"bucket": {
+			{path: "/v1/take", body: `{"policy":"bucket","identifier":"a"}`},
+			{at: time.Second, path: "/v1/take", body: `{"policy":"bucket","identifier":"a"}`},
+			{at: 2 * time.Second, path: "/v1/take", body: `{"policy":"bucket","identifier":"a"}`},
+			{at: 2 * time.Second, path: "/v1/take", body: `{"policy":"bucket","identifier":"a","cost":3}`},
+			{at: 2 * time.Second, path: "/v1/record", body: `{"policy":"bucket","identifier":"a","cost":3}`},
+		},
+		"blocks": {
+			{path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
+			{path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
+			{at: 2 * time.Minute, path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
+			{at: 2 * time.Minute, path: "/v1/take", body: `{"demands":[{"policy":"blocks","identifier":"a"},` + one + `]}`},
+			{at: 2 * time.Minute, path: "/v1/reset", body: `{"policy":"blocks","identifier":"a"}`},
+			{at: 3 * time.Minute, path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
+		},
 		"wrong-routes": wrongRoutes(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			newFront(t, nil, smsSend, tail, closed, shadow, off, cluster).story(name, steps)
+			newFront(t, nil, smsSend, tail, closed, shadow, off, cluster, bucket, blocks).story(name, steps)
 		})
 	}
 }

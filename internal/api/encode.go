@@ -90,8 +90,11 @@ func (a *decided) appendDemands(b []byte) []byte {
 	return append(b, ']')
 }
 
-// denial says which limit denies and whether waiting helps.
+// denial says what denies and whether waiting helps.
 func denial(d *limiter.Decision) string {
+	if d.Blocked {
+		return "Policy " + d.Policy.Name + " blocks after a denial, for another " + itoa(milliseconds(d.RetryAfter)) + " ms."
+	}
 	text := "The limit " + d.TightestLimit().Name + " of policy " + d.Policy.Name
 	if d.RetryAfter == limiter.Never {
 		return text + " has no room for this cost, and waiting would not change that."
@@ -139,6 +142,9 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	b = appendMember(b, `],"mode":`, string(d.Policy.Mode))
 	if wouldAllow {
 		b = appendBool(b, `,"would_allow":`, d.WouldAllow)
+	}
+	if d.Blocked {
+		b = append(b, `,"blocked":true`...)
 	}
 	b = appendBool(b, `,"degraded":`, d.Degraded)
 	if d.Degraded {

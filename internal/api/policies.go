@@ -23,6 +23,9 @@ type policyView struct {
 	Caveat       string               `json:"caveat,omitempty"`
 	Mode         limiter.Mode         `json:"mode"`
 	OnStoreError limiter.OnStoreError `json:"on_store_error"`
+	BlockForMS   int64                `json:"block_for_ms,omitempty"`
+	BlockFactor  int                  `json:"block_factor,omitempty"`
+	BlockMaxMS   int64                `json:"block_max_ms,omitempty"`
 }
 
 type limitView struct {
@@ -69,6 +72,9 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 		Caveat:       caveat,
 		Mode:         p.Mode,
 		OnStoreError: p.OnStoreError,
+		BlockForMS:   milliseconds(p.BlockFor),
+		BlockFactor:  p.BlockFactor,
+		BlockMaxMS:   milliseconds(p.BlockMax),
 	}
 	for i, l := range p.Limits {
 		view.Limits[i] = limitView{
