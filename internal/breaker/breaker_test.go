@@ -39,6 +39,12 @@ func (f *flaky) Write(context.Context, *limiter.Write) error {
 	return f.err
 }
 
+// WriteAll fails or stores nothing.
+func (f *flaky) WriteAll(context.Context, []limiter.Write) error {
+	f.asks.Add(1)
+	return f.err
+}
+
 func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{err: limiter.ErrUnavailable}
@@ -57,6 +63,9 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 		}
 		if err := b.Write(t.Context(), &limiter.Write{}); !errors.Is(err, limiter.ErrNotStored) {
 			t.Errorf("a write that was not tried: %v", err)
+		}
+		if err := b.WriteAll(t.Context(), nil); !errors.Is(err, limiter.ErrNotStored) || store.asks.Load() != 3 {
+			t.Errorf("a write of several keys that was not tried: %v", err)
 		}
 
 		time.Sleep(time.Second + time.Millisecond)
@@ -93,5 +102,19 @@ func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
 		if store.asks.Load() != 10 {
 			t.Errorf("%v: asked %d times of 10", err, store.asks.Load())
 		}
+	}
+}
+
+// Somebody who came first says nothing of the store.
+func TestConflictsDoNotOpenTheBreaker(t *testing.T) {
+	store := &flaky{err: limiter.ErrConflict}
+	b := breaker.New(store, &breaker.Options{Failures: 2})
+	for range 10 {
+		if err := b.Write(t.Context(), &limiter.Write{}); !errors.Is(err, limiter.ErrConflict) {
+			t.Fatal(err)
+		}
+	}
+	if got := store.asks.Load(); got != 10 {
+		t.Errorf("asked %d times in 10 conflicts", got)
 	}
 }
