@@ -93,7 +93,9 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 }
 
 func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
-	for _, err := range []error{context.Canceled, errors.Join(limiter.ErrUnavailable, limiter.ErrTooFewReplicas)} {
+	for _, err := range []error{
+		context.Canceled, errors.Join(limiter.ErrUnavailable, limiter.ErrTooFewReplicas), limiter.ErrConflict,
+	} {
 		store := &flaky{err: err}
 		b := breaker.New(store, &breaker.Options{Failures: 3})
 		for range 10 {
@@ -102,19 +104,5 @@ func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
 		if store.asks.Load() != 10 {
 			t.Errorf("%v: asked %d times of 10", err, store.asks.Load())
 		}
-	}
-}
-
-// Somebody who came first says nothing of the store.
-func TestConflictsDoNotOpenTheBreaker(t *testing.T) {
-	store := &flaky{err: limiter.ErrConflict}
-	b := breaker.New(store, &breaker.Options{Failures: 2})
-	for range 10 {
-		if err := b.Write(t.Context(), &limiter.Write{}); !errors.Is(err, limiter.ErrConflict) {
-			t.Fatal(err)
-		}
-	}
-	if got := store.asks.Load(); got != 10 {
-		t.Errorf("asked %d times in 10 conflicts", got)
 	}
 }
