@@ -55,7 +55,7 @@ func TestStories(t *testing.T) {
 			{method: "GET", path: "/v1/policies/sms%2Dsend"},
 			{method: "GET", path: "/v1/policies/nothing"},
 		},
-		"health":       {{method: "GET", path: "/healthz"}, {method: "GET", path: "/readyz"}, {method: "HEAD", path: "/healthz"}},
+		"health": {{method: "GET", path: "/healthz"}, {method: "GET", path: "/readyz"}, {method: "HEAD", path: "/healthz"}},
 		"bucket": {
 			{path: "/v1/take", body: `{"policy":"bucket","identifier":"a"}`},
 			{at: time.Second, path: "/v1/take", body: `{"policy":"bucket","identifier":"a"}`},

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,9 +128,15 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// TestBatchIsInOrder decides operations on one identifier one after the other.
+// TestBatchIsInOrder decides operations on one identifier one after the other, however
+// long each takes.
 func TestBatchIsInOrder(t *testing.T) {
 	f := newFront(t, nil, tail, signup)
+	f.store.before = func() {
+		for range rand.N(20) {
+			runtime.Gosched()
+		}
+	}
 	ops := make([]string, 500)
 	for i := range ops {
 		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"%d"}`, i%5)

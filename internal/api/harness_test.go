@@ -39,7 +39,8 @@ var (
 	off     = limiter.Policy{Name: "off", Mode: limiter.ModeOff, Limits: []limiter.Limit{perMinute(1)}}
 	lenient = limiter.Policy{Name: "lenient", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{perMinute(1)}}
 	bucket  = limiter.Policy{Name: "bucket", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 6, Window: time.Minute, Burst: 2}}}
-	blocks  = limiter.Policy{Name: "blocks", Limits: []limiter.Limit{perMinute(1)}, BlockFor: 10 * time.Minute, BlockFactor: 2, BlockMax: time.Hour}
+	blocks  = limiter.Policy{Name: "blocks", Limits: []limiter.Limit{perMinute(1)},
+		BlockFor: 10 * time.Minute, BlockFactor: 2, BlockMax: time.Hour}
 	cluster = limiter.Policy{Name: "cluster", Limits: []limiter.Limit{perMinute(1)},
 		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}}
 )
@@ -61,7 +62,8 @@ type front struct {
 // frail is the embedded store, which fails with err where that is set.
 type frail struct {
 	*embedded.Store
-	err error
+	err    error
+	before func() // what is done before each Update; nil: nothing
 }
 
 func (f *frail) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
@@ -86,6 +88,9 @@ func (f *frail) WriteAll(ctx context.Context, w []limiter.Write) error {
 }
 
 func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	if f.before != nil {
+		f.before()
+	}
 	if f.err != nil {
 		return f.err
 	}

@@ -290,13 +290,20 @@ func TestOverload(t *testing.T) {
 // and says that the units may count.
 func TestUnknownErrors(t *testing.T) {
 	f := newFront(t, nil)
-	for path, recorded := range map[string]limiter.Recorded{"/v1/take": limiter.RecordedUnknown, "/v1/check": limiter.RecordedNo} {
+	for _, c := range []struct {
+		call limiter.Call
+		want string
+	}{
+		{limiter.Call{Op: limiter.OpTake}, "unknown"},
+		{limiter.Call{Op: limiter.OpCheck}, "no"},
+		{limiter.Call{Op: limiter.OpCheck, Reserve: time.Second}, "unknown"},
+	} {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPost, path, nil)
-		f.server.fail(w, r, &callError{recorded: recorded, err: errors.New("host-7 is on fire")})
+		r := httptest.NewRequest(http.MethodPost, "/v1/"+string(c.call.Op), nil)
+		f.server.fail(w, r, (&call{Call: c.call}).failed("", errors.New("host-7 is on fire")))
 		p := readProblem(t, w.Result())
-		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != string(recorded) {
-			t.Errorf("%s: %+v", path, p)
+		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != c.want {
+			t.Errorf("%+v: %+v", c.call, p)
 		}
 	}
 }
