@@ -62,8 +62,18 @@ type rule struct {
 	slack     time.Duration // how much longer a log's event counts, for clocks that differ
 	log       int           // index into State.Logs; memory of events only
 	capacity  int64         // units it can hold at once: the limit, or a token bucket's burst
-	width     time.Duration // of one counter; memory of counters only
+	almanac   *almanac      // of windows that go by a calendar; nil: all are of one length
+	width     time.Duration // of one counter, by name if it goes by a calendar; memory of counters only
 	lasts     time.Duration // how long a counter matters from its start on; likewise
+}
+
+// windowAt returns the window of r's counters that holds at: from start on, before end.
+func (r *rule) windowAt(at Instant) (start, end Instant) {
+	if r.almanac != nil {
+		return r.almanac.window(at)
+	}
+	start = at.floor(r.width)
+	return start, start.Add(r.width)
 }
 
 // judge says whether cost fits into r at now, and where that leaves the caller.

@@ -84,7 +84,14 @@ func sum(events []event, counts func(event) bool) *big.Rat {
 
 func millis(d time.Duration) limiter.Instant { return limiter.Instant(d.Milliseconds()) }
 
-func window(at limiter.Instant, l limiter.Limit) limiter.Instant { return at / millis(l.Window) }
+// window returns the number of the window that at falls into.
+func window(at limiter.Instant, l limiter.Limit) limiter.Instant {
+	if l.Calendar != "" {
+		zone, _ := time.LoadLocation(l.Timezone)
+		return limiter.Instant(firstDayOf(l.Calendar, at.Time().In(zone)))
+	}
+	return at / millis(l.Window)
+}
 
 // rounded returns used as the limit rounds it.
 func rounded(l limiter.Limit, used *big.Rat) int64 {
@@ -121,6 +128,11 @@ func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
 	if algorithm == "sliding-tail" {
 		l.Rounding = rapid.SampledFrom([]limiter.Rounding{limiter.RoundDown, limiter.RoundUp}).Draw(t, "rounding")
 	}
+	if algorithm == "fixed-window" && rapid.Bool().Draw(t, "by the calendar") {
+		l.Calendar = rapid.SampledFrom([]limiter.Calendar{limiter.CalendarDay, limiter.CalendarWeek, limiter.CalendarMonth}).Draw(t, "calendar")
+		l.Timezone = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo"}).Draw(t, "zone")
+		l.Window = l.Calendar.Length()
+	}
 	if algorithm == "token-bucket" && l.Limit > 0 {
 		l.Burst = rapid.Int64Range(0, 16).Draw(t, "burst")
 	}
@@ -146,13 +158,32 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, p limiter.Policy)) {
 
 const someMorning limiter.Instant = 1_772_445_600_000
 
+// drawStart draws when the requests under l begin: in the middle of something or, by a
+// calendar, shortly before clocks are turned.
+func drawStart(t *rapid.T, l limiter.Limit) limiter.Instant {
+	const inMarch, inOctober, in2018 = 1_774_656_000_000, 1_792_843_200_000, 1_541_246_400_000
+	if l.Calendar == "" {
+		return someMorning
+	}
+	return rapid.SampledFrom([]limiter.Instant{someMorning, inMarch, inOctober, in2018}).Draw(t, "start")
+}
+
+// drawLater draws how many milliseconds the next request under l comes after another.
+func drawLater(t *rapid.T, l limiter.Limit) limiter.Instant {
+	most := limiter.Instant(1500)
+	if l.Calendar != "" {
+		most = millis(l.Window) / 2
+	}
+	return limiter.Instant(rapid.Int64Range(0, int64(most)).Draw(t, "later by ms"))
+}
+
 func TestDecisionsMatchTheModel(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
 		l, model, m := p.Limits[0], models[p.Limits[0].Algorithm], limiter.NewMachine(p)
 		var events []event
-		now := someMorning
+		now := drawStart(t, l)
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
-			now += limiter.Instant(rapid.Int64Range(0, 1500).Draw(t, "later by ms"))
+			now += drawLater(t, l)
 			cost := rapid.Int64Range(1, max(1, l.Capacity())).Draw(t, "cost")
 			op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpTake, limiter.OpRecord, limiter.OpCheck}).Draw(t, "op")
 			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Capacity()
@@ -174,9 +205,9 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 // crowd returns a machine that some requests have been made to, and the instant of
 // the last.
 func crowd(t *rapid.T, p limiter.Policy) (*limiter.Machine, limiter.Instant) {
-	m, now := limiter.NewMachine(p), someMorning
+	m, now := limiter.NewMachine(p), drawStart(t, p.Limits[0])
 	for range rapid.IntRange(0, 20).Draw(t, "requests") {
-		now += limiter.Instant(rapid.Int64Range(0, 1500).Draw(t, "later by ms"))
+		now += drawLater(t, p.Limits[0])
 		op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpRecord}).Draw(t, "op")
 		m.Do(op, now, rapid.Int64Range(1, 5).Draw(t, "cost"))
 	}
@@ -283,7 +314,7 @@ func TestSlidingLogNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 func TestClockThatStepsBackAdmitsNoMore(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
 		m, now := crowd(t, p)
-		back := now - limiter.Instant(rapid.Int64Range(0, 20_000).Draw(t, "back by ms"))
+		back := now - limiter.Instant(rapid.Int64Range(0, 5*int64(millis(p.Limits[0].Window))).Draw(t, "back by ms"))
 		cost := rapid.Int64Range(1, 5).Draw(t, "cost")
 		before, after := m.Do(limiter.OpCheck, now, cost), m.Do(limiter.OpTake, back, cost)
 		if after.Allowed && !before.Allowed {

@@ -1,5 +1,7 @@
 package limiter
 
+import "time"
+
 // Machine decides by the pure functions alone, over a state that it keeps whole.
 type Machine struct {
 	plan  *plan
@@ -43,3 +45,21 @@ func (a amount) Over(parts int64) int64 { return a.over(parts) }
 
 // Words returns a's upper and lower half.
 func (a amount) Words() (hi, lo uint64) { return a.hi, a.lo }
+
+// WindowAt returns the window of l that holds at: from start on, before end.
+func WindowAt(l Limit) func(at Instant) (start, end Instant) {
+	p := newPlan(Policy{Limits: []Limit{l}}, &Options{}, true)
+	return p.rules[0].windowAt
+}
+
+// CountOf returns a unit of l as it is counted at an instant.
+func CountOf(l Limit, at Instant) Count {
+	p := newPlan(Policy{Limits: []Limit{l}}, &Options{}, true)
+	return p.rules[0].countOf(0, at, 1)
+}
+
+// ResetTTL returns for how long a reset of p is remembered.
+func ResetTTL(p Policy) time.Duration { return newPlan(p, &Options{}, true).resetTTL }
+
+// Longest returns the longest that one of p's windows can last.
+func Longest(p Policy) time.Duration { return p.WithDefaults().longestWindow() }

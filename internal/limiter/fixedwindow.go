@@ -3,7 +3,8 @@ package limiter
 import "time"
 
 // fixedWindow counts in windows that start at multiples of their length from the
-// Unix epoch: one counter, and up to twice the limit around an edge.
+// Unix epoch, or go by a calendar: one counter, and up to twice the limit around an
+// edge.
 var fixedWindow = &algorithm{
 	Name:   "fixed-window",
 	memory: memoryCounters,
@@ -16,17 +17,19 @@ var fixedWindow = &algorithm{
 // usedOfWindow returns the count of now's window and of any later one, so that a
 // clock that stepped back admits nothing more.
 func usedOfWindow(r *rule, s *State, now Instant) int64 {
-	return s.unitsFrom(r.id, now.floor(r.Window))
+	start, _ := r.windowAt(now)
+	return s.unitsFrom(r.id, start)
 }
 
 // waitForWindow returns the time until the first window that has room for cost.
 func waitForWindow(r *rule, s *State, now Instant, cost int64) time.Duration {
-	start := now.floor(r.Window)
-	if s.unitsFrom(r.id, start)+cost <= r.Limit.Limit {
+	room := r.Limit.Limit - cost
+	start, end := r.windowAt(now)
+	if s.unitsFrom(r.id, start) <= room {
 		return 0
 	}
-	for start = start.Add(r.Window); s.unitsFrom(r.id, start)+cost > r.Limit.Limit; {
-		start = s.firstFrom(r.id, start).Add(r.Window)
+	for s.unitsFrom(r.id, end) > room {
+		_, end = r.windowAt(s.firstFrom(r.id, end))
 	}
-	return start.Sub(now)
+	return end.Sub(now)
 }

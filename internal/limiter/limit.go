@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,7 +14,9 @@ type Limit struct {
 	Name      string        // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
 	Algorithm string        // a name from Algorithms
 	Limit     int64         // units a window may hold, 0 to MaxLimit; 0 denies always
-	Window    time.Duration // MinWindow to MaxWindow, whole milliseconds
+	Window    time.Duration // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
+	Calendar  Calendar      // fixed-window only: windows go by it; zero: all are of one length, from the Unix epoch on
+	Timezone  string        // of the Calendar, a name of the IANA database; zero: UTC
 	Buckets   int           // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
 	Rounding  Rounding      // sliding-tail only; zero: RoundDown
 	Burst     int64         // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
@@ -42,19 +45,28 @@ const (
 )
 
 // LimitID tells the counts of one limit of a key from those of another: its name,
-// algorithm and window. Two limits with the same LimitID share their counts, so
-// a reload keeps what was counted as long as these three stay.
+// algorithm and window, with the time zone of one that goes by a calendar. Two limits
+// with the same LimitID share their counts, so a reload keeps what was counted as long
+// as these stay.
 type LimitID string
 
 // ID returns the limit's LimitID.
 func (l Limit) ID() LimitID {
-	return LimitID(l.Name + "/" + l.Algorithm + "/" + strconv.FormatInt(l.Window.Milliseconds(), 10))
+	window := strconv.FormatInt(l.Window.Milliseconds(), 10)
+	if l.Calendar != "" {
+		window = string(l.Calendar) + "/" + cmp.Or(l.Timezone, defaultZone)
+	}
+	return LimitID(l.Name + "/" + l.Algorithm + "/" + window)
 }
 
 // WithDefaults returns l with every default filled in.
 func (l Limit) WithDefaults() Limit {
+	if l.Calendar != "" {
+		l.Window = cmp.Or(l.Window, l.Calendar.Length())
+		setDefault(&l.Timezone, defaultZone)
+	}
 	if l.Name == "" {
-		l.Name = l.Algorithm + "-" + FormatWindow(l.Window)
+		l.Name = l.Algorithm + "-" + l.WindowName()
 	}
 	if l.Algorithm == slidingTail.Name {
 		setDefault(&l.Rounding, RoundDown)
@@ -77,6 +89,23 @@ func (l Limit) Capacity() int64 {
 	return l.Limit
 }
 
+// WindowName returns l's window as a policy file writes it: a calendar's name, or as
+// FormatWindow does.
+func (l Limit) WindowName() string {
+	if l.Calendar != "" {
+		return string(l.Calendar)
+	}
+	return FormatWindow(l.Window)
+}
+
+// longest returns the longest that a window of l can last.
+func (l Limit) longest() time.Duration {
+	if l.Calendar != "" {
+		return l.Window + turnedBack
+	}
+	return l.Window
+}
+
 func (l Limit) check(path string, found *problems) {
 	if !limitName.MatchString(l.Name) {
 		found.add(path+".name", "%q is no limit name: use %s", l.Name, nameRule)
@@ -84,12 +113,7 @@ func (l Limit) check(path string, found *problems) {
 	if l.Limit < 0 || l.Limit > MaxLimit {
 		found.add(path+".limit", "%d is out of range: use 0 (denies always) to %d", l.Limit, int64(MaxLimit))
 	}
-	switch {
-	case l.Window < MinWindow || l.Window > MaxWindow:
-		found.add(path+".window", "%s is out of range: use 1s to 31d", FormatWindow(l.Window))
-	case l.Window%time.Millisecond != 0:
-		found.add(path+".window", "%v is not whole milliseconds", l.Window)
-	}
+	l.checkWindow(path, found)
 	algorithm, known := algorithmByName(l.Algorithm)
 	if !known {
 		found.add(path+".algorithm", "%s", unknownAlgorithm(l.Algorithm))
@@ -106,6 +130,39 @@ func (l Limit) check(path string, found *problems) {
 	}
 	if l.Buckets != 0 && algorithm != slidingWindow {
 		found.add(path+".buckets", "only a %s has buckets: remove it from a %s", slidingWindow.Name, l.Algorithm)
+	}
+}
+
+func (l Limit) checkWindow(path string, found *problems) {
+	if l.Calendar != "" {
+		l.checkCalendar(path, found)
+		return
+	}
+	if l.Timezone != "" {
+		found.add(path+".timezone", "a window of %s starts everywhere at once, at a multiple of its length in UTC: "+
+			"remove it, or use window: day, week or month", FormatWindow(l.Window))
+	}
+	switch {
+	case l.Window < MinWindow || l.Window > MaxWindow:
+		found.add(path+".window", "%s is out of range: use 1s to 31d", FormatWindow(l.Window))
+	case l.Window%time.Millisecond != 0:
+		found.add(path+".window", "%v is not whole milliseconds", l.Window)
+	}
+}
+
+func (l Limit) checkCalendar(path string, found *problems) {
+	algorithm, known := algorithmByName(l.Algorithm)
+	switch length := l.Calendar.Length(); {
+	case length == 0:
+		found.add(path+".window", "%q is no calendar: use day, week or month", l.Calendar)
+	case l.Window != length:
+		found.add(path+".window", "%s is no %s: leave it out", FormatWindow(l.Window), l.Calendar)
+	case known && algorithm != fixedWindow:
+		found.add(path+".window", "a %s counts over one length of time, and no %s of a calendar is sure to be as long as the next: "+
+			"use a %s, or a duration such as %s", l.Algorithm, l.Calendar, fixedWindow.Name, FormatWindow(length))
+	}
+	if _, err := loadZone(l.Timezone); err != nil {
+		found.add(path+".timezone", "%q is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC", l.Timezone)
 	}
 }
 

@@ -84,7 +84,7 @@ func (p *plan) addRule(l *Limit, o *Options) {
 		r.log = p.logFor(l, r.slack)
 	case memoryCounters:
 		p.counters = true
-		r.width, r.lasts = algorithm.width(l), algorithm.lasts(l)
+		r.width, r.lasts, r.almanac = algorithm.width(l), algorithm.lasts(l), newAlmanac(l)
 	case memoryCells:
 		p.cell = true
 	}
@@ -241,8 +241,8 @@ func (p *plan) giveBack(s *State, e *entry, now Instant) {
 
 // countOf returns units as they are added to now's counter under epoch.
 func (r *rule) countOf(epoch, now Instant, units int64) Count {
-	start := now.floor(r.width)
-	return Count{Limit: r.id, Start: start, Expires: start.Add(r.lasts), Epoch: epoch, Units: units}
+	start, end := r.windowAt(now)
+	return Count{Limit: r.id, Start: start, Expires: end.Add(r.lasts - r.width), Epoch: epoch, Units: units}
 }
 
 // appendCounts appends to counts what p's rules add for units at now.

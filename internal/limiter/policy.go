@@ -211,11 +211,11 @@ func (p Policy) kept() (inCells, elsewhere bool) {
 	return inCells, elsewhere
 }
 
-// longestWindow returns the longest window of the policy's limits.
+// longestWindow returns the longest that a window of the policy's limits can last.
 func (p Policy) longestWindow() time.Duration {
 	longest := time.Duration(0)
 	for _, l := range p.Limits {
-		longest = max(longest, l.Window)
+		longest = max(longest, l.longest())
 	}
 	return longest
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"testing"
 	"time"
+	_ "time/tzdata" // for machines without a zone database
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -29,7 +30,7 @@ func (tr *Trace) Policy() limiter.Policy {
 }
 
 // Traces returns one trace for each algorithm and way of counting: limit 3 in 60 s,
-// the same instants for all.
+// the same instants for all, but for windows of the calendar.
 func Traces() []Trace {
 	limit := func(algorithm string, rounding limiter.Rounding) limiter.Limit {
 		return limiter.Limit{Algorithm: algorithm, Limit: 3, Window: time.Minute, Rounding: rounding}
@@ -83,7 +84,20 @@ func Traces() []Trace {
 		}},
 		bucketTrace(limit("leaky-bucket", "")),
 		bucketTrace(limit("token-bucket", "")),
+		calendarTrace(),
 	}
+}
+
+// calendarTrace returns the trace of a quota of 3 a day where midnight is at 11:00 UTC.
+func calendarTrace() Trace {
+	limit := limiter.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: limiter.CalendarDay, Timezone: "Pacific/Auckland"}
+	const day = 24 * time.Hour
+	return Trace{Name: "fixed-window, by the calendar", Limit: limit, Count: limiter.CountAdmitted, Steps: []Step{
+		{"10:59:58", true, 1}, {"10:59:59.999", true, 2}, {"11:00:00", true, 1}, {"11:00:01", true, 2},
+		{"12:00:00", true, 3}, {"12:00:01", false, 3},
+	}, Whole: []time.Duration{
+		2 * time.Second, time.Millisecond, day, day - time.Second, day - time.Hour, day - time.Hour - time.Second,
+	}}
 }
 
 // bucketTrace returns the trace of a bucket of limit, empty at first. One in it takes
