@@ -50,15 +50,8 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
-	defer cancel()
-	switch {
-	case call.IdempotencyKey != "":
-		return e.once(ctx, call, charges)
-	case call.Reserve > 0:
-		return e.reserve(ctx, call, charges)
-	case call.Reservation != "":
-		return e.settleReservation(ctx, call, charges)
+	if call.IdempotencyKey != "" || call.Reserve > 0 || call.Reservation != "" {
+		return e.doByClaim(ctx, call, charges)
 	}
 	err = e.decideAll(ctx, charges)
 	answer := answerOf(charges)
@@ -66,6 +59,20 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 		answer.Receipt = e.receipt(ctx, charges)
 	}
 	return answer, err
+}
+
+// doByClaim decides a call that may come again, holds something or settles it, all
+// within one store timeout.
+func (e *Engine) doByClaim(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	switch {
+	case call.IdempotencyKey != "":
+		return e.once(ctx, call, charges)
+	case call.Reserve > 0:
+		return e.reserve(ctx, call, charges)
+	}
+	return e.settleReservation(ctx, call, charges)
 }
 
 // charges returns what call asks for, made ready to decide.

@@ -35,6 +35,8 @@ func (s *secrets) keyring(ctx context.Context) (*keyring, error) {
 	if k := s.loaded.Load(); k != nil {
 		return k, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.claims.opts.StoreTimeout)
+	defer cancel()
 	secret, err := s.load(ctx)
 	if err != nil {
 		return nil, err
