@@ -63,6 +63,7 @@ func TestStories(t *testing.T) {
 			{at: 2 * time.Second, path: "/v1/take", body: `{"policy":"bucket","identifier":"a","cost":3}`},
 			{at: 2 * time.Second, path: "/v1/record", body: `{"policy":"bucket","identifier":"a","cost":3}`},
 		},
+		"monthly": {{path: "/v1/take", body: `{"policy":"monthly","identifier":"a"}`}},
 		"blocks": {
 			{path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
 			{path: "/v1/take", body: `{"policy":"blocks","identifier":"a"}`},
@@ -74,7 +75,7 @@ func TestStories(t *testing.T) {
 		"wrong-routes": wrongRoutes(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			newFront(t, nil, smsSend, tail, closed, shadow, off, cluster, bucket, blocks).story(name, steps)
+			newFront(t, nil, smsSend, tail, closed, shadow, off, cluster, bucket, monthly, blocks).story(name, steps)
 		})
 	}
 }

@@ -39,7 +39,10 @@ var (
 	off     = limiter.Policy{Name: "off", Mode: limiter.ModeOff, Limits: []limiter.Limit{perMinute(1)}}
 	lenient = limiter.Policy{Name: "lenient", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{perMinute(1)}}
 	bucket  = limiter.Policy{Name: "bucket", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 6, Window: time.Minute, Burst: 2}}}
-	blocks  = limiter.Policy{Name: "blocks", Limits: []limiter.Limit{perMinute(1)},
+	monthly = limiter.Policy{Name: "monthly", Limits: []limiter.Limit{
+		{Name: "per-month", Algorithm: "fixed-window", Limit: 2, Calendar: limiter.CalendarMonth, Timezone: "Europe/Berlin"},
+	}}
+	blocks = limiter.Policy{Name: "blocks", Limits: []limiter.Limit{perMinute(1)},
 		BlockFor: 10 * time.Minute, BlockFactor: 2, BlockMax: time.Hour}
 	cluster = limiter.Policy{Name: "cluster", Limits: []limiter.Limit{perMinute(1)},
 		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}}

@@ -163,3 +163,35 @@ func firstDecision(t *testing.T) []byte {
 	f := newFront(t, nil, smsSend)
 	return []byte(bodyOf(t, f.do(http.MethodPost, "/v1/take", `{"policy":"sms-send","identifier":"a"}`)))
 }
+
+// TestEveryErrorIsDocumented gets from every route that takes a body the errors that
+// have nothing to do with what is in it. checkContract knows which are documented.
+func TestEveryErrorIsDocumented(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/check": one, "/v1/record": one, "/v1/take": one, "/v1/reset": one,
+		"/v1/refund": `{"receipt":"a"}`, "/v1/batch": operationsOf(oneOp),
+	} {
+		f := newFront(t, nil, smsSend)
+		for _, c := range []struct {
+			method, body, kind string
+			status             int
+		}{
+			{http.MethodDelete, "", "", http.StatusMethodNotAllowed},
+			{http.MethodPost, body, "text/plain", http.StatusUnsupportedMediaType},
+			{http.MethodPost, body[1:], "application/json", http.StatusBadRequest},
+			{http.MethodPost, body + strings.Repeat(" ", maxBatchLen), "application/json", http.StatusRequestEntityTooLarge},
+		} {
+			if res := f.do(c.method, path, c.body, "Content-Type", c.kind); res.StatusCode != c.status {
+				t.Errorf("%s %s: %d, want %d", c.method, path, res.StatusCode, c.status)
+			}
+		}
+		f.server.engine = nil
+		want := http.StatusInternalServerError
+		if path == "/v1/batch" {
+			want = http.StatusOK // each operation fails on its own
+		}
+		if res := f.do(http.MethodPost, path, body); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
+		}
+	}
+}

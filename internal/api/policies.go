@@ -33,6 +33,8 @@ type limitView struct {
 	Algorithm string           `json:"algorithm"`
 	Limit     int64            `json:"limit"`
 	WindowMS  int64            `json:"window_ms"`
+	Window    limiter.Calendar `json:"window,omitempty"`
+	Timezone  string           `json:"timezone,omitempty"`
 	Buckets   int              `json:"buckets,omitempty"`
 	Rounding  limiter.Rounding `json:"rounding,omitempty"`
 	Burst     int64            `json:"burst,omitempty"`
@@ -82,6 +84,8 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 			Algorithm: l.Algorithm,
 			Limit:     l.Limit,
 			WindowMS:  milliseconds(l.Window),
+			Window:    l.Calendar,
+			Timezone:  l.Timezone,
 			Buckets:   l.Buckets,
 			Rounding:  l.Rounding,
 			Burst:     l.Burst,

@@ -1,0 +1,218 @@
+// Package apidoc writes docs/api.md: what the OpenAPI document says, for people, with
+// an answer to every request that is an example in it. It knows nothing of the server,
+// which is handed in as a function, and the server knows nothing of it.
+package apidoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Request is one example of the document.
+type Request struct {
+	Method  string
+	Path    string // with values in the place of parameters
+	Headers [][2]string
+	Body    string // empty: none
+}
+
+// Answer is what the server says to a Request.
+type Answer struct {
+	Status      int
+	ContentType string
+	Body        string
+}
+
+// Markdown returns the page for an OpenAPI document, with the requests of its examples
+// and what ask answers to each, in their order. policies is the file of those that the
+// examples go by. The error says what the document lacks.
+func Markdown(document, policies []byte, ask func(*Request) (Answer, error)) ([]byte, error) {
+	var root yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(document, &root, yaml.UseOrderedMap()); err != nil {
+		return nil, fmt.Errorf("reading the OpenAPI document: %w", err)
+	}
+	p := &page{root: object(root), ask: ask}
+	p.printf("%s", head)
+	p.printf("%s\n", p.root.object("info").text("description"))
+	p.printf("The examples are asked of a server with these policies:\n\n```yaml\n%s```\n", policies)
+	paths := p.root.object("paths")
+	for _, path := range paths {
+		for _, method := range p.resolve(path.Value) {
+			p.operation(name(method), name(path), p.resolve(method.Value))
+		}
+	}
+	p.errors(paths)
+	p.headers()
+	p.objects()
+	return p.out.Bytes(), p.err
+}
+
+const head = `# HTTP API
+
+<!-- Written by "make docs" from internal/api/openapi.yaml: change that. -->
+
+What [openapi.yaml](../internal/api/openapi.yaml) says, which every server serves at ` + "`/openapi.yaml`" + `. Each example is a request that
+the tests send, with the answer that they got; receipts and reservations, which never are the same twice, are shown as ` + "`…`" + `.
+
+`
+
+// page is docs/api.md while it is written.
+type page struct {
+	root object
+	ask  func(*Request) (Answer, error)
+	out  bytes.Buffer
+	err  error // the first
+}
+
+func (p *page) printf(format string, args ...any) { fmt.Fprintf(&p.out, format, args...) }
+
+func (p *page) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+// operation writes the section of one method of one path.
+func (p *page) operation(method, path string, op object) {
+	p.printf("\n## %s %s\n\n%s\n", strings.ToUpper(method), path, op.text("summary"))
+	if more := op.text("description"); more != "" {
+		p.printf("\n%s", paragraph(more))
+	}
+	request := Request{Method: strings.ToUpper(method), Path: path}
+	for _, item := range op.list("parameters") {
+		parameter := p.resolve(item)
+		p.printf("\n**%s** (%s): %s\n", code(parameter.text("name")), parameter.text("in"), p.parameter(parameter))
+		if parameter.text("in") == "path" {
+			request.Path = strings.ReplaceAll(path, "{"+parameter.text("name")+"}", parameter.text("example"))
+		}
+	}
+	p.body(op)
+	p.answers(op.object("responses"))
+	p.examples(&request, op)
+}
+
+func (p *page) parameter(parameter object) string {
+	described := oneLine(parameter.text("description"))
+	return strings.TrimSpace(described + " " + sentence(p.typeOf(parameter.get("schema"))))
+}
+
+// body writes what the request's body is made of.
+func (p *page) body(op object) {
+	body := p.resolve(op.get("requestBody"))
+	if body == nil {
+		return
+	}
+	p.printf("\n**Body** %s\n\n", oneLine(body.text("description")))
+	p.members(p.resolve(p.content(body).get("schema")))
+}
+
+// content returns the first media type of a body or an answer.
+func (p *page) content(of object) object {
+	for _, media := range of.object("content") {
+		return p.resolve(media.Value)
+	}
+	return nil
+}
+
+// answers writes what each status means; problems are told of further down.
+func (p *page) answers(responses object) {
+	p.printf("\n**Answers**\n\n")
+	var problems []string
+	for _, item := range responses {
+		status, response := name(item), p.resolve(item.Value)
+		if isProblem(status) {
+			problems = append(problems, "["+status+"](#errors)")
+			continue
+		}
+		p.printf("- %s: %s%s\n", status, oneLine(response.text("description")), p.made(p.content(response).get("schema")))
+	}
+	p.printf("- %s\n", strings.Join(problems, ", "))
+}
+
+// made says what an answer's body is.
+func (p *page) made(schema any) string {
+	if schema == nil {
+		return ""
+	}
+	return " " + sentence(p.typeOf(schema))
+}
+
+// isProblem reports whether all that a status answers with is a problem. A denial is a
+// decision too.
+func isProblem(status string) bool { return status >= "400" && status != "429" }
+
+// examples writes the operation's examples and has them answered.
+func (p *page) examples(request *Request, op object) {
+	asked := p.content(p.resolve(op.get("requestBody"))).object("examples")
+	if request.Method == "GET" {
+		p.example("", request)
+		return
+	}
+	if len(asked) == 0 {
+		p.fail("%s %s has no example", request.Method, request.Path)
+	}
+	for i, item := range asked {
+		r := *request
+		value, err := json.Marshal(jsonOf{p.resolve(item.Value).get("value")})
+		if err != nil {
+			p.fail("%s %s: the example %s: %w", r.Method, r.Path, name(item), err)
+		}
+		r.Body = string(value)
+		if i == 0 {
+			r.Headers = p.headerExamples(op)
+		}
+		p.example(name(item), &r)
+	}
+}
+
+// headerExamples returns the headers that go with an operation's first example. Two
+// operations can't share an idempotency key, so it is take's.
+func (p *page) headerExamples(op object) (headers [][2]string) {
+	for _, item := range op.list("parameters") {
+		parameter := p.resolve(item)
+		if parameter.text("in") == "header" && op.text("operationId") == "take" {
+			headers = append(headers, [2]string{parameter.text("name"), parameter.text("example")})
+		}
+	}
+	return headers
+}
+
+// example writes one request and what it is answered with.
+func (p *page) example(title string, r *Request) {
+	if title != "" {
+		title = " (" + title + ")"
+	}
+	p.printf("\n**Example**%s\n\n```\n%s %s\n", title, r.Method, r.Path)
+	for _, header := range r.Headers {
+		p.printf("%s: %s\n", header[0], header[1])
+	}
+	if r.Body != "" {
+		p.printf("%s\n", indent(r.Body))
+	}
+	answer, err := p.ask(r)
+	if err != nil {
+		p.fail("%s %s %s: %w", r.Method, r.Path, r.Body, err)
+	}
+	p.printf("\n%d\n", answer.Status)
+	switch {
+	case strings.HasSuffix(answer.ContentType, "json"):
+		p.printf("%s\n", indent(answer.Body))
+	case answer.ContentType != "":
+		p.printf("%s\n", answer.ContentType)
+	}
+	p.printf("```\n")
+}
+
+// indent returns JSON on several lines where one would be long; the members of short
+// objects stay on one line.
+func indent(text string) string {
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return text
+	}
+	return wrap(strings.TrimSpace(text), "")
+}

@@ -1,0 +1,175 @@
+package apidoc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+var update = flag.Bool("update", false, "write docs/api.md anew")
+
+var (
+	page     = filepath.Join("..", "..", "..", "docs", "api.md")
+	document = filepath.Join("..", "openapi.yaml")
+	policies = filepath.Join("testdata", "policies.yaml")
+)
+
+// TestPageIsUpToDate sends every example of the OpenAPI document to a server and
+// compares requests and answers with docs/api.md.
+func TestPageIsUpToDate(t *testing.T) {
+	got, err := apidoc.Markdown(read(t, document), read(t, policies), newFront(t).ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(page, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := read(t, page); !bytes.Equal(got, want) {
+		t.Errorf("%s is out of date (run make docs):\n%s", page, firstDifference(string(got), string(want)))
+	}
+}
+
+// front is a server over the embedded store, whose clock stands still.
+type front struct {
+	server *api.Server
+	router routers.Router
+	last   map[string]string // what the members were that a request has to bring back
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(read(t, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := legacy.NewRouter(doc, openapi3.EnableExamplesValidation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := policyfile.Parse(policies, read(t, policies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+	engine := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
+	if err := engine.SetPolicies(parsed); err != nil {
+		t.Fatal(err)
+	}
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
+	return &front{server: api.New(engine, &api.Options{Now: now, Metrics: metrics}), router: router, last: map[string]string{}}
+}
+
+// tokenMember is a receipt or a reservation: an example has one that no server gave, and
+// is sent with the last one that this server did.
+var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"([A-Za-z0-9_-]+)"`)
+
+// ask answers one example, which must be served as the document says.
+func (f *front) ask(r *apidoc.Request) (apidoc.Answer, error) {
+	body := tokenMember.ReplaceAllStringFunc(r.Body, func(member string) string {
+		found := tokenMember.FindStringSubmatch(member)
+		return strings.ReplaceAll(member, found[2], f.last[found[1]])
+	})
+	request := httptest.NewRequest(r.Method, r.Path, strings.NewReader(body))
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, header := range r.Headers {
+		request.Header.Set(header[0], header[1])
+	}
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, request)
+	if err := f.check(request, body, w); err != nil {
+		return apidoc.Answer{}, fmt.Errorf("%d %s: %w", w.Code, w.Body, err)
+	}
+	r.Body = tokenMember.ReplaceAllString(r.Body, `"$1":"…"`)
+	for _, member := range tokenMember.FindAllStringSubmatch(w.Body.String(), -1) {
+		f.last[member[1]] = member[2]
+	}
+	return apidoc.Answer{
+		Status: w.Code, ContentType: w.Header().Get("Content-Type"),
+		Body: tokenMember.ReplaceAllString(w.Body.String(), `"$1":"…"`),
+	}, nil
+}
+
+// check holds a request and its answer against the document.
+func (f *front) check(r *http.Request, body string, w *httptest.ResponseRecorder) error {
+	if w.Code >= http.StatusBadRequest {
+		return errors.New("an example is not served")
+	}
+	route, params, err := f.router.FindRoute(r)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(strings.NewReader(body))
+	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route}
+	if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+		return err
+	}
+	isText := !strings.Contains(w.Header().Get("Content-Type"), "json")
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: w.Code, Header: w.Header(), Body: io.NopCloser(strings.NewReader(w.Body.String())),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: isText},
+	})
+}
+
+// TestExamplesAreNotServedAskForAttention makes sure that a wrong example does not slip
+// into the page.
+func TestWrongExamples(t *testing.T) {
+	for _, c := range []struct{ name, was, is string }{
+		{"another policy", "policy: api, identifier: alice", "policy: none, identifier: alice"},
+		{"a member more", "identifier: \"+4915112345678\", cost: 1}}", "identifier: \"+4915112345678\", more: 1}}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong := strings.ReplaceAll(string(read(t, document)), c.was, c.is)
+			if wrong == string(read(t, document)) {
+				t.Fatalf("the document has no %q", c.was)
+			}
+			if _, err := apidoc.Markdown([]byte(wrong), read(t, policies), newFront(t).ask); err == nil {
+				t.Error("the page is written all the same")
+			}
+		})
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d\n got: %s\nwant: %s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+}

@@ -1,0 +1,258 @@
+package apidoc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// object is a mapping of the document, its members in their order. What is not there
+// is empty.
+type object yaml.MapSlice
+
+func (o object) get(key string) any {
+	for _, item := range o {
+		if item.Key == key {
+			return item.Value
+		}
+	}
+	return nil
+}
+
+func (o object) object(key string) object { m, _ := o.get(key).(yaml.MapSlice); return object(m) }
+
+func (o object) list(key string) []any { l, _ := o.get(key).([]any); return l }
+
+// text returns a scalar as it is written.
+func (o object) text(key string) string {
+	if v := o.get(key); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+func name(item yaml.MapItem) string { return fmt.Sprint(item.Key) }
+
+// resolve returns the mapping that value is or refers to.
+func (p *page) resolve(value any) object {
+	m, _ := value.(yaml.MapSlice)
+	o := object(m)
+	ref := o.text("$ref")
+	if ref == "" {
+		return o
+	}
+	o = p.root
+	for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		o = o.object(part)
+	}
+	if o == nil {
+		p.fail("%s is not in the document", ref)
+	}
+	return o
+}
+
+// typeOf says in a few words what a schema allows.
+func (p *page) typeOf(schema any) string {
+	m, _ := schema.(yaml.MapSlice)
+	o := object(m)
+	if ref := o.text("$ref"); ref != "" {
+		called := ref[strings.LastIndexByte(ref, '/')+1:]
+		if p.isSection(called) {
+			return "[" + called + "](#" + strings.ToLower(called) + ")"
+		}
+		return p.typeOf(p.schemas().get(called))
+	}
+	switch {
+	case o.get("const") != nil:
+		return code(o.text("const"))
+	case o.get("enum") != nil:
+		return values(o.list("enum"))
+	case len(o.list("allOf")) == 1:
+		return p.typeOf(o.list("allOf")[0])
+	case o.text("type") == "array":
+		return between("list of", "", o.get("minItems"), o.get("maxItems")) + " " + p.typeOf(o.get("items"))
+	case o.text("type") == "object":
+		return p.inline(o)
+	}
+	return scalar(o)
+}
+
+// scalar says what kind of number, text or truth a schema allows.
+func scalar(o object) string {
+	kind := o.text("type")
+	if kinds := o.list("type"); kinds != nil {
+		kind = fmt.Sprintf("%v or %v", kinds[0], kinds[1])
+	}
+	if o.get("maximum") != nil {
+		kind = between(kind+",", "", o.get("minimum"), o.get("maximum"))
+	}
+	if o.get("maxLength") != nil {
+		kind = between(kind+",", " long", o.get("minLength"), o.get("maxLength"))
+	}
+	if pattern := o.text("pattern"); pattern != "" {
+		kind += ", " + code(pattern)
+	}
+	if standard := o.text("default"); standard != "" {
+		kind += ", else " + standard
+	}
+	return kind
+}
+
+// between says from where to where something goes.
+func between(kind, unit string, least, most any) string {
+	if least == nil || most == nil {
+		return kind
+	}
+	return fmt.Sprintf("%s %v to %v%s", kind, least, most, unit)
+}
+
+// inline says what an object without a name is made of.
+func (p *page) inline(o object) string {
+	var parts []string
+	for _, member := range o.object("properties") {
+		parts = append(parts, code(name(member))+": "+p.typeOf(member.Value))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+func values(list []any) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = code(fmt.Sprint(v))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (p *page) schemas() object { return p.root.object("components").object("schemas") }
+
+// isSection reports whether a schema has a section of its own: objects that an answer
+// holds, or several requests do.
+func (p *page) isSection(called string) bool {
+	schema := object(nil)
+	if m, ok := p.schemas().get(called).(yaml.MapSlice); ok {
+		schema = object(m)
+	}
+	return len(p.variants(schema)) > 1 || len(p.variants(schema)[0].properties) > 0
+}
+
+// objects writes a section for each schema that has members.
+func (p *page) objects() {
+	p.printf("\n## Objects\n")
+	for _, item := range p.schemas() {
+		if !p.isSection(name(item)) || p.isBody(name(item)) {
+			continue
+		}
+		schema := p.resolve(item.Value)
+		p.printf("\n### %s\n\n", name(item))
+		if described := schema.text("description"); described != "" {
+			p.printf("%s\n", paragraph(described))
+		}
+		p.members(schema)
+	}
+}
+
+// isBody reports whether the schema is that of a request's body, which is written with
+// its operation.
+func (p *page) isBody(called string) bool {
+	return slices.Contains([]string{"Check", "Record", "Take", "Batch", "Target"}, called)
+}
+
+// variant is one form that an object may have.
+type variant struct {
+	refers     string // to another object instead, as typeOf says it
+	properties []property
+}
+
+type property struct {
+	name     string
+	schema   any
+	required bool
+}
+
+// variants returns the forms that schema allows, each with all its members.
+func (p *page) variants(schema object) []variant {
+	forms := schema.list("oneOf")
+	if len(forms) == 0 {
+		return []variant{{properties: p.properties(schema, nil)}}
+	}
+	var all []variant
+	for _, form := range forms {
+		m, _ := form.(yaml.MapSlice)
+		if object(m).text("$ref") != "" {
+			all = append(all, variant{refers: p.typeOf(form)})
+			continue
+		}
+		all = append(all, variant{properties: p.properties(object(m), nil)})
+	}
+	return all
+}
+
+// properties appends to found the members of schema and of all that it is made of.
+func (p *page) properties(schema object, found []property) []property {
+	for _, part := range schema.list("allOf") {
+		found = p.properties(p.resolve(part), found)
+	}
+	for _, member := range schema.object("properties") {
+		found = append(found, property{name: name(member), schema: member.Value})
+	}
+	for _, required := range schema.list("required") {
+		for i := range found {
+			found[i].required = found[i].required || found[i].name == required
+		}
+	}
+	return found
+}
+
+// members writes the table of an object's members, and before it the forms that it can
+// have where those are several.
+func (p *page) members(schema object) {
+	forms := p.variants(schema)
+	var all []property
+	for _, form := range forms {
+		if len(forms) > 1 {
+			p.printf("- %s\n", form.String())
+		}
+		for _, member := range form.properties {
+			if !slices.ContainsFunc(all, func(have property) bool { return have.name == member.name }) {
+				all = append(all, member)
+			}
+		}
+	}
+	if len(forms) > 1 {
+		p.printf("\n")
+	}
+	p.printf("| member | is | |\n|---|---|---|\n")
+	for _, member := range all {
+		optional := ""
+		if !member.required && len(forms) == 1 {
+			optional = " (optional)"
+		}
+		p.printf("| %s%s | %s | %s |\n", code(member.name), optional, cell(p.typeOf(member.schema)), cell(oneLine(p.described(member.schema))))
+	}
+}
+
+// String lists the members, those that may be left out with a question mark.
+func (v variant) String() string {
+	if v.refers != "" {
+		return v.refers
+	}
+	names := make([]string, len(v.properties))
+	for i, member := range v.properties {
+		names[i] = code(member.name)
+		if !member.required {
+			names[i] += "?"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// described returns what is said of a schema, by itself or where it is defined.
+func (p *page) described(schema any) string {
+	m, _ := schema.(yaml.MapSlice)
+	if said := object(m).text("description"); said != "" {
+		return said
+	}
+	return p.resolve(schema).text("description")
+}
