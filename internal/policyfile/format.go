@@ -48,12 +48,18 @@ func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
 
 func formatLimit(l limiter.Limit) string {
 	text := fmt.Sprintf("{name: %s, algorithm: %s, limit: %d, window: %s",
-		scalar(l.Name), l.Algorithm, l.Limit, limiter.FormatWindow(l.Window))
+		scalar(l.Name), l.Algorithm, l.Limit, l.WindowName())
+	if l.Timezone != "" {
+		text += ", timezone: " + scalar(l.Timezone)
+	}
 	if l.Buckets != 0 {
 		text += ", buckets: " + strconv.Itoa(l.Buckets)
 	}
 	if l.Rounding != "" {
 		text += ", rounding: " + string(l.Rounding)
+	}
+	if l.Burst != 0 {
+		text += ", burst: " + strconv.FormatInt(l.Burst, 10)
 	}
 	return text + "}"
 }
@@ -73,18 +79,24 @@ func formatLevels(c limiter.Consistency) string {
 }
 
 // scalar writes text so that YAML reads the same text: as it is where that holds
-// within a flow map too, else as a JSON string, which YAML reads alike.
+// within a flow map and within a block, else as a JSON string, which YAML reads alike.
 func scalar(text string) string {
-	f := yamlfile.Parse("", []byte("- {text: "+text+", end: x}"))
-	if f.Err() == nil && f.Root.Kind == yamlfile.List && len(f.Root.Items) == 1 {
-		read := f.Root.Items[0].Find("text")
-		if read.Kind == yamlfile.Text && !read.Quoted && read.Text == text && len(f.Root.Items[0].Members) == 2 {
-			return text
-		}
+	if readsBack("- {text: "+text+", end: x}", text) && readsBack("- text: "+text+"\n  end: x", text) {
+		return text
 	}
 	var quoted bytes.Buffer
 	encoder := json.NewEncoder(&quoted)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(text) // a string into memory: cannot fail
 	return strings.TrimSpace(quoted.String())
+}
+
+// readsBack reports whether list is one of a map whose first of two members is text.
+func readsBack(list, text string) bool {
+	f := yamlfile.Parse("", []byte(list))
+	if f.Err() != nil || f.Root.Kind != yamlfile.List || len(f.Root.Items) != 1 || len(f.Root.Items[0].Members) != 2 {
+		return false
+	}
+	read := f.Root.Items[0].Find("text")
+	return read.Kind == yamlfile.Text && !read.Quoted && read.Text == text
 }

@@ -12,7 +12,7 @@ import (
 // FuzzParse holds that whatever is in a file Parse returns, that what it accepts
 // can be served, and that Format writes it back.
 func FuzzParse(f *testing.F) {
-	for _, file := range []string{"default.yaml", "testdata/ten-mistakes.yaml"} {
+	for _, file := range []string{"default.yaml", "testdata/ten-mistakes.yaml", "testdata/every-kind.yaml"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
@@ -22,6 +22,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(policy(goodLimits, "description: \"a: b, {c} # \\u0001 é\"", "consistency: {write: quorum, read: ONE}")))
 	f.Add([]byte(policy(goodLimits, "description: |", "  two", "  lines")))
 	f.Add([]byte(limit("algorithm: sliding-tail, limit: 5, window: 1500ms, rounding: up")))
+	f.Add([]byte(limit("algorithm: token-bucket, limit: 5, window: 1m, burst: 9")))
+	f.Add([]byte(limit("algorithm: fixed-window, limit: 5, window: month, timezone: Etc/GMT+5")))
 	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		policies, err := policyfile.Parse("p.yaml", data)
@@ -62,5 +64,27 @@ func TestFormatFillsInDefaults(t *testing.T) {
 `
 	if got := string(policyfile.Format(policies)); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestFormatReadsBack prints a policy of each kind, and reads what it printed.
+func TestFormatReadsBack(t *testing.T) {
+	policies, err := policyfile.Load("testdata/every-kind.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := policyfile.Format(policies)
+	golden(t, "testdata/every-kind.golden", string(text))
+	again, err := policyfile.Parse("formatted.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range policies {
+		if !reflect.DeepEqual(again[i], p.WithDefaults()) {
+			t.Errorf("read back as %+v, want %+v", again[i], p.WithDefaults())
+		}
+	}
+	if twice := policyfile.Format(again); string(twice) != string(text) {
+		t.Errorf("printed again as\n%s\nwant\n%s", twice, text)
 	}
 }

@@ -41,10 +41,11 @@ var (
 		{"name", "", word(func(l *limiter.Limit) *string { return &l.Name })},
 		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *limiter.Limit) *string { return &l.Algorithm })},
 		{"limit", "say how many units a window may hold", units(func(l *limiter.Limit) *int64 { return &l.Limit })},
-		{"window", "say how long a window is, such as 1h", duration(func(l *limiter.Limit) *time.Duration { return &l.Window })},
+		{"window", "say how long a window is, such as 1h", readWindow},
+		{"timezone", "", word(func(l *limiter.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *limiter.Limit) *limiter.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
-		{"burst", "", notYet[limiter.Limit]},
+		{"burst", "", readBurst},
 	}
 	consistencyMembers = []member[limiter.Consistency]{
 		{"write", "", level(limiter.ParseWriteLevel, func(c *limiter.Consistency) *limiter.Level { return &c.Write })},
@@ -90,9 +91,4 @@ func readLimits(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
 
 func readConsistency(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
 	readMap(f, n, consistencyMembers, "write {write: LOCAL_QUORUM, read: LOCAL_QUORUM} or the like", &policy.Consistency)
-}
-
-// notYet refuses a member of the algorithms to come, rather than calling it unknown.
-func notYet[T any](f *yamlfile.File, n *yamlfile.Node, _ *T) {
-	f.Add(n, "not available in this version: remove it")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // wherever the tests run
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -45,18 +46,23 @@ func TestTenMistakesGiveTenMessages(t *testing.T) {
 	if len(mistakes) != 10 {
 		t.Errorf("%d messages, want 10", len(mistakes))
 	}
-	golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+	golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+}
+
+// golden compares got with what is in file.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, readErr := os.ReadFile(golden)
-	if readErr != nil {
-		t.Fatal(readErr)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := err.Error() + "\n"; got != string(want) {
-		t.Errorf("messages:\n%s\nwant:\n%s", got, want)
+	if got != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 
@@ -99,7 +105,11 @@ func TestMistakes(t *testing.T) {
 			`5: policies[0].consistency.read: "MANY" is no read level: use one of ONE`},
 		{"a write level for reads", policy(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is no read level`},
 		{"a level alone", policy(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
-		{"a guarantee to come", policy(goodLimits, "guarantee: serial"), `4: policies[0].guarantee: "serial" is not available in this version`},
+		{"a guarantee to come", policy(goodLimits, "guarantee: local"), `4: policies[0].guarantee: "local" is not available in this version`},
+		{"levels beside serial", policy(goodLimits, "guarantee: serial", "consistency: {read: QUORUM}"),
+			"5: policies[0].consistency: a serial policy goes by the server's --serial-consistency alone: remove it"},
+		{"buckets that count denied attempts", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
+			`4: policies[0].count: "all" has no meaning for limits[0], a leaky-bucket: use "admitted"`},
 		{"no algorithm", limit("limit: 1, window: 1h"), "4: policies[0].limits[0].algorithm: missing: say how the limit counts"},
 		{"no limit", limit("algorithm: sliding-log, window: 1h"), "4: policies[0].limits[0].limit: missing: say how many units"},
 		{"a misspelt window", limit("algorithm: sliding-log, limit: 1, windwo: 1h"), "limits[0].windwo: unknown key: did you mean window?"},
@@ -117,7 +127,20 @@ func TestMistakes(t *testing.T) {
 		{"an octal limit", limit("algorithm: sliding-log, limit: 010, window: 1h"), `"010" is no whole number: write plain digits`},
 		{"underscores", limit("algorithm: sliding-log, limit: 1_000, window: 1h"), `"1_000" is no whole number`},
 		{"a list of limits", limit("algorithm: sliding-log, limit: [1], window: 1h"), "limit: a list where a number belongs: write plain digits"},
-		{"a key to come", limit("algorithm: sliding-log, limit: 1, window: 1h, burst: 2"), "limits[0].burst: not available in this version"},
+		{"a burst of a log", limit("algorithm: sliding-log, limit: 1, window: 1h, burst: 2"), "burst: only a token-bucket has a burst"},
+		{"no burst", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 0"), "burst: 0 is out of range: use 1 to 1000000000000000"},
+		{"a burst in words", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2k"), `burst: "2k" is no whole number`},
+		{"a burst too large", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2000000000000000"), "burst: 2000000000000000 is"},
+		{"a log by the calendar", limit("algorithm: sliding-log, limit: 1, window: day"),
+			"4: policies[0].limits[0].window: a sliding-log counts over one length of time"},
+		{"a calendar there is not", limit("algorithm: fixed-window, limit: 1, window: year"), `window: "year" is no window`},
+		{"a zone of no calendar", limit("algorithm: fixed-window, limit: 1, window: 1d, timezone: Europe/Berlin"),
+			"timezone: a window of 1d starts everywhere at once, at a multiple of its length in UTC: remove it, or use window: day"},
+		{"a zone of a wrong window", limit("algorithm: fixed-window, limit: 1, window: dayly, timezone: Europe/Berlin"), `"dayly" is no window`},
+		{"a zone of no window", limit("algorithm: fixed-window, limit: 1, timezone: Europe/Berlin"), "window: missing: say how long"},
+		{"a zone there is not", limit("algorithm: fixed-window, limit: 1, window: week, timezone: Berlin"),
+			`4: policies[0].limits[0].timezone: "Berlin" is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC`},
+		{"an offset", limit("algorithm: fixed-window, limit: 1, window: week, timezone: +2"), "timezone: a number where text belongs: put +2 in"},
 		{"buckets of a log", limit("algorithm: sliding-log, limit: 1, window: 1h, buckets: 4"), "buckets: only a sliding-window has buckets"},
 		{"no buckets", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 0"), "buckets: 0 is out of range: use 2 to 100"},
 		{"too many buckets", limit("algorithm: sliding-window, limit: 1, window: 1h, buckets: 101"), "buckets: 101 is out of range"},

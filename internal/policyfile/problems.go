@@ -19,10 +19,18 @@ func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []limiter.Problem)
 		case !present && (at.Kind == yamlfile.Broken || f.Wrong(at.Path) || at.Partial):
 		case !present && madeOf(f, n, p.Path, problems):
 		case needsBlockFor(f, n, p.Path):
+		case needsWindow(f, n, p.Path):
 		default:
 			f.AddAt(at.Position, path, "%s", p.Message)
 		}
 	}
+}
+
+// needsWindow reports whether path is the time zone of a window that is itself at
+// fault: it may have been meant for a calendar's.
+func needsWindow(f *yamlfile.File, n *yamlfile.Node, path string) bool {
+	limit, isZone := strings.CutSuffix(path, ".timezone")
+	return isZone && f.Wrong(yamlfile.Join(n.Path, limit+".window"))
 }
 
 // madeOf reports whether path is the name of a limit that has none of its own,

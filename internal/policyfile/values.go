@@ -86,6 +86,15 @@ func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfi
 	}
 }
 
+// readWindow reads the name of a calendar, or a time.
+func readWindow(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
+	if calendar := limiter.Calendar(n.Text); n.Kind == yamlfile.Text && calendar.Length() > 0 {
+		l.Calendar, l.Window = calendar, calendar.Length()
+		return
+	}
+	duration(func(l *limiter.Limit) *time.Duration { return &l.Window })(f, n, l)
+}
+
 var (
 	digits     = regexp.MustCompile(`^-?[0-9]+$`)
 	wholeUnits = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
@@ -125,4 +134,12 @@ func readBuckets(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
 		f.Add(n, "0 is out of range: use %d to %d", limiter.MinBuckets, limiter.MaxBuckets)
 	}
 	l.Buckets = int(min(buckets, math.MaxInt32))
+}
+
+// readBurst refuses a number that stands for the default when it is left out.
+func readBurst(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
+	units(func(l *limiter.Limit) *int64 { return &l.Burst })(f, n, l)
+	if l.Burst == 0 && !f.Wrong(n.Path) {
+		f.Add(n, "0 is out of range: use 1 to %d", int64(limiter.MaxLimit))
+	}
 }
