@@ -114,6 +114,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		StoreTimeout:   s.storeTimeout,
 		Skewed:         store.skewed,
 		Local:          store.local,
+		Feed:           store.feed,
 		Observer:       observer,
 	})
 }

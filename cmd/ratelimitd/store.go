@@ -17,6 +17,7 @@ import (
 // backend is an open store and what belongs to it.
 type backend struct {
 	store      limiter.Store
+	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
 	run        stage
@@ -34,7 +35,7 @@ func openStore(
 		return openCassandra(ctx, s, policies, measured, log)
 	}
 	store := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
-	return &backend{store: measured.Store(store), run: store.Run, close: func() {}}, nil
+	return &backend{store: measured.Store(store), feed: store, run: store.Run, close: func() {}}, nil
 }
 
 func openCassandra(
@@ -58,7 +59,7 @@ func openCassandra(
 	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
 	b := &backend{
 		store: breaker.New(measured.Store(store), &breaker.Options{Logger: log, OnChange: breakerChanged(measured)}),
-		local: local, datacenter: store.Datacenter(), ready: store.Ready, close: store.Close,
+		feed:  store, local: local, datacenter: store.Datacenter(), ready: store.Ready, close: store.Close,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
 	}
 	if s.clockBeyondTolerance == clockRefuse {
