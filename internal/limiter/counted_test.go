@@ -51,7 +51,7 @@ func TestCostsBeyondWhatIsKnownAreReadFirst(t *testing.T) {
 }
 
 func TestOwnUnitsMissingFromTheRead(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range writtenFirst() {
 		policy := policyOf(algorithm, 10, time.Hour)
 		policy.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
 		bubble(t, algorithm+", levels that promise", func(t *testing.T) {

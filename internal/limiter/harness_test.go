@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,6 +154,12 @@ func newEngine(t testing.TB, store limiter.Store, offset time.Duration, policies
 // policyOf returns a policy of one limit.
 func policyOf(algorithm string, limit int64, window time.Duration) limiter.Policy {
 	return limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
+}
+
+// writtenFirst returns the algorithms that are written first and counted then over a
+// shared store: all but the buckets, which are compared and set.
+func writtenFirst() []string {
+	return slices.DeleteFunc(limiter.Algorithms(), func(name string) bool { return strings.HasSuffix(name, "-bucket") })
 }
 
 var somebody = limiter.Demand{Policy: "p", Identifier: "+4915112345678"}
