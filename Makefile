@@ -40,6 +40,10 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
+.PHONY: docs
+docs: ## write docs/api.md from the OpenAPI document
+	go test ./internal/api/apidoc -update
+
 .PHONY: bench
 bench: ## all benchmarks, those of a real Cassandra too
 	$(localcassandra) -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)

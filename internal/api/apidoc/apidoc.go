@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -55,8 +56,9 @@ const head = `# HTTP API
 
 <!-- Written by "make docs" from internal/api/openapi.yaml: change that. -->
 
-What [openapi.yaml](../internal/api/openapi.yaml) says, which every server serves at ` + "`/openapi.yaml`" + `. Each example is a request that
-the tests send, with the answer that they got; receipts and reservations, which never are the same twice, are shown as ` + "`…`" + `.
+What [openapi.yaml](../internal/api/openapi.yaml) says, which every server serves at ` + "`/openapi.yaml`" + `. Each example is a
+request that the tests send, with the answer that they got; receipts and reservations, which never
+are the same twice, are shown as ` + "`…`" + `.
 
 `
 
@@ -106,7 +108,7 @@ func (p *page) body(op object) {
 	if body == nil {
 		return
 	}
-	p.printf("\n**Body** %s\n\n", oneLine(body.text("description")))
+	p.printf("\n%s\n\n", strings.TrimSpace("**Body** "+oneLine(body.text("description"))))
 	p.members(p.resolve(p.content(body).get("schema")))
 }
 
@@ -125,7 +127,7 @@ func (p *page) answers(responses object) {
 	for _, item := range responses {
 		status, response := name(item), p.resolve(item.Value)
 		if isProblem(status) {
-			problems = append(problems, "["+status+"](#errors)")
+			problems = append(problems, "["+status+"](#"+status+")")
 			continue
 		}
 		p.printf("- %s: %s%s\n", status, oneLine(response.text("description")), p.made(p.content(response).get("schema")))
@@ -135,10 +137,10 @@ func (p *page) answers(responses object) {
 
 // made says what an answer's body is.
 func (p *page) made(schema any) string {
-	if schema == nil {
-		return ""
+	if kind := p.typeOf(schema); schema != nil && kind != "string" {
+		return " " + sentence(kind)
 	}
-	return " " + sentence(p.typeOf(schema))
+	return ""
 }
 
 // isProblem reports whether all that a status answers with is a problem. A denial is a
@@ -153,7 +155,7 @@ func (p *page) examples(request *Request, op object) {
 		return
 	}
 	if len(asked) == 0 {
-		p.fail("%s %s has no example", request.Method, request.Path)
+		p.fail("%s %s: the document has no example of its body: give one", request.Method, request.Path)
 	}
 	for i, item := range asked {
 		r := *request
@@ -191,7 +193,7 @@ func (p *page) example(title string, r *Request) {
 		p.printf("%s: %s\n", header[0], header[1])
 	}
 	if r.Body != "" {
-		p.printf("%s\n", indent(r.Body))
+		p.printf("%s\n", indent(shown(r.Body)))
 	}
 	answer, err := p.ask(r)
 	if err != nil {
@@ -200,15 +202,21 @@ func (p *page) example(title string, r *Request) {
 	p.printf("\n%d\n", answer.Status)
 	switch {
 	case strings.HasSuffix(answer.ContentType, "json"):
-		p.printf("%s\n", indent(answer.Body))
+		p.printf("%s\n", indent(shown(answer.Body)))
 	case answer.ContentType != "":
 		p.printf("%s\n", answer.ContentType)
 	}
 	p.printf("```\n")
 }
 
-// indent returns JSON on several lines where one would be long; the members of short
-// objects stay on one line.
+// tokenMember is a receipt or a reservation, which never is the same twice.
+var tokenMember = regexp.MustCompile(`"(receipt|reservation)":"[A-Za-z0-9_-]+"`)
+
+// shown returns text without its tokens.
+func shown(text string) string { return tokenMember.ReplaceAllString(text, `"$1":"…"`) }
+
+// indent returns JSON on several lines where one would be long; what is short stays on
+// one line.
 func indent(text string) string {
 	var v any
 	if json.Unmarshal([]byte(text), &v) != nil {

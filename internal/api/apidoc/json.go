@@ -55,7 +55,7 @@ func marshalAll(open, closing byte, n int, item func(b *bytes.Buffer, i int) err
 }
 
 // lineLen is the longest line of an example.
-const lineLen = 110
+const lineLen = 200
 
 // wrap returns valid JSON with a space after each colon and comma, broken where a line
 // would be too long.

@@ -134,7 +134,7 @@ func (p *page) isSection(called string) bool {
 	if m, ok := p.schemas().get(called).(yaml.MapSlice); ok {
 		schema = object(m)
 	}
-	return len(p.variants(schema)) > 1 || len(p.variants(schema)[0].properties) > 0
+	return len(schema.list("oneOf"))+len(schema.list("allOf"))+len(schema.object("properties")) > 0
 }
 
 // objects writes a section for each schema that has members.
@@ -161,7 +161,7 @@ func (p *page) isBody(called string) bool {
 
 // variant is one form that an object may have.
 type variant struct {
-	refers     string // to another object instead, as typeOf says it
+	has        []string // other objects whose members it has, as typeOf says them
 	properties []property
 }
 
@@ -171,38 +171,33 @@ type property struct {
 	required bool
 }
 
-// variants returns the forms that schema allows, each with all its members.
+// variants returns the forms that schema allows.
 func (p *page) variants(schema object) []variant {
 	forms := schema.list("oneOf")
 	if len(forms) == 0 {
-		return []variant{{properties: p.properties(schema, nil)}}
+		return []variant{p.variant(schema)}
 	}
 	var all []variant
 	for _, form := range forms {
 		m, _ := form.(yaml.MapSlice)
 		if object(m).text("$ref") != "" {
-			all = append(all, variant{refers: p.typeOf(form)})
+			all = append(all, variant{has: []string{p.typeOf(form)}})
 			continue
 		}
-		all = append(all, variant{properties: p.properties(object(m), nil)})
+		all = append(all, p.variant(object(m)))
 	}
 	return all
 }
 
-// properties appends to found the members of schema and of all that it is made of.
-func (p *page) properties(schema object, found []property) []property {
+func (p *page) variant(schema object) (v variant) {
 	for _, part := range schema.list("allOf") {
-		found = p.properties(p.resolve(part), found)
+		v.has = append(v.has, p.typeOf(part))
 	}
+	required := schema.list("required")
 	for _, member := range schema.object("properties") {
-		found = append(found, property{name: name(member), schema: member.Value})
+		v.properties = append(v.properties, property{name(member), member.Value, slices.Contains(required, any(name(member)))})
 	}
-	for _, required := range schema.list("required") {
-		for i := range found {
-			found[i].required = found[i].required || found[i].name == required
-		}
-	}
-	return found
+	return v
 }
 
 // members writes the table of an object's members, and before it the forms that it can
@@ -213,6 +208,8 @@ func (p *page) members(schema object) {
 	for _, form := range forms {
 		if len(forms) > 1 {
 			p.printf("- %s\n", form.String())
+		} else if len(form.has) > 0 {
+			p.printf("The members of %s%s\n", strings.Join(form.has, " and of "), others(form.properties))
 		}
 		for _, member := range form.properties {
 			if !slices.ContainsFunc(all, func(have property) bool { return have.name == member.name }) {
@@ -220,30 +217,58 @@ func (p *page) members(schema object) {
 			}
 		}
 	}
-	if len(forms) > 1 {
+	if len(all) == 0 {
+		return
+	}
+	if len(forms) > 1 || len(forms[0].has) > 0 {
 		p.printf("\n")
 	}
 	p.printf("| member | is | |\n|---|---|---|\n")
 	for _, member := range all {
-		optional := ""
-		if !member.required && len(forms) == 1 {
-			optional = " (optional)"
-		}
-		p.printf("| %s%s | %s | %s |\n", code(member.name), optional, cell(p.typeOf(member.schema)), cell(oneLine(p.described(member.schema))))
+		member.required = member.required || len(forms) > 1
+		p.row("", member)
+	}
+}
+
+// others leads over to the members that an object has beside those of others.
+func others(own []property) string {
+	if len(own) == 0 {
+		return "."
+	}
+	return ", and:"
+}
+
+// row writes a member's row, and below it those of the members of an object that has
+// no name of its own.
+func (p *page) row(prefix string, member property) {
+	optional := ""
+	if !member.required {
+		optional = " (optional)"
+	}
+	kind := p.typeOf(member.schema)
+	m, _ := member.schema.(yaml.MapSlice)
+	within, path := object(m), prefix+member.name+"."
+	if items := within.object("items"); within.text("type") == "array" && items.object("properties") != nil {
+		kind = between("list of", " objects", within.get("minItems"), within.get("maxItems"))
+		within, path = items, prefix+member.name+"[]."
+	} else if within.object("properties") != nil {
+		kind = "object"
+	}
+	p.printf("| %s%s | %s | %s |\n", code(prefix+member.name), optional, cell(kind), cell(oneLine(p.described(member.schema))))
+	for _, inner := range p.variant(within).properties {
+		p.row(path, inner)
 	}
 }
 
 // String lists the members, those that may be left out with a question mark.
 func (v variant) String() string {
-	if v.refers != "" {
-		return v.refers
-	}
-	names := make([]string, len(v.properties))
-	for i, member := range v.properties {
-		names[i] = code(member.name)
+	names := slices.Clone(v.has)
+	for _, member := range v.properties {
+		called := code(member.name)
 		if !member.required {
-			names[i] += "?"
+			called += "?"
 		}
+		names = append(names, called)
 	}
 	return strings.Join(names, ", ")
 }
