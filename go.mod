@@ -14,6 +14,7 @@ require (
 	github.com/spf13/pflag v1.0.10
 	github.com/testcontainers/testcontainers-go v0.44.0
 	github.com/testcontainers/testcontainers-go/modules/cassandra v0.44.0
+	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sync v0.24.0
 	pgregory.net/rapid v1.3.0
 )

@@ -122,7 +122,7 @@ func TestPoliciesShow(t *testing.T) {
 
 func TestWrongCallsExitWithTwo(t *testing.T) {
 	config := writeFile(t, "c.yaml", "listen: 127.0.0.1:0\nstore: redis\ncassandra-host: a\n")
-	twoKeys := writeFile(t, "two", "a:00112233445566778899aabbccddeeff\nb:00112233445566778899aabbccddeeff\n")
+	twoKeys := writeFile(t, "two", "a:00112233445566778899aabbccddeeff\na:00112233445566778899aabbccddeeff\n")
 	for _, test := range []struct {
 		name    string
 		environ []string
@@ -141,7 +141,8 @@ func TestWrongCallsExitWithTwo(t *testing.T) {
 		{"a level for writes", nil, "serve --consistency=ANY", `"ANY" is no read level`},
 		{"a time-out", nil, "serve --store-timeout=1h", `"1h" is no duration from 1ms to 5s`},
 		{"headers", nil, "serve --headers=all", `"all" is no family of headers`},
-		{"a folder for data", nil, "serve --data-dir=/var", "not available in this version: the embedded store keeps counts in memory only"},
+		{"a folder for data", nil, "serve --store=cassandra --data-dir=d", "--data-dir is for the store embedded: remove it"},
+		{"how often to save", nil, "serve --data-sync-interval=1ms", `"1ms" is no duration from 10ms to 1h0m0s`},
 		{"a variable", []string{"RATELIMITD_MAX_KEYS=0"}, "serve",
 			`environment variable RATELIMITD_MAX_KEYS: "0" is no whole number of at least 1`},
 		{"a file", nil, "serve --config=" + config, "c.yaml:2: store: \"redis\" is not known"},

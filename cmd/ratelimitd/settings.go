@@ -108,7 +108,8 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.maxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
 		"keys that the embedded store keeps at most", atLeastOne)
 	flags.StringVar(&s.namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
-	flags.StringVar(&s.hashKeyFile, "hash-key-file", "", "`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
+	flags.StringVar(&s.hashKeyFile, "hash-key-file", "",
+		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
 	parsed(flags, &s.headers, "headers", api.HeadersDefault.String(), "families",
 		"of headers on decisions: ietf, x-ratelimit, x-rate-limit, with commas between, or none", api.ParseHeaders)
 	flags.BoolVar(&s.migrate, "migrate", false, "bring the schema up to date first")

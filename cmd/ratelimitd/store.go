@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
@@ -27,15 +29,41 @@ type backend struct {
 }
 
 // openStore opens the store that s names, with its tables brought up to date first
-// where s says so.
+// where s says so, or with what its folder holds.
 func openStore(
 	ctx context.Context, s *settings, policies []limiter.Policy, measured *metrics.Metrics, log *slog.Logger,
 ) (*backend, error) {
-	if s.store == storeCassandra {
+	switch {
+	case s.store == storeCassandra && s.dataDir != "":
+		return nil, errDataDir
+	case s.store == storeCassandra:
 		return openCassandra(ctx, s, policies, measured, log)
+	case s.dataDir != "":
+		return openDataDir(s, measured, log)
 	}
 	store := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
 	return &backend{store: measured.Store(store), feed: store, run: store.Run, close: func() {}}, nil
+}
+
+var errDataDir = errors.New("--data-dir is for the store embedded: remove it, for the store cassandra keeps counts itself")
+
+// openDataDir opens the embedded store with what is in its folder.
+func openDataDir(s *settings, measured *metrics.Metrics, log *slog.Logger) (*backend, error) {
+	file, err := datafile.Open(s.dataDir)
+	if err != nil {
+		return nil, failure{fmt.Errorf("--data-dir: %w", err)}
+	}
+	store, err := embedded.Open(&embedded.Options{MaxKeys: s.maxKeys, Disk: file, SyncEvery: s.dataSync, Logger: log})
+	if err != nil {
+		return nil, failure{errors.Join(fmt.Errorf("--data-dir: %w", err), file.Close())}
+	}
+	log.Info("counts are kept on disk", "folder", s.dataDir, "every", s.dataSync, "keys", store.Len())
+	closeFile := func() {
+		if err := file.Close(); err != nil {
+			log.Error("closing the file of counts", "error", err)
+		}
+	}
+	return &backend{store: measured.Store(store), feed: store, run: store.Run, close: closeFile}, nil
 }
 
 func openCassandra(

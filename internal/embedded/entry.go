@@ -15,6 +15,9 @@ type entry struct {
 	removed []limiter.EventID // the last events that were, so that they stay it
 	reset   limiter.Instant
 	expires limiter.Instant // of the last thing in it but for the cell
+
+	dirty bool // it is in its shard's dirty
+	saved bool // the disk may have it, as it is or was
 }
 
 // cell is a key's cell. What is left of one that was removed is the zero cell.
@@ -88,6 +91,11 @@ func (e *entry) lasts() limiter.Instant {
 func stores(w *limiter.Write) bool {
 	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || w.Reset > 0 ||
 		w.Cell != nil && w.Cell.Version != (limiter.EventID{})
+}
+
+// changes reports whether w changes anything in an entry that is there.
+func changes(w *limiter.Write) bool {
+	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || w.Reset > 0 || w.Cell != nil
 }
 
 // apply stores w, whatever its cell expects. clock tells the time to forget by, and

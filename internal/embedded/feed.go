@@ -3,17 +3,16 @@ package embedded
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// feed is what was published and still lives, in the order in which it was.
+// feed is what was published and still lives.
 type feed struct {
 	mu      sync.Mutex
-	changes []published
-	soonest limiter.Instant // when the first of them expires
+	changes map[limiter.EventID]published
+	soonest limiter.Instant // nothing expires before
 }
 
 // published is a change and what the store knows of it, by its own clock.
@@ -23,7 +22,7 @@ type published struct {
 	expires limiter.Instant
 }
 
-// maxChanges bounds the changes that are kept: 7 MiB. Resets and refunds live for
+// maxChanges bounds the changes that are kept: some 10 MiB. Resets and refunds live for
 // seconds, blocks for as long as they last.
 const maxChanges = 1 << 16
 
@@ -49,19 +48,23 @@ func (f *feed) add(p published, now limiter.Instant) error {
 		return fmt.Errorf("%w (%w): %d changes are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, maxChanges)
 	}
-	if len(f.changes) == 0 || p.expires < f.soonest {
-		f.soonest = p.expires
-	}
-	f.changes = append(f.changes, p)
+	f.put(p)
 	return nil
+}
+
+func (f *feed) put(p published) {
+	if len(f.changes) == 0 {
+		f.changes, f.soonest = make(map[limiter.EventID]published), p.expires
+	}
+	f.soonest = min(f.soonest, p.expires)
+	f.changes[p.ID] = p
 }
 
 func (f *feed) since(since, now limiter.Instant) []limiter.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var changes []limiter.Change
-	for i := range f.changes {
-		p := &f.changes[i]
+	for _, p := range f.changes {
 		if p.expires > now && (p.at >= since || p.ID.Instant() >= since) {
 			changes = append(changes, p.Change)
 		}
@@ -80,9 +83,12 @@ func (f *feed) expire(now limiter.Instant) {
 	if len(f.changes) == 0 || f.soonest > now {
 		return
 	}
-	f.changes = slices.DeleteFunc(f.changes, func(p published) bool { return p.expires <= now })
 	f.soonest = limiter.Distant
-	for i := range f.changes {
-		f.soonest = min(f.soonest, f.changes[i].expires)
+	for id, p := range f.changes {
+		if p.expires <= now {
+			delete(f.changes, id)
+		} else {
+			f.soonest = min(f.soonest, p.expires)
+		}
 	}
 }

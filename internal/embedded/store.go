@@ -9,6 +9,7 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"slices"
 	"sync"
@@ -24,6 +25,8 @@ type Store struct {
 	started time.Time
 	shards  [shardCount]shard
 	feed    feed
+	saver   saver
+	several sync.RWMutex // held by a write in several shards
 }
 
 var (
@@ -35,6 +38,11 @@ var (
 type Options struct {
 	MaxKeys int              // keys kept at the same time; zero: DefaultMaxKeys
 	Now     func() time.Time // nil: time.Now; the same clock as the engine's
+
+	// For Open only.
+	Disk      Disk          // keeps the counts while the process is not there
+	SyncEvery time.Duration // what is younger may be lost with the process; zero: DefaultSyncEvery
+	Logger    *slog.Logger  // told when saving begins to fail and when it works again; nil: nobody is
 }
 
 // DefaultMaxKeys is the MaxKeys of Options that give none: with ten events each,
@@ -59,6 +67,7 @@ type shard struct {
 	entries map[limiter.Key]*entry
 	maxKeys int
 	scratch scratch
+	dirty   map[limiter.Key]struct{} // what the disk does not have as it is here; nil: there is no disk
 }
 
 // scratch is memory that is reused by every Update whose first shard it is in.
@@ -67,7 +76,7 @@ type scratch struct {
 	writes []limiter.Write
 }
 
-// New returns an empty store. A nil opts means the zero Options.
+// New returns an empty store in memory only. A nil opts means the zero Options.
 func New(opts *Options) *Store {
 	if opts == nil {
 		opts = &Options{}
@@ -171,15 +180,25 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Run forgets keys whose last event, counter, cell and reset have expired, until ctx
-// ends. It returns nil. Without it they are forgotten only when there is no room.
+// Run forgets keys whose last event, counter, cell and reset have expired, and saves
+// what has changed if there is a disk, until ctx ends. It saves once more then, and
+// returns an error if that fails. Without it keys are forgotten only when there is no
+// room, and nothing is saved.
 func (s *Store) Run(ctx context.Context) error {
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() { s.sweeps(ctx) })
+	err := s.saves(ctx)
+	sweeps.Wait()
+	return err
+}
+
+func (s *Store) sweeps(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for next := 0; ; next++ {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 			s.shards[next%shardCount].sweep(s.instant())
 			s.feed.sweep(s.instant())
@@ -206,15 +225,25 @@ func (h *shardSet) add(k limiter.Key) { *h |= 1 << (k.Prefix() % shardCount) }
 // first returns the index of the first shard, and of the first of all for none.
 func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
 
+// several reports whether h has more than one: what happens within one shard is whole
+// to whoever looks at the shard.
+func (h shardSet) several() bool { return h&(h-1) != 0 }
+
 // lock locks the shards in the order of their indexes, as everybody does who locks
 // more than one.
 func (s *Store) lock(held shardSet) {
+	if held.several() {
+		s.several.RLock()
+	}
 	for ; held != 0; held &= held - 1 {
 		s.shards[held.first()].mu.Lock()
 	}
 }
 
 func (s *Store) unlock(held shardSet) {
+	if held.several() {
+		s.several.RUnlock()
+	}
 	for ; held != 0; held &= held - 1 {
 		s.shards[held.first()].mu.Unlock()
 	}
@@ -233,8 +262,10 @@ func (s *Store) store(w []limiter.Write) error {
 		}
 	}
 	for i := range w {
-		if e := s.entry(w[i].Key); e != nil {
+		sh := s.shard(w[i].Key)
+		if e := sh.entries[w[i].Key]; e != nil && changes(&w[i]) {
 			e.apply(&w[i], s)
+			sh.touch(w[i].Key, e)
 		}
 	}
 	return nil
@@ -247,7 +278,7 @@ func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) error {
 		return fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
 	}
-	sh.entries[k] = new(entry)
+	sh.newEntry(k)
 	return nil
 }
 
@@ -255,7 +286,7 @@ func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) error {
 func (s *Store) dropEmpty(w []limiter.Write) {
 	for i := range w {
 		if e := s.entry(w[i].Key); e != nil && e.lasts() == 0 {
-			delete(s.shard(w[i].Key).entries, w[i].Key)
+			s.shard(w[i].Key).drop(w[i].Key, e)
 		}
 	}
 }
@@ -265,7 +296,7 @@ func (sh *shard) sweep(now limiter.Instant) {
 	defer sh.mu.Unlock()
 	for k, e := range sh.entries {
 		if e.lasts() <= now {
-			delete(sh.entries, k)
+			sh.drop(k, e)
 		}
 	}
 }
@@ -276,7 +307,7 @@ func (sh *shard) evict(now limiter.Instant, w []limiter.Write) bool {
 	tries := evictTries
 	for k, e := range sh.entries {
 		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == k }) {
-			delete(sh.entries, k)
+			sh.drop(k, e)
 			return true
 		}
 		if tries--; tries == 0 {

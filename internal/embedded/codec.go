@@ -1,0 +1,237 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// recordFormat is the first byte of every record's value. Records of a later format
+// are refused rather than misread.
+const recordFormat = 1
+
+var errDamaged = errors.New("it is damaged")
+
+// encode returns e as a record's value.
+func (e *entry) encode() []byte {
+	w := writer{recordFormat}
+	w.int(int64(e.expires))
+	w.int(int64(e.reset))
+	w.len(len(e.counts))
+	for i := range e.counts {
+		w.count(&e.counts[i])
+	}
+	for i := range e.logs {
+		w.log(&e.logs[i])
+	}
+	w.len(len(e.removed))
+	for _, id := range e.removed {
+		w = append(w, id[:]...)
+	}
+	w.cell(e.cell)
+	return w
+}
+
+// decodeEntry returns the entry that b was made from.
+func decodeEntry(b []byte, texts interned) (*entry, error) {
+	r, err := newReader(b)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{expires: limiter.Instant(r.int()), reset: limiter.Instant(r.int())}
+	for range r.len() {
+		e.counts = append(e.counts, r.count(texts))
+	}
+	for i := range e.logs {
+		r.log(&e.logs[i])
+	}
+	for range r.len() {
+		e.removed = append(e.removed, r.id())
+	}
+	e.cell = r.cell()
+	return e, r.end()
+}
+
+// encode returns p without its ID as a record's value.
+func (p *published) encode() []byte {
+	w := writer{recordFormat}
+	w.text([]byte(p.Kind))
+	key := p.Key.Bytes()
+	w = append(w, key...)
+	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at), int64(p.expires)} {
+		w.int(n)
+	}
+	return w
+}
+
+// decodeChange returns the change that b was made from, without its ID.
+func decodeChange(b []byte) (published, error) {
+	r, err := newReader(b)
+	if err != nil {
+		return published{}, err
+	}
+	var p published
+	p.Kind = limiter.ChangeKind(r.text())
+	p.Key = limiter.KeyFrom([limiter.KeySize]byte(r.take(limiter.KeySize)))
+	p.Until, p.Strikes, p.TTL = limiter.Instant(r.int()), int(r.int()), time.Duration(r.int())
+	p.at, p.expires = limiter.Instant(r.int()), limiter.Instant(r.int())
+	return p, r.end()
+}
+
+// interned are texts that many records have in common, kept once.
+type interned map[string]limiter.LimitID
+
+func (t interned) of(text []byte) limiter.LimitID {
+	id, ok := t[string(text)]
+	if !ok {
+		id = limiter.LimitID(text)
+		t[string(text)] = id
+	}
+	return id
+}
+
+// writer is a value in the making.
+type writer []byte
+
+func (w *writer) int(n int64) { *w = binary.AppendVarint(*w, n) }
+func (w *writer) len(n int)   { *w = binary.AppendUvarint(*w, uint64(n)) }
+
+func (w *writer) text(b []byte) {
+	w.len(len(b))
+	*w = append(*w, b...)
+}
+
+func (w *writer) count(c *limiter.Count) {
+	w.text([]byte(c.Limit))
+	for _, n := range []int64{int64(c.Start), int64(c.Expires), int64(c.Epoch), c.Units} {
+		w.int(n)
+	}
+}
+
+// log writes each event's instant as the time since the one before it.
+func (w *writer) log(l *eventLog) {
+	w.len(len(l.events))
+	if len(l.events) == 0 {
+		return
+	}
+	w.int(int64(l.ttl))
+	last := limiter.Instant(0)
+	for i := range l.events {
+		e := &l.events[i]
+		*w = append(*w, e.ID[:]...)
+		w.int(int64(e.At - last))
+		w.int(e.Cost)
+		w.int(int64(e.Ends))
+		last = e.At
+	}
+}
+
+// cell writes c, whose zero version says that there is none.
+func (w *writer) cell(c *cell) {
+	if c == nil {
+		c = new(cell)
+	}
+	*w = append(*w, c.Version[:]...)
+	w.int(int64(c.expires))
+	w.text(c.Value)
+}
+
+// reader reads what a writer wrote. After bad input it returns zeros.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+// newReader returns a reader of what comes after the format.
+func newReader(b []byte) (*reader, error) {
+	switch {
+	case len(b) == 0 || b[0] == 0:
+		return nil, errDamaged
+	case b[0] > recordFormat:
+		return nil, fmt.Errorf("it is in format %d, of a later version of this program, which reads %d", b[0], recordFormat)
+	}
+	return &reader{b: b[1:]}, nil
+}
+
+// end returns an error unless everything was read, and rightly.
+func (r *reader) end() error {
+	if r.bad || len(r.b) > 0 {
+		return errDamaged
+	}
+	return nil
+}
+
+// take returns the next n bytes, which are not the reader's own.
+func (r *reader) take(n int) []byte {
+	if n > len(r.b) {
+		r.bad, r.b = true, nil
+		return make([]byte, n)
+	}
+	taken := r.b[:n]
+	r.b = r.b[n:]
+	return taken
+}
+
+func (r *reader) id() limiter.EventID { return limiter.EventID(r.take(len(limiter.EventID{}))) }
+
+func (r *reader) int() int64 {
+	n, size := binary.Varint(r.b)
+	r.skip(size)
+	return n
+}
+
+func (r *reader) skip(size int) {
+	if size <= 0 {
+		r.bad, r.b = true, nil
+		return
+	}
+	r.b = r.b[size:]
+}
+
+// len reads how many items follow; each has a byte at least.
+func (r *reader) len() int {
+	n, size := binary.Uvarint(r.b)
+	r.skip(size)
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) text() []byte { return r.take(r.len()) }
+
+func (r *reader) count(texts interned) limiter.Count {
+	return limiter.Count{
+		Limit: texts.of(r.text()), Start: limiter.Instant(r.int()), Expires: limiter.Instant(r.int()),
+		Epoch: limiter.Instant(r.int()), Units: r.int(),
+	}
+}
+
+func (r *reader) log(l *eventLog) {
+	n := r.len()
+	if n == 0 {
+		return
+	}
+	l.ttl = time.Duration(r.int())
+	l.events = make([]limiter.Event, n)
+	last := limiter.Instant(0)
+	for i := range l.events {
+		e := &l.events[i]
+		*e = limiter.Event{ID: r.id(), At: last + limiter.Instant(r.int()), Cost: r.int(), Ends: limiter.Instant(r.int())}
+		last = e.At
+		l.holds = l.holds || e.Ends != 0
+	}
+}
+
+func (r *reader) cell() *cell {
+	c := &cell{Cell: limiter.Cell{Version: r.id()}, expires: limiter.Instant(r.int())}
+	c.Value = append([]byte(nil), r.text()...)
+	if c.Version == (limiter.EventID{}) {
+		return nil
+	}
+	return c
+}

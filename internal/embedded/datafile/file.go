@@ -1,0 +1,208 @@
+// Package datafile keeps an embedded store's records in one file, in an embedded
+// database (bbolt): a B+ tree that is copied on write and synced to the disk with every
+// transaction, so that a process or a machine that dies leaves the last one whole.
+//
+// It knows nothing of what is in a record.
+package datafile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+)
+
+// File is an embedded.Disk. Make one with Open.
+type File struct{ db *bbolt.DB }
+
+var _ embedded.Disk = (*File)(nil)
+
+const (
+	// Name is that of the file in its folder.
+	Name = "ratelimitd.db"
+	// format is what is in the file, in its own bucket; a change of the buckets changes
+	// it. Records have a format of their own.
+	format = 1
+	// lockTimeout is how long Open waits for another process to leave the file: one that
+	// has just been stopped does within that.
+	lockTimeout = 2 * time.Second
+)
+
+var (
+	metaBucket = []byte("meta")
+	formatKey  = []byte("format")
+	tables     = []embedded.Table{embedded.TableKeys, embedded.TableChanges}
+)
+
+// Open opens the file in folder, and makes both where they are missing, for their owner
+// only. What it can't read it leaves as it is, and the error says what to do.
+func Open(folder string) (f *File, err error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(folder, Name)
+	err = guard(func() error {
+		db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
+		if err == nil {
+			f = &File{db}
+			err = f.prepare()
+		}
+		return err
+	})
+	if err == nil {
+		return f, nil
+	}
+	if f != nil {
+		_ = f.Close() // nothing was written
+	}
+	return nil, explain(path, err)
+}
+
+// explain says what an error of Open means to who started the process.
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%s is in use by another process: stop that one, or give each a folder of its own", path)
+	case errors.Is(err, errLater):
+		return fmt.Errorf("%s: %w", path, err)
+	case errors.As(err, new(*fs.PathError)): // which names it
+		return err
+	}
+	return fmt.Errorf("%s can't be read, and was left as it is: restore it, or move it away to begin with no counts: %w", path, err)
+}
+
+// errLater is a file that this version does not know.
+var errLater = errors.New("written by a later version of ratelimitd: run that one, or give this one a folder of its own")
+
+// prepare makes the buckets of a new file and checks those of another.
+func (f *File) prepare() error {
+	found, err := f.format()
+	switch {
+	case err != nil:
+		return err
+	case found > format:
+		return fmt.Errorf("format %d is %w", found, errLater)
+	case found == format:
+		return nil
+	}
+	return f.db.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucketIfNotExists(metaBucket)
+		if err != nil {
+			return err
+		}
+		for _, t := range tables {
+			if _, err := tx.CreateBucketIfNotExists([]byte(t)); err != nil {
+				return err
+			}
+		}
+		return meta.Put(formatKey, []byte{format})
+	})
+}
+
+// format returns the file's, 0 for a new one.
+func (f *File) format() (found byte, err error) {
+	err = f.db.View(func(tx *bbolt.Tx) error {
+		if err := whole(tx); err != nil {
+			return err
+		}
+		meta := tx.Bucket(metaBucket)
+		if meta == nil {
+			if name, _ := tx.Cursor().First(); name != nil {
+				return fmt.Errorf("it holds %q, which is not ratelimitd's", name)
+			}
+			return nil
+		}
+		value := meta.Get(formatKey)
+		if len(value) != 1 || value[0] == 0 {
+			return fmt.Errorf("its format is %x", value)
+		}
+		found = value[0]
+		return nil
+	})
+	return found, err
+}
+
+// whole returns an error if the file ends before the database does.
+func whole(tx *bbolt.Tx) error {
+	info, err := os.Stat(tx.DB().Path())
+	if err != nil {
+		return err
+	}
+	if info.Size() < tx.Size() {
+		return fmt.Errorf("it has %d bytes of %d", info.Size(), tx.Size())
+	}
+	return nil
+}
+
+// Load calls visit with every record.
+func (f *File) Load(visit func(*embedded.Record) error) error {
+	err := guard(func() error {
+		return f.db.View(func(tx *bbolt.Tx) error {
+			for _, t := range tables {
+				if err := load(tx, t, visit); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return explain(f.db.Path(), err)
+	}
+	return nil
+}
+
+func load(tx *bbolt.Tx, t embedded.Table, visit func(*embedded.Record) error) error {
+	bucket := tx.Bucket([]byte(t))
+	if bucket == nil {
+		return fmt.Errorf("it has no table %q", t)
+	}
+	return bucket.ForEach(func(key, value []byte) error {
+		return visit(&embedded.Record{Table: t, Key: key, Value: value})
+	})
+}
+
+// Save stores r as one transaction.
+func (f *File) Save(r []embedded.Record) error {
+	return guard(func() error {
+		return f.db.Update(func(tx *bbolt.Tx) error {
+			for i := range r {
+				if err := save(tx, &r[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func save(tx *bbolt.Tx, r *embedded.Record) error {
+	bucket := tx.Bucket([]byte(r.Table))
+	if r.Value == nil {
+		return bucket.Delete(r.Key)
+	}
+	return bucket.Put(r.Key, r.Value)
+}
+
+// Close waits for what is under way and leaves the file to others.
+func (f *File) Close() error { return f.db.Close() }
+
+// guard returns the panics of do as errors: bbolt has them for pages that make no sense
+// and, as it maps the file into memory, the runtime for those that can't be read.
+func guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it is damaged: %v", r)
+		}
+	}()
+	return do()
+}

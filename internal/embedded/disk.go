@@ -1,0 +1,273 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Disk keeps records while the process is not there. A store calls one method at a
+// time.
+type Disk interface {
+	// Load calls visit with every record that was saved and not removed since. What
+	// visit is given is valid until it returns; its error ends the loading.
+	Load(visit func(*Record) error) error
+	// Save stores and removes all of r or nothing. After it returned nil, r outlives the
+	// loss of power.
+	Save(r []Record) error
+}
+
+// Record is what is kept of one key, or one change.
+type Record struct {
+	Table Table
+	Key   []byte // within the table
+	Value []byte // nil: to be removed
+
+	fresh bool // the disk had nothing of it before
+}
+
+// Table says what a record is.
+type Table string
+
+// The tables.
+const (
+	TableKeys    Table = "keys"    // by limiter.Key
+	TableChanges Table = "changes" // by the ID of limiter.Change
+)
+
+// DefaultSyncEvery is the SyncEvery of Options that give none.
+const DefaultSyncEvery = time.Second
+
+// Open returns a store with all that opts.Disk holds and that has not expired by the
+// wall clock. The error says what on the disk can't be read; nothing is changed there
+// then.
+func Open(opts *Options) (*Store, error) {
+	s := New(opts)
+	s.saver.disk = opts.Disk
+	s.saver.every, s.saver.log = opts.SyncEvery, opts.Logger
+	if s.saver.every == 0 {
+		s.saver.every = DefaultSyncEvery
+	}
+	if s.saver.log == nil {
+		s.saver.log = slog.New(slog.DiscardHandler)
+	}
+	s.saver.changes = make(map[limiter.EventID]struct{})
+	for i := range s.shards {
+		s.shards[i].dirty = make(map[limiter.Key]struct{})
+	}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// saver is what a store knows of its disk.
+type saver struct {
+	disk    Disk // nil: none
+	every   time.Duration
+	log     *slog.Logger
+	changes map[limiter.EventID]struct{} // those on the disk
+	failed  int                          // how often in a row
+}
+
+// load fills s with what is on its disk. Nobody else uses s yet.
+func (s *Store) load() error {
+	now, texts := s.instant(), make(interned)
+	return s.saver.disk.Load(func(r *Record) error {
+		if r.Table == TableChanges {
+			return s.loadChange(r, now)
+		}
+		return s.loadKey(r, now, texts)
+	})
+}
+
+func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
+	e, err := decodeEntry(r.Value, texts)
+	if err != nil || len(r.Key) != limiter.KeySize {
+		return recordError(r, err)
+	}
+	k := limiter.KeyFrom([limiter.KeySize]byte(r.Key))
+	sh := s.shard(k)
+	e.saved = true
+	if sh.entries[k] = e; e.lasts() <= now {
+		sh.drop(k, e)
+	}
+	return nil
+}
+
+func (s *Store) loadChange(r *Record, now limiter.Instant) error {
+	p, err := decodeChange(r.Value)
+	if err != nil || len(r.Key) != len(p.ID) {
+		return recordError(r, err)
+	}
+	copy(p.ID[:], r.Key)
+	s.saver.changes[p.ID] = struct{}{}
+	if p.expires > now {
+		s.feed.put(p)
+	}
+	return nil
+}
+
+func recordError(r *Record, err error) error {
+	if err == nil {
+		err = errDamaged
+	}
+	return fmt.Errorf("a record of the table %q: %w", r.Table, err)
+}
+
+// saves saves what has changed every now and then until ctx ends, and once more then,
+// whose error it returns.
+func (s *Store) saves(ctx context.Context) error {
+	if s.saver.disk == nil {
+		return nil
+	}
+	tick := time.NewTicker(s.saver.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if err := s.save(); err != nil {
+				return fmt.Errorf("saving the last counts: %w", err)
+			}
+			return nil
+		case <-tick.C:
+			s.saver.tell(s.save())
+		}
+	}
+}
+
+// tell logs the outcome of a save if it is not the one of the save before.
+func (sv *saver) tell(err error) {
+	switch {
+	case err == nil && sv.failed > 0:
+		sv.log.Info("counts are saved again", "failures", sv.failed)
+	case err != nil && sv.failed == 0:
+		sv.log.Error("counts can't be saved: they go on in memory, and would be lost with this process", "error", err,
+			"again_in", sv.every)
+	}
+	if sv.failed++; err == nil {
+		sv.failed = 0
+	}
+}
+
+// save saves what has changed since the last time. What could not be saved stays to be.
+func (s *Store) save() error {
+	records := s.collect()
+	keys := len(records)
+	records = s.collectChanges(records)
+	if len(records) == 0 {
+		return nil
+	}
+	if err := s.saver.disk.Save(records); err != nil {
+		s.restore(records[:keys])
+		return err
+	}
+	for _, r := range records[keys:] {
+		if id := limiter.EventID(r.Key); r.Value != nil {
+			s.saver.changes[id] = struct{}{}
+		} else {
+			delete(s.saver.changes, id)
+		}
+	}
+	return nil
+}
+
+// collect returns the keys that have changed, as they are now. Writes of several keys
+// wait until it is done, so that none of them is collected in part.
+func (s *Store) collect() (records []Record) {
+	s.several.Lock()
+	defer s.several.Unlock()
+	for i := range s.shards {
+		records = s.shards[i].collect(records)
+	}
+	return records
+}
+
+func (sh *shard) collect(records []Record) []Record {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for k := range sh.dirty {
+		r := Record{Table: TableKeys, Key: k.Bytes()}
+		if e := sh.entries[k]; e != nil {
+			r.Value, r.fresh = e.encode(), !e.saved
+			e.dirty, e.saved = false, true
+		}
+		records = append(records, r)
+	}
+	clear(sh.dirty)
+	return records
+}
+
+// restore marks the keys of records, which could not be saved, as changed.
+func (s *Store) restore(records []Record) {
+	for i := range records {
+		k := limiter.KeyFrom([limiter.KeySize]byte(records[i].Key))
+		s.shard(k).restore(k, records[i].fresh)
+	}
+}
+
+func (sh *shard) restore(k limiter.Key, fresh bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.entries[k]
+	if e == nil && fresh { // it has gone meanwhile
+		delete(sh.dirty, k)
+		return
+	}
+	sh.dirty[k] = struct{}{}
+	if e != nil {
+		e.dirty, e.saved = true, !fresh
+	}
+}
+
+// collectChanges appends to records the changes that are not on the disk yet, and
+// those there that have expired.
+func (s *Store) collectChanges(records []Record) []Record {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	for id, p := range s.feed.changes {
+		if _, there := s.saver.changes[id]; !there {
+			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode()})
+		}
+	}
+	for id := range s.saver.changes {
+		if _, lives := s.feed.changes[id]; !lives {
+			records = append(records, Record{Table: TableChanges, Key: id[:]})
+		}
+	}
+	return records
+}
+
+// touch notes that e, which is kept for k, has changed.
+func (sh *shard) touch(k limiter.Key, e *entry) {
+	if sh.dirty != nil && !e.dirty {
+		e.dirty = true
+		sh.dirty[k] = struct{}{}
+	}
+}
+
+// drop forgets k, whose entry is e. What was never saved leaves no trace, so that a
+// disk that fails for long costs no more memory than there are keys.
+func (sh *shard) drop(k limiter.Key, e *entry) {
+	delete(sh.entries, k)
+	if sh.dirty == nil {
+		return
+	}
+	if e.saved {
+		sh.dirty[k] = struct{}{}
+	} else {
+		delete(sh.dirty, k)
+	}
+}
+
+// newEntry returns an empty entry for k, which may still have to be removed from the
+// disk.
+func (sh *shard) newEntry(k limiter.Key) *entry {
+	_, dirty := sh.dirty[k]
+	e := &entry{dirty: dirty, saved: dirty}
+	sh.entries[k] = e
+	return e
+}

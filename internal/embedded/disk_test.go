@@ -1,0 +1,481 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
+)
+
+// run runs store until the test calls the function returned or ends.
+func run(t *testing.T, store *embedded.Store) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- store.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// openFile returns a store with what is in folder, running, and what ends both.
+func openFile(t *testing.T, folder string, opts embedded.Options) (store *embedded.Store, end func()) {
+	t.Helper()
+	file, err := datafile.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Disk = file
+	if store, err = embedded.Open(&opts); err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, store)
+	return store, sync.OnceFunc(func() {
+		stop()
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestConformanceOnDisk runs the suite while what it does is saved all the time.
+func TestConformanceOnDisk(t *testing.T) {
+	store, end := openFile(t, t.TempDir(), embedded.Options{SyncEvery: 5 * time.Millisecond})
+	t.Cleanup(end)
+	storetest.Run(t, store)
+}
+
+// TestRestartKeepsEverything writes some of all that there is under one key, and reads
+// it from a store that knows the folder only.
+func TestRestartKeepsEverything(t *testing.T) {
+	folder, key, ids := t.TempDir(), keysOf(1, true)[0], limiter.NewEventIDs()
+	now := limiter.InstantOf(time.Now())
+	removed := ids(now)
+	w := limiter.Write{
+		Key: key,
+		Events: []limiter.Event{
+			{ID: ids(now - 1000), At: now - 1000, Cost: 7},
+			{ID: removed, At: now, Cost: 1},
+			{ID: ids(now), At: now, Cost: limiter.MaxCost, Ends: now.Add(time.Minute)},
+		},
+		Logs: []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 9}, {Span: limiter.SpanMonth, TTL: time.Hour, Keep: 9}},
+		Add: []limiter.Count{
+			{Limit: "a", Start: now, Expires: now + 60_000, Epoch: now - 500, Units: 3},
+			{Limit: "long", Start: now, Expires: now + 60_000, Epoch: now - 500, Units: -3},
+		},
+		Cell:  &limiter.CellWrite{Version: ids(now), Value: []byte("\x00value"), TTL: time.Hour},
+		Reset: now - 5000, ResetTTL: time.Hour,
+	}
+	change := limiter.Change{ID: ids(now), Kind: limiter.ChangeBlock, Key: key, Until: now + 9000, Strikes: 2, TTL: time.Minute}
+	store, end := openFile(t, folder, embedded.Options{})
+	for _, write := range []limiter.Write{w, {Key: key, Remove: []limiter.EventID{removed}, Logs: w.Logs}} {
+		if err := store.Write(t.Context(), &write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Publish(t.Context(), &change); err != nil {
+		t.Fatal(err)
+	}
+	q := limiter.Query{Key: key, Counts: true, Cell: true, ExpireAfter: now}
+	for span := range limiter.SpanCount {
+		q.Logs = append(q.Logs, limiter.LogQuery{Span: span, Max: 10})
+	}
+	want, err := store.Read(t.Context(), &q)
+	if err != nil || len(want.Logs[limiter.SpanMonth].Events) != 2 || len(want.Counts) != 2 {
+		t.Fatalf("before: %+v, %v", want, err)
+	}
+	for range 2 { // what was loaded is kept like what was written
+		end()
+		store, end = openFile(t, folder, embedded.Options{})
+		got, err := store.Read(t.Context(), &q)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("after: %+v\nwant   %+v, %v", got, want, err)
+		}
+		changes, err := store.Changes(t.Context(), now)
+		if err != nil || len(changes) != 1 || changes[0] != change {
+			t.Errorf("changes after: %+v, want %+v, %v", changes, change, err)
+		}
+	}
+	if err := store.Write(t.Context(), &limiter.Write{Key: key, Events: w.Events[1:2], Logs: w.Logs}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := store.Read(t.Context(), &q); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("an event that had been removed is back: %+v, %v", got, err)
+	}
+	end()
+}
+
+func TestEnginesGoOnAfterARestart(t *testing.T) {
+	folder := t.TempDir()
+	var policies []limiter.Policy
+	for _, algorithm := range limiter.Algorithms() {
+		p := policyOf(algorithm, 10, time.Hour)
+		p.Name = algorithm
+		policies = append(policies, p)
+	}
+	for round := range int64(3) {
+		store, end := openFile(t, folder, embedded.Options{})
+		e := limiter.New(store, nil)
+		if err := e.SetPolicies(policies); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range policies {
+			d, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: "1"})
+			if err != nil || d.Used != round+1 {
+				t.Errorf("%s, round %d: used %d, %v", p.Name, round+1, d.Used, err)
+			}
+		}
+		end()
+	}
+}
+
+// memory is a disk in memory that fails when the test says so.
+type memory struct {
+	mu      sync.Mutex
+	records map[string]embedded.Record
+	fails   error
+	saves   int // that were tried
+	largest int
+	saved   func(map[string]embedded.Record) // nil, or told after every save
+}
+
+func (m *memory) Load(visit func(*embedded.Record) error) error {
+	for _, r := range m.records {
+		if err := visit(&r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) Save(records []embedded.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.saves++
+	m.largest = max(m.largest, len(records))
+	if m.fails != nil {
+		return m.fails
+	}
+	if m.records == nil {
+		m.records = make(map[string]embedded.Record)
+	}
+	for _, r := range records {
+		if r.Value == nil {
+			delete(m.records, string(r.Key))
+		} else {
+			m.records[string(r.Key)] = r
+		}
+	}
+	if m.saved != nil {
+		m.saved(m.records)
+	}
+	return nil
+}
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails = err
+}
+
+// tries returns how often anything was to be saved, and the most records at once, since
+// it was last asked.
+func (m *memory) tries() (saves, largest int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	saves, largest = m.saves, m.largest
+	m.saves, m.largest = 0, 0
+	return saves, largest
+}
+
+func (m *memory) len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.records)
+}
+
+func open(t *testing.T, disk embedded.Disk, opts embedded.Options) *embedded.Store {
+	t.Helper()
+	opts.Disk = disk
+	store, err := embedded.Open(&opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// fill adds a unit to keys from to to, which expire a minute from now.
+func fill(t *testing.T, store *embedded.Store, from, to int) {
+	t.Helper()
+	keyer := limiter.Keyer{}
+	of := keyer.For(limiter.KeySpace{Policy: "p"})
+	for i := from; i < to; i++ {
+		k := of.Of(limiter.Identifier(strconv.Itoa(i)))
+		if err := updateAll(t, store, limiter.InstantOf(time.Now().Add(time.Minute)), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOnlyWhatChangedIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := new(memory)
+		store := open(t, disk, embedded.Options{})
+		stop := run(t, store)
+		for _, step := range []struct{ to, saves, records int }{{100, 1, 100}, {0, 0, 0}, {3, 1, 3}} {
+			fill(t, store, 0, step.to)
+			time.Sleep(2300 * time.Millisecond)
+			if saves, records := disk.tries(); saves != step.saves || records != step.records {
+				t.Errorf("%d records in %d saves, want %d in %d", records, saves, step.records, step.saves)
+			}
+		}
+		stop()
+	})
+}
+
+func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, log := new(memory), new(bytes.Buffer)
+		store := open(t, disk, embedded.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		stop := run(t, store)
+		fill(t, store, 0, 10)
+		time.Sleep(2 * time.Second)
+		disk.fail(errors.New("no space left"))
+		fill(t, store, 5, 20)
+		change := limiter.Change{ID: limiter.EventID{1}, TTL: time.Hour}
+		if err := store.Publish(t.Context(), &change); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := strings.Count(log.String(), "no space left"); got != 1 {
+			t.Errorf("told %d times:\n%s", got, log)
+		}
+		disk.fail(nil)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "saved again") || disk.len() != 21 {
+			t.Errorf("%d records of 21 are saved:\n%s", disk.len(), log)
+		}
+		again := open(t, disk, embedded.Options{})
+		if again.Len() != 20 {
+			t.Errorf("%d keys of 20 are loaded", again.Len())
+		}
+		stop()
+		disk.fail(errors.New("no space left"))
+		fill(t, store, 0, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := store.Run(ctx); err == nil || !strings.Contains(err.Error(), "saving the last counts: no space left") {
+			t.Errorf("at the end: %v", err)
+		}
+	})
+}
+
+// TestAFailingDiskCostsNoMoreThanTheKeys lets keys come and go while nothing can be
+// saved; what has gone without having been saved leaves nothing to be removed.
+func TestAFailingDiskCostsNoMoreThanTheKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &memory{fails: errors.New("no space left")}
+		store := open(t, disk, embedded.Options{})
+		stop := run(t, store)
+		for i := range 10 {
+			fill(t, store, 100*i, 100*i+100)
+			time.Sleep(2 * time.Minute)
+		}
+		disk.tries()
+		time.Sleep(2 * time.Second)
+		if _, records := disk.tries(); records != 0 {
+			t.Errorf("%d records are to be saved of keys that are gone", records)
+		}
+		disk.fail(nil)
+		stop()
+	})
+}
+
+// TestWhatExpiredLeavesTheDisk saves keys; some expire while the process is there, and
+// some of those come back and expire again before they are saved; the others expire
+// while it is not there.
+func TestWhatExpiredLeavesTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := new(memory)
+		store := open(t, disk, embedded.Options{MaxKeys: shards * 10})
+		stop := run(t, store)
+		fill(t, store, 0, 100)
+		if err := store.Publish(t.Context(), &limiter.Change{ID: limiter.EventID{1}, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if disk.len() != 101 {
+			t.Fatalf("%d records of 101 are saved", disk.len())
+		}
+		disk.fail(errors.New("no space left"))
+		time.Sleep(2 * time.Minute)
+		fill(t, store, 0, 50) // they come back while the disk still has them
+		time.Sleep(2 * time.Minute)
+		disk.fail(nil)
+		time.Sleep(2 * time.Second)
+		if disk.len() != 0 {
+			t.Errorf("%d records are left of what has expired", disk.len())
+		}
+		fill(t, store, 0, 100)
+		stop()
+
+		time.Sleep(2 * time.Minute)
+		store = open(t, disk, embedded.Options{})
+		if disk.len() != 100 || store.Len() != 0 {
+			t.Errorf("%d records, of which %d are loaded", disk.len(), store.Len())
+		}
+		stop = run(t, store)
+		time.Sleep(2 * time.Second)
+		if disk.len() != 0 {
+			t.Errorf("%d records are left of what expired before the start", disk.len())
+		}
+		stop()
+	})
+}
+
+// TestWritesOfSeveralKeysAreSavedWhole changes two keys together all the time: at no
+// time does the disk have one of them ahead of the other.
+func TestWritesOfSeveralKeysAreSavedWhole(t *testing.T) {
+	keys := keysOf(2, false)
+	disk := &memory{saved: func(records map[string]embedded.Record) {
+		first, second := records[string(keys[0].Bytes())], records[string(keys[1].Bytes())]
+		if !bytes.Equal(first.Value, second.Value) {
+			t.Errorf("one key is saved as % x, the other as % x", first.Value, second.Value)
+		}
+	}}
+	store := open(t, disk, embedded.Options{SyncEvery: 100 * time.Microsecond})
+	stop := run(t, store)
+	saves, expires := 0, limiter.InstantOf(time.Now().Add(time.Hour))
+	for deadline := time.Now().Add(10 * time.Second); saves < 300 && time.Now().Before(deadline); {
+		for range 100 {
+			if err := updateAll(t, store, expires, keys...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, _ := disk.tries()
+		saves += n
+	}
+	stop()
+}
+
+func TestRecordsThatMakeNoSense(t *testing.T) {
+	disk := new(memory)
+	store := open(t, disk, embedded.Options{})
+	stop := run(t, store)
+	fill(t, store, 0, 1)
+	stop()
+	var record embedded.Record
+	for _, record = range disk.records {
+	}
+	for name, test := range map[string]struct {
+		key, value []byte
+		want       string
+	}{
+		"of a later format": {record.Key, append([]byte{2}, record.Value[1:]...), "it is in format 2, of a later version"},
+		"without format":    {record.Key, nil, "it is damaged"},
+		"cut short":         {record.Key, record.Value[:len(record.Value)-1], "it is damaged"},
+		"too long":          {record.Key, append(bytes.Clone(record.Value), 0), "it is damaged"},
+		"of a short key":    {record.Key[1:], record.Value, "it is damaged"},
+	} {
+		disk := &memory{records: map[string]embedded.Record{"": {Table: embedded.TableKeys, Key: test.key, Value: test.value}}}
+		if _, err := embedded.Open(&embedded.Options{Disk: disk}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+// TestTheFileStaysBounded has keys come and go; what they leave is used again.
+func TestTheFileStaysBounded(t *testing.T) {
+	folder, now := t.TempDir(), start
+	file, err := datafile.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	store := open(t, file, embedded.Options{Now: clockAt(&now), MaxKeys: 40 * shards})
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(folder, datafile.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	keyer := limiter.Keyer{}
+	of := keyer.For(limiter.KeySpace{Policy: "p"})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var early int64
+	for round := range 30 {
+		for i := range 500 {
+			k := of.Of(limiter.Identifier(strconv.Itoa(1000*round + i)))
+			if err := updateAll(t, store, now.Add(time.Minute), k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := store.Run(ended); err != nil { // which saves once
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		if round == 5 {
+			early = size()
+		}
+	}
+	if got := size(); got > 2*early {
+		t.Errorf("the file has %d bytes, %d after the first rounds", got, early)
+	}
+}
+
+// FuzzRecords feeds records to a store as it opens.
+func FuzzRecords(f *testing.F) {
+	disk := new(memory)
+	store, err := embedded.Open(&embedded.Options{Disk: disk})
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	id := limiter.EventID{1}
+	w := limiter.Write{
+		Key: keysOf(1, true)[0], Events: []limiter.Event{{ID: id, At: start, Cost: 1, Ends: start + 1}}, Remove: []limiter.EventID{{2}},
+		Logs: []limiter.LogWrite{{Span: limiter.SpanDay, TTL: time.Hour, Keep: 9}}, Add: countOf(1, start+1),
+		Cell: &limiter.CellWrite{Version: id, Value: []byte("a")},
+	}
+	if err := errors.Join(store.Write(ctx, &w), store.Publish(ctx, &limiter.Change{ID: id, TTL: time.Hour}), store.Run(ctx)); err != nil {
+		f.Fatal(err)
+	}
+	for r := range maps.Values(disk.records) {
+		f.Add(string(r.Table), r.Key, r.Value)
+	}
+	f.Fuzz(func(t *testing.T, table string, key, value []byte) {
+		disk := &memory{records: map[string]embedded.Record{"": {Table: embedded.Table(table), Key: key, Value: value}}}
+		store, err := embedded.Open(&embedded.Options{Disk: disk})
+		if err != nil {
+			return
+		}
+		if err := store.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}

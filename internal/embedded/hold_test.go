@@ -1,0 +1,214 @@
+package embedded_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// journal is one key's log of an hour, in a store whose clock the test turns.
+type journal struct {
+	t     *testing.T
+	store *embedded.Store
+	key   limiter.Key
+	ids   func(limiter.Instant) limiter.EventID
+	now   limiter.Instant
+}
+
+const kept = 3 // events that an update needs
+
+func newJournal(t *testing.T) *journal {
+	j := &journal{t: t, key: keysOf(1, true)[0], ids: limiter.NewEventIDs(), now: start}
+	j.store = embedded.New(&embedded.Options{Now: clockAt(&j.now)})
+	return j
+}
+
+func (j *journal) event(at limiter.Instant, hold time.Duration) limiter.Event {
+	e := limiter.Event{ID: j.ids(at), At: at, Cost: 1}
+	if hold > 0 {
+		e.Ends = at.Add(hold)
+	}
+	return e
+}
+
+func (j *journal) write(w limiter.Write, ttl time.Duration) {
+	j.t.Helper()
+	w.Key, w.Logs = j.key, []limiter.LogWrite{{Span: limiter.SpanHour, TTL: ttl, Keep: kept}}
+	if err := j.store.Write(j.t.Context(), &w); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+func (j *journal) append(events ...limiter.Event) {
+	j.t.Helper()
+	j.write(limiter.Write{Events: events}, time.Hour)
+}
+
+func (j *journal) events() []limiter.Event {
+	j.t.Helper()
+	state, err := j.store.Read(j.t.Context(), &limiter.Query{Key: j.key, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1 << 20}}})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return state.Logs[0].Events
+}
+
+// counted returns the units that are there to stay, and those of holds.
+func (j *journal) counted() (settled, held int64) {
+	j.t.Helper()
+	for _, e := range j.events() {
+		if e.Ends == 0 {
+			settled += e.Cost
+		} else {
+			held += e.Cost
+		}
+	}
+	return settled, held
+}
+
+// crowd appends events until older ones have been merged.
+func (j *journal) crowd() (appended int64) {
+	j.t.Helper()
+	for range 100 {
+		j.now++
+		j.append(j.event(j.now, 0))
+	}
+	if got := len(j.events()); got > 64 {
+		j.t.Fatalf("%d events are kept", got)
+	}
+	return 100
+}
+
+func TestEndedHoldsAreForgottenAndLiveOnesStayHolds(t *testing.T) {
+	j := newJournal(t)
+	ended, live := j.event(j.now, time.Second), j.event(j.now, 30*time.Minute)
+	j.append(ended, live)
+	j.now = j.now.Add(10 * time.Minute)
+	appended := j.crowd()
+	if settled, held := j.counted(); settled != appended || held != 1 {
+		t.Errorf("%d units to stay and %d held, want %d and 1", settled, held, appended)
+	}
+	for _, e := range j.events() {
+		if e.Ends != 0 && e.Ends != live.Ends {
+			t.Errorf("a hold until start%+d ms, want that of the live one", e.Ends-start)
+		}
+	}
+}
+
+// TestHoldsExpireNothingElse gives holds the short time to live that they have in a
+// shared store.
+func TestHoldsExpireNothingElse(t *testing.T) {
+	j := newJournal(t)
+	j.append(j.event(j.now, 0))
+	for range 100 {
+		j.now = j.now.Add(10 * time.Second)
+		j.write(limiter.Write{Events: []limiter.Event{j.event(j.now, time.Second)}}, 2*time.Second)
+	}
+	if settled, _ := j.counted(); settled != 1 {
+		t.Errorf("%d units to stay, want 1", settled)
+	}
+}
+
+func TestAClockThatIsAheadEndsNoHold(t *testing.T) {
+	j := newJournal(t)
+	j.append(j.event(j.now, time.Minute))
+	for i := range limiter.Instant(100) { // dated an hour ahead, by the store's own clock at once
+		j.append(j.event(start.Add(time.Hour)+i, 0))
+	}
+	if settled, held := j.counted(); settled != 100 || held != 1 {
+		t.Errorf("%d units to stay and %d held, want 100 and 1", settled, held)
+	}
+}
+
+func TestTheLaterWordOnAnEventStands(t *testing.T) {
+	j := newJournal(t)
+	held, removed := j.event(j.now, time.Minute), j.event(j.now, 0)
+	settle := limiter.Write{Events: []limiter.Event{held}, Settle: true}
+	j.append(held, removed)
+	j.append(held, removed)
+	if settled, held := j.counted(); settled != 1 || held != 1 {
+		t.Fatalf("after a repetition: %d units to stay and %d held", settled, held)
+	}
+	j.write(settle, time.Hour)
+	j.append(held)
+	j.write(limiter.Write{Remove: []limiter.EventID{removed.ID}}, time.Hour)
+	j.append(removed)
+	if settled, held := j.counted(); settled != 1 || held != 0 {
+		t.Errorf("%d units to stay and %d held, want those that were settled only", settled, held)
+	}
+	j.write(limiter.Write{Remove: []limiter.EventID{held.ID}}, time.Hour)
+	j.write(settle, time.Hour)
+	if got := j.events(); len(got) != 0 {
+		t.Errorf("removed events are back: %+v", got)
+	}
+	j.write(limiter.Write{Events: []limiter.Event{j.event(j.now, time.Minute)}, Settle: true}, time.Hour)
+	if settled, held := j.counted(); settled != 1 || held != 0 {
+		t.Errorf("settled without having been held: %d units to stay and %d held", settled, held)
+	}
+}
+
+// TestSettlingFindsAnEventAmongManyOfItsInstant settles the first of more events than
+// an append looks at.
+func TestSettlingFindsAnEventAmongManyOfItsInstant(t *testing.T) {
+	j := newJournal(t)
+	first := j.event(j.now, time.Minute)
+	j.append(first)
+	for range 12 {
+		j.append(j.event(j.now, 0))
+	}
+	j.write(limiter.Write{Events: []limiter.Event{first}, Settle: true}, time.Hour)
+	if settled, held := j.counted(); settled != 13 || held != 0 {
+		t.Errorf("%d units to stay and %d held, want 13 and 0", settled, held)
+	}
+}
+
+func TestRemovedCellsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := embedded.New(nil)
+		stop := run(t, store)
+		w := limiter.Write{Key: keysOf(1, true)[0], Cell: &limiter.CellWrite{Version: limiter.EventID{1}}} // for ever
+		if err := store.Write(t.Context(), &w); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Hour)
+		if store.Len() != 1 {
+			t.Error("a cell that is kept for ever is gone")
+		}
+		w.Cell = &limiter.CellWrite{If: limiter.EventID{1}}
+		if err := store.Write(t.Context(), &w); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if store.Len() != 0 {
+			t.Error("the key of a cell that was removed is kept")
+		}
+		stop()
+	})
+}
+
+func TestChangesAreBounded(t *testing.T) {
+	const most = 1 << 16
+	now := start
+	store, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), limiter.NewEventIDs()
+	publish := func() error {
+		return store.Publish(t.Context(), &limiter.Change{ID: ids(now), Kind: limiter.ChangeReset, TTL: time.Minute})
+	}
+	for range most {
+		if err := publish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := publish(); err == nil {
+		t.Error("one too many was kept")
+	}
+	now = now.Add(time.Minute)
+	if err := publish(); err != nil {
+		t.Errorf("in the place of those that have expired: %v", err)
+	}
+	if got, err := store.Changes(t.Context(), 0); err != nil || len(got) != 1 {
+		t.Errorf("%d changes, %v", len(got), err)
+	}
+}
