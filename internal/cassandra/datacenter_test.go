@@ -35,14 +35,21 @@ func TestLocalLevelsStayInTheirDatacenter(t *testing.T) {
 	policy := limiter.Policy{Name: "local", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
 	anywhere := policy
 	anywhere.Name, anywhere.Consistency = "anywhere", limiter.Consistency{Write: limiter.LevelOne, Read: limiter.LevelOne}
+	serial := policy
+	serial.Name, serial.Guarantee = "serial", limiter.GuaranteeSerial
 	opts := limiter.Options{Datacenter: store.Datacenter(), StoreTimeout: 5 * time.Second, Now: time.Now}
-	e := storetest.NewEngine(t, store, opts, policy, anywhere)
-	if d := e.Do(t, limiter.OpTake, "local"); !d.Allowed {
-		t.Errorf("%+v", d.Verdict)
+	e := storetest.NewEngine(t, store, opts, policy, anywhere, serial)
+	for _, name := range []string{"local", "serial"} {
+		if d := e.Do(t, limiter.OpTake, name); !d.Allowed {
+			t.Errorf("%s: %+v", name, d.Verdict)
+		}
 	}
 	cluster.Node(0).Kill()
 	if d, err := e.Take(t.Context(), limiter.Demand{Policy: "local", Identifier: "x"}); !errors.Is(err, limiter.ErrUnavailable) {
 		t.Errorf("allowed %v, %v: the other data centre answered", d.Allowed, err)
+	}
+	if d, err := e.Check(t.Context(), limiter.Demand{Policy: "serial", Identifier: "x"}); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("allowed %v, %v: the other data centre answered at LOCAL_SERIAL", d.Allowed, err)
 	}
 	if d := e.Do(t, limiter.OpTake, "anywhere"); !d.Allowed {
 		t.Errorf("at ONE, which any node may answer: %+v", d.Verdict)

@@ -2,6 +2,7 @@ package cassandra_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -48,10 +49,46 @@ func TestOnlyNodeIsSlow(t *testing.T) {
 	}
 }
 
+// TestConditionalWriteWhoseAnswerIsLost is stored, and must not be sent a second time:
+// it would meet its own version, and be refused for it.
+func TestConditionalWriteWhoseAnswerIsLost(t *testing.T) {
+	config := newConfig(t)
+	direct := newStore(t, config)
+	lossy := newSlowProxy(t, config.Hosts[0])
+	config.Hosts, config.Connections = []string{lossy.address()}, 4
+	store, err := cassandra.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ids := limiter.NewEventIDs()
+	for i := range 20 { // what is cut may be the answer to something else, that the driver asked
+		keyer := limiter.Keyer{Namespace: fmt.Sprint(i)}
+		w := limiter.Write{Key: keyer.For(limiter.KeySpace{}).Of(storetest.Somebody), Level: limiter.LevelQuorum, Cell: &limiter.CellWrite{
+			Version: ids(limiter.InstantOf(time.Now())), Value: []byte("a"), TTL: time.Hour, Serial: limiter.LevelSerial,
+		}}
+		lossy.cut.Store(i > 0) // the first has the statement prepared
+		err := store.Write(t.Context(), &w)
+		state, readErr := direct.Read(t.Context(), &limiter.Query{Key: w.Key, Level: limiter.LevelSerial, Cell: true})
+		if readErr != nil {
+			t.Fatal(readErr)
+		}
+		if state.Cell.Version != w.Cell.Version || i == 0 || err == nil {
+			continue
+		}
+		if !errors.Is(err, limiter.ErrUnavailable) || errors.Is(err, limiter.ErrConflict) || errors.Is(err, limiter.ErrNotStored) {
+			t.Errorf("%v, want no more than that the store is unavailable: the write is stored", err)
+		}
+		return
+	}
+	t.Error("no answer was lost")
+}
+
 // slowProxy passes on what a server says, after a delay.
 type slowProxy struct {
 	listener net.Listener
 	delay    atomic.Int64 // of each answer, as a time.Duration
+	cut      atomic.Bool  // the next answer ends its connection instead of being passed on
 	ended    chan struct{}
 }
 
@@ -113,6 +150,9 @@ func (p *slowProxy) answer(client io.Writer, upstream io.Reader) {
 		select {
 		case <-time.After(time.Duration(p.delay.Load())):
 		case <-p.ended:
+			return
+		}
+		if p.cut.CompareAndSwap(true, false) {
 			return
 		}
 		if _, err := client.Write(buf[:n]); err != nil {

@@ -188,8 +188,12 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 			}
 		})
 	}
-	s.readAlong(&all, writers*each)
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	s.readAlong(&readers, done)
 	all.Wait()
+	close(done)
+	readers.Wait()
 	state, err := store.Read(t.Context(), &limiter.Query{Key: s.key, Level: limiter.LevelSerial, Cell: true, Logs: wholeLog})
 	if err != nil {
 		t.Fatal(err)
@@ -201,28 +205,38 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 	checkFates(t, fates, versionsIn(state.Cell.Value), beside)
 }
 
-// readAlong has readers compare the cell and its log until n versions are there.
-func (s *subject) readAlong(all *sync.WaitGroup, n int) {
-	for _, most := range []int{n + 20, 1000} { // some may be stored that nobody acknowledged
-		all.Go(func() {
+// readAlong has readers compare the cell and its log until done is closed: one that
+// reads few rows at a time, and one that reads many.
+func (s *subject) readAlong(readers *sync.WaitGroup, done <-chan struct{}) {
+	for _, most := range []int{50, 1000} { // rows: more than there are
+		readers.Go(func() {
 			q := limiter.Query{Key: s.key, Level: limiter.LevelQuorum, Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanMonth, Max: most}}}
-			for versions := []limiter.EventID(nil); len(versions) < n && !s.t.Failed(); {
+			for !s.t.Failed() {
+				select {
+				case <-done:
+					return
+				default:
+				}
 				state, err := s.store.Read(s.t.Context(), &q)
 				if err != nil {
 					s.t.Error(err)
 					return
 				}
-				versions = versionsIn(state.Cell.Value)
-				last := limiter.EventID{}
-				if len(versions) > 0 {
-					last = versions[len(versions)-1]
-				}
-				if state.Cell.Version != last || len(state.Logs[0].Events) != len(versions) {
-					s.t.Errorf("a cell of version %v tells of %d versions, the last of which is %v, beside %d events",
-						state.Cell.Version, len(versions), last, len(state.Logs[0].Events))
-				}
+				s.wantInStep(&state)
 			}
 		})
+	}
+}
+
+// wantInStep compares what a cell says of its versions to the events beside it.
+func (s *subject) wantInStep(state *limiter.State) {
+	versions, last := versionsIn(state.Cell.Value), limiter.EventID{}
+	if len(versions) > 0 {
+		last = versions[len(versions)-1]
+	}
+	if state.Cell.Version != last || len(state.Logs[0].Events) != len(versions) {
+		s.t.Errorf("a cell of version %v tells of %d versions, the last of which is %v, beside %d events",
+			state.Cell.Version, len(versions), last, len(state.Logs[0].Events))
 	}
 }
 
