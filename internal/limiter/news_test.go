@@ -3,6 +3,8 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,14 +16,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// fakeFeed is a feed that fails when a test wants it to, and returns everything there is
-// however often it is asked.
+// fakeFeed is a feed that fails when a test wants it to. It returns what is dated since
+// the instant asked for, the latest first.
 type fakeFeed struct {
 	limiter.Feed
 
 	mu        sync.Mutex
 	down      bool
 	deaf      bool // nothing can be published
+	tries     int  // to publish
 	published []limiter.Change
 	since     []limiter.Instant
 }
@@ -33,6 +36,7 @@ var errFeedDown = errors.Join(limiter.ErrUnavailable, errors.New("the feed is do
 func (f *fakeFeed) Publish(ctx context.Context, c *limiter.Change) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.tries++
 	if f.down || f.deaf {
 		return errFeedDown
 	}
@@ -47,7 +51,10 @@ func (f *fakeFeed) Changes(ctx context.Context, since limiter.Instant) ([]limite
 		return nil, errFeedDown
 	}
 	f.since = append(f.since, since)
-	return f.Feed.Changes(ctx, 0)
+	changes, err := f.Feed.Changes(ctx, since)
+	changes = slices.DeleteFunc(changes, func(c limiter.Change) bool { return c.ID.Instant() < since })
+	slices.Reverse(changes)
+	return changes, err
 }
 
 func (f *fakeFeed) set(change func()) {
@@ -190,18 +197,25 @@ func TestBlockReachesOthersOnceTheFeedIsBack(t *testing.T) {
 			if d := mustCheck(t, b); d.Blocked {
 				t.Error("heard of though the feed is down")
 			}
-			feed.set(func() { fail(feed, false) })
+			feed.set(func() {
+				if feed.tries > 60 || feed.down && feed.tries > 1 {
+					t.Errorf("%d tries in 20 minutes", feed.tries)
+				}
+				fail(feed, false)
+			})
 			time.Sleep(31 * time.Second)
 			for i, e := range []*limiter.Engine{b, instance(t, store, feed, policy)} {
 				if d := mustTake(t, e); !d.Blocked || d.RetryAfter != 40*time.Minute-31*time.Second {
 					t.Errorf("instance %d, once the feed is back: %+v", i, d)
 				}
 			}
-			for _, c := range feed.published {
-				if end := c.ID.Instant().Add(c.TTL); end < c.Until.Add(2*time.Hour) || end > c.Until.Add(2*time.Hour+2*time.Second) {
-					t.Errorf("the news lives until %v after the block", end.Sub(c.Until))
+			feed.set(func() {
+				for _, c := range feed.published {
+					if end := c.ID.Instant().Add(c.TTL); end < c.Until.Add(2*time.Hour) || end > c.Until.Add(2*time.Hour+2*time.Second) {
+						t.Errorf("the news lives until %v after the block", end.Sub(c.Until))
+					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -237,27 +251,95 @@ func TestResetThatCannotBeTold(t *testing.T) {
 	})
 }
 
-// TestResetBeforeABlockIsHeardOf resets on an instance that does not know the block yet:
-// the news of the reset must live as long as that of the block does.
-func TestResetBeforeABlockIsHeardOf(t *testing.T) {
-	bubble(t, "reset", func(t *testing.T) {
+func TestBlockThatWasLiftedIsNotTold(t *testing.T) {
+	bubble(t, "feed down", func(t *testing.T) {
 		store, feed := newFakeStore(), newFakeFeed()
-		policy := blocking()
-		policy.BlockFor, policy.BlockMax = 24*time.Hour, 48*time.Hour
-		a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
-		time.Sleep(10 * time.Millisecond)
-		provoke(t, b)
-		synctest.Wait()
+		a := instance(t, store, feed, blocking())
+		feed.set(func() { feed.down = true })
+		provoke(t, a)
+		time.Sleep(time.Second)
+		if err := a.Reset(t.Context(), "p", somebody.Identifier); err == nil {
+			t.Error("told though the feed is down")
+		}
+		feed.set(func() { feed.down = false })
+		time.Sleep(time.Minute)
+		feed.set(func() {
+			if len(feed.published) != 1 || feed.published[0].Kind != limiter.ChangeReset {
+				t.Errorf("told %+v, want the reset alone", feed.published)
+			}
+		})
+	})
+}
+
+// TestBlockMadeAfterAReset holds though the news of the reset come later.
+func TestBlockMadeAfterAReset(t *testing.T) {
+	bubble(t, "block", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		a, b := instance(t, store, feed, blocking()), instance(t, store, feed, blocking())
+		time.Sleep(limiter.PollEvery + time.Millisecond)
 		mustReset(t, a)
-		for _, wait := range []time.Duration{time.Second, 2 * time.Hour} {
-			time.Sleep(wait)
-			for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, policy)} {
-				if mustCheck(t, e).Blocked {
-					t.Errorf("instance %d is blocked %v after the reset", i, wait)
-				}
+		time.Sleep(2*tolerance + 10*time.Millisecond)
+		provoke(t, b)
+		time.Sleep(time.Second)
+		for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, blocking())} {
+			if !mustCheck(t, e).Blocked {
+				t.Errorf("instance %d: lifted by a reset from before", i)
 			}
 		}
 	})
+}
+
+// TestResetBySlowClock forgets what an instance with a fast clock dated before it.
+func TestResetBySlowClock(t *testing.T) {
+	bubble(t, "clocks", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		policy := blocking()
+		policy.OnStoreError = limiter.OnStoreErrorLocal
+		by := func(offset time.Duration) *limiter.Engine {
+			now := func() time.Time { return time.Now().Add(offset) }
+			o := &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Now: now}
+			return instanceWith(t, store, o, policy)
+		}
+		slow, fast := by(-tolerance), by(tolerance)
+		provoke(t, fast)
+		time.Sleep(time.Millisecond)
+		mustReset(t, slow)
+		time.Sleep(time.Second)
+		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
+		if d := mustTake(t, fast); !d.Allowed || !d.Degraded {
+			t.Errorf("blocked %v, %+v, want own counts and block forgotten", d.Blocked, d.Verdict)
+		}
+	})
+}
+
+// TestResetBeforeABlockIsHeardOf resets on an instance that does not know the block yet:
+// the news of the reset must live as long as that of the block does.
+func TestResetBeforeABlockIsHeardOf(t *testing.T) {
+	for _, heardOf := range []bool{false, true} {
+		bubble(t, fmt.Sprintf("heard of: %v", heardOf), func(t *testing.T) { testResetOutlastsABlock(t, heardOf) })
+	}
+}
+
+func testResetOutlastsABlock(t *testing.T, heardOf bool) {
+	store, feed := newFakeStore(), newFakeFeed()
+	policy := blocking()
+	policy.BlockFor, policy.BlockMax = 24*time.Hour, 48*time.Hour
+	a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+	time.Sleep(10 * time.Millisecond)
+	provoke(t, b)
+	synctest.Wait()
+	if heardOf {
+		time.Sleep(time.Second)
+	}
+	mustReset(t, a)
+	for _, wait := range []time.Duration{time.Second, 2 * time.Hour} {
+		time.Sleep(wait)
+		for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, policy)} {
+			if mustCheck(t, e).Blocked {
+				t.Errorf("instance %d is blocked %v after the reset", i, wait)
+			}
+		}
+	}
 }
 
 // TestNewsWhileTheHashKeyChanges has instances that write under the old key and under
