@@ -54,6 +54,8 @@ func (c *call) read(v value, fields ...field) error {
 	switch {
 	case err != nil:
 		return err
+	case seen("reservation") && !seen("demands") && !seen("policy") && !seen("identifier") && !seen("cost"):
+		return nil // it says itself what it is for
 	case !seen("demands"):
 		c.Demands = one
 		return requireDemand(seen, c.path)

@@ -22,7 +22,7 @@ func (s *Server) ask(ctx context.Context, c *call) (*decided, error) {
 	if err != nil {
 		return nil, c.failed(a.Recorded, err)
 	}
-	return &decided{Answer: a, listed: c.listed, families: s.opts.Headers}, nil
+	return &decided{Answer: a, listed: c.listed || a.Demands != nil, families: s.opts.Headers}, nil
 }
 
 // callError is an error in doing what a call asks for.

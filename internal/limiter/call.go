@@ -19,6 +19,7 @@ type Call struct {
 	// milliseconds; 0: nothing is held.
 	Reserve time.Duration
 	// Reservation is what an earlier check answered, for OpRecord to settle; empty: none.
+	// Demands are those of that check then, or none.
 	Reservation string
 }
 
@@ -101,7 +102,7 @@ func (e *Engine) charges(call *Call) ([]charge, error) {
 
 func (c *Call) check() error {
 	switch {
-	case len(c.Demands) == 0 || len(c.Demands) > MaxDemands:
+	case len(c.Demands) == 0 && c.Reservation == "" || len(c.Demands) > MaxDemands:
 		return &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands: use 1 to %d", len(c.Demands), MaxDemands)}
 	case len(c.IdempotencyKey) > MaxIdempotencyKeyLen:
 		return &FieldError{Field: "idempotency_key", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(c.IdempotencyKey), MaxIdempotencyKeyLen)}

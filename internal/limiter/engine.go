@@ -414,7 +414,7 @@ func (p *plan) unasked() Decision {
 	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
 	for i := range p.rules {
 		l := &p.rules[i].Limit
-		d.Limits[i] = LimitDecision{Limit: l, Verdict: Verdict{Allowed: true, Remaining: l.Limit}}
+		d.Limits[i] = LimitDecision{Limit: l, Verdict: Verdict{Allowed: true, Remaining: l.Capacity()}}
 	}
 	d.conclude()
 	return d

@@ -267,6 +267,8 @@ type storedDecision struct {
 	Own      Verdict
 	Tightest int
 	Would    bool
+	Degraded bool
+	Recorded Recorded
 }
 
 func store(a *Answer) *storedAnswer {
@@ -279,6 +281,7 @@ func store(a *Answer) *storedAnswer {
 		d := &decisions[i]
 		kept := storedDecision{
 			Policy: d.Policy.Name, Mode: d.Policy.Mode, Own: d.Verdict, Tightest: d.Tightest, Would: d.WouldAllow,
+			Degraded: d.Degraded, Recorded: d.Recorded,
 		}
 		for _, l := range d.Limits {
 			kept.Limits, kept.Verdicts = append(kept.Limits, *l.Limit), append(kept.Verdicts, l.Verdict)
@@ -296,7 +299,8 @@ func (s *storedAnswer) answer() Answer {
 		d := &a.Demands[i]
 		*d = Decision{
 			Policy:  &Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
-			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would, Recorded: RecordedYes,
+			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would,
+			Degraded: kept.Degraded, Recorded: kept.Recorded,
 		}
 		for j := range kept.Limits {
 			d.Limits = append(d.Limits, LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]})

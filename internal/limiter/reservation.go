@@ -121,6 +121,9 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	if err != nil {
 		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
 	}
+	if len(charges) == 0 {
+		charges = e.chargesOf(t)
+	}
 	held, err := t.match(charges)
 	if err != nil {
 		return Answer{}, err
@@ -136,10 +139,24 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	return answer, err
 }
 
+// chargesOf returns charges for what t holds; none where a policy has begun to count
+// anew.
+func (e *Engine) chargesOf(t *token) []charge {
+	var charges []charge
+	for i := range t.entries {
+		n := &t.entries[i]
+		if p, err := e.planFor(n); err == nil {
+			charges = append(charges, charge{target: target{plan: p, key: n.key}, op: OpRecord, cost: n.cost})
+		}
+	}
+	return charges
+}
+
 // match returns, for each charge, the entry of t that holds its units, nil for one
 // that nothing is held for: its policy was off, or allowed without having asked.
 func (t *token) match(charges []charge) ([]*entry, error) {
-	wrong := &FieldError{Field: "reservation", Detail: "made for other demands: use the policies, identifiers and costs of the check"}
+	wrong := &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that counts anew since: " +
+		"use the policies, identifiers and costs of the check"}
 	held := make([]*entry, len(charges))
 	found := 0
 	for i := range charges {

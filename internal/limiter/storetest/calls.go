@@ -264,7 +264,10 @@ func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
 		if !settled.Allowed || settled.Recorded != limiter.RecordedYes || settled.Used != 1 || settled.Receipt == "" {
 			t.Errorf("%s: settled: %+v", p.Name, settled)
 		}
-		e.call(t, settle)
+		settle.Demands = nil
+		if again := e.call(t, settle); again.Policy.Name != p.Name || again.Used != 1 {
+			t.Errorf("%s: settled without saying what for: %+v", p.Name, again.Decision)
+		}
 		e.wantUsed(t, p.Name, 1, "after it was settled twice")
 		if got := e.call(t, check); !got.Allowed {
 			t.Errorf("%s: a second of two: %+v", p.Name, got.Verdict)
@@ -272,7 +275,7 @@ func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
 		if got := e.call(t, check); got.Allowed || got.Reservation != "" {
 			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
 		}
-		settle.Demands[0].Identifier = "somebody else"
+		settle.Demands = []limiter.Demand{{Policy: p.Name, Identifier: "somebody else"}}
 		var field *limiter.FieldError
 		if _, err := e.Engine.Do(t.Context(), &settle); !errors.As(err, &field) || field.Field != "reservation" {
 			t.Errorf("%s: settled for somebody else: %v", p.Name, err)
