@@ -31,7 +31,7 @@ func (s *settings) cassandraConfig(log *slog.Logger) (cassandra.Config, error) {
 		TLS:               tlsConfig,
 		Timeout:           s.storeTimeout,
 		Consistency:       s.levels(),
-		SerialConsistency: c.serialConsistency,
+		SerialConsistency: string(c.serialConsistency),
 		ClockTolerance:    s.clockTolerance,
 		Logger:            log,
 	}, nil

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // calendar windows in zones, on machines without a zone database
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

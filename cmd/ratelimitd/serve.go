@@ -109,6 +109,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		Keyer:          keyer,
 		AlsoRead:       alsoRead,
 		Consistency:    s.levels(),
+		Serial:         s.cassandra.serialConsistency,
 		Datacenter:     store.datacenter,
 		ClockTolerance: s.clockTolerance,
 		StoreTimeout:   s.storeTimeout,

@@ -52,7 +52,7 @@ type cassandraSettings struct {
 	keyspace          string
 	datacenter        string
 	replication       string
-	serialConsistency string
+	serialConsistency limiter.Level
 	username          string
 	password          string // from the environment
 	passwordFile      string
@@ -131,8 +131,8 @@ func (s *settings) addCassandraFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.datacenter, "cassandra-datacenter", "", "`name` of the local data centre (default: the cluster's, if it has one)")
 	flags.StringVar(&c.replication, "cassandra-replication", "",
 		"CQL `map` to create the keyspace with (default NetworkTopologyStrategy, min(3, nodes))")
-	parsed(flags, &c.serialConsistency, "serial-consistency", "LOCAL_SERIAL", "level", "of conditions: LOCAL_SERIAL or SERIAL",
-		oneOf("LOCAL_SERIAL", "SERIAL"))
+	parsed(flags, &c.serialConsistency, "serial-consistency", string(limiter.LevelLocalSerial), "level",
+		"of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", limiter.ParseSerialLevel)
 	flags.StringVar(&c.username, "cassandra-username", "", "`name` to log in with; the password is in a file or in "+passwordVariable)
 	flags.StringVar(&c.passwordFile, "cassandra-password-file", "", "`file` that holds the password")
 	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "speak TLS to the cluster")

@@ -410,6 +410,22 @@ func TestEventIDsDifferAndKeepTheirInstant(t *testing.T) {
 	}
 }
 
+// TestCountsLastAsLongAsTheyMatter has when a counter starts, in windows that start
+// with the minute, and for how long it is asked for.
+func TestCountsLastAsLongAsTheyMatter(t *testing.T) {
+	for name, want := range map[string]struct{ starts, lasts time.Duration }{
+		"fixed-window":   {0, time.Minute},
+		"sliding-window": {12 * time.Second, time.Minute},
+		"sliding-tail":   {0, 2 * time.Minute},
+	} {
+		l := limiter.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
+		got := limiter.CountOf(l, someMorning.Add(17*time.Second))
+		if got.Start != someMorning.Add(want.starts) || got.Expires != got.Start.Add(want.lasts) {
+			t.Errorf("%s: from %v to %v", name, got.Start.Time(), got.Expires.Time())
+		}
+	}
+}
+
 func TestAlgorithmsAreListedOnce(t *testing.T) {
 	names := limiter.Algorithms()
 	slices.Sort(names)

@@ -98,6 +98,13 @@ func (l Limit) WindowName() string {
 	return FormatWindow(l.Window)
 }
 
+// InCell reports whether l counts in a cell, which changes by compare-and-set whatever
+// its policy's guarantee: whether it is a bucket.
+func (l Limit) InCell() bool {
+	algorithm, known := algorithmByName(l.Algorithm)
+	return known && algorithm.memory == memoryCells
+}
+
 // longest returns the longest that a window of l can last.
 func (l Limit) longest() time.Duration {
 	if l.Calendar != "" {
