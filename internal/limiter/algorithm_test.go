@@ -129,7 +129,7 @@ func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
 		l.Rounding = rapid.SampledFrom([]limiter.Rounding{limiter.RoundDown, limiter.RoundUp}).Draw(t, "rounding")
 	}
 	if algorithm == "fixed-window" && rapid.Bool().Draw(t, "by the calendar") {
-		l.Calendar = rapid.SampledFrom([]limiter.Calendar{limiter.CalendarDay, limiter.CalendarWeek, limiter.CalendarMonth}).Draw(t, "calendar")
+		l.Calendar = rapid.SampledFrom(calendars).Draw(t, "calendar")
 		l.Timezone = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo"}).Draw(t, "zone")
 		l.Window = l.Calendar.Length()
 	}
@@ -196,7 +196,7 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 			}
 			used := rounded(l, model(l, events, now))
 			if got.Used != used || got.Remaining != max(0, l.Capacity()-used) {
-				t.Fatalf("%s of %d at +%d: used %d, remaining %d, want %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Capacity())
+				t.Fatalf("%s of %d at +%d: used %d, remaining %d, not %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Capacity())
 			}
 		}
 	})

@@ -143,7 +143,8 @@ func TestBucketsMatchTheModelAtEveryScale(t *testing.T) {
 	for _, name := range []string{"leaky-bucket", "token-bucket"} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			l := limiter.Limit{Algorithm: name, Limit: drawScale(t, "limit", limiter.MaxLimit)}
-			l.Window = limiter.MinWindow + time.Duration(drawScale(t, "window", (limiter.MaxWindow-limiter.MinWindow).Milliseconds()))*time.Millisecond
+			longer := drawScale(t, "window", (limiter.MaxWindow - limiter.MinWindow).Milliseconds())
+			l.Window = limiter.MinWindow + time.Duration(longer)*time.Millisecond
 			if name == "token-bucket" {
 				l.Burst = drawScale(t, "burst", limiter.MaxLimit)
 			}
