@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,12 +260,12 @@ func TestYoungRefundOfCountersWaits(t *testing.T) {
 		e := newEngine(t, store, 0, policy)
 		running(t, e)
 		answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
-		subtracted := time.Duration(0)
+		var subtracted atomic.Int64
 		refunded := time.Now()
 		store.set(func() {
 			store.onWrite = func(w *limiter.Write) error {
 				if len(w.Add) > 0 && w.Add[0].Units < 0 {
-					subtracted = time.Since(refunded)
+					subtracted.Store(int64(time.Since(refunded)))
 				}
 				return nil
 			}
@@ -273,8 +274,8 @@ func TestYoungRefundOfCountersWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * timeout)
-		if subtracted < timeout {
-			t.Errorf("subtracted after %v, a store timeout is %v", subtracted, timeout)
+		if after := time.Duration(subtracted.Load()); after < timeout {
+			t.Errorf("subtracted after %v, a store timeout is %v", after, timeout)
 		}
 		if got := usedBy(t, e, somebody); got != 0 {
 			t.Errorf("used %d after the refund", got)
