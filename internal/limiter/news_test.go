@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -312,33 +311,37 @@ func TestResetBySlowClock(t *testing.T) {
 	})
 }
 
-// TestResetBeforeABlockIsHeardOf resets on an instance that does not know the block yet:
-// the news of the reset must live as long as that of the block does.
-func TestResetBeforeABlockIsHeardOf(t *testing.T) {
-	for _, heardOf := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("heard of: %v", heardOf), func(t *testing.T) { testResetOutlastsABlock(t, heardOf) })
-	}
-}
-
-func testResetOutlastsABlock(t *testing.T, heardOf bool) {
-	store, feed := newFakeStore(), newFakeFeed()
-	policy := blocking()
-	policy.BlockFor, policy.BlockMax = 24*time.Hour, 48*time.Hour
-	a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
-	time.Sleep(10 * time.Millisecond)
-	provoke(t, b)
-	synctest.Wait()
-	if heardOf {
-		time.Sleep(time.Second)
-	}
-	mustReset(t, a)
-	for _, wait := range []time.Duration{time.Second, 2 * time.Hour} {
-		time.Sleep(wait)
-		for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, policy)} {
-			if mustCheck(t, e).Blocked {
-				t.Errorf("instance %d is blocked %v after the reset", i, wait)
+// TestResetOutlastsABlock starts an instance long after a block was lifted, and long
+// before its news end: the news of the reset must live as long, whoever made it.
+func TestResetOutlastsABlock(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		by    int
+		after time.Duration
+	}{
+		{"before it is heard of", 0, 0},
+		{"by who heard of it", 0, time.Second},
+		{"by who made it", 1, time.Second},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			store, feed := newFakeStore(), newFakeFeed()
+			policy := blocking()
+			policy.BlockFor, policy.BlockMax = 24*time.Hour, 48*time.Hour
+			two := []*limiter.Engine{instance(t, store, feed, policy), instance(t, store, feed, policy)}
+			time.Sleep(10 * time.Millisecond)
+			provoke(t, two[1])
+			synctest.Wait()
+			time.Sleep(c.after)
+			mustReset(t, two[c.by])
+			for _, wait := range []time.Duration{time.Second, 2 * time.Hour} {
+				time.Sleep(wait)
+				for i, e := range append(two, instance(t, store, feed, policy)) {
+					if mustCheck(t, e).Blocked {
+						t.Errorf("instance %d is blocked %v after the reset", i, wait)
+					}
+				}
 			}
-		}
+		})
 	}
 }
 
