@@ -1,7 +1,5 @@
 package limiter
 
-import "testing"
-
 // Bounds of what engines remember, for tests.
 const (
 	BlockShards = blockShards
@@ -28,16 +26,4 @@ func MergeBlocks(a, b [3]int) [2]int {
 	of := func(v [3]int) block { return block{made: Instant(v[0]), until: Instant(v[1]), strikes: v[2]} }
 	merged := of(a).merge(of(b))
 	return [2]int{int(merged.until), merged.strikes}
-}
-
-// PublishRefund tells all instances that something of d was given back.
-func (e *Engine) PublishRefund(t testing.TB, d Demand) {
-	p, err := e.planOf(d.Policy, d.Identifier)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := p.of(d.Identifier)
-	if err := e.publish(t.Context(), ChangeRefund, &to); err != nil {
-		t.Fatal(err)
-	}
 }
