@@ -98,10 +98,17 @@ func TestLateConfirmationIsUnknown(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
 		store.set(func() { store.onWriteAll = func([]limiter.Write) error { time.Sleep(3 * timeout); return nil } })
+		running(t, e)
 		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both})
 		var failed *limiter.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
 			t.Errorf("confirmed long after the deadline: %v", err)
+		}
+		time.Sleep(time.Minute)
+		for _, d := range both {
+			if got := usedBy(t, e, d); got != 0 {
+				t.Errorf("%s: used %d by a call that was answered by an error", d.Policy, got)
+			}
 		}
 	})
 }

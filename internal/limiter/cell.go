@@ -73,10 +73,9 @@ func (p *plan) open(s *State) (chain, error) {
 func (p *plan) shut(s *State, c *chain, version EventID, now Instant, o *Options) *CellWrite {
 	newest := max(c.newest, now)
 	versions := append([]EventID{version}, c.versions...)
-	whole := c.whole
-	if len(versions) > keptVersions {
-		versions, whole = versions[:keptVersions], false
-	}
+	kept := keepVersions(versions, now.Add(-2*(o.StoreTimeout+o.ClockTolerance)))
+	whole := c.whole && kept == len(versions)
+	versions = versions[:kept]
 	b := append(make([]byte, 0, 128+len(versions)*len(version)), cellFormat)
 	b = binary.AppendVarint(b, int64(newest))
 	b = append(b, boolByte(whole))
@@ -101,6 +100,18 @@ func (p *plan) shut(s *State, c *chain, version EventID, now Instant, o *Options
 		}
 	}
 	return &CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
+}
+
+// keepVersions returns how many of versions, the newest first, somebody may still ask
+// for: those that were the cell's since the horizon, which is longer ago than any
+// attempt that is under way.
+func keepVersions(versions []EventID, horizon Instant) int {
+	for i, v := range versions {
+		if i+1 == keptVersions || v.Instant() < horizon { // what came before it was over by then
+			return i + 1
+		}
+	}
+	return len(versions)
 }
 
 // liveLevels returns the buckets that are not those of limits gone or drained.

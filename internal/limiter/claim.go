@@ -10,9 +10,10 @@ import (
 // that is used, a receipt that is refunded, a reservation that is settled or over. Who
 // makes the cell's first version, or changes the version that it read, has the say.
 type claims struct {
-	store Store
-	ids   *eventIDs
-	opts  *Options
+	store  Store
+	ids    *eventIDs
+	opts   *Options
+	serial Level // claims are unique over a data centre or over the cluster, as it says
 }
 
 // Names of the spaces of claims' keys. No policy has such a name.
@@ -27,7 +28,11 @@ const (
 // key, which may change meanwhile: name is a hash itself, or random.
 func (c *claims) key(space string, name []byte) Key {
 	keyer := Keyer{Namespace: c.opts.Keyer.Namespace}
-	return keyer.For(KeySpace{Policy: space, SerialLevel: string(c.opts.Serial)}).Of(Identifier(name))
+	of := KeySpace{Policy: space, SerialLevel: string(c.serial)}
+	if c.serial.scope() == ScopeDatacenter {
+		of.Scope = c.opts.Datacenter
+	}
+	return keyer.For(of).Of(Identifier(name))
 }
 
 // get returns the cell of key, the zero Cell if there is none.
@@ -40,11 +45,11 @@ func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
 // The error is ErrConflict when the cell has another version. An attempt without an
 // answer is looked into and repeated until ctx ends.
 func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []byte, ttl time.Duration) (EventID, error) {
-	w := &Write{Key: key, Level: c.opts.Serial.quorum()}
+	w := &Write{Key: key, Level: c.serial.quorum()}
 	var tried []EventID
 	for {
 		w.Cell = &CellWrite{
-			If: expected, Version: c.ids.next(InstantOf(c.opts.Now())), Value: value, TTL: wholeSeconds(ttl), Serial: c.opts.Serial,
+			If: expected, Version: c.ids.next(InstantOf(c.opts.Now())), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
 		}
 		tried = append(tried, w.Cell.Version)
 		err := c.attempt(ctx, w)
@@ -54,7 +59,7 @@ func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []by
 		if len(tried) == 1 && (errors.Is(err, ErrConflict) || errors.Is(err, ErrNotStored)) {
 			return EventID{}, err
 		}
-		cell, readErr := c.get(ctx, key, c.opts.Serial)
+		cell, readErr := c.get(ctx, key, c.serial)
 		for _, version := range tried {
 			if readErr == nil && cell.Version == version {
 				return version, nil

@@ -84,8 +84,8 @@ func New(store Store, opts *Options) *Engine {
 	}
 	e := &Engine{opts: opts.withDefaults()}
 	e.ids = newEventIDs()
-	e.claims = &claims{store: store, ids: e.ids, opts: &e.opts}
-	e.secrets.claims = e.claims
+	e.claims = &claims{store: store, ids: e.ids, opts: &e.opts, serial: e.opts.Serial}
+	e.secrets.claims = &claims{store: store, ids: e.ids, opts: &e.opts, serial: LevelSerial}
 	e.reservations.engine = e
 	if still, ok := store.(Exclusive); ok {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)

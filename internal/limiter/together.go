@@ -101,9 +101,8 @@ func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part)
 		}
 	}
 	if err := s.confirm(ctx, confirm); err != nil {
-		for _, p := range confirm {
-			p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
-		}
+		s.abandon(parts, err)
+		return
 	}
 	each(undo, func(p *part) { s.undo(ctx, p) })
 }
@@ -179,6 +178,20 @@ func (s *shared) confirm(ctx context.Context, parts []*part) error {
 		return fmt.Errorf("%w: holds were confirmed too late: %w", ErrUnavailable, ctx.Err())
 	}
 	return nil
+}
+
+// abandon fails the parts that were to stay when it is unknown whether their holds
+// were confirmed. What can be taken back is: a removal is the later word.
+func (s *shared) abandon(parts []*part, err error) {
+	for _, p := range parts {
+		if p.err != nil || p.decision.Recorded != RecordedYes {
+			continue
+		}
+		p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+		if p.own != nil {
+			s.counted.forget(&p.target, p.own, true)
+		}
+	}
 }
 
 // undo gives back what was counted for p, whose units are not admitted.

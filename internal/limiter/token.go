@@ -49,7 +49,8 @@ func (s *secrets) keyring(ctx context.Context) (*keyring, error) {
 	return k, nil
 }
 
-// load reads the secret, or makes it if there is none.
+// load reads the secret, or makes it if there is none: the same for all data centres,
+// which takes most of all replicas once. A read in this one suffices to find it.
 func (s *secrets) load(ctx context.Context) ([]byte, error) {
 	key := s.claims.key(spaceSecret, []byte("tokens"))
 	cell, err := s.claims.get(ctx, key, s.claims.opts.Serial.quorum())
@@ -60,7 +61,7 @@ func (s *secrets) load(ctx context.Context) ([]byte, error) {
 	_, _ = rand.Read(made) // never fails: crypto/rand ends the process instead
 	_, err = s.claims.swap(ctx, key, EventID{}, made, 0)
 	if errors.Is(err, ErrConflict) { // another instance was first
-		cell, err = s.claims.get(ctx, key, s.claims.opts.Serial)
+		cell, err = s.claims.get(ctx, key, s.claims.serial)
 		return cell.Value, err
 	}
 	return made, err
