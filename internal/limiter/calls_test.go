@@ -469,3 +469,58 @@ func engineWithKeys(t *testing.T, store limiter.Store, keyers []limiter.Keyer, p
 	}
 	return e
 }
+
+// What buckets promise depends on the level of compare-and-set: under LOCAL_SERIAL each
+// data centre has its own, under SERIAL they share, whatever the levels of the limits
+// beside them.
+func TestCellsOfDataCentres(t *testing.T) {
+	for _, test := range []struct {
+		serial, level limiter.Level
+		limits        []limiter.Limit
+		guarantee     limiter.Guarantee
+		used          []int64 // in the other data centre, of each limit
+	}{
+		{limiter.LevelLocalSerial, limiter.LevelQuorum, []limiter.Limit{limitOf("token-bucket", 5)}, "", []int64{0}},
+		{limiter.LevelSerial, limiter.LevelLocalQuorum, []limiter.Limit{limitOf("token-bucket", 5)}, "", []int64{1}},
+		{limiter.LevelLocalSerial, limiter.LevelQuorum,
+			[]limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{1, 0}},
+		{limiter.LevelSerial, limiter.LevelLocalQuorum,
+			[]limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{0, 1}},
+		{limiter.LevelLocalSerial, "", []limiter.Limit{limitOf("sliding-log", 5)}, limiter.GuaranteeSerial, []int64{0}},
+		{limiter.LevelSerial, "", []limiter.Limit{limitOf("sliding-log", 5)}, limiter.GuaranteeSerial, []int64{1}},
+	} {
+		bubble(t, string(test.serial)+" "+string(test.level), func(t *testing.T) {
+			store := newFakeStore()
+			policy := limiter.Policy{
+				Name: "p", Limits: test.limits, Guarantee: test.guarantee,
+				Consistency: limiter.Consistency{Write: test.level, Read: test.level},
+			}
+			in := func(datacenter string) *limiter.Engine {
+				e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: test.serial})
+				if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+					t.Fatal(err)
+				}
+				return e
+			}
+			answer := mustDo(t, in("east"), limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			got, err := in("west").Check(t.Context(), somebody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range test.used {
+				if got.Limits[i].Used != want {
+					t.Errorf("%s: used %d in the other data centre, want %d", test.limits[i].Algorithm, got.Limits[i].Used, want)
+				}
+			}
+			if err := in("east").Refund(t.Context(), answer.Receipt); err != nil {
+				t.Fatal(err)
+			}
+			after, _ := in("east").Check(t.Context(), somebody)
+			for i := range after.Limits {
+				if after.Limits[i].Used != 0 {
+					t.Errorf("%s: used %d after a refund", test.limits[i].Algorithm, after.Limits[i].Used)
+				}
+			}
+		})
+	}
+}

@@ -41,10 +41,12 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	for i := range p.Limits {
 		p.addRule(&p.Limits[i], o)
 	}
-	p.keys = []*Keys{o.Keyer.For(p.space(o))}
-	if !p.serial && (len(p.logs) > 0 || p.counters) { // a cell's condition spans one key: it starts anew under another
+	inCell := p.cell && (p.serial || len(p.logs) == 0 && !p.counters)
+	space := p.space(o, inCell && !still)
+	p.keys = []*Keys{o.Keyer.For(space)}
+	if !inCell { // a cell's condition spans one key: it starts anew under another
 		for i := range o.AlsoRead {
-			p.keys = append(p.keys, o.AlsoRead[i].For(p.space(o)))
+			p.keys = append(p.keys, o.AlsoRead[i].For(space))
 		}
 	}
 	for _, log := range p.logs {
@@ -57,11 +59,12 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	return p
 }
 
-// space returns what the policy's keys have in common.
-func (p *plan) space(o *Options) KeySpace {
+// space returns what the policy's keys have in common. Where they are those of cells,
+// compare-and-set says how far a promise reaches, not the levels of reads and writes.
+func (p *plan) space(o *Options, ofCells bool) KeySpace {
 	space := KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
 	scope := p.Consistency.Scope()
-	if p.Guarantee == GuaranteeSerial {
+	if ofCells || p.Guarantee == GuaranteeSerial {
 		space.SerialLevel = string(o.Serial)
 		scope = o.Serial.scope()
 	}

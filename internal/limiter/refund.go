@@ -72,7 +72,7 @@ func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err erro
 func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error {
 	var failed error
 	for i := range t.entries {
-		at := target{plan: plans[i], key: t.entries[i].key}
+		at := target{plan: plans[i], key: t.entries[i].key, cell: t.entries[i].cell}
 		failed = errors.Join(failed, e.giveBack(ctx, &at, &t.entries[i].entry))
 		_ = e.publish(ctx, ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}

@@ -146,7 +146,7 @@ func (e *Engine) chargesOf(t *token) []charge {
 	for i := range t.entries {
 		n := &t.entries[i]
 		if p, err := e.planFor(n); err == nil {
-			charges = append(charges, charge{target: target{plan: p, key: n.key}, op: OpRecord, cost: n.cost})
+			charges = append(charges, charge{target: target{plan: p, key: n.key, cell: n.cell}, op: OpRecord, cost: n.cost})
 		}
 	}
 	return charges

@@ -10,6 +10,7 @@ import (
 type target struct {
 	plan *plan
 	key  Key   // under the key that is written with
+	cell Key   // under which its buckets are, where they are decided apart
 	old  []Key // under those that are read as well, while the hash key changes
 }
 
@@ -19,12 +20,20 @@ func (p *plan) of(id Identifier) target {
 	for _, keys := range p.keys[1:] {
 		t.old = append(t.old, keys.Of(id))
 	}
+	for _, part := range p.parts {
+		if part.cell {
+			t.cell = part.keys[0].Of(id)
+		}
+	}
 	return t
 }
 
-// as returns t under another plan of its policy, under which fewer keys may be read.
+// as returns t under another plan of its policy, under which there may be other keys.
 func (t target) as(p *plan) target {
 	t.plan = p
+	if p.cell && p.limit != nil {
+		t.key = t.cell
+	}
 	if len(p.keys) == 1 {
 		t.old = nil
 	}
@@ -64,6 +73,7 @@ type charge struct {
 // entry is what was counted for a charge: what it takes to give it back.
 type entry struct {
 	key   Key
+	cell  Key // of the target, if it has one
 	id    EventID
 	at    Instant
 	epoch Instant // the reset that it was counted under

@@ -137,6 +137,10 @@ func (k *keyring) seal(t *token) string {
 		b = appendPart(b, e.policy)
 		b = binary.AppendUvarint(b, e.space)
 		b = append(append(b, e.key.sum[:]...), e.id[:]...)
+		b = append(b, boolByte(e.cell != Key{}))
+		if e.cell != (Key{}) {
+			b = append(b, e.cell.sum[:]...)
+		}
 		for _, n := range []int64{int64(e.at), int64(e.epoch), e.cost} {
 			b = binary.AppendVarint(b, n)
 		}
@@ -165,7 +169,11 @@ func (k *keyring) open(text string, kind tokenKind) (*token, error) {
 	for range r.len() {
 		e := tokenEntry{policy: r.text(), space: r.uint()}
 		copy(e.key.sum[:], r.take(KeySize))
-		e.id, e.at, e.epoch, e.cost = r.id(), Instant(r.int()), Instant(r.int()), r.int()
+		e.id = r.id()
+		if r.byte() == 1 {
+			copy(e.cell.sum[:], r.take(KeySize))
+		}
+		e.at, e.epoch, e.cost = Instant(r.int()), Instant(r.int()), r.int()
 		t.entries = append(t.entries, e)
 	}
 	if r.bad || len(t.entries) == 0 {
