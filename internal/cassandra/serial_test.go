@@ -187,11 +187,7 @@ func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores
 			var out outcomes
 			wait := out.takeUntil(ctx, t, engines)
 			for i := range cluster.Hosts() {
-				out.waitFor(t, "admitted", func(o keyOutcome) int64 { return o.admitted })
-				node := cluster.Node(i)
-				node.Pause()
-				out.waitFor(t, "left in doubt", func(o keyOutcome) int64 { return o.unknown })
-				node.Resume()
+				out.pauseInMidWrite(t, cluster.Node(i))
 			}
 			cluster.WaitUp()
 			cancel()
@@ -248,16 +244,38 @@ func (out *outcomes) sum() (sum keyOutcome) {
 	return sum
 }
 
-// waitFor returns when more takes than now were answered like this.
-func (out *outcomes) waitFor(t *testing.T, what string, number func(keyOutcome) int64) {
+// pauseInMidWrite pauses node while takes go on, until one of them is left in doubt. The
+// others soon ask it for nothing any more: then it is resumed, and paused again.
+func (out *outcomes) pauseInMidWrite(t *testing.T, node *cassandratest.Node) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for before, start := number(out.sum()), time.Now(); number(out.sum()) == before; <-tick.C {
-		if time.Since(start) > pausePatience {
-			t.Fatalf("nobody was %s in %v: %+v", what, pausePatience, out.sum())
+	const longestPause = 6 * time.Second // several store timeouts
+	admitted := func(o keyOutcome) int64 { return o.admitted }
+	unknown := func(o keyOutcome) int64 { return o.unknown }
+	for start := time.Now(); time.Since(start) < pausePatience; {
+		if !out.more(admitted, pausePatience) {
+			break
+		}
+		node.Pause()
+		inDoubt := out.more(unknown, longestPause)
+		node.Resume()
+		if inDoubt {
+			return
 		}
 	}
+	t.Fatalf("nobody was admitted and then left in doubt in %v: %+v", pausePatience, out.sum())
+}
+
+// more waits until more takes than now were answered like this, and reports whether
+// they were in time.
+func (out *outcomes) more(number func(keyOutcome) int64, within time.Duration) bool {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for before, start := number(out.sum()), time.Now(); time.Since(start) < within; <-tick.C {
+		if number(out.sum()) > before {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *keyOutcome) add(t *testing.T, d *limiter.Decision, err error) {
