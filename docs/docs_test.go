@@ -114,7 +114,7 @@ func read(t *testing.T, path string) string {
 func sources(t *testing.T, suffix string) string {
 	t.Helper()
 	var all strings.Builder
-	for _, folder := range []string{"../internal", "../cmd"} {
+	for _, folder := range []string{"../internal", "../cmd", "."} {
 		err := filepath.WalkDir(folder, func(path string, _ os.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, suffix) {
 				all.WriteString(read(t, path))

@@ -1,0 +1,258 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+const (
+	units  = 5
+	window = 10 * time.Second
+	burst  = 8
+)
+
+// TestWhatEachAlgorithmAdmits has crowds come at random, and holds what passed in any
+// interval of a window's length, and in each fixed window, against the table of
+// guarantees.md.
+func TestWhatEachAlgorithmAdmits(t *testing.T) {
+	for _, test := range []struct {
+		limit         limiter.Limit
+		any, inWindow int // at most, in any interval of the window's length and in each fixed window
+	}{
+		{limiter.Limit{Algorithm: "sliding-log"}, units, units},
+		{limiter.Limit{Algorithm: "fixed-window"}, 2 * units, units},
+		{limiter.Limit{Algorithm: "sliding-window", Buckets: 5}, 2 * units, 2 * units},
+		{limiter.Limit{Algorithm: "sliding-tail"}, 2 * units, units},
+		{limiter.Limit{Algorithm: "sliding-tail", Rounding: limiter.RoundUp}, 2 * units, units},
+		{limiter.Limit{Algorithm: "leaky-bucket"}, 2 * units, 2 * units},
+		{limiter.Limit{Algorithm: "token-bucket", Burst: burst}, burst + units, burst + units},
+	} {
+		test.limit.Limit, test.limit.Window = units, window
+		t.Run(test.limit.Algorithm+string(test.limit.Rounding), func(t *testing.T) {
+			inAny, inWindow := 0, 0
+			for seed := range uint64(100) {
+				admitted := admittedOf(t, test.limit, rand.New(rand.NewPCG(seed, 0)))
+				inAny, inWindow = max(inAny, mostWithin(admitted)), max(inWindow, mostInAWindow(admitted))
+				if inAny > test.any || inWindow > test.inWindow {
+					t.Fatalf("seed %d: %d in %v and %d in a fixed window, want at most %d and %d",
+						seed, inAny, window, inWindow, test.any, test.inWindow)
+				}
+			}
+			if inAny < units {
+				t.Errorf("no more than %d of %d were ever admitted", inAny, units)
+			}
+		})
+	}
+}
+
+// admittedOf returns when a crowd's takes were admitted.
+func admittedOf(t *testing.T, l limiter.Limit, r *rand.Rand) (admitted []limiter.Instant) {
+	t.Helper()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	store := embedded.New(&embedded.Options{Now: clock})
+	e := engineOver(t, store, &limiter.Options{Now: clock}, limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+	for range 400 {
+		switch r.IntN(4) {
+		case 0:
+			now = now.Add(time.Duration(r.IntN(9000)) * time.Millisecond)
+		case 1:
+			now = now.Add(time.Duration(r.IntN(300)) * time.Millisecond)
+		}
+		d, err := e.Take(t.Context(), somebody("p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			admitted = append(admitted, limiter.InstantOf(now))
+		}
+	}
+	return admitted
+}
+
+func mostWithin(admitted []limiter.Instant) (most int) {
+	first := 0
+	for i, at := range admitted {
+		for at.Sub(admitted[first]) >= window {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+func mostInAWindow(admitted []limiter.Instant) (most int) {
+	in := make(map[int64]int)
+	for _, at := range admitted {
+		number := int64(at) / window.Milliseconds()
+		in[number]++
+		most = max(most, in[number])
+	}
+	return most
+}
+
+// apart is one process's way to a store that it shares with others.
+type apart struct {
+	store limiter.Store
+	fails func(w *limiter.Write) error // nil: nothing does
+}
+
+func (a *apart) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	return a.store.Read(ctx, q)
+}
+
+func (a *apart) Write(ctx context.Context, w *limiter.Write) error {
+	if a.fails != nil {
+		if err := a.fails(w); err != nil {
+			return err
+		}
+	}
+	return a.store.Write(ctx, w)
+}
+
+func (a *apart) WriteAll(ctx context.Context, w []limiter.Write) error {
+	return a.store.WriteAll(ctx, w)
+}
+
+var errGone = fmt.Errorf("%w: %w: the process is gone", limiter.ErrUnavailable, limiter.ErrNotStored)
+
+func engineOver(t *testing.T, store limiter.Store, opts *limiter.Options, policies ...limiter.Policy) *limiter.Engine {
+	t.Helper()
+	e := limiter.New(store, opts)
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func somebody(policy string) limiter.Demand {
+	return limiter.Demand{Policy: policy, Identifier: "somebody"}
+}
+
+func policyOf(name, algorithm string, n int64, w time.Duration) limiter.Policy {
+	return limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: n, Window: w}}}
+}
+
+func do(t *testing.T, e *limiter.Engine, call limiter.Call) limiter.Answer {
+	t.Helper()
+	answer, err := e.Do(t.Context(), &call)
+	if err != nil {
+		t.Fatalf("%s: %v", call.Op, err)
+	}
+	return answer
+}
+
+func wantUsed(t *testing.T, e *limiter.Engine, policy string, want int64, when string) {
+	t.Helper()
+	d, err := e.Check(t.Context(), somebody(policy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Used != want {
+		t.Errorf("%s: used %d %s, want %d", policy, d.Used, when, want)
+	}
+}
+
+// TestOrphanStaysCharged has a process die between the denial of a call and the taking
+// back of what its other demand had counted: too few pass, until the window ends.
+func TestOrphanStaysCharged(t *testing.T) {
+	for _, algorithm := range []string{"fixed-window", "leaky-bucket"} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := embedded.New(nil)
+			policies := []limiter.Policy{policyOf("counted", algorithm, 5, 24*time.Hour), policyOf("full", "sliding-log", 1, time.Hour)}
+			adds := 0
+			dying := engineOver(t, &apart{store: shared, fails: func(w *limiter.Write) error {
+				if len(w.Add) > 0 || w.Cell != nil && len(w.Events) == 0 { // the second is what gives back
+					if adds++; adds > 1 {
+						return errGone
+					}
+				}
+				return nil
+			}}, nil, policies...)
+			living := engineOver(t, &apart{store: shared}, nil, policies...)
+			if _, err := living.Take(t.Context(), somebody("full")); err != nil {
+				t.Fatal(err)
+			}
+			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody("counted"), somebody("full")}}
+			if answer, err := dying.Do(t.Context(), &call); err == nil && answer.Allowed {
+				t.Error("a call passed beside a demand that was full")
+			}
+			time.Sleep(time.Minute)
+			wantUsed(t, living, "counted", 1, "by an orphan")
+			time.Sleep(24 * time.Hour)
+			wantUsed(t, living, "counted", 0, "a window later")
+		})
+	}
+}
+
+// TestRecordOfSeveralIsNotUndone has the store refuse one of two demands.
+func TestRecordOfSeveralIsNotUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, refused := &apart{store: embedded.New(nil)}, false
+		store.fails = func(*limiter.Write) error {
+			if refused {
+				return nil
+			}
+			refused = true
+			return errGone
+		}
+		e := engineOver(t, store, nil, policyOf("p", "fixed-window", 5, time.Hour), policyOf("q", "fixed-window", 5, time.Hour))
+		call := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody("p"), somebody("q")}}
+		answer, err := e.Do(t.Context(), &call)
+		if !errors.Is(err, limiter.ErrUnavailable) || answer.Recorded != limiter.RecordedYes {
+			t.Errorf("recorded %s, %v: want yes, as some of it counts", answer.Recorded, err)
+		}
+	})
+}
+
+// TestIdempotencyKeysAreKnownLongEnough repeats calls shortly before and after their
+// keys are forgotten.
+func TestIdempotencyKeysAreKnownLongEnough(t *testing.T) {
+	for longest, known := range map[time.Duration]time.Duration{time.Minute: 10 * time.Minute, 24 * time.Hour: 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			e := engineOver(t, &apart{store: embedded.New(nil)}, nil, policyOf("p", "sliding-log", 5, longest))
+			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody("p")}, IdempotencyKey: "key"}
+			do(t, e, call)
+			time.Sleep(known - time.Second)
+			if answer := do(t, e, call); !answer.Replayed {
+				t.Errorf("a window of %v: the key was forgotten before %v had passed", longest, known)
+			}
+			time.Sleep(5 * time.Second)
+			if answer := do(t, e, call); answer.Replayed {
+				t.Errorf("a window of %v: the key is known longer than %v", longest, known)
+			}
+		})
+	}
+}
+
+// TestReservationOfADeadProcess stays charged in a counter until its window ends.
+func TestReservationOfADeadProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared, dead := embedded.New(nil), false
+		policy := policyOf("p", "fixed-window", 5, 24*time.Hour)
+		dying := engineOver(t, &apart{store: shared, fails: func(*limiter.Write) error {
+			if dead {
+				return errGone
+			}
+			return nil
+		}}, nil, policy)
+		living := engineOver(t, &apart{store: shared}, nil, policy)
+		held := do(t, dying, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody("p")}, Reserve: 2 * time.Second})
+		if held.Reservation == "" {
+			t.Fatalf("nothing is held: %+v", held.Decision)
+		}
+		dead = true
+		time.Sleep(time.Minute)
+		wantUsed(t, living, "p", 1, "after the end of a dead process's reservation")
+		time.Sleep(24 * time.Hour)
+		wantUsed(t, living, "p", 0, "a window later")
+	})
+}
