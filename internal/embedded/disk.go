@@ -1,9 +1,11 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -16,7 +18,7 @@ type Disk interface {
 	// visit is given is valid until it returns; its error ends the loading.
 	Load(visit func(*Record) error) error
 	// Save stores and removes all of r or nothing. After it returned nil, r outlives the
-	// loss of power.
+	// loss of power. Keys are in ascending order within a table, as trees like them.
 	Save(r []Record) error
 }
 
@@ -158,6 +160,9 @@ func (s *Store) save() error {
 	records := s.collect()
 	keys := len(records)
 	records = s.collectChanges(records)
+	for _, table := range [][]Record{records[:keys], records[keys:]} {
+		slices.SortFunc(table, func(a, b Record) int { return bytes.Compare(a.Key, b.Key) })
+	}
 	if len(records) == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -175,6 +177,11 @@ func (m *memory) Save(records []embedded.Record) error {
 	m.largest = max(m.largest, len(records))
 	if m.fails != nil {
 		return m.fails
+	}
+	if !slices.IsSortedFunc(records, func(a, b embedded.Record) int {
+		return cmp.Or(-cmp.Compare(a.Table, b.Table), bytes.Compare(a.Key, b.Key)) // "keys" before "changes"
+	}) {
+		return errors.New("keys are out of order")
 	}
 	if m.records == nil {
 		m.records = make(map[string]embedded.Record)

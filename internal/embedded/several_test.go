@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -74,15 +75,15 @@ func units(t *testing.T, store limiter.Store, k limiter.Key) int64 {
 // TestUpdatesOfManyKeysMeet lets updates of the same keys in opposite orders meet, in
 // one part of the store and in several.
 func TestUpdatesOfManyKeysMeet(t *testing.T) {
-	const callers, each = 4, 500
+	const callers, each, many = 8, 1000, 16
 	for _, same := range []bool{true, false} {
-		store, keys := embedded.New(nil), keysOf(3, same)
+		store, keys := embedded.New(nil), keysOf(many, same)
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
-				mine := []limiter.Key{keys[0], keys[1], keys[2]}
+				mine := slices.Clone(keys)
 				if i%2 == 0 {
-					mine[0], mine[2] = mine[2], mine[0]
+					slices.Reverse(mine)
 				}
 				for range each {
 					if err := updateAll(t, store, start+1000, mine...); err != nil {
