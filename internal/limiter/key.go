@@ -10,8 +10,9 @@ import (
 	"sync"
 )
 
-// Key is what counts are kept under: a hash of who counts what for whom. It can
-// be made by a Keyer only, so nothing that takes a Key can hold an identifier.
+// Key is what counts are kept under: a hash of who counts what for whom. It is made
+// by a Keyer, or read back from a store, so nothing that takes a Key can hold an
+// identifier.
 // The zero Key belongs to nobody.
 type Key struct{ sum [KeySize]byte }
 

@@ -102,7 +102,8 @@ type Query struct {
 }
 
 // LogQuery asks for the newest Max events of one span that are later than After,
-// with no bound on how late.
+// with no bound on how late. Holds come on top of those: one that has ended may be
+// there for a while, and must not hide an event that counts.
 type LogQuery struct {
 	Span  Span
 	After Instant
