@@ -150,6 +150,22 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 			failed = c.err
 		}
 	}
+	return e.halfDone(charges, failed)
+}
+
+// halfDone makes of failed an error that says what became of all charges: where some
+// count and some don't, as when a record of several fails half way, nobody can tell by
+// one word but "unknown".
+func (e *Engine) halfDone(charges []charge, failed error) error {
+	var store *StoreError
+	if len(charges) == 1 || !errors.As(failed, &store) {
+		return failed
+	}
+	for i := range charges {
+		if c := &charges[i]; c.plan.Mode != ModeOff && c.decision.Recorded != store.Recorded {
+			return &StoreError{Recorded: RecordedUnknown, Err: store.Err}
+		}
+	}
 	return failed
 }
 

@@ -524,3 +524,79 @@ func TestCellsOfDataCentres(t *testing.T) {
 		})
 	}
 }
+
+// What holds over the whole cluster happens once in the whole cluster, also where
+// compare-and-set ends at a data centre's border by default.
+func TestOnceOverAllDataCentres(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("fixed-window", 5, 24*time.Hour)
+		policy.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		in := func(datacenter string) *limiter.Engine {
+			e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: limiter.LevelLocalSerial})
+			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+				t.Fatal(err)
+			}
+			running(t, e)
+			return e
+		}
+		east, west := in("east"), in("west")
+		take := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		answer := mustDo(t, east, take)
+		if again := mustDo(t, west, take); !again.Replayed {
+			t.Error("an idempotency key counts once in each data centre")
+		}
+		mustTake(t, west)
+		if err := east.Refund(t.Context(), answer.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		if err := west.Refund(t.Context(), answer.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("refunded in both data centres: %v", err)
+		}
+		check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
+		held := mustDo(t, east, check)
+		mustDo(t, west, limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+		time.Sleep(time.Minute)
+		if got := usedBy(t, east, somebody); got != 2 {
+			t.Errorf("used %d of one take and one reservation, want 2", got)
+		}
+	})
+}
+
+// A record of several demands that fails half way says that nobody can tell by one
+// word what counts.
+func TestRecordThatFailsHalfWay(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("fixed-window", 5))...)
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Add) > 0 {
+					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+				}
+				return nil
+			}
+		})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: both})
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("one is recorded and one is not: %v", err)
+		}
+	})
+}
+
+// Two instances that are changing the hash key know a repeated call as the same.
+func TestRepetitionWhileTheHashKeyChanges(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		was := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+		will := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+		store := newFakeStore()
+		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		for i, keyers := range [][]limiter.Keyer{{was}, {was, will}, {will, was}} {
+			answer := mustDo(t, engineWithKeys(t, store, keyers, policyOf("sliding-log", 5, time.Hour)), call)
+			if answer.Replayed != (i > 0) {
+				t.Errorf("phase %d: replayed %v", i+1, answer.Replayed)
+			}
+		}
+	})
+}

@@ -22,6 +22,7 @@ const (
 	spaceIdempotency = " idempotency"
 	spaceRefund      = " refund"
 	spaceReservation = " reservation"
+	spaceIdentity    = " identity"
 )
 
 // key returns the key of what is called name in space. It does not depend on the hash
@@ -79,4 +80,23 @@ func (c *claims) attempt(ctx context.Context, w *Write) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/serialTries)
 	defer cancel()
 	return c.store.Write(ctx, w)
+}
+
+// claimsOf returns where something about charges can happen once: as far as the
+// promises of all of their policies reach.
+func (e *Engine) claimsOf(charges []charge) *claims {
+	plans := make([]*plan, len(charges))
+	for i := range charges {
+		plans[i] = charges[i].plan
+	}
+	return e.claimsAbout(plans)
+}
+
+func (e *Engine) claimsAbout(plans []*plan) *claims {
+	for _, p := range plans {
+		if !p.regional {
+			return e.anywhere
+		}
+	}
+	return e.claims
 }

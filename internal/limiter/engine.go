@@ -20,10 +20,12 @@ type Engine struct {
 	shared    *shared    // decides over one that can't; else nil
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
 	blocks    *blocks
-	news      *news // nil: there is no feed
-	claims    *claims
+	news      *news   // nil: there is no feed
+	claims    *claims // about policies whose promises end at a data centre's border
+	anywhere  *claims // about all others
 	secrets   secrets
 
+	identities   []*Keys // hash identifiers for fingerprints, under every hash key that is known
 	reservations reservations
 }
 
@@ -85,7 +87,11 @@ func New(store Store, opts *Options) *Engine {
 	e := &Engine{opts: opts.withDefaults()}
 	e.ids = newEventIDs()
 	e.claims = &claims{store: store, ids: e.ids, opts: &e.opts, serial: e.opts.Serial}
-	e.secrets.claims = &claims{store: store, ids: e.ids, opts: &e.opts, serial: LevelSerial}
+	e.anywhere = &claims{store: store, ids: e.ids, opts: &e.opts, serial: LevelSerial}
+	e.secrets.claims = e.anywhere
+	for _, keyer := range append([]Keyer{e.opts.Keyer}, e.opts.AlsoRead...) {
+		e.identities = append(e.identities, keyer.For(KeySpace{Policy: spaceIdentity}))
+	}
 	e.reservations.engine = e
 	if still, ok := store.(Exclusive); ok {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)

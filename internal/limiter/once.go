@@ -14,12 +14,12 @@ import (
 
 // usage is what is known of an idempotency key: a claim's value.
 type usage struct {
-	State       usageState
-	Fingerprint []byte  // of the call that it belongs to
-	Started     Instant // when it was claimed
-	IDs         []EventID
-	Gone        []EventID     `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
-	Answer      *storedAnswer `json:",omitempty"`
+	State        usageState
+	Fingerprints [][]byte // of the call that it belongs to
+	Started      Instant  // when it was claimed
+	IDs          []EventID
+	Gone         []EventID     `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
+	Answer       *storedAnswer `json:",omitempty"`
 }
 
 // usageState is how far a call with an idempotency key got.
@@ -50,9 +50,10 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 	if err != nil {
 		return e.failAll(ctx, charges, RecordedNo, err)
 	}
+	claims := e.claimsOf(charges)
 	o := &attempt{
-		engine: e, key: e.claims.key(spaceIdempotency, keys.sum(call.IdempotencyKey)),
-		fingerprint: keys.fingerprint(call), charges: charges, keep: usageKept,
+		engine: e, claims: claims, key: claims.key(spaceIdempotency, keys.sum(call.IdempotencyKey)),
+		fingerprints: e.fingerprints(keys, call), charges: charges, keep: usageKept,
 	}
 	for i := range charges {
 		o.keep = max(o.keep, charges[i].plan.longestWindow())
@@ -67,23 +68,35 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
 }
 
-// fingerprint returns what tells call from other calls: what is asked, for whom.
-func (k *keyring) fingerprint(call *Call) []byte {
-	parts := []string{string(call.Op)}
-	for _, d := range call.Demands {
-		parts = append(parts, d.Policy, string(d.Identifier), strconv.FormatInt(max(1, d.Cost), 10))
+// fingerprints returns what tells call from other calls, what is asked and for whom,
+// under every hash key that is known: two instances that are changing it share one.
+func (e *Engine) fingerprints(keys *keyring, call *Call) (all [][]byte) {
+	for _, identities := range e.identities {
+		parts := []string{string(call.Op)}
+		for _, d := range call.Demands {
+			parts = append(parts, d.Policy, string(identities.Of(d.Identifier).Bytes()), strconv.FormatInt(max(1, d.Cost), 10))
+		}
+		all = append(all, keys.sum(parts...))
 	}
-	return k.sum(parts...)
+	return all
+}
+
+// of reports whether u is what is known of a call with one of these fingerprints.
+func (u *usage) of(fingerprints [][]byte) bool {
+	return slices.ContainsFunc(u.Fingerprints, func(known []byte) bool {
+		return slices.ContainsFunc(fingerprints, func(f []byte) bool { return bytes.Equal(f, known) })
+	})
 }
 
 // attempt is one call on its way through its idempotency key.
 type attempt struct {
-	engine      *Engine
-	key         Key
-	fingerprint []byte
-	charges     []charge
-	keep        time.Duration
-	after       Instant // a reset that its events must be dated after
+	engine       *Engine
+	claims       *claims
+	key          Key
+	fingerprints [][]byte
+	charges      []charge
+	keep         time.Duration
+	after        Instant // a reset that its events must be dated after
 }
 
 // try claims the key and decides, or finds the answer of whoever did. It is not done
@@ -96,7 +109,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	}
 	if known != nil {
 		switch {
-		case !bytes.Equal(known.Fingerprint, o.fingerprint):
+		case !known.of(o.fingerprints):
 			return Answer{}, true, ErrReused
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
@@ -122,7 +135,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 
 // read returns what is known of the key, nothing if it is new.
 func (o *attempt) read(ctx context.Context) (Cell, *usage, error) {
-	cell, err := o.engine.claims.get(ctx, o.key, o.engine.opts.Serial.quorum())
+	cell, err := o.claims.get(ctx, o.key, o.claims.serial.quorum())
 	if err != nil || len(cell.Value) == 0 {
 		return cell, nil, err
 	}
@@ -138,7 +151,7 @@ func (o *attempt) swap(ctx context.Context, expected EventID, u *usage) (EventID
 	if err != nil {
 		return EventID{}, err
 	}
-	return o.engine.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
+	return o.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
 }
 
 // stale reports whether whoever claimed u must have given up, by any clock.
@@ -159,7 +172,7 @@ func (o *attempt) settleable() bool {
 // claim returns the claim of a call that is going to be decided at now, after what is
 // known of it.
 func (o *attempt) claim(known *usage, now Instant) *usage {
-	mine := &usage{State: usagePending, Fingerprint: o.fingerprint, Started: now}
+	mine := &usage{State: usagePending, Fingerprints: o.fingerprints, Started: now}
 	if known != nil && known.State == usagePending {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
@@ -197,14 +210,14 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 }
 
 func (o *attempt) free() *usage {
-	return &usage{State: usageFree, Fingerprint: o.fingerprint}
+	return &usage{State: usageFree, Fingerprints: o.fingerprints}
 }
 
 // keepAnswer puts answer into the claim of this version. Where that was taken over,
 // what answer counted is being removed: it is not the answer any more.
 func (o *attempt) keepAnswer(ctx context.Context, version EventID, answer Answer) (Answer, bool, error) {
 	answer.Receipt = o.engine.receipt(ctx, o.charges)
-	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprint: o.fingerprint, Answer: store(&answer)})
+	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: store(&answer)})
 	switch {
 	case errors.Is(err, ErrConflict):
 		return Answer{}, false, nil

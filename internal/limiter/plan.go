@@ -18,6 +18,7 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
+	regional  bool // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
@@ -51,6 +52,10 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	}
 	for _, log := range p.logs {
 		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
+	}
+	p.regional = p.Consistency.Scope() == ScopeDatacenter || inCell
+	if p.cell {
+		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {

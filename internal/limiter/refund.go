@@ -45,7 +45,8 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	if e.now() >= t.entries[0].at.Add(lasts) {
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
-	switch _, err := e.claims.swap(ctx, e.claims.key(spaceRefund, t.entries[0].id[:]), EventID{}, []byte{1}, lasts+cellMargin); {
+	claims := e.claimsAbout(plans)
+	switch _, err := claims.swap(ctx, claims.key(spaceRefund, t.entries[0].id[:]), EventID{}, []byte{1}, lasts+cellMargin); {
 	case errors.Is(err, ErrConflict):
 		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
 	case err != nil:

@@ -66,11 +66,15 @@ func (p *plan) endsItself() bool {
 
 // endLater gives back what t holds in counters and cells when its time is over.
 func (r *reservations) endLater(t *token, charges []charge, after time.Duration) {
-	var plans []*plan
+	var held, plans []*plan
 	ends := &token{kind: t.kind, ends: t.ends}
 	for i := range charges {
 		c := &charges[i]
-		if c.decision.Recorded == RecordedYes && !c.plan.endsItself() {
+		if c.decision.Recorded != RecordedYes {
+			continue
+		}
+		held = append(held, c.plan)
+		if !c.plan.endsItself() {
 			plans = append(plans, c.plan)
 			ends.entries = append(ends.entries, tokenEntry{policy: c.plan.Name, entry: c.decision.entry})
 		}
@@ -78,32 +82,33 @@ func (r *reservations) endLater(t *token, charges []charge, after time.Duration)
 	if len(plans) == 0 {
 		return
 	}
+	claims := r.engine.claimsAbout(held)
 	r.held.Add(1)
 	time.AfterFunc(after, func() {
 		defer r.held.Add(-1)
-		r.end(t, ends, plans)
+		r.end(claims, t, ends, plans)
 	})
 }
 
 // end gives back what ends holds, unless the reservation t was settled. In doubt
 // whether it was, the units stay charged.
-func (r *reservations) end(t, ends *token, plans []*plan) {
+func (r *reservations) end(claims *claims, t, ends *token, plans []*plan) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.engine.opts.StoreTimeout)
 	defer cancel()
-	if first, err := r.engine.claimReservation(ctx, t, reservationOver); err == nil && first {
+	if first, err := claims.reservation(ctx, t, reservationOver); err == nil && first {
 		_ = r.engine.giveAllBack(ctx, ends, plans)
 	}
 }
 
-// claimReservation says what became of t, and reports whether that is the first word
+// reservation says what became of t, and reports whether that is the first word
 // on it or the same as the first.
-func (e *Engine) claimReservation(ctx context.Context, t *token, what byte) (same bool, err error) {
-	key := e.claims.key(spaceReservation, t.entries[0].id[:])
-	_, err = e.claims.swap(ctx, key, EventID{}, []byte{what}, 2*MaxReserve)
+func (c *claims) reservation(ctx context.Context, t *token, what byte) (same bool, err error) {
+	key := c.key(spaceReservation, t.entries[0].id[:])
+	_, err = c.swap(ctx, key, EventID{}, []byte{what}, 2*MaxReserve)
 	if !errors.Is(err, ErrConflict) {
 		return err == nil, err
 	}
-	cell, err := e.claims.get(ctx, key, e.opts.Serial)
+	cell, err := c.get(ctx, key, c.serial)
 	if err != nil {
 		return false, err
 	}
@@ -220,13 +225,19 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 // isOver reports whether counters and cells that held units of t were given them back;
 // if not, they never will be.
 func (e *Engine) isOver(ctx context.Context, t *token, held []*entry, charges []charge) (bool, error) {
+	var plans []*plan
+	endsItself := true
 	for i := range charges {
-		if held[i] != nil && !charges[i].plan.endsItself() {
-			first, err := e.claimReservation(ctx, t, reservationSettled)
-			return !first, err
+		if held[i] != nil {
+			plans = append(plans, charges[i].plan)
+			endsItself = endsItself && charges[i].plan.endsItself()
 		}
 	}
-	return false, nil
+	if endsItself {
+		return false, nil
+	}
+	first, err := e.claimsAbout(plans).reservation(ctx, t, reservationSettled)
+	return !first, err
 }
 
 // recordAnew counts again, once, what was given back when t was over.
@@ -234,8 +245,9 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 	if len(again) == 0 {
 		return nil
 	}
-	key := e.claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
-	_, err := e.claims.swap(ctx, key, EventID{}, []byte{reservationSettled}, 2*MaxReserve)
+	claims := e.claimsOf(again)
+	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
+	_, err := claims.swap(ctx, key, EventID{}, []byte{reservationSettled}, 2*MaxReserve)
 	if errors.Is(err, ErrConflict) {
 		return nil
 	}
