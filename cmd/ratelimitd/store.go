@@ -132,6 +132,9 @@ func publish(ctx context.Context, store *cassandra.Store, measured *metrics.Metr
 		measured.SetSweepProgress(sweeps.Progress)
 		measured.AddSwept(int(sweeps.Deleted - swept))
 		swept = sweeps.Deleted
+		if !sweeps.Finished.IsZero() {
+			measured.SetSweepFinished(sweeps.Finished)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

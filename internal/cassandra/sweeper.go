@@ -19,6 +19,8 @@ type sweeper struct {
 
 	slices  atomic.Int64 // of the current pass that are done
 	deleted atomic.Int64 // keys that counters were deleted of, since the start
+
+	finished atomic.Int64 // when the last pass ended, in milliseconds; 0: none has
 }
 
 // The requests of a sweep. Reading at ONE may miss what is swept the next time;
@@ -42,13 +44,18 @@ const (
 
 // Sweeps says how far the sweeper is.
 type Sweeps struct {
-	Progress float64 // of the current pass, 0 to 1; 0 where another instance sweeps
-	Deleted  int64   // keys that counters were deleted of, since this process started
+	Progress float64   // of the current pass, 0 to 1; 0 where another instance sweeps
+	Deleted  int64     // keys that counters were deleted of, since this process started
+	Finished time.Time // when the last pass ended; zero: none of this instance's has
 }
 
 // Sweeps returns how far this instance's sweeper is.
 func (s *Store) Sweeps() Sweeps {
-	return Sweeps{Progress: float64(s.sweeper.slices.Load()) / sweepSlices, Deleted: s.sweeper.deleted.Load()}
+	sweeps := Sweeps{Progress: float64(s.sweeper.slices.Load()) / sweepSlices, Deleted: s.sweeper.deleted.Load()}
+	if at := s.sweeper.finished.Load(); at != 0 {
+		sweeps.Finished = time.UnixMilli(at)
+	}
+	return sweeps
 }
 
 // Sweep goes over the whole table once, without pauses and without the lease.
@@ -78,13 +85,21 @@ func (w *sweeper) run(ctx context.Context) {
 		if err == nil && held {
 			err = w.slice(ctx, next%sweepSlices)
 			next++
-			w.slices.Store(int64(next % sweepSlices))
+			w.swept(next)
 		} else if err == nil {
 			w.slices.Store(0)
 		}
 		if err != nil && ctx.Err() == nil {
 			w.config.Logger.Warn("sweeping counters failed; it will be tried again", "error", err)
 		}
+	}
+}
+
+// swept notes that as many slices as next were tried.
+func (w *sweeper) swept(next int) {
+	w.slices.Store(int64(next % sweepSlices))
+	if next%sweepSlices == 0 {
+		w.finished.Store(w.config.Now().UnixMilli())
 	}
 }
 

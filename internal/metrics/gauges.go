@@ -11,12 +11,11 @@ type BreakerState string
 
 // The states of a breaker.
 const (
-	BreakerClosed   BreakerState = "closed"    // requests go to the store
-	BreakerHalfOpen BreakerState = "half_open" // one probe at a time does
-	BreakerOpen     BreakerState = "open"      // none does
+	BreakerClosed BreakerState = "closed" // requests go to the store
+	BreakerOpen   BreakerState = "open"   // one probe at a time does
 )
 
-var breakerStates = []BreakerState{BreakerClosed, BreakerHalfOpen, BreakerOpen}
+var breakerStates = []BreakerState{BreakerClosed, BreakerOpen}
 
 // gauges are set by those who know.
 type gauges struct {

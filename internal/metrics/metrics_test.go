@@ -414,7 +414,6 @@ func TestGauges(t *testing.T) {
 		# HELP ratelimitd_breaker_state 1 for the state that the breaker in front of the store is in, 0 for the others.
 		# TYPE ratelimitd_breaker_state gauge
 		ratelimitd_breaker_state{state="closed"} 0
-		ratelimitd_breaker_state{state="half_open"} 0
 		ratelimitd_breaker_state{state="open"} 1
 		# HELP ratelimitd_clock_offset_seconds How far this instance's clock is ahead of the store's; below 0: behind.
 		# TYPE ratelimitd_clock_offset_seconds gauge
