@@ -105,7 +105,8 @@ func (c *Call) check() error {
 	case len(c.Demands) == 0 && c.Reservation == "" || len(c.Demands) > MaxDemands:
 		return &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands: use 1 to %d", len(c.Demands), MaxDemands)}
 	case len(c.IdempotencyKey) > MaxIdempotencyKeyLen:
-		return &FieldError{Field: "idempotency_key", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(c.IdempotencyKey), MaxIdempotencyKeyLen)}
+		detail := fmt.Sprintf("%d bytes long: use 1 to %d", len(c.IdempotencyKey), MaxIdempotencyKeyLen)
+		return &FieldError{Field: "idempotency_key", Detail: detail}
 	case c.IdempotencyKey != "" && c.Op == OpCheck:
 		return &FieldError{Field: "idempotency_key", Detail: "a check records nothing that could count twice: remove it, or take"}
 	case c.IdempotencyKey != "" && c.Reservation != "":

@@ -152,7 +152,7 @@ func TestDemandsInAnyOrder(t *testing.T) {
 // serialStore is a store whose conditional writes lose answers as a test wants it.
 type serialStore struct {
 	*fakeStore
-	delay func(w *limiter.Write) (answer error, store time.Duration)
+	delay func(w *limiter.Write) (store time.Duration, answer error)
 	all   sync.WaitGroup
 }
 
@@ -161,7 +161,7 @@ func (s *serialStore) Write(ctx context.Context, w *limiter.Write) error {
 	if w.Cell == nil || s.delay == nil {
 		return s.fakeStore.Write(ctx, w)
 	}
-	answer, after := s.delay(w)
+	after, answer := s.delay(w)
 	if answer == nil {
 		return s.fakeStore.Write(ctx, w)
 	}
@@ -188,11 +188,11 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 				store := &serialStore{fakeStore: newFakeStore()}
 				store.readTakes, store.writeTakes = 5*time.Millisecond, 5*time.Millisecond
 				n := 0
-				store.delay = func(*limiter.Write) (error, time.Duration) {
+				store.delay = func(*limiter.Write) (time.Duration, error) {
 					if n++; n%3 == 1 {
-						return errLost, after
+						return after, errLost
 					}
-					return nil, 0
+					return 0, nil
 				}
 				policy := policyOf(algorithm, 3, time.Hour)
 				policy.Guarantee = limiter.GuaranteeSerial
@@ -226,10 +226,10 @@ func TestSerialAttemptThatIsDead(t *testing.T) {
 		policy := policyOf("fixed-window", 2, time.Hour)
 		policy.Guarantee = limiter.GuaranteeSerial
 		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
-		store.delay = func(*limiter.Write) (error, time.Duration) {
+		store.delay = func(*limiter.Write) (time.Duration, error) {
 			store.delay = nil
 			mustTake(t, other)
-			return errLost, time.Second
+			return time.Second, errLost
 		}
 		if d := mustTake(t, e); !d.Allowed || d.Used != 2 {
 			t.Errorf("after another's take: %+v", d.Verdict)
@@ -294,9 +294,9 @@ func TestYoungRefundOfCountersWaits(t *testing.T) {
 func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := &serialStore{fakeStore: newFakeStore()}
-		store.delay = func(*limiter.Write) (error, time.Duration) {
+		store.delay = func(*limiter.Write) (time.Duration, error) {
 			time.Sleep(10 * time.Millisecond)
-			return errLost, -1
+			return -1, errLost
 		}
 		policy := policyOf("fixed-window", 3, time.Hour)
 		policy.Guarantee = limiter.GuaranteeSerial
@@ -323,14 +323,14 @@ func TestClaimOfTheDead(t *testing.T) {
 			dying, living := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
 			mustDo(t, dying, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}) // the secret is made
 			answers := 0
-			store.delay = func(w *limiter.Write) (error, time.Duration) {
+			store.delay = func(w *limiter.Write) (time.Duration, error) {
 				if len(w.Cell.Value) > 0 && w.Cell.Value[0] == '{' { // a claim: the first is made, the answer is not
 					if answers++; answers > 1 {
 						time.Sleep(timeout)
-						return errLost, -1
+						return -1, errLost
 					}
 				}
-				return nil, 0
+				return 0, nil
 			}
 			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 			_, _ = dying.Do(t.Context(), &call)

@@ -20,7 +20,6 @@ type counted struct {
 	store     Store
 	ids       *eventIDs
 	opts      *Options
-	flights   flights
 	denied    recent[struct{}] // keys that were over their limit when last seen: a read may save a write
 	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
@@ -209,11 +208,12 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 	}
 	own.epoch = state.Reset
 	c.resets.put(t.key, state.Reset)
-	if eventsGone && own.batch[0].id == (EventID{}) {
+	switch {
+	case eventsGone && own.batch[0].id == (EventID{}):
 		c.date(t.plan, own, state.Reset+1)
-	} else if eventsGone {
+	case eventsGone: // whoever dated it has to do so again
 		own.dated = false
-	} else {
+	default:
 		own.dated = true
 		own.counts = t.plan.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
 	}

@@ -53,7 +53,7 @@ func partsOf(charges []charge) []*part {
 		}
 		for _, of := range c.plan.parts {
 			own := r
-			parts = append(parts, &part{target: c.target.as(of), request: &own, of: i})
+			parts = append(parts, &part{target: c.as(of), request: &own, of: i})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b *part) int { return bytes.Compare(a.key.sum[:], b.key.sum[:]) })
