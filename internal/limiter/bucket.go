@@ -32,9 +32,10 @@ func (r *rule) pour(s *State, now Instant, units int64) {
 }
 
 // scoop gives units back to the bucket of r.
-func (r *rule) scoop(s *State, now Instant, units int64) {
+func (r *rule) scoop(s *State, now, poured Instant, units int64) {
 	level, at := r.levelAt(s, now)
-	s.setLevel(bucket{limit: r.id, at: at, level: level.minus(amountOf(units, r.Window.Milliseconds()))})
+	left := amountOf(units, r.Window.Milliseconds()).minus(amountOf(r.Limit.Limit, max(0, int64(at-poured))))
+	s.setLevel(bucket{limit: r.id, at: at, level: level.minus(left)})
 }
 
 // setLevel puts b in the place of what s has of its limit.

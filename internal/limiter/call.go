@@ -27,7 +27,7 @@ type Call struct {
 const (
 	MaxDemands           = 16 // each costs a read and a write
 	MaxIdempotencyKeyLen = 255
-	MinReserve           = time.Second // a store's times to live are whole seconds
+	MinReserve           = time.Millisecond
 	MaxReserve           = time.Hour
 )
 
@@ -54,6 +54,11 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if call.IdempotencyKey != "" || call.Reserve > 0 || call.Reservation != "" {
 		return e.doByClaim(ctx, call, charges)
 	}
+	if !e.secrets.known() { // the receipt may take a request of its own, out of the same time
+		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+		defer cancel()
+		ctx = limited
+	}
 	err = e.decideAll(ctx, charges)
 	answer := answerOf(charges)
 	if err == nil {
@@ -68,12 +73,12 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call, charges []charge) (A
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
 	switch {
-	case call.IdempotencyKey != "":
-		return e.once(ctx, call, charges)
+	case call.Reservation != "": // settled once however often it comes, under whatever key
+		return e.settleReservation(ctx, call, charges)
 	case call.Reserve > 0:
 		return e.reserve(ctx, call, charges)
 	}
-	return e.settleReservation(ctx, call, charges)
+	return e.once(ctx, call, charges)
 }
 
 // charges returns what call asks for, made ready to decide.
@@ -109,8 +114,6 @@ func (c *Call) check() error {
 		return &FieldError{Field: "idempotency_key", Detail: detail}
 	case c.IdempotencyKey != "" && c.Op == OpCheck:
 		return &FieldError{Field: "idempotency_key", Detail: "a check records nothing that could count twice: remove it, or take"}
-	case c.IdempotencyKey != "" && c.Reservation != "":
-		return &FieldError{Field: "idempotency_key", Detail: "a reservation is settled once however often it is recorded: remove it"}
 	case c.Reserve != 0 && c.Op != OpCheck:
 		return &FieldError{Field: "reserve_ms", Detail: "only a check reserves: remove it, or check"}
 	case c.Reserve != 0 && (c.Reserve < MinReserve || c.Reserve > MaxReserve || c.Reserve%time.Millisecond != 0):

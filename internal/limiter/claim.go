@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 )
 
@@ -69,7 +70,7 @@ func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []by
 		if readErr == nil && cell.Version != expected {
 			return EventID{}, ErrConflict
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || pause(ctx, rand.N(conflictWait)) != nil {
 			return EventID{}, err
 		}
 	}

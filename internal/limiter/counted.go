@@ -100,6 +100,10 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 // false when the store failed; the requests are answered then.
 func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, State, bool) {
 	own := c.newUnits(t, batch)
+	if batch[0].id != (EventID{}) && own.now <= own.epoch {
+		batch[0].err = &datedError{after: own.epoch}
+		return own, State{}, false
+	}
 	for range resetRounds {
 		state, ok := c.writeThenRead(ctx, t, own)
 		if !ok {
@@ -114,7 +118,7 @@ func (c *counted) place(ctx context.Context, t *target, batch []*request) (*unit
 		}
 	}
 	// What the earlier rounds wrote is forgotten, and the last one has not been written.
-	failWritten(batch, fmt.Errorf("%w: %d resets of one key within one decision", ErrOverloaded, resetRounds))
+	failAll(batch, RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", ErrOverloaded, resetRounds))
 	return own, State{}, false
 }
 
@@ -280,7 +284,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) 
 // complete takes own's units out of state, so that each can be judged in its turn.
 // It is false, and answers the requests, when they were not all among what was read.
 func (c *counted) complete(t *target, own *units, state *State) bool {
-	if whole := strip(t.plan, own, state); whole || !t.plan.promising {
+	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
 		return true
 	}
 	c.forget(t, own, true)
@@ -310,7 +314,7 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 
 // strip removes own's units from state. It is false when some were not among what
 // was read, though fewer than the limit stood before them: the read missed a write.
-func strip(p *plan, own *units, state *State) (complete bool) {
+func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 	complete = true
 	mine := make(map[EventID]bool, len(own.events))
 	for _, e := range own.events {
@@ -321,7 +325,7 @@ func strip(p *plan, own *units, state *State) (complete bool) {
 		before := len(log.Events)
 		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] })
 		seen := before - len(log.Events)
-		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset) >= p.logs[i].limit)
+		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
 	}
 	for _, add := range own.counts {
 		seen := slices.ContainsFunc(state.Counts, func(c Count) bool {
@@ -336,10 +340,11 @@ func strip(p *plan, own *units, state *State) (complete bool) {
 	return complete
 }
 
-// countAfter returns how many of events are later than bound.
-func countAfter(events []Event, bound Instant) (n int) {
+// countAfter returns how many of events are later than bound, without the holds that
+// have ended.
+func countAfter(events []Event, bound, endedBy Instant) (n int) {
 	for _, e := range events {
-		if e.At > bound {
+		if e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
 			n++
 		}
 	}

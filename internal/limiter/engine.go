@@ -325,7 +325,7 @@ func (p *plan) checkCost(op Op, cost int64) error {
 	if cost < 1 || cost > MaxCost {
 		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(MaxCost))}
 	}
-	if op == OpRecord {
+	if op == OpRecord || p.Mode != ModeEnforce {
 		return nil
 	}
 	for i := range p.Limits {
@@ -378,7 +378,7 @@ func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
 
 // locally returns c as this instance's own store decides it.
 func (c *charge) locally(op Op) charge {
-	return charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost}
+	return charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold}
 }
 
 // onStoreError answers c in the store's place as its policy says.
@@ -401,7 +401,7 @@ func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Deci
 		if err != nil {
 			return p.refused(failed), failed
 		}
-		d.Policy, d.Degraded, d.Recorded = &p.Policy, true, failed.Recorded
+		d.Policy, d.Degraded, d.Recorded, d.entry = &p.Policy, true, failed.Recorded, entry{}
 		return d, nil
 	}
 	return p.refused(failed), failed

@@ -113,6 +113,10 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 			return Answer{}, true, ErrReused
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
+		case known.State != usagePending && known.State != usageFree:
+			answer, err = o.engine.failAll(ctx, o.charges, RecordedUnknown,
+				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", ErrUnavailable))
+			return answer, true, err
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
 		case known.State == usagePending && !o.settleable():
@@ -173,7 +177,7 @@ func (o *attempt) settleable() bool {
 // known of it.
 func (o *attempt) claim(known *usage, now Instant) *usage {
 	mine := &usage{State: usagePending, Fingerprints: o.fingerprints, Started: now}
-	if known != nil && known.State == usagePending {
+	if known != nil {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
 	for range o.charges {
@@ -196,7 +200,7 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 	err := o.engine.decideAll(ctx, o.charges)
 	if early := (*datedError)(nil); errors.As(err, &early) {
 		o.after = early.after
-		_, _ = o.swap(ctx, version, o.free()) // the next round finds out if that failed
+		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
 		return Answer{}, false, nil
 	}
 	answer := answerOf(o.charges)
@@ -204,13 +208,15 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		return o.keepAnswer(ctx, version, answer)
 	}
 	if answer.Recorded == RecordedNo {
-		_, _ = o.swap(ctx, version, o.free()) // else it is free when its owner must have given up
+		_, _ = o.swap(ctx, version, o.free(mine)) // else it is free when its owner must have given up
 	}
 	return answer, true, err
 }
 
-func (o *attempt) free() *usage {
-	return &usage{State: usageFree, Fingerprints: o.fingerprints}
+// free returns the claim of a call that nobody decides. What it may have left behind is
+// removed by whoever decides it next.
+func (o *attempt) free(mine *usage) *usage {
+	return &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: slices.Concat(mine.Gone, mine.IDs)}
 }
 
 // keepAnswer puts answer into the claim of this version. Where that was taken over,

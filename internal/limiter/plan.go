@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"time"
 )
@@ -18,7 +20,8 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
-	regional  bool // what it promises ends at a data centre's border, and claims about it may
+	sums      uint64 // tells the limits whose units are in counters and cells from others
+	regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
@@ -53,15 +56,28 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	for _, log := range p.logs {
 		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
 	}
-	p.regional = p.Consistency.Scope() == ScopeDatacenter || inCell
-	if p.cell {
+	p.regional = still || p.Consistency.Scope() == ScopeDatacenter || inCell
+	if p.cell && !still {
 		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
+	p.sums = p.sumLimits()
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
 		p.split(o)
 	}
 	return p
+}
+
+// sumLimits returns a hash of the limits whose units are sums, not events: only what
+// was counted for the same ones can be given back.
+func (p *plan) sumLimits() uint64 {
+	sum := sha256.New()
+	for i := range p.rules {
+		if r := &p.rules[i]; r.algorithm.memory != memoryEvents {
+			sum.Write(appendPart(nil, string(r.id)))
+		}
+	}
+	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 
 // space returns what the policy's keys have in common. Where they are those of cells,
@@ -240,7 +256,7 @@ func (p *plan) giveBack(s *State, e *entry, now Instant) {
 	for i := range p.rules {
 		switch r := &p.rules[i]; {
 		case r.algorithm.memory == memoryCells:
-			r.scoop(s, now, e.cost)
+			r.scoop(s, now, e.at, e.cost)
 		case r.algorithm.memory == memoryCounters && p.serial && e.epoch == s.Reset:
 			s.add(r.countOf(e.epoch, e.at, -e.cost))
 		}

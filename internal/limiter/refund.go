@@ -1,9 +1,11 @@
 package limiter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -46,7 +48,8 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
 	claims := e.claimsAbout(plans)
-	switch _, err := claims.swap(ctx, claims.key(spaceRefund, t.entries[0].id[:]), EventID{}, []byte{1}, lasts+cellMargin); {
+	first := slices.MinFunc(t.entries, func(a, b tokenEntry) int { return bytes.Compare(a.id[:], b.id[:]) }).id
+	switch _, err := claims.swap(ctx, claims.key(spaceRefund, first[:]), EventID{}, []byte{1}, lasts+cellMargin); {
 	case errors.Is(err, ErrConflict):
 		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
 	case err != nil:
@@ -73,8 +76,9 @@ func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err erro
 func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error {
 	var failed error
 	for i := range t.entries {
-		at := target{plan: plans[i], key: t.entries[i].key, cell: t.entries[i].cell}
-		failed = errors.Join(failed, e.giveBack(ctx, &at, &t.entries[i].entry))
+		n := &t.entries[i]
+		at := target{plan: plans[i], key: n.key, cell: n.cell}
+		failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
 		_ = e.publish(ctx, ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
@@ -83,20 +87,18 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 	return nil
 }
 
-// giveBack takes out of the store what n counted for t. It must be called once only.
-func (e *Engine) giveBack(ctx context.Context, t *target, n *entry) error {
-	if e.local != nil && t.plan.local != nil {
-		local := t.as(t.plan.local)
-		_ = e.local.giveBack(ctx, &local, n, e.now())
-	}
+// giveBack takes out of the store what n counted for t, of counters and cells only if
+// sums says that they are those that counted it. It must be called once only. This
+// instance's own counts keep it: they are what it goes by in an outage, and few.
+func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
 	if e.exclusive != nil {
-		return e.exclusive.giveBack(ctx, t, n, e.now())
+		return e.exclusive.giveBack(ctx, t, n, sums, e.now())
 	}
-	return e.shared.giveBack(ctx, t, n)
+	return e.shared.giveBack(ctx, t, n, sums)
 }
 
 // giveBack takes out of the store what n counted for t.
-func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, now Instant) error {
+func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, sums bool, now Instant) error {
 	var failed error
 	err := x.store.Update(ctx, []Query{t.plan.query(t.key, now, 1, nil)}, func(states []State, writes []Write) {
 		s, w := &states[0], &writes[0]
@@ -104,6 +106,9 @@ func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, now Insta
 			return
 		}
 		w.Remove, w.Logs = []EventID{n.id}, t.plan.logWrites
+		if !sums {
+			return
+		}
 		if n.epoch == s.Reset {
 			w.Add = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
 		}
@@ -120,30 +125,36 @@ func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, now Insta
 }
 
 // giveBack takes out of the store what n counted for t, of each part of it.
-func (s *shared) giveBack(ctx context.Context, t *target, n *entry) error {
+func (s *shared) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
 	if len(t.plan.parts) == 0 {
-		return s.giveBackPart(ctx, t, n)
+		return s.giveBackPart(ctx, t, n, sums)
 	}
 	var failed error
 	for _, p := range t.plan.parts {
 		part := t.as(p)
-		failed = errors.Join(failed, s.giveBackPart(ctx, &part, n))
+		failed = errors.Join(failed, s.giveBackPart(ctx, &part, n, sums))
 	}
 	return failed
 }
 
-func (s *shared) giveBackPart(ctx context.Context, t *target, n *entry) error {
-	if t.plan.cell {
-		return s.serial.giveBack(ctx, t, n)
+func (s *shared) giveBackPart(ctx context.Context, t *target, n *entry, sums bool) error {
+	switch {
+	case !t.plan.cell:
+		return s.counted.giveBack(ctx, t, n, sums)
+	case sums || t.plan.serial && len(t.plan.logs) > 0:
+		return s.serial.giveBack(ctx, t, n, sums)
 	}
-	return s.counted.giveBack(ctx, t, n)
+	return nil
 }
 
 // giveBack takes out of the store what n, whose write was acknowledged, counted for t.
 // Events go at once. Counters are subtracted from once, and no sooner than a store
 // timeout after the addition: later, if it is not sure to be that old.
-func (c *counted) giveBack(ctx context.Context, t *target, n *entry) error {
-	counts := t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
+func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
+	var counts []Count
+	if sums {
+		counts = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
+	}
 	events := removal(t, []Event{{ID: n.id}})
 	old := InstantOf(c.opts.Now()).Sub(n.at) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
 	var failed error

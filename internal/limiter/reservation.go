@@ -12,15 +12,15 @@ import (
 // counters and buckets are given back when their time is over, unless they were
 // settled. Whichever comes first makes the reservation's claim, so that it is one of
 // them on whatever instance. Should this process die, the units stay charged until
-// their window ends or their bucket drains.
+// their window ends or their bucket drains. Holds in logs need nobody to end them.
 type reservations struct {
 	engine *Engine
 	held   atomic.Int64
 }
 
 // maxReserved bounds the reservations that a process has to end itself: each waits on
-// a timer of its own, at some 500 bytes.
-const maxReserved = 1 << 18
+// a timer of its own, at 500 bytes to 4 KiB.
+const maxReserved = 1 << 16
 
 // What became of a reservation whose units don't free themselves: its claim's value.
 const (
@@ -76,7 +76,7 @@ func (r *reservations) endLater(t *token, charges []charge, after time.Duration)
 		held = append(held, c.plan)
 		if !c.plan.endsItself() {
 			plans = append(plans, c.plan)
-			ends.entries = append(ends.entries, tokenEntry{policy: c.plan.Name, entry: c.decision.entry})
+			ends.entries = append(ends.entries, c.plan.entryOf(&c.decision.entry))
 		}
 	}
 	if len(plans) == 0 {
@@ -125,6 +125,9 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	t, err := keys.open(call.Reservation, tokenReservation)
 	if err != nil {
 		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
+	}
+	if e.now() > t.ends.Add(MaxReserve) { // its claim may be forgotten soon
+		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
 	}
 	if len(charges) == 0 {
 		charges = e.chargesOf(t)
@@ -189,8 +192,8 @@ func (t *target) counts(key Key) bool {
 	return t.key == key
 }
 
-// settle makes what is held stay, and returns what the receipt is for. Where units were
-// given back already because t was over, they are recorded anew, once.
+// settle makes what is held stay, and returns what the receipt is for. Where t was over
+// before, and where nothing was held, the units are recorded anew, once.
 func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []charge) (*token, error) {
 	over, err := e.isOver(ctx, t, held, charges)
 	if err != nil {
@@ -201,8 +204,8 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 	for i := range charges {
 		c := &charges[i]
 		switch {
-		case held[i] == nil:
-		case over && !c.plan.endsItself():
+		case c.plan.Mode == ModeOff:
+		case over || held[i] == nil: // it was let through though nothing could be held
 			c := *c
 			c.op = OpRecord
 			again = append(again, c)
@@ -212,7 +215,7 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 			if err := e.settleEvents(ctx, &at, held[i]); err != nil {
 				return nil, err
 			}
-			receipt.entries = append(receipt.entries, tokenEntry{policy: c.plan.Name, space: c.plan.keys[0].id(), entry: *held[i]})
+			receipt.entries = append(receipt.entries, c.plan.entryOf(held[i]))
 		}
 	}
 	if err := e.recordAnew(ctx, t, again); err != nil {
@@ -222,22 +225,22 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 	return receipt, nil
 }
 
-// isOver reports whether counters and cells that held units of t were given them back;
-// if not, they never will be.
+// isOver reports whether t was over before anybody recorded it. Its first word is the
+// last, on whatever instance: what was settled is never given back, and what was over is
+// recorded anew.
 func (e *Engine) isOver(ctx context.Context, t *token, held []*entry, charges []charge) (bool, error) {
 	var plans []*plan
-	endsItself := true
 	for i := range charges {
 		if held[i] != nil {
 			plans = append(plans, charges[i].plan)
-			endsItself = endsItself && charges[i].plan.endsItself()
 		}
 	}
-	if endsItself {
-		return false, nil
+	what := byte(reservationSettled)
+	if e.now() >= t.ends {
+		what = reservationOver
 	}
-	first, err := e.claimsAbout(plans).reservation(ctx, t, reservationSettled)
-	return !first, err
+	same, err := e.claimsAbout(plans).reservation(ctx, t, what)
+	return same == (what == reservationOver), err
 }
 
 // recordAnew counts again, once, what was given back when t was over.
@@ -313,6 +316,9 @@ func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer,
 	err := e.decideAll(ctx, charges)
 	for i := range charges {
 		charges[i].decision.Recorded = RecordedYes
+		if charges[i].plan.Mode == ModeOff {
+			charges[i].decision.Recorded = RecordedNo
+		}
 	}
 	return answerOf(charges), err
 }

@@ -78,12 +78,14 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 
 // giveBack takes what e counted for t out of its cell. Like all that is given back it
 // is done once: a refund in doubt is not repeated.
-func (x *serial) giveBack(ctx context.Context, t *target, e *entry) error {
+func (x *serial) giveBack(ctx context.Context, t *target, e *entry, sums bool) error {
 	return x.update(ctx, t, 1, func(s *State, now Instant, w *Write) bool {
 		if s.Reset >= e.at {
 			return false
 		}
-		t.plan.giveBack(s, e, now)
+		if sums {
+			t.plan.giveBack(s, e, now)
+		}
 		if len(t.plan.logs) > 0 {
 			w.Remove = []EventID{e.id}
 		}
@@ -174,6 +176,7 @@ func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() *Cel
 		case fateLost:
 			return &StoreError{Recorded: RecordedUnknown, Err: failed}
 		case fateOpen:
+			_ = pause(ctx, rand.N(conflictWait))
 		}
 	}
 	if len(tried) == 0 {

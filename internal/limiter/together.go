@@ -31,13 +31,17 @@ func (s *shared) decideAll(ctx context.Context, charges []charge) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
 	defer cancel()
 	parts := partsOf(charges)
-	if charges[0].op == OpCheck && charges[0].hold == 0 {
+	if charges[0].op == OpCheck {
 		each(parts, func(p *part) { s.check(ctx, &p.target, p.request) })
 	} else {
 		for i := range parts {
 			parts[i].holdBack(charges, s.opts)
 		}
-		s.leadAll(ctx, slices.Clone(parts), func(ctx context.Context) { s.settleAll(ctx, charges, parts) })
+		asked := false
+		s.leadAll(ctx, slices.Clone(parts), func(ctx context.Context) { asked = true; s.settleAll(ctx, charges, parts) })
+		if !asked {
+			failUnasked(parts)
+		}
 	}
 	conclude(charges, parts)
 }
@@ -86,9 +90,21 @@ func (s *shared) leadAll(ctx context.Context, parts []*part, do func(context.Con
 	})
 }
 
+// failUnasked fails all parts with the one whose turn did not come: nobody was asked.
+func failUnasked(parts []*part) {
+	at := slices.IndexFunc(parts, func(p *part) bool { return p.err != nil })
+	for _, p := range parts {
+		p.err = parts[at].err
+	}
+}
+
 // settleAll answers every part of charges.
 func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part) {
-	each(parts, func(p *part) { s.place(ctx, p) })
+	toPlace := s.foresee(ctx, charges, parts)
+	if len(toPlace) == 0 {
+		return
+	}
+	each(toPlace, func(p *part) { s.place(ctx, p) })
 	keep := keeps(charges, parts)
 	var confirm, undo []*part
 	for _, p := range parts {
@@ -107,6 +123,43 @@ func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part)
 	each(undo, func(p *part) { s.undo(ctx, p) })
 }
 
+// foresee answers, without writing anything, the parts of charges that what is counted
+// already leaves no room for, and returns the others. It asks only where that may save
+// writes: each that is taken back stays as a tombstone in its log.
+func (s *shared) foresee(ctx context.Context, charges []charge, parts []*part) (rest []*part) {
+	if !slices.ContainsFunc(parts, s.wary) {
+		return parts
+	}
+	each(parts, func(p *part) {
+		probe := request{op: OpCheck, cost: p.cost}
+		s.check(ctx, &p.target, &probe)
+		p.decision, p.err = probe.decision, probe.err
+	})
+	keep := keeps(charges, parts)
+	for _, p := range parts {
+		if keep[p.of] {
+			p.decision, p.err = Decision{}, nil
+			rest = append(rest, p)
+		}
+	}
+	if len(rest) == len(parts) {
+		for _, p := range parts {
+			s.counted.denied.remove(p.key)
+		}
+	}
+	return rest
+}
+
+// wary reports whether p may well be denied, or deny others for as long as it is
+// written.
+func (s *shared) wary(p *part) bool {
+	if p.plan.cell || !p.op.mayDeny() || p.plan.Count == CountAll && p.op == OpTake {
+		return false
+	}
+	_, denied := s.counted.denied.get(p.key)
+	return denied || p.cost > 1
+}
+
 // place writes and judges p as if it were alone.
 func (s *shared) place(ctx context.Context, p *part) {
 	batch := []*request{p.request}
@@ -119,6 +172,7 @@ func (s *shared) place(ctx context.Context, p *part) {
 		return
 	}
 	if refused, _ := s.counted.judge(&p.target, own, &state); len(refused.batch) > 0 {
+		s.counted.denied.put(p.key, struct{}{})
 		s.counted.takeBack(ctx, &p.target, refused)
 		return
 	}
@@ -129,6 +183,9 @@ func (s *shared) place(ctx context.Context, p *part) {
 // no other blocks the call, or where denied attempts count.
 func keeps(charges []charge, parts []*part) []bool {
 	fits, blocked := make([]bool, len(charges)), false
+	if slices.ContainsFunc(parts, func(p *part) bool { return tooEarly(p.err) }) {
+		return fits // all of it is decided anew, under other ids
+	}
 	for i := range fits {
 		fits[i] = true
 	}
@@ -202,7 +259,7 @@ func (s *shared) undo(ctx context.Context, p *part) {
 		s.counted.takeBack(ctx, &p.target, p.own)
 		return
 	}
-	if err := s.serial.giveBack(ctx, &p.target, &counted); err != nil {
+	if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {
 		p.decision.Recorded = RecordedUnknown
 	}
 }
@@ -219,8 +276,12 @@ func conclude(charges []charge, parts []*part) {
 		}
 	}
 	for i := range charges {
-		if c := &charges[i]; c.err == nil && len(c.plan.parts) > 0 {
+		switch c := &charges[i]; {
+		case len(c.plan.parts) == 0 || tooEarly(c.err):
+		case c.err == nil:
 			c.decision.conclude()
+		default:
+			c.err = &StoreError{Recorded: recordedOfParts(parts, i), Err: c.err}
 		}
 	}
 }
@@ -255,4 +316,23 @@ func each(parts []*part, do func(*part)) {
 		all.Go(func() { do(p) })
 	}
 	all.Wait()
+}
+
+// recordedOfParts returns what became of the units of a charge of which a part failed:
+// unknown unless all parts say the same.
+func recordedOfParts(parts []*part, charge int) (all Recorded) {
+	for _, p := range parts {
+		if p.of != charge {
+			continue
+		}
+		said := p.decision.Recorded
+		if failed := (*StoreError)(nil); errors.As(p.err, &failed) {
+			said = failed.Recorded
+		}
+		if all != "" && all != said {
+			return RecordedUnknown
+		}
+		all = said
+	}
+	return all
 }

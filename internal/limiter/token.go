@@ -30,13 +30,14 @@ type keyring struct {
 
 const secretLen = 32 // bytes: as many as AES-256 and HMAC-SHA-256 take
 
+// known reports whether the keys are in memory: nothing has to be asked for them.
+func (s *secrets) known() bool { return s.loaded.Load() != nil }
+
 // keyring returns the namespace's keys; the first instance of all makes the secret.
 func (s *secrets) keyring(ctx context.Context) (*keyring, error) {
 	if k := s.loaded.Load(); k != nil {
 		return k, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.claims.opts.StoreTimeout)
-	defer cancel()
 	secret, err := s.load(ctx)
 	if err != nil {
 		return nil, err
@@ -116,6 +117,7 @@ type token struct {
 type tokenEntry struct {
 	policy string
 	space  uint64 // of the policy's keys then: it may count elsewhere now
+	sums   uint64 // of its limits then: it may have others now
 	entry
 }
 
@@ -135,7 +137,7 @@ func (k *keyring) seal(t *token) string {
 	for i := range t.entries {
 		e := &t.entries[i]
 		b = appendPart(b, e.policy)
-		b = binary.AppendUvarint(b, e.space)
+		b = binary.AppendUvarint(binary.AppendUvarint(b, e.space), e.sums)
 		b = append(append(b, e.key.sum[:]...), e.id[:]...)
 		b = append(b, boolByte(e.cell != Key{}))
 		if e.cell != (Key{}) {
@@ -167,7 +169,7 @@ func (k *keyring) open(text string, kind tokenKind) (*token, error) {
 	}
 	t := &token{kind: kind, ends: Instant(r.int())}
 	for range r.len() {
-		e := tokenEntry{policy: r.text(), space: r.uint()}
+		e := tokenEntry{policy: r.text(), space: r.uint(), sums: r.uint()}
 		copy(e.key.sum[:], r.take(KeySize))
 		e.id = r.id()
 		if r.byte() == 1 {
@@ -189,10 +191,15 @@ func tokenOf(kind tokenKind, charges []charge) *token {
 	for i := range charges {
 		c := &charges[i]
 		if c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
-			t.entries = append(t.entries, tokenEntry{policy: c.plan.Name, space: c.plan.keys[0].id(), entry: c.decision.entry})
+			t.entries = append(t.entries, c.plan.entryOf(&c.decision.entry))
 		}
 	}
 	return t
+}
+
+// entryOf returns what a token says of n, which p counted.
+func (p *plan) entryOf(n *entry) tokenEntry {
+	return tokenEntry{policy: p.Name, space: p.keys[0].id(), sums: p.sums, entry: *n}
 }
 
 // id returns what tells the space of k from others.

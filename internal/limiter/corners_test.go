@@ -1,0 +1,539 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// A call whose turn for one key does not come.
+func TestTurnThatDoesNotCome(t *testing.T) {
+	for name, policies := range map[string][]limiter.Policy{
+		"two demands": twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5)),
+		"one policy of both kinds": {{Name: "q", Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}},
+			{Name: "p", Limits: []limiter.Limit{limitOf("sliding-log", 5)}}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			store := newFakeStore()
+			e := newEngine(t, store, 0, policies...)
+			mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both}) // the secret is there
+			store.set(func() { store.writeTakes = 450 * time.Millisecond })
+			var all sync.WaitGroup
+			all.Go(func() { _, _ = e.Take(t.Context(), both[1]) })
+			time.Sleep(10 * time.Millisecond)
+			func() {
+				defer func() {
+					if r := recover(); r != nil {
+						t.Errorf("panic: %v", r)
+					}
+				}()
+				demands := both
+				if name != "two demands" {
+					demands = both[1:]
+				}
+				a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: demands})
+				t.Logf("%+v %v", a, err)
+			}()
+			all.Wait()
+		})
+	}
+}
+
+// A reservation in a bucket gives back, at its end, what has drained long since.
+func TestEndOfAReservationInABucket(t *testing.T) {
+	bubble(t, "reservation", func(t *testing.T) {
+		store := embedded.New(nil)
+		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}}
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		d := somebody
+		d.Cost = 10
+		mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Minute})
+		time.Sleep(time.Minute - 10*time.Millisecond) // drained since 59 s: the bucket is full
+		admitted := int64(0)
+		for range 20 {
+			if got, err := e.Take(t.Context(), somebody); err == nil && got.Allowed {
+				admitted++
+			}
+		}
+		time.Sleep(20 * time.Millisecond) // the reservation ends
+		for range 20 {
+			if got, err := e.Take(t.Context(), somebody); err == nil && got.Allowed {
+				admitted++
+			}
+		}
+		if admitted > 10 {
+			t.Errorf("%d admitted within 20 ms by a bucket of 10 a second", admitted)
+		}
+	})
+	bubble(t, "refund", func(t *testing.T) {
+		store := embedded.New(nil)
+		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Minute}}}
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		d := somebody
+		d.Cost = 10
+		first := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+		time.Sleep(time.Minute)
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+		if err := e.Refund(t.Context(), first.Receipt); err != nil {
+			t.Log(err)
+		}
+		if a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
+			t.Error("20 at once from a bucket of 10: the refund gave back what had drained")
+		}
+	})
+}
+
+// A reservation that is recorded more than two hours late.
+func TestReservationRecordedLate(t *testing.T) {
+	for _, s := range []string{"embedded", "shared"} {
+		bubble(t, s, func(t *testing.T) {
+			var store limiter.Store = embedded.New(nil)
+			if s == "shared" {
+				store = newFakeStore()
+			}
+			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 10, Window: 24 * time.Hour}}}
+			e := newEngine(t, store, 0, p)
+			running(t, e)
+			d := somebody
+			d.Cost = 10
+			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Second})
+			time.Sleep(3 * time.Second) // over: given back
+			for range 10 {
+				mustTake(t, e)
+			}
+			time.Sleep(2*time.Hour + time.Minute)
+			_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+			var field *limiter.FieldError
+			if !errors.As(err, &field) || field.Field != "reservation" {
+				t.Errorf("recorded two hours after its end: %v", err)
+			}
+			if got := usedBy(t, e, somebody); got != 10 {
+				t.Errorf("used %d of 10 taken", got)
+			}
+			if d := mustTake(t, e); d.Allowed {
+				t.Error("an eleventh is admitted in a window of 10")
+			}
+		})
+	}
+}
+
+// An idempotent call within 2 × tolerance of a reset of one of its demands.
+func TestIdempotentCallAfterAReset(t *testing.T) {
+	for _, op := range []limiter.Op{limiter.OpRecord, limiter.OpTake} {
+		bubble(t, string(op), func(t *testing.T) {
+			store := newFakeStore()
+			policies := twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))
+			if op == limiter.OpTake {
+				policies[0].Mode = limiter.ModeShadow
+			}
+			e := newEngine(t, store, 0, policies...)
+			running(t, e)
+			if err := e.Reset(t.Context(), "p", "a"); err != nil {
+				t.Fatal(err)
+			}
+			mustDo(t, e, limiter.Call{Op: op, Demands: both, IdempotencyKey: "k"})
+			time.Sleep(time.Minute)
+			for _, d := range both {
+				if got := usedBy(t, e, d); got != 1 {
+					t.Errorf("%s: used %d by one call", d.Policy, got)
+				}
+			}
+		})
+	}
+}
+
+// the same for a policy of both kinds.
+func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+			{Algorithm: "sliding-log", Limit: 50, Window: time.Hour}, {Algorithm: "token-bucket", Limit: 50, Window: 24 * time.Hour}}}
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		if err := e.Reset(t.Context(), "p", somebody.Identifier); err != nil {
+			t.Fatal(err)
+		}
+		d := somebody
+		d.Cost = 20
+		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, IdempotencyKey: "k"})
+		got, _ := e.Check(t.Context(), somebody)
+		for _, l := range got.Limits {
+			if l.Used != 20 {
+				t.Errorf("%s: used %d by one record of 20", l.Limit.Name, l.Used)
+			}
+		}
+	})
+}
+
+// A policy of both kinds, of which one fails.
+func TestHalfOfAPolicyFails(t *testing.T) {
+	for _, c := range []struct {
+		op limiter.Op
+		on limiter.OnStoreError
+	}{{limiter.OpRecord, limiter.OnStoreErrorDeny}, {limiter.OpTake, limiter.OnStoreErrorAllow}} {
+		bubble(t, string(c.op)+" "+string(c.on), func(t *testing.T) {
+			store := newFakeStore()
+			p := limiter.Policy{Name: "p", OnStoreError: c.on, Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
+			e := newEngine(t, store, 0, p)
+			running(t, e)
+			store.set(func() {
+				store.onWrite = func(w *limiter.Write) error {
+					if w.Cell != nil {
+						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					}
+					return nil
+				}
+			})
+			a, err := e.Do(t.Context(), &limiter.Call{Op: c.op, Demands: []limiter.Demand{somebody}})
+			time.Sleep(time.Minute)
+			store.set(func() { store.onWrite = nil })
+			used := int64(0)
+			got, _ := e.Check(t.Context(), somebody)
+			for _, l := range got.Limits {
+				used = max(used, l.Used)
+			}
+			if a.Recorded == limiter.RecordedNo && used > 0 {
+				t.Errorf("recorded: %s (%v), and %d units count a minute later", a.Recorded, err, used)
+			}
+		})
+	}
+}
+
+// Denied attempts with idempotency keys, holds, several demands: each is a tombstone.
+func TestDeniedAttemptsAreOnlyRead(t *testing.T) {
+	for _, how := range []string{"plain", "idempotency key", "two demands", "both kinds"} {
+		bubble(t, how, func(t *testing.T) {
+			store := newFakeStore()
+			policies := twoPolicies(limitOf("sliding-log", 3), limitOf("sliding-log", 1000))
+			if how == "both kinds" {
+				policies[0].Limits = append(policies[0].Limits, limitOf("token-bucket", 1000))
+			}
+			e := newEngine(t, store, 0, policies...)
+			running(t, e)
+			var removals atomic.Int64
+			store.set(func() {
+				store.onWrite = func(w *limiter.Write) error { removals.Add(int64(len(w.Remove))); return nil }
+			})
+			for i := range 103 {
+				call := limiter.Call{Op: limiter.OpTake, Demands: both[:1]}
+				if how == "two demands" {
+					call.Demands = both
+				}
+				if how == "idempotency key" {
+					call.IdempotencyKey = string(rune('a' + i))
+				}
+				mustDo(t, e, call)
+				time.Sleep(time.Second)
+			}
+			if removals.Load() > 10 {
+				t.Errorf("%d rows were removed for 100 denied takes", removals.Load())
+			}
+		})
+	}
+}
+
+// A limit that is added by a reload is given back what it never counted.
+func TestRefundAfterALimitWasAdded(t *testing.T) {
+	for _, algorithm := range []string{"fixed-window", "token-bucket"} {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := embedded.New(nil)
+			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 100, Window: time.Hour}}}
+			e := newEngine(t, store, 0, p)
+			running(t, e)
+			d := somebody
+			d.Cost = 10
+			old := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+			p.Limits = append(p.Limits, limiter.Limit{Algorithm: algorithm, Name: "new", Limit: 10, Window: 24 * time.Hour})
+			if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+				t.Fatal(err)
+			}
+			mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+			if err := e.Refund(t.Context(), old.Receipt); err != nil {
+				t.Fatal(err)
+			}
+			if a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
+				t.Error("20 admitted since the limit of 10 a day is in force")
+			}
+		})
+	}
+}
+
+// Instances' own counts: a refund on an instance that counted nothing.
+func TestRefundElsewhereAndLocalCounts(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("fixed-window", 10, 24*time.Hour)
+		p.OnStoreError = limiter.OnStoreErrorLocal
+		a, b := newEngine(t, store, 0, p), newEngine(t, store, 0, p)
+		running(t, a)
+		running(t, b)
+		var receipts []string
+		for range 10 {
+			receipts = append(receipts, mustDo(t, a, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}).Receipt)
+		}
+		for _, r := range receipts {
+			if err := b.Refund(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		down := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+		store.set(func() {
+			store.onWrite = func(*limiter.Write) error { return down }
+			store.afterRead = func(*limiter.State) error { return down }
+		})
+		allowed, _ := takeAtOnce(b, 40)
+		if allowed > 10 {
+			t.Errorf("%d allowed by an instance's own counts under a limit of 10", allowed)
+		}
+	})
+}
+
+// A take while nobody tells the secret.
+func TestTakeWhileTheSecretIsOutOfReach(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
+		store.set(func() {
+			store.writeTakes, store.readTakes = 200*time.Millisecond, 200*time.Millisecond
+		})
+		began := time.Now()
+		a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		if took := time.Since(began); took > timeout {
+			t.Errorf("took %v with a store timeout of %v (allowed %v, %v)", took, timeout, a.Allowed, err)
+		}
+	})
+}
+
+// A record whose read fails, under on_store_error: local.
+func TestReceiptOfALocalDecision(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("sliding-log", 10, time.Hour)
+		p.OnStoreError = limiter.OnStoreErrorLocal
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		first := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		_ = first
+		store.set(func() { store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable } })
+		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}})
+		store.set(func() { store.afterRead = nil })
+		if a.Receipt == "" {
+			t.Skip("no receipt")
+		}
+		if err := e.Refund(t.Context(), a.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := usedBy(t, e, somebody); got != 1 {
+			t.Errorf("used %d after the second was refunded by its receipt with a nil error", got)
+		}
+	})
+}
+
+var _ = context.Background
+
+// One reservation, recorded twice with its demands in another order.
+func TestReceiptsOfOneReservation(t *testing.T) {
+	for _, s := range []string{"embedded", "shared"} {
+		bubble(t, s, func(t *testing.T) {
+			var store limiter.Store = embedded.New(nil)
+			if s == "shared" {
+				store = newFakeStore()
+			}
+			e := newEngine(t, store, 0, twoPolicies(limitOf("fixed-window", 10), limitOf("fixed-window", 10))...)
+			running(t, e)
+			for range 5 {
+				mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+			}
+			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
+			one := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation})
+			two := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{both[1], both[0]}, Reservation: held.Reservation})
+			first, second := e.Refund(t.Context(), one.Receipt), e.Refund(t.Context(), two.Receipt)
+			time.Sleep(time.Minute)
+			for _, d := range both {
+				if got := usedBy(t, e, d); got != 5 {
+					t.Errorf("%s: used %d of 5 taken, after the refunds (%v; %v) of one reservation", d.Policy, got, first, second)
+				}
+			}
+		})
+	}
+}
+
+// An idempotent take of a counter just after a reset that this instance knows of.
+func TestIdempotentTakeUnderAKnownReset(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("fixed-window", 10, 24*time.Hour))
+		running(t, e)
+		if err := e.Reset(t.Context(), "p", somebody.Identifier); err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, e)
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"})
+		time.Sleep(time.Minute)
+		if got := usedBy(t, e, somebody); got != 2 {
+			t.Errorf("used %d by two takes", got)
+		}
+	})
+}
+
+// A demand that was allowed without being held, and is recorded by the reservation.
+func TestReservationOfWhatWasNotHeld(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policies := twoPolicies(limitOf("fixed-window", 10), limitOf("sliding-log", 10))
+		policies[0].OnStoreError = limiter.OnStoreErrorAllow
+		e := newEngine(t, store, 0, policies...)
+		running(t, e)
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Add) > 0 {
+					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+				}
+				return nil
+			}
+		})
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
+		store.set(func() { store.onWrite = nil })
+		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation})
+		for i, d := range both {
+			if got := usedBy(t, e, d); got != 1 {
+				t.Errorf("%s: used %d, recorded: %s", d.Policy, got, a.Demands[i].Recorded)
+			}
+		}
+	})
+}
+
+// A turn that does not come blocks those who were not asked.
+func TestTurnThatDoesNotComeBlocksNobody(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policies := twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))
+		policies[0].BlockFor = time.Hour
+		e := newEngine(t, store, 0, policies...)
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+		store.set(func() { store.writeTakes = 450 * time.Millisecond })
+		go func() { _, _ = e.Take(t.Context(), both[1]) }()
+		time.Sleep(10 * time.Millisecond)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both})
+		}()
+		time.Sleep(time.Second)
+		store.set(func() { store.writeTakes = 0 })
+		if d, err := e.Take(t.Context(), both[0]); err != nil || d.Blocked {
+			t.Errorf("blocked %v, %v: used 1 of 5, and nobody denied it", d.Blocked, err)
+		}
+	})
+}
+
+// An idempotent record of both kinds whose cell is out of reach once.
+func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		mustTake(t, e)
+		fail := true
+		call := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "x"}}})
+		claims := 0
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if w.Cell != nil && w.Cell.If != (limiter.EventID{}) && fail {
+					if claims++; claims == 1 { // the bucket's cell, which is there; not the claim's first version
+						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					}
+				}
+				return nil
+			}
+		})
+		_, err := e.Do(t.Context(), &call)
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("one part is recorded and one is not: %v", err)
+		}
+		fail = false
+		time.Sleep(5 * time.Second)
+		if _, err := e.Do(t.Context(), &call); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("a repetition of what can't be settled: %v", err)
+		}
+		got, _ := e.Check(t.Context(), somebody)
+		for _, l := range got.Limits {
+			if l.Used > 2 {
+				t.Errorf("%s: used %d by a take and one idempotent record", l.Limit.Name, l.Used)
+			}
+		}
+	})
+}
+
+// Late settle of a log's hold whose window is over.
+func TestLogReservationRecordedAfterItsWindow(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Minute))
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+		time.Sleep(2 * time.Minute)
+		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+		if got := usedBy(t, e, somebody); got != 1 {
+			t.Errorf("recorded: %s, used %d", a.Recorded, got)
+		}
+	})
+}
+
+// On the embedded store levels mean nothing, and a reload that changes them keeps counts.
+func TestRefundTwiceAfterAReloadOfLevels(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		p := policyOf("fixed-window", 10, 24*time.Hour)
+		e := newEngine(t, embedded.New(nil), 0, p)
+		take := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}
+		receipt := mustDo(t, e, take).Receipt
+		take.IdempotencyKey = "k"
+		mustDo(t, e, take)
+		if err := e.Refund(t.Context(), receipt); err != nil {
+			t.Fatal(err)
+		}
+		p.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+			t.Fatal(err)
+		}
+		if again := mustDo(t, e, take); !again.Replayed {
+			t.Error("an idempotent take counts twice")
+		}
+		if err := e.Refund(t.Context(), receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("refunded twice: %v", err)
+		}
+	})
+}
+
+// on_store_error: local forgets that a reservation is only held.
+func TestReserveLocally(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("sliding-log", 3, 24*time.Hour)
+		p.OnStoreError = limiter.OnStoreErrorLocal
+		e := newEngine(t, store, 0, p)
+		running(t, e)
+		for range 3 {
+			mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+			time.Sleep(time.Minute)
+		}
+		down := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+		store.set(func() {
+			store.onWrite = func(*limiter.Write) error { return down }
+			store.afterRead = func(*limiter.State) error { return down }
+		})
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("used %d of 3 by this instance's own counts, minutes after all holds have ended", d.Used)
+		}
+	})
+}
