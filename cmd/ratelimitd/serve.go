@@ -27,7 +27,7 @@ import (
 // drainTimeout is how long requests in flight may take after a signal: longer than
 // any decision, and with time left of ten seconds to take back what was not
 // admitted.
-const drainTimeout = 7 * time.Second
+const drainTimeout = 5 * time.Second
 
 func newServe(environ []string) *cobra.Command {
 	s := new(settings)

@@ -24,7 +24,7 @@ const (
 	batchWorkers = 32
 	// batchTime is how long operations of a batch begin: with the last one's store
 	// timeout it ends before a shutdown cuts it off, and before its writeTimeout.
-	batchTime = 5 * time.Second
+	batchTime = 4 * time.Second
 )
 
 // operation is one of a batch: a call, or what is wrong with it.

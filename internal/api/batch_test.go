@@ -180,15 +180,15 @@ func TestLanes(t *testing.T) {
 func TestBatchWithoutTime(t *testing.T) {
 	var asked atomic.Int64
 	f := newFront(t, nil, tail)
-	f.server.opts.Now = func() time.Time { // each look takes two seconds
-		return f.now.Add(time.Duration(asked.Add(1)) * 2 * time.Second)
+	f.server.opts.Now = func() time.Time { // each look takes a second and a half
+		return f.now.Add(time.Duration(asked.Add(1)) * 1500 * time.Millisecond)
 	}
 	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, oneOp, oneOp, oneOp)))
 	for i, r := range results {
 		if i < 2 && r.Status != http.StatusOK {
 			t.Errorf("operation %d: %+v", i, r)
 		}
-		if i >= 2 && (r.Status != http.StatusServiceUnavailable || r.Recorded != "no" || !strings.Contains(r.Detail, "5 seconds")) {
+		if i >= 2 && (r.Status != http.StatusServiceUnavailable || r.Recorded != "no" || !strings.Contains(r.Detail, "4 seconds")) {
 			t.Errorf("operation %d: %+v", i, r)
 		}
 	}

@@ -67,6 +67,7 @@ func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 		return nil, errNotJSON
 	}
 	if r.ContentLength > most {
+		drain(r.Body)
 		return nil, tooLarge(most)
 	}
 	buf := bytes.NewBuffer(m.in[:0])
@@ -78,10 +79,18 @@ func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 	case err != nil:
 		return nil, &requestError{kind: errBody, detail: "The body ended before it was whole."}
 	case int64(len(m.in)) > most:
+		drain(r.Body)
 		return nil, tooLarge(most)
 	}
 	return parse(m.in)
 }
+
+// maxDiscarded bounds what is read of a body that is too long: a client that is still
+// sending when the connection is closed may never see the answer.
+const maxDiscarded = 8 << 20
+
+// drain reads what is left of a body that nobody wants, within reason.
+func drain(body io.Reader) { _, _ = io.CopyN(io.Discard, body, maxDiscarded) }
 
 func tooLarge(most int64) error {
 	return &requestError{kind: errTooLarge, detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -207,5 +208,31 @@ func TestHTTPServer(t *testing.T) {
 			t.Errorf("%d bytes of header: %d, want %d: %s %v", padding, res.StatusCode, want, body, err)
 		}
 		_ = res.Body.Close()
+	}
+}
+
+// A client that sends a body that is too long to its end reads why it was refused.
+func TestBodyThatIsTooLongIsAnsweredAllTheSame(t *testing.T) {
+	server := httptest.NewServer(newFront(t, nil, smsSend).server)
+	t.Cleanup(server.Close)
+	for range 10 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v1/take", strings.NewReader(strings.Repeat(" ", 4<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Close = true
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(conn); err != nil { // all of it before the answer is read
+			t.Errorf("sending: %v", err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+		if err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%+v, %v", answer, err)
+		}
+		_ = conn.Close()
 	}
 }

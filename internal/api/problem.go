@@ -142,6 +142,7 @@ func appendProblem(b []byte, p *problem) []byte {
 	}
 	if p.recorded != "" {
 		b = appendMember(b, `,"recorded":`, string(p.recorded))
+		b = append(b, `,"degraded":true`...) // the store did not decide
 	}
 	return b
 }

@@ -176,9 +176,9 @@ func TestWrongCalls(t *testing.T) {
 		detail           string // a part of it
 	}{
 		{"a hold of text", "/v1/check", with(`"reserve_ms":"30000"`), 400, "reserve_ms", "an integer, not a string"},
-		{"a hold of no time", "/v1/check", with(`"reserve_ms":0`), 400, "reserve_ms", "from 1000 to 3600000"},
-		{"a hold that is too short", "/v1/check", with(`"reserve_ms":999`), 400, "reserve_ms", "from 1000 to 3600000"},
-		{"a hold that is too long", "/v1/check", with(`"reserve_ms":3600001`), 400, "reserve_ms", "from 1000 to 3600000"},
+		{"a hold of no time", "/v1/check", with(`"reserve_ms":0`), 400, "reserve_ms", "from 1 to 3600000"},
+		{"a hold that is too short", "/v1/check", with(`"reserve_ms":0`), 400, "reserve_ms", "from 1 to 3600000"},
+		{"a hold that is too long", "/v1/check", with(`"reserve_ms":3600001`), 400, "reserve_ms", "from 1 to 3600000"},
 		{"a hold by a record", "/v1/record", with(`"reserve_ms":30000`), 400, "reserve_ms", "cost, demands, reservation."},
 		{"a reservation of a check", "/v1/check", with(`"reservation":"a"`), 400, "reservation", "demands, reserve_ms."},
 		{"a reservation of a number", "/v1/record", with(`"reservation":1`), 400, "reservation", "a string, not a number"},
