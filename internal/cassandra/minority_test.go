@@ -1,0 +1,160 @@
+package cassandra_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+const (
+	minorityTimeout  = 5 * time.Second
+	minorityPace     = 150 * time.Millisecond // between two takes of an instance under a policy: a node has to start beside them
+	minorityTakes    = 3 * serialLimit        // from each key
+	minorityAdmitted = 2 * serialLimit        // under each policy, before anything else happens
+)
+
+// minorityPolicies are in force while a node is dead.
+func minorityPolicies() (policies []limiter.Policy) {
+	for _, of := range []struct {
+		name      string
+		algorithm string
+		guarantee limiter.Guarantee
+	}{
+		{"sliding-log", "sliding-log", limiter.GuaranteeCounted},
+		{"fixed-window", "fixed-window", limiter.GuaranteeCounted},
+		{"sliding-tail", "sliding-tail", limiter.GuaranteeCounted},
+		{"token-bucket", "token-bucket", limiter.GuaranteeCounted},
+		{"serial-log", "sliding-log", limiter.GuaranteeSerial},
+	} {
+		policies = append(policies, limiter.Policy{
+			Name: of.name, Guarantee: of.guarantee,
+			Limits: []limiter.Limit{{Algorithm: of.algorithm, Limit: serialLimit, Window: limiter.MaxWindow}},
+		})
+	}
+	return policies
+}
+
+// testDeadMinority kills one of three nodes, and starts it again, while instances take
+// from the same keys at QUORUM and SERIAL.
+func testDeadMinority(t *testing.T, cluster *cassandratest.Cluster, stores []*cassandra.Store) {
+	policies := minorityPolicies()
+	var engines []*limiter.Engine
+	for _, store := range stores {
+		e := limiter.New(store, &limiter.Options{
+			Keyer: limiter.Keyer{Namespace: t.Name()}, StoreTimeout: minorityTimeout, Serial: limiter.LevelSerial,
+			Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum},
+		})
+		if err := e.SetPolicies(policies); err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	all := make([]minorityOutcomes, len(policies))
+	for i := range all {
+		all[i].policy = policies[i].Name
+		defer all[i].takeUntil(ctx, t, engines)()
+	}
+	goOn := func(when string) {
+		t.Helper()
+		for i := range all {
+			all[i].waitAdmitted(t, when)
+		}
+	}
+	goOn("with all nodes up")
+	cluster.Node(1).Kill()
+	goOn("with one of three nodes dead")
+	cluster.Node(1).Start()
+	goOn("with the node back")
+	cluster.WaitUp()
+	cancel()
+	for i := range all {
+		all[i].takers.Wait()
+		all[i].check(t, engines)
+	}
+}
+
+// minorityOutcomes are those of one policy.
+type minorityOutcomes struct {
+	outcomes
+	policy string
+	takes  atomic.Int64
+	takers sync.WaitGroup
+}
+
+// takeUntil has all engines take from the same key until that had takes enough, and from
+// the next one then, until ctx ends. What it returns waits for them.
+func (out *minorityOutcomes) takeUntil(ctx context.Context, t *testing.T, engines []*limiter.Engine) (wait func()) {
+	for _, e := range engines {
+		out.takers.Go(func() {
+			tick := time.NewTicker(minorityPace)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				n := int(out.takes.Add(1)-1) / minorityTakes
+				d, err := e.Take(t.Context(), limiter.Demand{Policy: out.policy, Identifier: keyOf(n)})
+				out.add(t, n, &d, err)
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	return out.takers.Wait
+}
+
+// waitAdmitted returns when some more takes than now are admitted.
+func (out *minorityOutcomes) waitAdmitted(t *testing.T, when string) {
+	t.Helper()
+	tick := time.NewTicker(minorityPace)
+	defer tick.Stop()
+	before := out.sum()
+	for start := time.Now(); time.Since(start) < pausePatience; <-tick.C {
+		if now := out.sum(); now.admitted >= before.admitted+minorityAdmitted {
+			return
+		}
+	}
+	t.Fatalf("%s: only from %+v to %+v in %v %s", out.policy, before, out.sum(), pausePatience, when)
+}
+
+// check compares what was answered for each key to what is counted there: no more than
+// the limit was admitted, and whatever was is remembered.
+func (out *minorityOutcomes) check(t *testing.T, engines []*limiter.Engine) {
+	t.Helper()
+	for n, o := range out.keys {
+		used := out.usedOf(t, engines[n%len(engines)], n)
+		if o.admitted > serialLimit {
+			t.Errorf("%s, key %d: more than %d admitted: %+v", out.policy, n, serialLimit, o)
+		}
+		if used < o.admitted {
+			t.Errorf("%s, key %d: only %d are counted of %+v", out.policy, n, used, o)
+		}
+	}
+	sum := out.sum()
+	if sum.unknown+sum.failed > sum.admitted+sum.denied {
+		t.Errorf("%s: most takes had no answer: %+v", out.policy, sum)
+	}
+	t.Logf("%s: %d keys: %+v", out.policy, len(out.keys), sum)
+}
+
+// usedOf returns what is counted for a key as soon as there is an answer.
+func (out *minorityOutcomes) usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
+	t.Helper()
+	var d limiter.Decision
+	_, err := persist(func() (err error) {
+		d, err = e.Check(t.Context(), limiter.Demand{Policy: out.policy, Identifier: keyOf(n)})
+		return err
+	})
+	if err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", out.policy, err))
+	}
+	return d.Used
+}
