@@ -280,9 +280,10 @@ type nextHost struct{}
 // Attempt allows one retry.
 func (nextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= 1 }
 
-// GetRetryType returns RetryNextHost for what another node may do better.
+// GetRetryType returns RetryNextHost for what another node may do better. That too few
+// replicas are alive is no such thing: they are the same for all nodes.
 func (nextHost) GetRetryType(err error) gocql.RetryType {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if tooFew(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return gocql.Rethrow
 	}
 	return gocql.RetryNextHost

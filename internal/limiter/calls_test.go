@@ -600,3 +600,33 @@ func TestRepetitionWhileTheHashKeyChanges(t *testing.T) {
 		}
 	})
 }
+
+// A serial read that others' compare-and-set keeps from being answered is tried again.
+func TestSerialReadIsPatient(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("fixed-window", 3, time.Hour)
+		policy.Guarantee = limiter.GuaranteeSerial
+		e := newEngine(t, store, 0, policy)
+		mustTake(t, e)
+		refusals := 2
+		store.set(func() {
+			store.afterRead = func(*limiter.State) error {
+				if refusals--; refusals >= 0 {
+					return limiter.ErrUnavailable
+				}
+				return nil
+			}
+		})
+		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 1 {
+			t.Errorf("refused twice, then answered: %+v, %v", d.Verdict, err)
+		}
+		refusals = 1000
+		if _, err := e.Check(t.Context(), somebody); err == nil {
+			t.Error("answered by a store that only refuses")
+		}
+		if got := 1000 - refusals; got > 10 {
+			t.Errorf("asked %d times", got)
+		}
+	})
+}

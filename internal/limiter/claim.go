@@ -39,8 +39,26 @@ func (c *claims) key(space string, name []byte) Key {
 
 // get returns the cell of key, the zero Cell if there is none.
 func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
-	s, err := c.store.Read(ctx, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
+	s, err := readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
 	return s.Cell, err
+}
+
+// serialReads is how often a serial read is tried: where others compare and set the
+// same cell it is refused at once, and may be the next time again.
+const serialReads = 5
+
+// readPatiently reads, and at a serial level tries again what is refused.
+func readPatiently(ctx context.Context, store Store, q *Query) (s State, err error) {
+	tries := 1
+	if q.Level == LevelSerial || q.Level == LevelLocalSerial {
+		tries = serialReads
+	}
+	for wait := conflictWait; ; wait *= 2 {
+		s, err = store.Read(ctx, q)
+		if tries--; err == nil || tries == 0 || pause(ctx, wait/2+rand.N(wait)) != nil {
+			return s, err
+		}
+	}
 }
 
 // swap puts value in the place of the version that is expected, and returns its own.

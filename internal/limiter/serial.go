@@ -137,7 +137,7 @@ func (x *serial) instant(s *State, c *chain) Instant {
 func (x *serial) read(ctx context.Context, t *target, own int, level Level) (State, chain, error) {
 	q := t.plan.query(t.key, InstantOf(x.opts.Now()), own, nil)
 	q.Level = level
-	s, err := x.store.Read(ctx, &q)
+	s, err := readPatiently(ctx, x.store, &q)
 	if err != nil {
 		return State{}, chain{}, err
 	}

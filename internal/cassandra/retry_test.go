@@ -1,0 +1,28 @@
+package cassandra
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// That a level can't be met is known at once, and by all nodes: nothing was stored, and
+// another attempt would only leave that open.
+func TestTooFewReplicasAreNoReasonToAskAnotherNode(t *testing.T) {
+	refused := &gocql.RequestErrUnavailable{Required: 2, Alive: 1}
+	if got := (nextHost{}).GetRetryType(refused); got != gocql.Rethrow {
+		t.Errorf("retry type %v, want Rethrow", got)
+	}
+	if err := stored(refused, 1); !errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("%v, want that nothing was stored", err)
+	}
+	if err := stored(refused, 2); errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("%v after another attempt, of which nothing is known", err)
+	}
+	if got := (nextHost{}).GetRetryType(errors.New("connection reset")); got != gocql.RetryNextHost {
+		t.Errorf("retry type %v, want the next host", got)
+	}
+}
