@@ -16,98 +16,122 @@ import (
 // plain writes would not respect. Each condition is a statement of its own, for what
 // doesn't exist is not a value that could be bound.
 //
-// A read has no bound on the ids, or the cell of a partition without events in that
-// range would not be returned. What is too old is left out here. Static columns come
-// with every row, a value of a kilobyte or so too: long logs are read without it.
+// A cell is in static columns, which are read with a row only. So it has a row of its
+// own, cellRow, which is written, expires and is removed with it, by one statement. Its
+// id is the last one there is: a read that is bounded by instants, as every read must be
+// that isn't to walk over all that has expired, comes by it first.
+//
+// The condition on ends_at, which is null in that row, always holds. It makes Cassandra
+// look at that row alone; for the version alone it would look for the first row there
+// is, over all that has expired.
 const (
-	cellRead      = "SELECT event_id, cost, ends_at, version, value FROM cells WHERE key = ? LIMIT ?"
-	cellReadLong  = "SELECT event_id, cost, ends_at, version FROM cells WHERE key = ? LIMIT ?"
-	cellReadValue = "SELECT version, value FROM cells WHERE key = ? LIMIT 1"
+	cellRow = "key = ? AND event_id = ffffffff-ffff-1fff-bf7f-7f7f7f7f7f7f"
 
-	cellCreate = "UPDATE cells USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = null"
-	cellChange = "UPDATE cells USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = ?"
-	cellDelete = "DELETE version, value FROM cells WHERE key = ? IF version = ?"
-	cellAbsent = "DELETE version, value FROM cells WHERE key = ? IF version = null"
+	cellRead      = "SELECT event_id, cost, ends_at, version, value FROM cells WHERE key = ? AND event_id > maxTimeuuid(?) LIMIT ?"
+	cellReadLong  = "SELECT event_id, cost, ends_at, version FROM cells WHERE key = ? AND event_id > maxTimeuuid(?) LIMIT ?"
+	cellReadAlone = "SELECT event_id, version, value FROM cells WHERE " + cellRow
+
+	cellSet    = "UPDATE cells USING TTL ? SET version = ?, value = ?, cost = 0 WHERE " + cellRow
+	cellUnset  = "DELETE version, value, cost FROM cells WHERE " + cellRow
+	cellIsNone = " IF version = null AND ends_at = null"
+	cellIs     = " IF version = ? AND ends_at = null"
 
 	cellInsert = "INSERT INTO cells (key, event_id, cost, ends_at) VALUES (?, ?, ?, ?) USING TTL ?"
 	cellRemove = "DELETE FROM cells WHERE key = ? AND event_id = ?"
 )
 
-// longLog is how many rows are worth a second request, so that the value comes once.
-const longLog = 64
+// cellRowID is the id in cellRow, which no event has.
+var cellRowID = gocql.UUID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xbf, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f}
+
+const (
+	// longLog is how many rows are worth a second request, so that the value, of a
+	// kilobyte or so, comes once and not with every row.
+	longLog = 64
+	// longLogReads is how often that is tried while somebody else changes the cell in
+	// between. Then the value comes with every row.
+	longLogReads = 3
+)
 
 // readCell returns the cell that q asks for and the log beside it, as they were at the
 // same time. It reads on where holds are in the log, like readLog.
 func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limiter.Query) (limiter.State, error) {
-	asked := limiter.LogQuery{After: limiter.Distant, Max: 1} // the cell comes with every row
-	if len(q.Logs) > 0 {
-		asked = q.Logs[0]
-	}
 	key := q.Key.Bytes()
-	for limit := max(1, asked.Max); ; {
-		state, whole, err := s.readCellRows(ctx, level, key, asked.After, limit)
+	if len(q.Logs) == 0 {
+		cell, err := s.readCellAlone(ctx, level, key)
+		if err != nil {
+			return limiter.State{}, unavailable("reading a cell", err)
+		}
+		return limiter.State{Cell: cell}, nil
+	}
+	asked := &q.Logs[0]
+	for limit, moved := max(1, asked.Max)+1, 0; ; {
+		apart := limit > longLog && moved < longLogReads
+		cell, events, whole, err := s.readCellRows(ctx, level, key, asked.After, limit, apart)
 		switch {
-		case errors.Is(err, errCellMoved) && ctx.Err() == nil:
+		case errors.Is(err, errCellMoved):
+			moved++
 		case err != nil:
 			return limiter.State{}, unavailable("reading a cell", err)
-		case !whole && settledAmong(state.Logs[0].Events) < asked.Max:
+		case !whole && settledAmong(events) < asked.Max:
 			limit *= 2
 		default:
-			slices.Reverse(state.Logs[0].Events)
-			state.Logs = state.Logs[:len(q.Logs)]
-			return state, nil
+			slices.Reverse(events)
+			return limiter.State{Cell: cell, Logs: []limiter.Log{{Events: events}}}, nil
 		}
 	}
 }
 
-// readCellRows returns the cell and the newest events beside it, newest first, of as
-// many rows as limit allows. It is whole if there are no others later than after.
+// readCellRows returns the cell and the newest events beside it that are later than
+// after, newest first, of as many rows as limit allows; whole if there are no others.
+// The value is read apart, or with every row.
 func (s *Store) readCellRows(
-	ctx context.Context, level gocql.Consistency, key []byte, after limiter.Instant, limit int,
-) (state limiter.State, whole bool, err error) {
+	ctx context.Context, level gocql.Consistency, key []byte, after limiter.Instant, limit int, apart bool,
+) (cell limiter.Cell, events []limiter.Event, whole bool, err error) {
 	var id, version gocql.UUID
 	var cost, ends int64
 	var value []byte
 	statement, columns := cellRead, []any{&id, &cost, &ends, &version, &value}
-	if limit > longLog {
+	if apart {
 		statement, columns = cellReadLong, columns[:len(columns)-1]
 	}
-	rows := s.repeated(s.session.Query(statement, key, limit).WithContext(ctx).Consistency(level).PageSize(limit + 1)).Iter()
-	var events []limiter.Event
+	query := s.session.Query(statement, key, int64(after), limit).WithContext(ctx).Consistency(level)
+	rows := s.repeated(query.PageSize(limit + 1)).Iter()
 	read := 0
 	for rows.Scan(columns...) {
 		read++
-		if e := eventOf(id, cost, ends); e.At > after && id != (gocql.UUID{}) { // a cell without events has a row without an id
-			events = append(events, e)
+		if id != cellRowID {
+			events = append(events, eventOf(id, cost, ends))
 		}
 	}
 	if err := rows.Close(); err != nil {
-		return limiter.State{}, false, err
+		return limiter.Cell{}, nil, false, err
 	}
-	if limit > longLog {
-		if value, err = s.readCellValue(ctx, level, key, version); err != nil {
-			return limiter.State{}, false, err
+	cell = limiter.Cell{Version: limiter.EventID(version), Value: value}
+	if apart && cell.Version != (limiter.EventID{}) {
+		now, err := s.readCellAlone(ctx, level, key)
+		switch {
+		case err != nil:
+			return limiter.Cell{}, nil, false, err
+		case now.Version != cell.Version:
+			return limiter.Cell{}, nil, false, errCellMoved
 		}
+		cell = now
 	}
-	state.Cell = limiter.Cell{Version: limiter.EventID(version), Value: value}
-	state.Logs = []limiter.Log{{Events: events}}
-	return state, read < limit || len(events) < read, nil
+	return cell, events, read < limit, nil
 }
 
 // errCellMoved is a cell that was written between two requests that read it.
 var errCellMoved = errors.New("the cell changed while it was read")
 
-// readCellValue returns the value of the cell with this version.
-func (s *Store) readCellValue(ctx context.Context, level gocql.Consistency, key []byte, version gocql.UUID) (value []byte, err error) {
-	var now gocql.UUID
-	err = s.repeated(s.session.Query(cellReadValue, key).WithContext(ctx).Consistency(level)).Scan(&now, &value)
+// readCellAlone returns the cell without a log.
+func (s *Store) readCellAlone(ctx context.Context, level gocql.Consistency, key []byte) (limiter.Cell, error) {
+	var id, version gocql.UUID
+	var value []byte
+	err := s.repeated(s.session.Query(cellReadAlone, key).WithContext(ctx).Consistency(level)).Scan(&id, &version, &value)
 	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
-		return nil, err
+		return limiter.Cell{}, err
 	}
-	if now != version {
-		return nil, errCellMoved
-	}
-	return value, nil
+	return limiter.Cell{Version: limiter.EventID(version), Value: value}, nil
 }
 
 // writeCell makes the conditional write w. The driver sends it once: what became of an
@@ -138,13 +162,13 @@ func cellStatement(key []byte, c *limiter.CellWrite) (statement string, args []a
 	creates, deletes := c.If == limiter.EventID{}, c.Version == limiter.EventID{}
 	switch {
 	case creates && deletes:
-		return cellAbsent, []any{key}
+		return cellUnset + cellIsNone, []any{key}
 	case deletes:
-		return cellDelete, []any{key, gocql.UUID(c.If)}
+		return cellUnset + cellIs, []any{key, gocql.UUID(c.If)}
 	case creates:
-		return cellCreate, []any{whole(c.TTL), version, notNull(c.Value), key}
+		return cellSet + cellIsNone, []any{whole(c.TTL), version, notNull(c.Value), key}
 	}
-	return cellChange, []any{whole(c.TTL), version, notNull(c.Value), key, gocql.UUID(c.If)}
+	return cellSet + cellIs, []any{whole(c.TTL), version, notNull(c.Value), key, gocql.UUID(c.If)}
 }
 
 // notNull returns b such that the driver binds no null for it.
@@ -159,7 +183,8 @@ func notNull(b []byte) []byte {
 func (s *Store) applyIf(batch *gocql.Batch) error {
 	var key []byte
 	var id, version gocql.UUID // of a cell that is another one
-	applied, rows, err := s.session.ExecuteBatchCAS(batch, &key, &id, &version)
+	var ends int64
+	applied, rows, err := s.session.ExecuteBatchCAS(batch, &key, &id, &ends, &version)
 	if err == nil {
 		err = rows.Close()
 	}

@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -19,6 +20,8 @@ const (
 	clockInterval = 2 * time.Second // between measurements: a clock that jumps is noticed within seconds
 	clockSamples  = 3               // of each node; the one with the shortest round trip counts
 	clockNodes    = 9               // asked at most: their median needs no more
+
+	clusterTimeLasts = time.Minute // without an answer
 )
 
 // run measures until ctx ends.
@@ -35,27 +38,35 @@ func (c *clock) run(ctx context.Context, s *Store) {
 	}
 }
 
-// measure asks the nodes for their time. Without an answer the last offset stays.
+// measure asks the nodes for their time, and tells the sweeper. Without an answer the
+// last offset stays.
 func (c *clock) measure(ctx context.Context, s *Store) {
 	ctx, cancel := context.WithTimeout(ctx, clockInterval)
 	defer cancel()
 	hosts := s.nodes.Hosts()
-	var offsets []time.Duration
+	var samples []clockSample
 	for _, host := range hosts[:min(len(hosts), clockNodes)] {
 		if best, ok := s.bestSample(ctx, host); ok {
-			offsets = append(offsets, best.certain())
+			samples = append(samples, best)
 		}
 	}
-	if len(offsets) == 0 {
+	if len(samples) == 0 {
 		return
 	}
-	slices.Sort(offsets)
-	c.offset.Store(int64(offsets[len(offsets)/2]))
+	slices.SortFunc(samples, func(a, b clockSample) int { return cmp.Compare(a.certain(), b.certain()) })
+	median := &samples[len(samples)/2]
+	c.offset.Store(int64(median.certain()))
 	c.known.Store(true)
+	if s.Skewed() {
+		s.sweeper.time.Store(nil)
+		return
+	}
+	s.sweeper.time.Store(&median.said)
 }
 
 // clockSample is one node's answer to what time it is.
 type clockSample struct {
+	said  clusterTime   // by that node
 	ahead time.Duration // of this clock, judged at the middle of the round trip
 	trip  time.Duration // of the round trip; ahead is off by half of it at most
 }
@@ -81,7 +92,7 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 			return best, ok
 		}
 		after := s.config.Now()
-		sample := clockSample{trip: after.Sub(before)}
+		sample := clockSample{said: clusterTime{was: id.Time(), at: time.Now()}, trip: after.Sub(before)}
 		sample.ahead = before.Add(sample.trip / 2).Sub(id.Time())
 		if !ok || sample.trip < best.trip {
 			best, ok = sample, true
@@ -101,4 +112,17 @@ func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
 func (s *Store) Skewed() bool {
 	ahead, known := s.ClockOffset()
 	return known && s.config.ClockTolerance > 0 && ahead.Abs() > s.config.ClockTolerance
+}
+
+// clusterTime is what the cluster's time was at an instant of this process. It goes on by
+// the process's monotonic clock: no step of this machine's clock changes it.
+type clusterTime struct{ was, at time.Time }
+
+// now returns the cluster's time, and false if it was not measured lately.
+func (c *clusterTime) now() (time.Time, bool) {
+	if c == nil {
+		return time.Time{}, false
+	}
+	since := time.Since(c.at)
+	return c.was.Add(since), since < clusterTimeLasts
 }

@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -16,6 +17,9 @@ import (
 type sweeper struct {
 	session *gocql.Session
 	config  *Config
+	// time is nil, and nothing is deleted, where this instance's clock is beyond the
+	// tolerance or no node has said what time it is.
+	time atomic.Pointer[clusterTime]
 
 	slices  atomic.Int64 // of the current pass that are done
 	deleted atomic.Int64 // keys that counters were deleted of, since the start
@@ -24,7 +28,8 @@ type sweeper struct {
 }
 
 // The requests of a sweep. Reading at ONE may miss what is swept the next time;
-// deleting by range needs no policy to know.
+// deleting by range needs no policy to know. A deletion is dated when what it deletes
+// had to have expired: it hides nothing that is written later.
 const (
 	sweepRead   = "SELECT key, expires_at FROM counters WHERE token(key) >= ? AND token(key) <= ? PER PARTITION LIMIT 1"
 	sweepDelete = "DELETE FROM counters WHERE key = ? AND expires_at < ?"
@@ -58,17 +63,25 @@ func (s *Store) Sweeps() Sweeps {
 	return sweeps
 }
 
+// errNoTime is that of a sweep that must not be.
+var errNoTime = errors.New("the cluster's time is not known well enough to say what has expired")
+
 // Sweep goes over the whole table once, without pauses and without the lease.
 func (s *Store) Sweep(ctx context.Context) error {
+	now, ok := s.sweeper.time.Load().now()
+	if !ok {
+		return errNoTime
+	}
 	for i := range sweepSlices {
-		if err := s.sweeper.slice(ctx, i); err != nil {
+		if err := s.sweeper.slice(ctx, i, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run sweeps while it holds the lease, until ctx ends.
+// run sweeps while it holds the lease, until ctx ends. Whoever doesn't know the time
+// leaves the lease to others.
 func (w *sweeper) run(ctx context.Context) {
 	holder := rand.Text()
 	tick := time.NewTicker(sweepPause)
@@ -81,9 +94,14 @@ func (w *sweeper) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		now, ok := w.time.Load().now()
+		if !ok {
+			w.slices.Store(0)
+			continue
+		}
 		held, err := takeLease(ctx, w.session, sweepLease, holder, sweepLeaseTTL, level)
 		if err == nil && held {
-			err = w.slice(ctx, next%sweepSlices)
+			err = w.slice(ctx, next%sweepSlices, now)
 			next++
 			w.swept(next)
 		} else if err == nil {
@@ -103,13 +121,14 @@ func (w *sweeper) swept(next int) {
 	}
 }
 
-// slice deletes what has expired in the i-th part of the ring.
-func (w *sweeper) slice(ctx context.Context, i int) error {
+// slice deletes what expired long before now, the cluster's time, in the i-th part of
+// the ring.
+func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	const width = math.MaxUint64/sweepSlices + 1
 	first := int64(math.MinInt64) + int64(i)*width
-	expired := w.config.Now().Add(-sweepAge).UnixMilli()
+	expired := now.Add(-sweepAge).UnixMilli()
 	rows := w.session.Query(sweepRead, first, first+(width-1)).WithContext(ctx).Consistency(gocql.One).PageSize(sweepRows).Iter()
 	var key []byte
 	var expiresAt int64
@@ -130,7 +149,8 @@ func (w *sweeper) slice(ctx context.Context, i int) error {
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
 	level := levels[w.config.Consistency.Write]
-	if err := w.session.Query(sweepDelete, key, expired).WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
+	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // which CQL has no words for, of counters
+	if err := query.WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
 		return err
 	}
 	w.deleted.Add(1)

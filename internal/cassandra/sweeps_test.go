@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -19,5 +20,17 @@ func TestSweepsSayWhenAPassIsFinished(t *testing.T) {
 	store.sweeper.swept(sweepSlices)
 	if got := store.Sweeps(); !got.Finished.Equal(now) || got.Progress != 0 {
 		t.Errorf("after a whole pass: %+v", got)
+	}
+}
+
+// An instance that does not know the cluster's time deletes nothing: it asks nobody.
+func TestNoSweepWithoutTheClustersTime(t *testing.T) {
+	store := &Store{} // without a session: a request would panic
+	if err := store.Sweep(t.Context()); !errors.Is(err, errNoTime) {
+		t.Errorf("before any answer: %v", err)
+	}
+	store.sweeper.time.Store(&clusterTime{was: time.Now(), at: time.Now().Add(-clusterTimeLasts)})
+	if err := store.Sweep(t.Context()); !errors.Is(err, errNoTime) {
+		t.Errorf("%v after the last answer: %v", clusterTimeLasts, err)
 	}
 }
