@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -39,7 +38,7 @@ func (c *claims) key(space string, name []byte) Key {
 
 // get returns the cell of key, the zero Cell if there is none.
 func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
-	s, err := readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
+	s, err := c.opts.readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
 	return s.Cell, err
 }
 
@@ -48,14 +47,14 @@ func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
 const serialReads = 5
 
 // readPatiently reads, and at a serial level tries again what is refused.
-func readPatiently(ctx context.Context, store Store, q *Query) (s State, err error) {
+func (o *Options) readPatiently(ctx context.Context, store Store, q *Query) (s State, err error) {
 	tries := 1
 	if q.Level == LevelSerial || q.Level == LevelLocalSerial {
 		tries = serialReads
 	}
 	for wait := conflictWait; ; wait *= 2 {
 		s, err = store.Read(ctx, q)
-		if tries--; err == nil || tries == 0 || pause(ctx, wait/2+rand.N(wait)) != nil {
+		if tries--; err == nil || tries == 0 || pause(ctx, wait/2+o.jitter(wait)) != nil {
 			return s, err
 		}
 	}
@@ -88,8 +87,8 @@ func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []by
 		if readErr == nil && cell.Version != expected {
 			return EventID{}, ErrConflict
 		}
-		if ctx.Err() != nil || pause(ctx, rand.N(conflictWait)) != nil {
-			return EventID{}, err
+		if ctx.Err() != nil || pause(ctx, c.opts.jitter(conflictWait)) != nil {
+			return EventID{}, untold(err)
 		}
 	}
 }

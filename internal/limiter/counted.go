@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -50,7 +49,7 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	if len(open) == 0 {
 		return
 	}
-	timer := time.NewTimer(rand.N(retryWithin))
+	timer := time.NewTimer(c.opts.jitter(retryWithin))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

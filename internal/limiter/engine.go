@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,8 @@ type Options struct {
 	Local          Exclusive        // decides for OnStoreErrorLocal; nil: those policies deny
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
+
+	jitter func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 }
 
 // DefaultStoreTimeout is the StoreTimeout of Options that give none.
@@ -119,6 +122,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.jitter == nil {
+		o.jitter = rand.N[time.Duration]
 	}
 	setDefault(&o.Serial, LevelLocalSerial)
 	o.Consistency = o.Consistency.WithDefault(Consistency{Write: LevelLocalQuorum, Read: LevelLocalQuorum})

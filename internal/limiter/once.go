@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -63,7 +62,7 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 		if done || err != nil {
 			return answer, err
 		}
-		_ = pause(ctx, wait/2+rand.N(wait))
+		_ = pause(ctx, wait/2+e.opts.jitter(wait))
 	}
 	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
 }
@@ -202,6 +201,10 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		o.after = early.after
 		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
 		return Answer{}, false, nil
+	}
+	if failed := (*StoreError)(nil); errors.As(err, &failed) && failed.Recorded == RecordedYes && o.settleable() {
+		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, failed.Err) // a repetition removes it before it decides
+		return answer, true, err
 	}
 	answer := answerOf(o.charges)
 	if err == nil && answer.Recorded == RecordedYes {

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const maxReserved = 1 << 16
 // What became of a reservation whose units don't free themselves: its claim's value.
 const (
 	reservationSettled = 's' // recorded: the units stay
+	reservationBegun   = 'b' // units that were given back are about to be recorded anew
 	reservationOver    = 'o' // its time was over before: the units were given back
 )
 
@@ -207,7 +209,7 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 		case c.plan.Mode == ModeOff:
 		case over || held[i] == nil: // it was let through though nothing could be held
 			c := *c
-			c.op = OpRecord
+			c.op, c.ends = OpRecord, true
 			again = append(again, c)
 		default:
 			at := c.target
@@ -243,21 +245,35 @@ func (e *Engine) isOver(ctx context.Context, t *token, held []*entry, charges []
 	return same == (what == reservationOver), err
 }
 
-// recordAnew counts again, once, what was given back when t was over.
+// recordAnew counts again, once, what was given back when t was over. Whoever finds that
+// somebody began to and did not say that it was done can't tell whether it was.
 func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error {
 	if len(again) == 0 {
 		return nil
 	}
 	claims := e.claimsOf(again)
 	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
-	_, err := claims.swap(ctx, key, EventID{}, []byte{reservationSettled}, 2*MaxReserve)
+	version, err := claims.swap(ctx, key, EventID{}, []byte{reservationBegun}, 2*MaxReserve)
 	if errors.Is(err, ErrConflict) {
-		return nil
+		return wasRecordedAnew(ctx, claims, key)
 	}
 	if err != nil {
 		return err
 	}
-	return e.decideAll(ctx, again)
+	if err := e.decideAll(ctx, again); err != nil {
+		return err
+	}
+	_, _ = claims.swap(ctx, key, version, []byte{reservationSettled}, 2*MaxReserve) // else repetitions can't tell
+	return nil
+}
+
+// wasRecordedAnew returns nil if the claim of key says so.
+func wasRecordedAnew(ctx context.Context, c *claims, key Key) error {
+	cell, err := c.get(ctx, key, c.serial)
+	if err == nil && !bytes.Equal(cell.Value, []byte{reservationSettled}) {
+		err = fmt.Errorf("%w: an earlier record of this reservation ended without an answer", ErrUnavailable)
+	}
+	return err
 }
 
 // settleEvents makes n's event stay, if t keeps events.
@@ -307,7 +323,7 @@ func (x *serial) settleEvent(ctx context.Context, t *target, n *entry) error {
 }
 
 // whereThatLeaves answers a record of what was counted already: it is allowed, and
-// tells the state as it is.
+// tells the state as it is. If that can't be told, the units are recorded all the same.
 func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer, error) {
 	for i := range charges {
 		c := &charges[i]
@@ -319,6 +335,9 @@ func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer,
 		if charges[i].plan.Mode == ModeOff {
 			charges[i].decision.Recorded = RecordedNo
 		}
+	}
+	if failed := (*StoreError)(nil); errors.As(err, &failed) {
+		err = &StoreError{Recorded: RecordedYes, Err: failed.Err}
 	}
 	return answerOf(charges), err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -121,7 +120,7 @@ func (x *serial) update(ctx context.Context, t *target, own int, change func(s *
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		if err := pause(ctx, rand.N(wait)); err != nil {
+		if err := pause(ctx, x.opts.jitter(wait)); err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 	}
@@ -137,7 +136,7 @@ func (x *serial) instant(s *State, c *chain) Instant {
 func (x *serial) read(ctx context.Context, t *target, own int, level Level) (State, chain, error) {
 	q := t.plan.query(t.key, InstantOf(x.opts.Now()), own, nil)
 	q.Level = level
-	s, err := readPatiently(ctx, x.store, &q)
+	s, err := x.opts.readPatiently(ctx, x.store, &q)
 	if err != nil {
 		return State{}, chain{}, err
 	}
@@ -174,15 +173,22 @@ func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() *Cel
 		case fateDead:
 			return ErrConflict
 		case fateLost:
-			return &StoreError{Recorded: RecordedUnknown, Err: failed}
+			return &StoreError{Recorded: RecordedUnknown, Err: untold(failed)}
 		case fateOpen:
-			_ = pause(ctx, rand.N(conflictWait))
+			_ = pause(ctx, x.opts.jitter(conflictWait))
 		}
 	}
 	if len(tried) == 0 {
 		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())}
 	}
-	return &StoreError{Recorded: RecordedUnknown, Err: failed}
+	return &StoreError{Recorded: RecordedUnknown, Err: untold(failed)}
+}
+
+// untold is the error of attempts whose fate is not known. The last one may have met its
+// condition changed by an earlier one of them: that must not pass for a conflict, after
+// which nothing is stored.
+func untold(failed error) error {
+	return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())
 }
 
 // fate is what became of attempts without an answer.

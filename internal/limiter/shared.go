@@ -24,7 +24,7 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 
 // decide decides one charge.
 func (s *shared) decide(ctx context.Context, c charge) (Decision, error) {
-	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) {
+	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) || c.ends {
 		charges := []charge{c}
 		s.decideAll(ctx, charges)
 		return charges[0].decision, charges[0].err

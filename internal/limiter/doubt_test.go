@@ -1,0 +1,141 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// wantRecorded holds that err says so of what became of the units.
+func wantRecorded(t *testing.T, err error, want limiter.Recorded) {
+	t.Helper()
+	var failed *limiter.StoreError
+	if !errors.As(err, &failed) || failed.Recorded != want || errors.Is(err, limiter.ErrConflict) {
+		t.Errorf("%v, want recorded: %s", err, want)
+	}
+}
+
+// An attempt that meets its condition changed by an earlier one of its own, whose answer
+// was lost, says nothing of whether it is counted.
+func TestConflictWithOnesOwnLostAttemptIsUnknown(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := &serialStore{fakeStore: newFakeStore()}
+		policy := policyOf("fixed-window", 3, time.Hour)
+		policy.Guarantee = limiter.GuaranteeSerial
+		e := newEngine(t, store, 0, policy)
+		store.delay = func(*limiter.Write) (time.Duration, error) {
+			store.delay = nil
+			store.set(func() { store.afterRead = func(*limiter.State) error { return errLost } })
+			return 0, errLost // it is stored at once
+		}
+		_, err := e.Take(t.Context(), somebody)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		store.all.Wait()
+		store.set(func() { store.afterRead = nil })
+		if got := usedBy(t, e, somebody); got != 1 {
+			t.Errorf("used %d, want the one that was stored", got)
+		}
+	})
+}
+
+// What is recorded after its reservation was over counts once: whoever repeats a record
+// that ended without an answer is not told that it was counted.
+func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("fixed-window", 3, 24*time.Hour))
+		running(t, e)
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		time.Sleep(10 * time.Second)
+		record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Add) > 0 {
+					return errLost
+				}
+				return nil
+			}
+		})
+		_, err := e.Do(t.Context(), &record)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		store.set(func() { store.onWrite = nil })
+		_, err = e.Do(t.Context(), &record)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		if got := usedBy(t, e, somebody); got != 0 {
+			t.Errorf("used %d", got)
+		}
+	})
+}
+
+// A record that counts, and whose state can't be read, is recorded; under an idempotency
+// key a repetition may remove it before it decides anew.
+func TestRecordedAndNotRead(t *testing.T) {
+	for key, want := range map[string]limiter.Recorded{"": limiter.RecordedYes, "k": limiter.RecordedUnknown} {
+		bubble(t, key, func(t *testing.T) {
+			store := newFakeStore()
+			e := newEngine(t, store, 0, policyOf("sliding-log", 3, time.Hour))
+			mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}) // the secret is made
+			store.set(func() {
+				store.afterRead = func(s *limiter.State) error {
+					if len(s.Logs) > 0 {
+						return errLost
+					}
+					return nil
+				}
+			})
+			_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: key})
+			wantRecorded(t, err, want)
+		})
+	}
+}
+
+// A reservation that was settled is recorded, whether or not it can be told where that
+// leaves the caller.
+func TestSettledAndNotRead(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 3, time.Hour))
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		store.set(func() {
+			store.afterRead = func(s *limiter.State) error {
+				if len(s.Logs) > 0 {
+					return errLost
+				}
+				return nil
+			}
+		})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		wantRecorded(t, err, limiter.RecordedYes)
+	})
+}
+
+// A late record takes no longer than any other call, however long it waited before.
+func TestLateRecordEndsInTime(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("fixed-window", 3, 24*time.Hour))
+		running(t, e)
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		time.Sleep(10 * time.Second)
+		var adding atomic.Bool
+		store.set(func() {
+			store.readTakes, store.writeTakes = timeout/10, timeout/10
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Add) > 0 {
+					adding.Store(true)
+					time.Sleep(timeout * 6 / 10)
+				}
+				return nil
+			}
+		})
+		began := time.Now()
+		_, _ = e.Do(context.Background(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		if took := time.Since(began); !adding.Load() || took > timeout*12/10 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
