@@ -1,0 +1,232 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// record is one call as its client saw it, with times by the true clock.
+type record struct {
+	client, instance int
+	began, ended     time.Duration
+	call             limiter.Call
+	refund           string // the receipt that was given back; empty: none was
+	answer           limiter.Answer
+	err              error
+	lost             bool // the process died before it answered
+	stood            bool // the process stood still meanwhile
+}
+
+// String tells what a reader of a failure wants to know.
+func (r *record) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%12v–%-12v client %d to %d: %s", r.began, r.ended, r.client, r.instance, r.call.Op)
+	if r.refund != "" {
+		fmt.Fprint(&b, "refund")
+	}
+	for _, d := range r.call.Demands {
+		fmt.Fprintf(&b, " %s/%s×%d", d.Policy, string(d.Identifier), max(1, d.Cost))
+	}
+	if r.call.IdempotencyKey != "" {
+		fmt.Fprintf(&b, " (key %s)", r.call.IdempotencyKey)
+	}
+	if r.call.Reserve > 0 {
+		fmt.Fprintf(&b, " (reserve %v)", r.call.Reserve)
+	}
+	if r.call.Reservation != "" {
+		b.WriteString(" (settle)")
+	}
+	switch {
+	case r.lost:
+		b.WriteString(" → no answer")
+	case r.err != nil:
+		fmt.Fprintf(&b, " → %s", strings.ReplaceAll(r.err.Error(), "\n", ": "))
+	default:
+		fmt.Fprintf(&b, " → allowed %v, used %d, recorded %s, replayed %v", r.answer.Allowed, r.answer.Used, r.answer.Recorded, r.answer.Replayed)
+		if at := r.answer.DatedAt(); at != 0 {
+			fmt.Fprintf(&b, ", dated %s", at.Time().Format("05.000"))
+		}
+	}
+	if r.stood {
+		b.WriteString(" (stood still)")
+	}
+	return b.String()
+}
+
+// recorded says what the client knows of whether its units were counted.
+func (r *record) recorded() limiter.Recorded {
+	var failed *limiter.StoreError
+	switch {
+	case r.lost:
+		return limiter.RecordedUnknown
+	case errors.As(r.err, &failed):
+		return failed.Recorded
+	case r.err != nil:
+		return limiter.RecordedNo
+	}
+	return r.answer.Recorded
+}
+
+// passed reports whether the client was let through.
+func (r *record) passed() bool { return !r.lost && r.err == nil && r.answer.Allowed }
+
+// client calls instances, one call after the other.
+type client struct {
+	world *world
+	n     int
+	rng   *rand.Rand
+	calls int // made so far
+
+	open []*record // calls with an idempotency key, and reservations, to come back to
+}
+
+func (c *client) run() {
+	for c.pause(); c.world.cluster.now() < c.world.scenario.lasts; c.pause() {
+		c.calls++
+		c.world.scenario.act(c)
+	}
+}
+
+// pause waits a while before the next call.
+func (c *client) pause() {
+	time.Sleep(time.Duration(c.rng.ExpFloat64() * float64(c.world.scenario.thinks)))
+}
+
+// instance returns one that is alive, or was a moment ago.
+func (c *client) instance() *process {
+	for {
+		if i := c.world.instances[c.rng.IntN(len(c.world.instances))]; !i.isDead() {
+			return i
+		}
+	}
+}
+
+// do makes a call of any instance and remembers it. Now and then the client hangs up
+// before it is answered.
+func (c *client) do(call limiter.Call) *record {
+	return c.ask(&record{call: call}, func(ctx context.Context, e *limiter.Engine) (limiter.Answer, error) {
+		return e.Do(ctx, &call)
+	})
+}
+
+func (c *client) ask(r *record, do func(context.Context, *limiter.Engine) (limiter.Answer, error)) *record {
+	i := c.instance()
+	ctx, cancel := context.Background(), func() {}
+	if c.rng.IntN(30) == 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.rng.Int64N(int64(timeout/4))))
+	}
+	defer cancel()
+	r.client, r.instance, r.began = c.n, i.n, c.world.cluster.now()
+	r.answer, r.err = do(ctx, i.engine)
+	i.stand()
+	r.ended, r.lost = c.world.cluster.now(), i.isDead()
+	r.stood = i.stoodStill(r.began, r.ended)
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	c.world.history = append(c.world.history, r)
+	return r
+}
+
+// demand returns a demand of policy for somebody whom others call for, too.
+func (c *client) demand(policy string) limiter.Demand {
+	d := limiter.Demand{Policy: policy, Identifier: "hot", Cost: 1}
+	if c.world.scenario.costs && c.rng.IntN(3) == 0 {
+		d.Cost += c.rng.Int64N(2)
+	}
+	if c.rng.IntN(8) == 0 {
+		d.Identifier = "other"
+	}
+	return d
+}
+
+// hammer takes, checks now and then, and records where the scenario does.
+func hammer(c *client) {
+	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}}
+	switch n := c.rng.IntN(20); {
+	case n == 0:
+		call.Op = limiter.OpCheck
+	case n == 1 && c.world.scenario.records:
+		call.Op = limiter.OpRecord
+	}
+	c.do(call)
+}
+
+// insist takes or records under an idempotency key, and repeats what was not answered,
+// and now and then what was.
+func insist(c *client) {
+	if n := len(c.open); n > 0 && c.rng.IntN(3) > 0 {
+		call := c.open[c.rng.IntN(n)].call
+		c.do(call)
+		return
+	}
+	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}, IdempotencyKey: fmt.Sprintf("%d.%d", c.n, c.calls)}
+	if c.world.scenario.records && c.rng.IntN(4) == 0 {
+		call.Op = limiter.OpRecord
+	}
+	r := c.do(call)
+	for tries := 0; tries < 4 && r.recorded() != limiter.RecordedYes; tries++ {
+		time.Sleep(time.Duration(c.rng.Int64N(int64(2 * timeout))))
+		r = c.do(call)
+	}
+	c.open = append(c.open, r)
+}
+
+// change takes and gives back, reserves, and settles what it reserved or lets it end.
+func change(c *client) {
+	switch n := len(c.open); {
+	case n > 0 && c.rng.IntN(2) == 0:
+		c.comeBack(c.open[c.rng.IntN(n)])
+	case c.rng.IntN(2) == 0:
+		hold := limiter.MinReserve + time.Duration(c.rng.IntN(2000))*time.Millisecond
+		c.keep(c.do(limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{c.demand("p")}, Reserve: hold}))
+	default:
+		c.keep(c.do(limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}}))
+	}
+}
+
+// keep remembers what can be come back to.
+func (c *client) keep(r *record) {
+	if r.passed() && (r.answer.Receipt != "" || r.answer.Reservation != "") {
+		c.open = append(c.open, r)
+	}
+}
+
+// comeBack settles a reservation or refunds a receipt, perhaps again.
+func (c *client) comeBack(r *record) {
+	if r.answer.Reservation != "" {
+		c.keep(c.do(limiter.Call{Op: limiter.OpRecord, Demands: r.call.Demands, Reservation: r.answer.Reservation}))
+		return
+	}
+	receipt := r.answer.Receipt
+	if c.world.scenario.policies[0].Guarantee == limiter.GuaranteeSerial {
+		// Beside a cell, an event that is settled again after it was refunded counts again.
+		c.open = slices.DeleteFunc(c.open, func(o *record) bool {
+			return o.answer.Reservation != "" && o.answer.Reservation == r.call.Reservation
+		})
+	}
+	c.ask(&record{refund: receipt}, func(ctx context.Context, e *limiter.Engine) (limiter.Answer, error) {
+		return limiter.Answer{}, e.Refund(ctx, receipt)
+	})
+}
+
+// takeBoth takes of two policies at once.
+func takeBoth(c *client) {
+	d := c.demand("p")
+	other := limiter.Demand{Policy: "q", Identifier: d.Identifier, Cost: d.Cost}
+	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d, other}}
+	if c.world.scenario.keyed && c.rng.IntN(2) == 0 {
+		call.IdempotencyKey = fmt.Sprintf("%d.%d", c.n, c.calls)
+		for tries := 0; tries < 4 && c.do(call).recorded() == limiter.RecordedUnknown; tries++ {
+			time.Sleep(time.Duration(c.rng.Int64N(int64(2 * timeout))))
+		}
+		return
+	}
+	c.do(call)
+}

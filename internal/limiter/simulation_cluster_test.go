@@ -1,0 +1,472 @@
+package limiter_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// cluster is what a Cassandra of three nodes gives, as a simulation needs it: every
+// request reaches every replica after a time of its own or never, and is answered by
+// those that the level waits for. All times are counted from the start of a schedule.
+//
+// Nothing happens in it by itself. When a request comes, its whole way is drawn; a read
+// looks back at what had reached the replicas by the time that it reached them.
+type cluster struct {
+	start   time.Time
+	weather weather
+	clocks  [nodes]time.Duration // by how much the nodes' clocks are ahead
+
+	mu         sync.Mutex
+	rng        *rand.Rand
+	arrivals   []*arrival
+	partitions map[limiter.Key]*partition
+	requests   int
+}
+
+const (
+	nodes = 3
+	never = time.Duration(1<<63 - 1)
+	// longPause is the longest that a coordinator, a message or a process stops for: some
+	// rows of the shortest windows expire meanwhile.
+	longPause = 8 * time.Second
+)
+
+// weather is how slow and how faulty a cluster is; all but the times are probabilities.
+type weather struct {
+	fast, slow time.Duration // the longest usual way of a message, and the longest of the others
+	slowly     float64       // that a message takes the long one
+	lost       float64       // that a message to or from a replica is lost, or comes much later
+	refused    float64       // that a coordinator refuses a request at once: too few replicas
+	silent     float64       // that nobody hears of what became of a request
+	broken     float64       // that a request is answered by an error, whatever became of it
+	paused     float64       // that a coordinator stops before it does anything
+	twice      float64       // that the driver sends a write of events again, which may land much later
+}
+
+// partition is what the replicas hold of one key.
+type partition struct {
+	logs     [limiter.SpanCount]logRows
+	added    []addition
+	versions []version  // of the cell, in the order in which they were applied
+	attempts []*attempt // on the cell, that are still to take place
+}
+
+type logRows struct {
+	rows []*eventRow
+	byID map[limiter.EventID]*eventRow
+}
+
+// eventRow is one event and what was said of it, each word as far as it has come.
+type eventRow struct {
+	event limiter.Event
+	words []word
+}
+
+type word struct {
+	says    int // the later one stands: appended, settled, removed
+	ends    limiter.Instant
+	reaches [nodes]time.Duration
+	expires int64 // in seconds since the Unix epoch
+}
+
+const (
+	saysAppended = iota
+	saysSettled
+	saysRemoved
+)
+
+// addition is one addition to a counter.
+type addition struct {
+	limiter.Count
+	reaches [nodes]time.Duration
+}
+
+// trip is the way of one request to the replicas and back.
+type trip struct {
+	leaves  time.Duration
+	reaches [nodes]time.Duration // when a replica does its part
+	answers time.Duration        // when whoever asked hears of it
+	heard   [nodes]bool          // whose parts the answer rests on
+	fails   error                // what it says; nil: the level was met
+	clock   time.Duration        // by how much the coordinator's is ahead
+}
+
+var (
+	errRefused = errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored, limiter.ErrTooFewReplicas)
+	errBroken  = errors.Join(limiter.ErrUnavailable, errors.New("the connection broke"))
+)
+
+// arrival is a request that has come and has not been looked at.
+type arrival struct {
+	at    time.Duration
+	from  int
+	kind  int
+	key   limiter.Key
+	size  int64
+	begin func()
+}
+
+func (a *arrival) compare(b *arrival) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.from, b.from), cmp.Compare(a.kind, b.kind),
+		cmp.Compare(a.key.Prefix(), b.key.Prefix()), cmp.Compare(a.size, b.size))
+}
+
+// enter calls a.begin when all requests of this instant have come: those that come at
+// the same time are taken in an order that no scheduler has a hand in, so that a seed
+// gives the same schedule again.
+func (c *cluster) enter(a *arrival) {
+	c.mu.Lock()
+	a.at = c.now()
+	c.arrivals = append(c.arrivals, a)
+	c.requests++
+	c.mu.Unlock()
+	time.Sleep(time.Nanosecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	slices.SortStableFunc(c.arrivals, (*arrival).compare)
+	n := 0
+	for n < len(c.arrivals) && c.arrivals[n].at < now {
+		c.arrivals[n].begin()
+		n++
+	}
+	c.arrivals = slices.Delete(c.arrivals, 0, n)
+}
+
+func (c *cluster) now() time.Duration { return time.Since(c.start) }
+
+func (c *cluster) chance(p float64) bool { return p > 0 && c.rng.Float64() < p }
+
+// between returns a time from a on, before b.
+func (c *cluster) between(a, b time.Duration) time.Duration {
+	return a + time.Duration(c.rng.Int64N(int64(b-a)))
+}
+
+// way returns how long a message takes.
+func (c *cluster) way() time.Duration {
+	if c.chance(c.weather.slowly) {
+		return c.between(c.weather.fast, c.weather.slow)
+	}
+	return c.between(c.weather.fast/8, c.weather.fast)
+}
+
+// departs returns a trip that has not reached anybody, and whether it goes on.
+func (c *cluster) departs() (t trip, goes bool) {
+	t = trip{leaves: c.now(), reaches: [nodes]time.Duration{never, never, never}, answers: never}
+	t.clock = c.clocks[c.rng.IntN(nodes)]
+	if c.chance(c.weather.refused) {
+		t.answers, t.fails = t.leaves+c.way(), errRefused
+		return t, false
+	}
+	if c.chance(c.weather.paused) {
+		t.leaves += c.between(timeout/4, longPause)
+	}
+	return t, true
+}
+
+// travel draws the way of a request at this level.
+func (c *cluster) travel(level limiter.Level) trip {
+	t, goes := c.departs()
+	if !goes {
+		return t
+	}
+	var back [nodes]time.Duration
+	for i := range nodes {
+		t.reaches[i], back[i] = c.reach(t.leaves)
+	}
+	t.hear(back, level)
+	c.spoil(&t)
+	return t
+}
+
+// reach draws when a message that leaves then reaches a replica, and when it is heard
+// of.
+func (c *cluster) reach(leaves time.Duration) (there, back time.Duration) {
+	there = leaves + c.way()
+	if !c.chance(c.weather.lost) {
+		return there, there + c.way()
+	}
+	switch c.rng.IntN(3) {
+	case 0:
+		return there, never // the answer is lost
+	case 1:
+		return there + c.between(timeout, longPause), never // a hint is kept, and delivered
+	}
+	return never, never
+}
+
+// hear has t answered as soon as level allows.
+func (t *trip) hear(back [nodes]time.Duration, level limiter.Level) {
+	sorted := slices.Sorted(slices.Values(back[:]))
+	t.answers = sorted[needed(level)-1]
+	for i := range nodes {
+		t.heard[i] = back[i] <= t.answers && t.answers < never
+	}
+}
+
+// needed returns how many replicas a level waits for.
+func needed(level limiter.Level) int {
+	switch level {
+	case limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne:
+		return 1
+	case limiter.LevelAll, limiter.LevelThree:
+		return nodes
+	}
+	return nodes/2 + 1
+}
+
+// spoil loses t's answer now and then.
+func (c *cluster) spoil(t *trip) {
+	switch {
+	case c.chance(c.weather.silent):
+		t.answers = never
+	case c.chance(c.weather.broken):
+		t.answers, t.fails = min(t.answers, t.leaves+c.between(0, timeout)), errBroken
+	}
+}
+
+// sees reports whether a read that went by t has seen what reached the replicas then.
+func (t *trip) sees(reaches *[nodes]time.Duration) bool {
+	for i := range nodes {
+		if t.heard[i] && reaches[i] <= t.reaches[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// second returns the second that t's coordinator shows when it goes to work: times to
+// live are counted in whole ones.
+func (c *cluster) second(t *trip) int64 { return c.start.Add(t.leaves + t.clock).Unix() }
+
+func (c *cluster) partition(key limiter.Key) *partition {
+	p := c.partitions[key]
+	if p == nil {
+		p = new(partition)
+		c.partitions[key] = p
+	}
+	return p
+}
+
+// read asks for q, one request for each log and one for the counters.
+func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (limiter.State, error) {
+	if q.Cell {
+		return c.readCell(ctx, from, q)
+	}
+	trips := make([]trip, len(q.Logs)+1)
+	if !q.Counts {
+		trips = trips[:len(q.Logs)]
+	}
+	c.enter(&arrival{from: from.n, kind: 0, key: q.Key, begin: func() {
+		for i := range trips {
+			trips[i] = c.travel(q.Level)
+		}
+	}})
+	if err := from.await(ctx, trips...); err != nil {
+		return limiter.State{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.partition(q.Key)
+	s := limiter.State{}
+	for i := range q.Logs {
+		rows := &p.logs[q.Logs[i].Span]
+		s.Logs = append(s.Logs, limiter.Log{Events: newest(rows.seen(&trips[i], c.second(&trips[i]), q.Logs[i].After), q.Logs[i].Max)})
+	}
+	if q.Counts {
+		s.Counts = p.countsSeen(&trips[len(q.Logs)], q.ExpireAfter)
+	}
+	return s, nil
+}
+
+// seen returns the events that t has seen, the newest first.
+func (l *logRows) seen(t *trip, second int64, after limiter.Instant) (events []limiter.Event) {
+	for _, r := range l.rows {
+		if e, alive := r.seen(t, second); alive && e.At > after {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b limiter.Event) int { return cmp.Compare(b.At, a.At) })
+	return events
+}
+
+// seen returns the event as t has seen it, and whether it is there.
+func (r *eventRow) seen(t *trip, second int64) (e limiter.Event, alive bool) {
+	var last *word
+	for i := range r.words {
+		w := &r.words[i]
+		if t.sees(&w.reaches) && (last == nil || cmp.Or(cmp.Compare(w.says, last.says), cmp.Compare(w.expires, last.expires)) > 0) {
+			last = w
+		}
+	}
+	if last == nil || last.says == saysRemoved || last.expires <= second {
+		return e, false
+	}
+	e = r.event
+	e.Ends = last.ends
+	return e, true
+}
+
+// newest returns the newest most of events, the oldest first, and as many more as it
+// takes to pass over holds among them.
+func newest(events []limiter.Event, most int) []limiter.Event {
+	for limit := most; ; limit *= 2 {
+		kept := slices.Clone(events[:min(limit, len(events))])
+		settled := 0
+		for i := range kept {
+			if kept[i].Ends == 0 {
+				settled++
+			}
+		}
+		if len(kept) < limit || settled >= most {
+			slices.Reverse(kept)
+			return kept
+		}
+	}
+}
+
+func (p *partition) countsSeen(t *trip, after limiter.Instant) (counts []limiter.Count) {
+	for i := range p.added {
+		a := &p.added[i]
+		if a.Expires <= after || !t.sees(&a.reaches) {
+			continue
+		}
+		same := func(c limiter.Count) bool { return c.Limit == a.Limit && c.Start == a.Start && c.Epoch == a.Epoch }
+		if j := slices.IndexFunc(counts, same); j >= 0 {
+			counts[j].Units += a.Units
+		} else {
+			counts = append(counts, a.Count)
+		}
+	}
+	return counts
+}
+
+// write stores w, one request for each thing that it says of each log and one for the
+// counters.
+func (c *cluster) write(ctx context.Context, from *process, w *limiter.Write) error {
+	if w.Cell != nil {
+		return c.writeCell(ctx, from, w)
+	}
+	var trips []trip
+	c.enter(&arrival{from: from.n, kind: 1 + len(w.Remove), key: w.Key, size: sizeOf(w), begin: func() { trips = c.store(w) }})
+	return from.await(ctx, trips...)
+}
+
+// sizeOf tells writes of one key apart as far as it can.
+func sizeOf(w *limiter.Write) (n int64) {
+	for i := range w.Events {
+		n += int64(w.Events[i].At)
+	}
+	for i := range w.Remove {
+		n += int64(w.Remove[i].Instant())
+	}
+	for i := range w.Add {
+		n += w.Add[i].Units + int64(w.Add[i].Start)
+	}
+	return n
+}
+
+func (c *cluster) store(w *limiter.Write) (trips []trip) {
+	p := c.partition(w.Key)
+	for i := range w.Logs {
+		log, rows := &w.Logs[i], &p.logs[w.Logs[i].Span]
+		if len(w.Events) > 0 {
+			trips = append(trips, c.travel(w.Level))
+			c.append(rows, w, log, &trips[len(trips)-1])
+		}
+		if len(w.Remove) > 0 {
+			trips = append(trips, c.travel(w.Level))
+			for _, id := range w.Remove {
+				rows.say(limiter.Event{ID: id, At: id.Instant()}, word{says: saysRemoved, reaches: trips[len(trips)-1].reaches})
+			}
+		}
+	}
+	if len(w.Add) > 0 {
+		t := c.travel(w.Level)
+		for _, count := range w.Add {
+			p.added = append(p.added, addition{count, t.reaches})
+		}
+		trips = append(trips, t)
+	}
+	return trips
+}
+
+// append stores w's events as t reaches the replicas, and now and then a second time.
+func (c *cluster) append(rows *logRows, w *limiter.Write, log *limiter.LogWrite, t *trip) {
+	ways := []*trip{t}
+	if t.fails == nil && c.chance(c.weather.twice) {
+		again := c.travel(w.Level)
+		ways = append(ways, &again)
+	}
+	for _, way := range ways {
+		said := word{says: saysAppended, reaches: way.reaches, expires: c.second(way) + int64(log.TTL/time.Second)}
+		if w.Settle {
+			said.says = saysSettled
+		}
+		for _, e := range w.Events {
+			said.ends = e.Ends
+			rows.say(e, said)
+		}
+	}
+}
+
+func (l *logRows) say(e limiter.Event, said word) {
+	r := l.byID[e.ID]
+	if r == nil {
+		if l.byID == nil {
+			l.byID = make(map[limiter.EventID]*eventRow)
+		}
+		r = &eventRow{event: e}
+		l.byID[e.ID] = r
+		l.rows = append(l.rows, r)
+	}
+	r.event.Cost = max(r.event.Cost, e.Cost)
+	r.words = append(r.words, said)
+}
+
+// writeAll stores all of w in the end, or nothing: once a coordinator has it, it reaches
+// every replica, though much later where nodes or messages fail.
+func (c *cluster) writeAll(ctx context.Context, from *process, w []limiter.Write) error {
+	var trips []trip
+	c.enter(&arrival{from: from.n, kind: -1, key: w[0].Key, begin: func() {
+		whole, goes := c.departs()
+		accepted := goes && !c.chance(c.weather.lost)
+		if goes {
+			c.spoil(&whole)
+		}
+		for i := range w {
+			t := whole
+			if accepted {
+				t = c.replay(&whole, w[i].Level)
+			}
+			trips = append(trips, t)
+			for j := range w[i].Logs {
+				c.append(&c.partition(w[i].Key).logs[w[i].Logs[j].Span], &w[i], &w[i].Logs[j], &t)
+			}
+		}
+	}})
+	return from.await(ctx, trips...)
+}
+
+// replay draws the way of one part of a batch that will be stored.
+func (c *cluster) replay(whole *trip, level limiter.Level) trip {
+	t := *whole
+	var back [nodes]time.Duration
+	for i := range nodes {
+		if t.reaches[i], back[i] = c.reach(t.leaves); t.reaches[i] == never {
+			t.reaches[i] = t.leaves + c.between(timeout, longPause)
+		}
+	}
+	t.hear(back, level)
+	if whole.fails != nil || c.chance(c.weather.silent) {
+		t.answers = whole.answers
+	}
+	return t
+}

@@ -1,0 +1,157 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// scenario is what a schedule is about: who calls what, and in which weather.
+type scenario struct {
+	name      string
+	policies  []limiter.Policy
+	instances int
+	clients   int
+	lasts     time.Duration // calls are made until then
+	thinks    time.Duration // between two calls of a client, on average
+	settles   time.Duration // until all that was under way has landed, ended, or been given up
+	weather   weather
+	trouble   bool // instances stand still and die
+	costs     bool // calls of more than one unit
+	records   bool // calls that count whatever the limit
+	keyed     bool // calls with idempotency keys beside others
+	plain     bool // nothing is reserved, refunded or repeated, and each call is of one demand
+	total     bool // windows are so long that all that is counted stays counted
+	act       func(*client)
+}
+
+var (
+	calm   = weather{fast: 3 * time.Millisecond, slow: 10 * time.Millisecond, slowly: 0.1}
+	slow   = weather{fast: 10 * time.Millisecond, slow: 250 * time.Millisecond, slowly: 0.3}
+	faulty = weather{
+		fast: 5 * time.Millisecond, slow: 150 * time.Millisecond, slowly: 0.15,
+		lost: 0.08, refused: 0.02, silent: 0.02, broken: 0.02, paused: 0.02, twice: 0.1,
+	}
+	stormy = weather{
+		fast: 5 * time.Millisecond, slow: 300 * time.Millisecond, slowly: 0.25,
+		lost: 0.2, refused: 0.03, silent: 0.06, broken: 0.05, paused: 0.05, twice: 0.2,
+	}
+)
+
+// drawScenario draws one of all that there are.
+func drawScenario(rng *rand.Rand) scenario {
+	s := [](func(*rand.Rand) scenario){
+		drawShort, drawShort, drawShort, drawSerial, drawSerial, drawKeyed, drawChanges, drawBoth,
+	}[rng.IntN(8)](rng)
+	s.instances = 2 + rng.IntN(3)
+	s.clients = 3 + rng.IntN(3)
+	s.weather = []weather{calm, slow, faulty, faulty, stormy}[rng.IntN(5)]
+	s.trouble = rng.IntN(3) == 0
+	s.settles = 25 * time.Second
+	return s
+}
+
+// oneOf returns one of names.
+func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// shortLimit returns a limit whose window passes a few times within a schedule.
+func shortLimit(rng *rand.Rand, algorithm string) limiter.Limit {
+	l := limiter.Limit{Algorithm: algorithm, Limit: 1 + rng.Int64N(4), Window: time.Duration(1000+100*rng.IntN(15)) * time.Millisecond}
+	if algorithm == "sliding-window" {
+		l.Buckets = oneOf(rng, 2, 4, 10)
+		l.Window = l.Window.Truncate(200 * time.Millisecond)
+	}
+	return l
+}
+
+// drawShort has short windows hammered, under guarantee counted.
+func drawShort(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "sliding-log", "fixed-window", "sliding-window", "sliding-tail", "token-bucket")
+	s := scenario{
+		name: "short " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 60 * time.Millisecond,
+		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
+	}
+	s.policies = []limiter.Policy{{Name: "p", Limits: []limiter.Limit{shortLimit(rng, algorithm)}}}
+	if algorithm != "token-bucket" && rng.IntN(5) == 0 {
+		second := shortLimit(rng, oneOf(rng, "sliding-log", "fixed-window"))
+		second.Name, second.Window = "second", 3*time.Second
+		s.policies[0].Limits = append(s.policies[0].Limits, second)
+	}
+	return s.fitted()
+}
+
+// drawSerial has short windows hammered, under guarantee serial.
+func drawSerial(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, limiter.Algorithms()...)
+	s := scenario{
+		name: "serial " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 150 * time.Millisecond,
+		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
+	}
+	if rng.IntN(2) == 0 {
+		s.total = true
+	}
+	l := shortLimit(rng, algorithm)
+	if s.total {
+		l.Window, l.Limit = longWindow, 2+rng.Int64N(8)
+	}
+	s.policies = []limiter.Policy{{Name: "p", Guarantee: limiter.GuaranteeSerial, Limits: []limiter.Limit{l}}}
+	return s.fitted()
+}
+
+// longWindow is so long that nothing leaves it, and ends on no edge.
+const longWindow = 24 * time.Hour
+
+// longPolicy returns a policy that forgets nothing while a schedule lasts.
+func longPolicy(rng *rand.Rand, name, algorithm string, limit int64) limiter.Policy {
+	p := limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: longWindow}}}
+	if rng.IntN(4) == 0 {
+		p.Guarantee = limiter.GuaranteeSerial
+	}
+	return p
+}
+
+// drawKeyed has calls repeated under idempotency keys.
+func drawKeyed(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "sliding-log", "fixed-window", "token-bucket")
+	return scenario{
+		name: "keyed " + algorithm, act: insist, lasts: 8 * time.Second, thinks: 300 * time.Millisecond, total: true,
+		costs: rng.IntN(3) == 0, records: rng.IntN(3) == 0,
+		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(30))},
+	}.fitted()
+}
+
+// drawChanges has units reserved, settled and refunded.
+func drawChanges(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "fixed-window", "sliding-window", "token-bucket")
+	return scenario{
+		name: "changes " + algorithm, act: change, lasts: 8 * time.Second, thinks: 200 * time.Millisecond, total: true,
+		costs:    rng.IntN(3) == 0,
+		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+	}.fitted()
+}
+
+// drawBoth has two demands stand or fall together.
+func drawBoth(rng *rand.Rand) scenario {
+	p, q := "sliding-log", oneOf(rng, "sliding-log", "sliding-log", "sliding-log", "fixed-window", "token-bucket")
+	s := scenario{
+		name: "both " + p + " and " + q, act: takeBoth, lasts: 6 * time.Second, thinks: 150 * time.Millisecond, total: true,
+		costs: rng.IntN(3) == 0, keyed: rng.IntN(3) == 0,
+	}
+	limit := 2 + rng.Int64N(8)
+	s.policies = []limiter.Policy{
+		{Name: "p", Limits: []limiter.Limit{{Algorithm: p, Limit: limit, Window: longWindow}}},
+		{Name: "q", Limits: []limiter.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
+	}
+	return s.fitted()
+}
+
+// fitted returns s with costs that every limit can hold.
+func (s scenario) fitted() scenario {
+	for _, p := range s.policies {
+		for _, l := range p.Limits {
+			s.costs = s.costs && l.Limit > 1
+		}
+	}
+	return s
+}
