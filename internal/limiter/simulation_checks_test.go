@@ -448,9 +448,8 @@ func (w *world) refunded(u *unit) bool {
 }
 
 // checkTogether holds that of two logs that are only ever taken from together either
-// both count or none does, when all holds have ended. What was answered as unknown, and
-// was being taken back by a process that died or by a repetition that failed, may count
-// in one of them.
+// both count or none does, when all holds have ended. What a process was making stay when
+// it died, or is being removed by a repetition that failed, may count in one of them.
 func (w *world) checkTogether(f *findings) {
 	if len(w.scenario.policies) < 2 || w.scenario.policies[1].Limits[0].Algorithm != "sliding-log" {
 		return
@@ -463,7 +462,9 @@ func (w *world) checkTogether(f *findings) {
 		}
 		doubt := int64(0)
 		for _, u := range w.unitsOf("p", id) {
-			if !u.counts && u.may && (u.call.IdempotencyKey != "" || w.instances[u.instance].isDead()) {
+			i := w.instances[u.instance]
+			staying := slices.ContainsFunc(i.together, func(at time.Duration) bool { return u.began <= at && at <= u.ended })
+			if !u.counts && u.may && (u.call.IdempotencyKey != "" || i.isDead() && staying) {
 				doubt += u.cost
 			}
 		}

@@ -47,7 +47,7 @@ func drawScenario(rng *rand.Rand) scenario {
 	s.instances = 2 + rng.IntN(3)
 	s.clients = 3 + rng.IntN(3)
 	s.weather = []weather{calm, slow, faulty, faulty, stormy}[rng.IntN(5)]
-	s.trouble = rng.IntN(3) == 0
+	s.trouble = rng.IntN(5) < 2
 	s.settles = 25 * time.Second
 	return s
 }

@@ -15,7 +15,7 @@ import (
 var (
 	simSeed      = flag.Uint64("sim.seed", 0, "the one schedule that the simulation runs; 0: many")
 	simFirst     = flag.Uint64("sim.first", 1, "the first of many schedules; 0: any")
-	simSchedules = flag.Int("sim.schedules", 600, "how many schedules the simulation runs; a tenth of them with -short")
+	simSchedules = flag.Int("sim.schedules", 1500, "how many schedules the simulation runs; a tenth of them with -short")
 )
 
 // TestSimulation has several instances, with clocks that differ, decide over one

@@ -38,8 +38,9 @@ type process struct {
 	stop   context.CancelFunc
 	ended  chan struct{}
 
-	mu    sync.Mutex
-	still []span // when it stood still
+	mu       sync.Mutex
+	still    []span          // when it stood still
+	together []time.Duration // when it wrote what stands or falls together
 }
 
 type span struct{ from, until time.Duration }
@@ -131,6 +132,9 @@ func (i *process) WriteAll(ctx context.Context, w []limiter.Write) error {
 	if err := i.leave(ctx); err != nil {
 		return err
 	}
+	i.mu.Lock()
+	i.together = append(i.together, i.world.cluster.now())
+	i.mu.Unlock()
 	return i.world.cluster.writeAll(ctx, i, w)
 }
 
