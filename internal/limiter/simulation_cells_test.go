@@ -158,7 +158,7 @@ func (c *cluster) readCell(ctx context.Context, from *process, q *limiter.Query)
 // visible returns which version t has seen. A serial read sees the last one that took
 // place before it reached the replicas. A plain one sees what has come to those that it
 // heard of; what was there before the last version is known to most, for that is made
-// sure of before the next is accepted. It repairs what it finds to differ.
+// sure of before the next is accepted. Either makes what it found known to those it heard of.
 func (p *partition) visible(t *trip, now time.Duration, serially bool) int {
 	soonest := never
 	for i := range nodes {
@@ -170,11 +170,11 @@ func (p *partition) visible(t *trip, now time.Duration, serially bool) int {
 	for last+1 < len(p.versions) && p.versions[last+1].when <= soonest {
 		last++
 	}
-	if serially {
-		return last
-	}
 	seen := max(-1, last-1)
-	for i := max(0, last); i < len(p.versions); i++ {
+	if serially {
+		seen = last
+	}
+	for i := max(0, last); i < len(p.versions) && !serially; i++ {
 		if t.sees(&p.versions[i].known) {
 			seen = i
 		}

@@ -24,8 +24,7 @@ var (
 // seed gives the same schedule again.
 func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
-		history, _ := simulate(t, *simSeed)
-		t.Log("\n" + history)
+		simulate(t, *simSeed)
 		return
 	}
 	n := *simSchedules
@@ -85,6 +84,9 @@ func simulate(t *testing.T, seed uint64) (history string, f *findings) {
 		f = w.check()
 		w.end()
 		history = w.String()
+		if *simSeed != 0 { // before it fails, which ends t
+			t.Log("\n" + history)
+		}
 		if len(f.wrong) > 0 {
 			t.Errorf("seed %d, %s:\n\t%s\nreplay it with: go test ./internal/limiter -run 'TestSimulation$' -v -sim.seed=%d",
 				seed, w.scenario.name, strings.Join(f.wrong, "\n\t"), seed)
