@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,11 +72,12 @@ func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
 	bubble(t, "and nothing of one without the other is stored before all are written", func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))...)
-		var writes []limiter.Write
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error { writes = append(writes, *w); return nil }
-		})
 		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+		var writes []limiter.Write
+		store.set(func() { writes = slices.Clone(store.writes) })
+		if len(writes) < 2 {
+			t.Fatalf("%d writes of two demands", len(writes))
+		}
 		for _, w := range writes {
 			for _, event := range w.Events {
 				if event.Ends == 0 {
