@@ -164,7 +164,7 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, d *limiter.Decision) {
 		s.degraded.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
-		m.countOver(s, key, over)
+		m.countOver(s, key, d, over)
 	}
 }
 

@@ -278,6 +278,32 @@ func TestOvershootEndsWithTheWindow(t *testing.T) {
 	}
 }
 
+// TestOvershootOfALongDay ends an episode with its calendar's day, which has 25 hours
+// when clocks are turned back, and that of a block within a day's length.
+func TestOvershootOfALongDay(t *testing.T) {
+	f := newFixture(t, limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		{Algorithm: "fixed-window", Limit: 1, Calendar: limiter.CalendarDay, Timezone: "Europe/Berlin"},
+	}})
+	f.now = time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC) // midnight there, and 25 hours to the next
+	f.take("p")
+	f.take("p")
+	f.now = f.now.Add(25*time.Hour - time.Millisecond)
+	f.metrics.overshoot.Flush(f.now)
+	if got := f.metrics.overshoot.Len(); got != 1 {
+		t.Errorf("%d keys are over before the day ends, want 1", got)
+	}
+	f.now = f.now.Add(time.Millisecond)
+	f.metrics.overshoot.Flush(f.now)
+	if got := f.metrics.overshoot.Len(); got != 0 {
+		t.Errorf("%d keys are over after it, want none", got)
+	}
+	day := limiter.Limit{Calendar: limiter.CalendarDay, Window: limiter.CalendarDay.Length()}
+	over := &limiter.LimitDecision{Limit: &day, Verdict: limiter.Verdict{ResetAfter: 100 * time.Hour}}
+	if got := episodeLasts(over, true); got != day.Window {
+		t.Errorf("the episode of a block lasts %v, want %v", got, day.Window)
+	}
+}
+
 // TestDegradedDecisionsAreNoOvershoot leaves out what the store did not count.
 func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 	p := policy("p", 1)

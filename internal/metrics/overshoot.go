@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -50,21 +52,31 @@ func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.Lim
 	return nil
 }
 
-// countOver counts an attempt past a limit. Its episode lasts until the limit is
-// whole again, and a window at most: who never stops is counted window by window.
-func (m *Metrics) countOver(s *policySeries, key limiter.Key, over *limiter.LimitDecision) {
-	lasts := over.Limit.Window
-	if over.ResetAfter > 0 {
-		lasts = min(lasts, over.ResetAfter)
-	}
+// countOver counts an attempt past a limit.
+func (m *Metrics) countOver(s *policySeries, key limiter.Key, d *limiter.Decision, over *limiter.LimitDecision) {
 	now := m.now()
-	switch m.overshoot.Count(overshoot.Attempt{Policy: s.name, Key: key, At: now, Ends: now.Add(lasts)}) {
+	ends := now.Add(episodeLasts(over, d.Blocked))
+	switch m.overshoot.Count(overshoot.Attempt{Policy: s.name, Key: key, At: now, Ends: ends}) {
 	case overshoot.Further:
 		s.repeated.Inc()
 	case overshoot.Dropped:
 		m.decisions.dropped.Inc()
 	case overshoot.First:
 	}
+}
+
+// episodeLasts returns how long an episode lasts that begins at the limit over: until
+// the limit is whole again, and a window at most, so that who never stops is counted
+// window by window. A window of the calendar may be longer than its name says: a day
+// on which clocks are turned back has 25 hours.
+func episodeLasts(over *limiter.LimitDecision, blocked bool) time.Duration {
+	switch {
+	case over.ResetAfter <= 0:
+		return over.Limit.Window
+	case over.Limit.Calendar != "" && !blocked: // a block's end is no window's
+		return over.ResetAfter
+	}
+	return min(over.Limit.Window, over.ResetAfter)
 }
 
 // episodeEnded publishes an episode, unless its policy is gone.
