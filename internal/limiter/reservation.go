@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -308,18 +309,39 @@ func (e *Engine) settleIn(ctx context.Context, t *target, n *entry, store Store)
 	})
 }
 
-// settleEvent makes n's event stay in the log beside t's cell.
+// settleEvent makes n's event stay in the log beside t's cell, unless it was removed:
+// what is said there last stands, so the condition has to say that the event is there.
+// It reads as far back as it must to know.
 func (x *serial) settleEvent(ctx context.Context, t *target, n *entry) error {
 	if len(t.plan.logs) == 0 {
 		return nil
 	}
-	return x.update(ctx, t, 1, func(s *State, _ Instant, w *Write) bool {
-		if s.Reset >= n.at {
-			return false
+	for own := 1; ; own *= 2 {
+		hidden := false
+		err := x.update(ctx, t, own, func(s *State, _ Instant, w *Write) bool {
+			events := s.Logs[0].Events
+			there := slices.ContainsFunc(events, func(e Event) bool { return e.ID == n.id })
+			hidden = !there && settledAmong(events) >= t.plan.logs[0].limit+own
+			if !there || s.Reset >= n.at {
+				return false
+			}
+			w.Events, w.Settle = []Event{{ID: n.id, At: n.at, Cost: n.cost}}, true
+			return true
+		})
+		if err != nil || !hidden {
+			return err
 		}
-		w.Events, w.Settle = []Event{{ID: n.id, At: n.at, Cost: n.cost}}, true
-		return true
-	})
+	}
+}
+
+// settledAmong returns how many of events are no holds.
+func settledAmong(events []Event) (n int) {
+	for i := range events {
+		if events[i].Ends == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // whereThatLeaves answers a record of what was counted already: it is allowed, and

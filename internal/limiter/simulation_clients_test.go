@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -205,12 +204,6 @@ func (c *client) comeBack(r *record) {
 		return
 	}
 	receipt := r.answer.Receipt
-	if c.world.scenario.policies[0].Guarantee == limiter.GuaranteeSerial {
-		// Beside a cell, an event that is settled again after it was refunded counts again.
-		c.open = slices.DeleteFunc(c.open, func(o *record) bool {
-			return o.answer.Reservation != "" && o.answer.Reservation == r.call.Reservation
-		})
-	}
 	c.ask(&record{refund: receipt}, func(ctx context.Context, e *limiter.Engine) (limiter.Answer, error) {
 		return limiter.Answer{}, e.Refund(ctx, receipt)
 	})

@@ -283,6 +283,52 @@ func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
 	}
 }
 
+// testSettledAfterItsRefund records a reservation again whose units were given back
+// since: what was removed stays removed, however many came later.
+func testSettledAfterItsRefund(t *testing.T, store limiter.Store) {
+	const limit, later = 2, 8
+	policies := kinds(limit)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute})
+		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		settled := e.call(t, settle)
+		*e.Now = e.Now.Add(3 * storeTimeout)
+		if err := e.Refund(t.Context(), settled.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		e.wantUsed(t, p.Name, 0, "after its refund")
+		e.call(t, settle)
+		e.wantUsed(t, p.Name, 0, "after it was settled again")
+	}
+}
+
+// testSettledBehindOthers records a reservation that more events came after than a
+// decision reads.
+func testSettledBehindOthers(t *testing.T, store limiter.Store) {
+	const limit, later = 2, 8
+	for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+		p := limiter.Policy{Name: "log", Guarantee: guarantee,
+			Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
+		e := NewEngine(t, store, limiter.Options{}, p)
+		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("log"), Reserve: time.Minute})
+		var receipts []string
+		for range later {
+			*e.Now = e.Now.Add(time.Second)
+			receipts = append(receipts, e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log")}).Receipt)
+		}
+		e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log"), Reservation: held.Reservation})
+		*e.Now = e.Now.Add(2 * time.Minute)
+		for _, receipt := range receipts {
+			if err := e.Refund(t.Context(), receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.wantUsed(t, "log", 1, "by what was reserved, "+string(guarantee))
+	}
+}
+
 func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
 	e := NewEngine(t, store, limiter.Options{ClockTolerance: 50 * time.Millisecond}, gate)
 	check := limiter.Call{Op: limiter.OpCheck, Demands: on("gate"), Reserve: 5 * time.Second}

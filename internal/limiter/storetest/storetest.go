@@ -54,6 +54,8 @@ func Run(t *testing.T, store limiter.Store) {
 		{"DenialIsDecidedAnew", testDenialIsDecidedAnew},
 		{"RacingRepetitionsCountOnce", testRacingRepetitionsCountOnce},
 		{"ReservationIsSettledOnce", testReservationIsSettledOnce},
+		{"SettledAfterItsRefund", testSettledAfterItsRefund},
+		{"SettledBehindOthers", testSettledBehindOthers},
 		{"HoldsOfLogsEnd", testHoldsOfLogsEnd},
 		{"RefundOnce", testRefundOnce},
 		{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
