@@ -404,7 +404,7 @@ func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
 // opsSeen is which operations were observed.
 type opsSeen struct{ seen []limiter.Op }
 
-func (o *opsSeen) Observe(op limiter.Op, _ limiter.Key, _ *limiter.Decision) {
+func (o *opsSeen) Observe(op limiter.Op, _ limiter.Key, _ int64, _ *limiter.Decision) {
 	o.seen = append(o.seen, op)
 }
 

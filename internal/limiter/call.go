@@ -149,7 +149,7 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	var failed error
 	for i := range charges {
 		c := &charges[i]
-		e.observe(c.op, c.key, &c.decision)
+		e.observe(c, &c.decision)
 		if failed == nil {
 			failed = c.err
 		}

@@ -54,9 +54,10 @@ type Options struct {
 const DefaultStoreTimeout = 500 * time.Millisecond
 
 // Observer learns of every decision, those that the store's failure prevented
-// among them: denied and degraded. It must not block, and must not keep d.
+// among them: denied and degraded. cost is what was asked for, in units. It must not
+// block, and must not keep d.
 type Observer interface {
-	Observe(op Op, key Key, d *Decision)
+	Observe(op Op, key Key, cost int64, d *Decision)
 }
 
 // Op is what a request asks for.
@@ -282,7 +283,7 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
 		return Decision{}, err
 	}
 	decision, err := e.decide(ctx, c)
-	e.observe(op, c.key, &decision)
+	e.observe(&c, &decision)
 	return decision, err
 }
 
@@ -302,13 +303,14 @@ func (e *Engine) charge(op Op, d *Demand) (charge, error) {
 	return charge{target: p.of(d.Identifier), op: op, cost: cost}, nil
 }
 
-func (e *Engine) observe(op Op, key Key, d *Decision) {
+func (e *Engine) observe(c *charge, d *Decision) {
+	op := c.op
 	if op == opReserve {
 		op = OpCheck
 	}
 	if e.opts.Observer != nil {
 		observed := *d // of its own, so that only who observes pays for the allocation
-		e.opts.Observer.Observe(op, key, &observed)
+		e.opts.Observer.Observe(op, c.key, c.cost, &observed)
 	}
 }
 

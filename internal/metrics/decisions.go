@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
 // outcome is what became of a decision.
@@ -61,7 +62,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return []prometheus.Collector{v.total, v.degraded, v.limits, v.windows, v.attempts, v.repeated, v.dropped}
+	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy, or of one limit of it.
@@ -73,8 +74,7 @@ func (v *decisionVecs) remove(labels prometheus.Labels) {
 		return
 	}
 	v.degraded.DeletePartialMatch(labels)
-	v.attempts.DeletePartialMatch(labels)
-	v.repeated.DeletePartialMatch(labels)
+	v.overshootVecs.remove(labels)
 }
 
 // policySeries are the series of one policy, so that a decision looks up its
@@ -83,8 +83,7 @@ type policySeries struct {
 	name     string
 	limits   []limitSeries
 	degraded prometheus.Counter
-	attempts prometheus.Observer
-	repeated prometheus.Counter
+	overshootSeries
 }
 
 // limitSeries are the counters of one limit. Each exists from its first decision
@@ -103,7 +102,7 @@ func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
 	old := *m.policies.Load()
 	series := make(map[string]*policySeries, len(policies))
 	for _, p := range policies {
-		series[p.Name] = m.newPolicySeries(p)
+		series[p.Name] = m.newPolicySeries(p, old[p.Name])
 	}
 	m.policies.Store(&series)
 	for name, was := range old {
@@ -120,13 +119,18 @@ func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
 	}
 }
 
-func (m *Metrics) newPolicySeries(p *limiter.Policy) *policySeries {
+// newPolicySeries returns the series of p, which go on with the tally of old if there
+// is one.
+func (m *Metrics) newPolicySeries(p *limiter.Policy, old *policySeries) *policySeries {
+	var tally *overshoot.Tally
+	if old != nil {
+		tally = old.tally
+	}
 	s := &policySeries{
-		name:     p.Name,
-		limits:   make([]limitSeries, len(p.Limits)),
-		degraded: m.decisions.degraded.WithLabelValues(p.Name),
-		attempts: m.decisions.attempts.WithLabelValues(p.Name),
-		repeated: m.decisions.repeated.WithLabelValues(p.Name),
+		name:            p.Name,
+		limits:          make([]limitSeries, len(p.Limits)),
+		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
+		overshootSeries: m.decisions.of(p.Name, tally, m.now()),
 	}
 	for i, l := range p.Limits {
 		s.limits[i].name = l.Name
@@ -151,7 +155,7 @@ func (s *policySeries) limit(i int, name string) *limitSeries {
 }
 
 // Observe counts a decision. It keeps nothing of d.
-func (m *Metrics) Observe(op limiter.Op, key limiter.Key, d *limiter.Decision) {
+func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter.Decision) {
 	s := (*m.policies.Load())[d.Policy.Name]
 	if s == nil {
 		return
@@ -164,7 +168,7 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, d *limiter.Decision) {
 		s.degraded.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
-		m.countOver(s, key, d, over)
+		m.countOver(s, key, cost, d, over)
 	}
 }
 

@@ -52,7 +52,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 		Name: "ratelimitd_overshoot_keys",
 		Help: "Keys that are over their limit now and whose further attempts are counted.",
 	}, func() float64 { return float64(m.overshoot.Len()) })
-	reg.MustRegister(m.http, m.store.durations, open)
+	reg.MustRegister(m.http, m.store.durations, open, newOpenKeys(m))
 	reg.MustRegister(m.decisions.collectors()...)
 	reg.MustRegister(m.gauges.collectors()...)
 	return m

@@ -12,6 +12,8 @@ import (
 // overshootVecs tell by how much callers go past their limits.
 type overshootVecs struct {
 	attempts *prometheus.HistogramVec // policy
+	times    *prometheus.HistogramVec // policy
+	units    *prometheus.CounterVec   // policy
 	repeated *prometheus.CounterVec   // policy
 	dropped  prometheus.Counter
 }
@@ -25,6 +27,15 @@ func newOvershootVecs() overshootVecs {
 			Help:    "Attempts of a key beyond its limit, from the first until the window ends.",
 			Buckets: []float64{1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000},
 		}, []string{"policy"}),
+		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "ratelimitd_overshoot_times_limit",
+			Help:    "How many times its limit a key asked for, from its first attempt beyond it until the window ends.",
+			Buckets: []float64{1.1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000},
+		}, []string{"policy"}),
+		units: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_overshoot_units_total",
+			Help: "Units beyond the limit that attempts asked for.",
+		}, []string{"policy"}),
 		repeated: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_overshoot_repeated_total",
 			Help: "Attempts of a key beyond its limit that were not the first in their window.",
@@ -33,6 +44,65 @@ func newOvershootVecs() overshootVecs {
 			Name: "ratelimitd_overshoot_dropped_total",
 			Help: "Attempts beyond a limit that are in no histogram, because too many keys were over their limits.",
 		}),
+	}
+}
+
+func (v *overshootVecs) collectors() []prometheus.Collector {
+	return []prometheus.Collector{v.attempts, v.times, v.units, v.repeated, v.dropped}
+}
+
+// remove deletes the series of a policy.
+func (v *overshootVecs) remove(policy prometheus.Labels) {
+	v.attempts.DeletePartialMatch(policy)
+	v.times.DeletePartialMatch(policy)
+	v.units.DeletePartialMatch(policy)
+	v.repeated.DeletePartialMatch(policy)
+}
+
+// overshootSeries are those of one policy, and its tally.
+type overshootSeries struct {
+	tally    *overshoot.Tally
+	attempts prometheus.Observer
+	times    prometheus.Observer
+	units    prometheus.Counter
+	repeated prometheus.Counter
+}
+
+// of returns the series of policy, which go on with tally; nil: with one that begins now.
+func (v *overshootVecs) of(policy string, tally *overshoot.Tally, now time.Time) overshootSeries {
+	if tally == nil {
+		tally = overshoot.NewTally(policy, now)
+	}
+	return overshootSeries{
+		tally:    tally,
+		attempts: v.attempts.WithLabelValues(policy),
+		times:    v.times.WithLabelValues(policy),
+		units:    v.units.WithLabelValues(policy),
+		repeated: v.repeated.WithLabelValues(policy),
+	}
+}
+
+// openKeys publishes how many keys are over their limit, by policy.
+type openKeys struct {
+	metrics *Metrics
+	desc    *prometheus.Desc
+}
+
+func newOpenKeys(m *Metrics) openKeys {
+	opts := prometheus.GaugeOpts{
+		Name: "ratelimitd_overshoot_policy_keys",
+		Help: "Keys that are over their limit now, by policy.",
+	}
+	return openKeys{m, prometheus.NewDesc(opts.Name, opts.Help, []string{"policy"}, nil)}
+}
+
+// Describe sends the one description there is.
+func (o openKeys) Describe(to chan<- *prometheus.Desc) { to <- o.desc }
+
+// Collect sends a gauge for each policy.
+func (o openKeys) Collect(to chan<- prometheus.Metric) {
+	for name, s := range *o.metrics.policies.Load() {
+		to <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(s.tally.Open()), name)
 	}
 }
 
@@ -53,16 +123,29 @@ func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.Lim
 }
 
 // countOver counts an attempt past a limit.
-func (m *Metrics) countOver(s *policySeries, key limiter.Key, d *limiter.Decision, over *limiter.LimitDecision) {
+func (m *Metrics) countOver(s *policySeries, key limiter.Key, cost int64, d *limiter.Decision, over *limiter.LimitDecision) {
 	now := m.now()
-	ends := now.Add(episodeLasts(over, d.Blocked))
-	switch m.overshoot.Count(overshoot.Attempt{Policy: s.name, Key: key, At: now, Ends: ends}) {
+	a := overshoot.Attempt{
+		Tally: s.tally, Key: key, Units: unitsBeyond(cost, d, over), At: now,
+		Limit: over.Limit.Limit, Ends: now.Add(episodeLasts(over, d.Blocked)),
+	}
+	s.units.Add(float64(a.Units))
+	switch m.overshoot.Count(a) {
 	case overshoot.Further:
 		s.repeated.Inc()
 	case overshoot.Dropped:
 		m.decisions.dropped.Inc()
 	case overshoot.First:
 	}
+}
+
+// unitsBeyond returns how many of the units that an attempt asked for are beyond the
+// limit over: all of them where it was denied, what did not fit where it was recorded.
+func unitsBeyond(cost int64, d *limiter.Decision, over *limiter.LimitDecision) int64 {
+	if !d.WouldAllow {
+		return cost
+	}
+	return min(cost, over.Used-over.Limit.Limit)
 }
 
 // episodeLasts returns how long an episode lasts that begins at the limit over: until
@@ -81,7 +164,22 @@ func episodeLasts(over *limiter.LimitDecision, blocked bool) time.Duration {
 
 // episodeEnded publishes an episode, unless its policy is gone.
 func (m *Metrics) episodeEnded(e overshoot.Episode) {
-	if s := (*m.policies.Load())[e.Policy]; s != nil {
-		s.attempts.Observe(float64(e.Attempts))
+	s := (*m.policies.Load())[e.Policy]
+	if s == nil {
+		return
 	}
+	s.attempts.Observe(float64(e.Attempts))
+	if e.Times > 0 {
+		s.times.Observe(e.Times)
+	}
+}
+
+// Overshoot tells how far callers have gone past the limits of policy, with the top
+// worst keys; false where SetPolicies was not told of it.
+func (m *Metrics) Overshoot(policy string, top int) (overshoot.Report, bool) {
+	s := (*m.policies.Load())[policy]
+	if s == nil {
+		return overshoot.Report{}, false
+	}
+	return m.overshoot.Report(s.tally, top, m.now()), true
 }

@@ -1,11 +1,13 @@
-// Package overshoot measures by how much callers go past their limits: it counts
-// the attempts of a key from its first denial until the denying window ends.
+// Package overshoot measures how far callers go past their limits: it follows each key
+// from its first denial until the denying window ends, tallies that by policy, and
+// knows the worst keys of the last while.
 //
 // It knows a caller by limiter.Key only, never who that is, and it knows nothing
 // of how limits are decided or how its figures are published.
 package overshoot
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 )
 
 // DefaultMaxKeys is the MaxKeys of Options that give none: 64 Ki keys of about
-// 150 bytes are 10 MiB, and more callers over their limit at the same time than
+// 200 bytes are 13 MiB, and more callers over their limit at the same time than
 // that are an attack, whose size the counter of denials shows.
 const DefaultMaxKeys = 1 << 16
 
@@ -36,15 +38,21 @@ type Table struct {
 // Episode is a stay of one key past its limit that is over.
 type Episode struct {
 	Policy   string
-	Attempts int64 // calls beyond the limit, the first denied one included
+	Attempts int64   // calls beyond the limit, the first denied one included
+	Times    float64 // how many times its limit the key asked for; 0: that limit is 0
 }
 
 // Attempt is a call that went past a limit.
 type Attempt struct {
-	Policy string
-	Key    limiter.Key
-	At     time.Time
-	Ends   time.Time // when the window that denies is over; used for a key's first attempt only
+	Tally *Tally // of the policy
+	Key   limiter.Key
+	Units int64 // that it asked for beyond the limit
+	At    time.Time
+
+	// Limit, in units, and Ends, when the window that denies is over, are those of the
+	// limit that it went past; used for a key's first attempt only.
+	Limit int64
+	Ends  time.Time
 }
 
 // Place is what an attempt is in its episode.
@@ -62,10 +70,22 @@ type shard struct {
 	open map[limiter.Key]*episode
 }
 
+// episode is a stay of one key past its limit.
 type episode struct {
-	policy   string
+	tally    *Tally
 	attempts int64
+	told     int64 // of the attempts, those that the tally has heard of
+	units    int64
+	limit    int64
 	ends     time.Time
+}
+
+// news are attempts of a key that its tally has not heard of yet.
+type news struct {
+	of       *Tally
+	key      limiter.Key
+	attempts int64
+	over     *episode // that they were the last of; nil: it goes on
 }
 
 // New returns an empty table that hands every episode that is over to ended, which
@@ -84,50 +104,86 @@ func New(ended func(Episode), opts *Options) *Table {
 }
 
 // Count adds a to its key's episode, and opens one where there is none. An
-// episode of the key that is over by a.At ends first.
+// episode of the key that is over by a.At ends first, as does one under another tally.
 func (t *Table) Count(a Attempt) Place {
 	sh := &t.shards[a.Key.Prefix()%shardCount]
-	place, over := sh.count(a, t.maxKeys)
+	place, over := sh.count(&a, t.maxKeys)
 	if over != nil {
-		t.ended(over.finished())
+		t.tell(over.untold(a.Key, true), a.At)
+	}
+	if place == Dropped {
+		a.Tally.drop(&a)
 	}
 	return place
 }
 
-func (sh *shard) count(a Attempt, maxKeys int) (place Place, over *episode) {
+func (sh *shard) count(a *Attempt, maxKeys int) (place Place, over *episode) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.open[a.Key]
-	if e != nil && a.At.Before(e.ends) {
+	if e != nil && e.tally == a.Tally && a.At.Before(e.ends) {
 		e.attempts++
+		e.units += a.Units
 		return Further, nil
 	}
 	if e == nil && len(sh.open) >= maxKeys {
 		return Dropped, nil
 	}
-	sh.open[a.Key] = &episode{policy: a.Policy, attempts: 1, ends: a.Ends}
+	a.Tally.open.Add(1)
+	sh.open[a.Key] = &episode{tally: a.Tally, attempts: 1, units: a.Units, limit: a.Limit, ends: a.Ends}
 	return First, e
 }
 
-// Flush ends the episodes that are over by now.
+// Flush ends the episodes that are over by now, and brings the tallies up to date.
 func (t *Table) Flush(now time.Time) {
 	for i := range t.shards {
-		for _, e := range t.shards[i].remove(now) {
-			t.ended(e.finished())
+		for _, n := range t.shards[i].flush(now) {
+			t.tell(n, now)
 		}
 	}
 }
 
-func (sh *shard) remove(now time.Time) (over []*episode) {
+// flush returns what the tallies have not heard of, and removes what is over.
+func (sh *shard) flush(now time.Time) (all []news) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for key, e := range sh.open {
-		if !now.Before(e.ends) {
-			over = append(over, e)
+		over := !now.Before(e.ends)
+		if over {
 			delete(sh.open, key)
 		}
+		if over || e.told < e.attempts {
+			all = append(all, e.untold(key, over))
+		}
 	}
-	return over
+	return all
+}
+
+// untold returns the attempts that the tally of e has not heard of, as if it had now.
+func (e *episode) untold(key limiter.Key, over bool) news {
+	n := news{of: e.tally, key: key, attempts: e.attempts - e.told}
+	e.told = e.attempts
+	if over {
+		n.over = e
+	}
+	return n
+}
+
+func (t *Table) tell(n news, at time.Time) {
+	n.of.hear(&n, at)
+	if n.over != nil {
+		t.ended(Episode{Policy: n.of.policy, Attempts: n.over.attempts, Times: n.over.times()})
+	}
+}
+
+// times returns how many times its limit the key asked for: 2 for one that asked for
+// as much again as it may have. It is rounded up to hundredths, and 0 where there is
+// no multiple: the limit is 0.
+func (e *episode) times() float64 {
+	if e.limit == 0 {
+		return 0
+	}
+	return math.Ceil(100+100*float64(e.units)/float64(e.limit)) / 100
 }
 
 // Len returns how many keys are over their limit and in the table.
@@ -140,5 +196,3 @@ func (t *Table) Len() int {
 	}
 	return n
 }
-
-func (e *episode) finished() Episode { return Episode{Policy: e.policy, Attempts: e.attempts} }

@@ -1,0 +1,86 @@
+package overshoot
+
+import (
+	"math"
+	"slices"
+)
+
+// Spread is how values are spread. The zero Spread is that of none.
+type Spread struct {
+	Count         int64
+	P50, P90, P99 float64 // at least that share of the values is at most this; next to the true one, see Buckets
+	Max           float64 // exact
+	Buckets       []Bucket
+}
+
+// Bucket is how many values are at most some bound. A bound is at most half as much
+// again as the one before, from 2 to 3 excepted.
+type Bucket struct {
+	AtMost float64
+	Count  int64
+}
+
+// attemptBounds are those of attempts, with all that the histogram in the metrics has.
+// Each episode has one attempt at least.
+var attemptBounds = upToAMillion(1, 2, 3, 4, 5, 6, 8, 10)
+
+// timesBounds are those of multiples of a limit.
+var timesBounds = upToAMillion(1.1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+
+// upToAMillion returns first, which ends with ten, and ten bounds more for each power
+// of ten: what is above a million is in the counts and the maximum.
+func upToAMillion(first ...float64) []float64 {
+	bounds := first
+	for scale := 1.0; scale < 1e5; scale *= 10 {
+		for _, b := range []float64{12, 15, 20, 25, 30, 40, 50, 60, 80, 100} {
+			bounds = append(bounds, b*scale)
+		}
+	}
+	return bounds
+}
+
+// spread counts values by its bounds.
+type spread struct {
+	bounds []float64 // ascending; shared
+	counts []int64   // by the first bound that is not below the value; one more for those above all
+	total  int64
+	most   float64
+}
+
+func newSpread(bounds []float64) spread {
+	return spread{bounds: bounds, counts: make([]int64, len(bounds)+1)}
+}
+
+func (s *spread) clone() spread {
+	c := *s
+	c.counts = slices.Clone(s.counts)
+	return c
+}
+
+func (s *spread) add(value float64) {
+	i, _ := slices.BinarySearch(s.bounds, value)
+	s.counts[i]++
+	s.total++
+	s.most = max(s.most, value)
+}
+
+// quantile returns the least bound that a share of the values is at most.
+func (s *spread) quantile(share float64) float64 {
+	want := int64(math.Ceil(share * float64(s.total)))
+	for i, sum := 0, int64(0); i < len(s.bounds); i++ {
+		if sum += s.counts[i]; sum >= want {
+			return min(s.bounds[i], s.most)
+		}
+	}
+	return s.most
+}
+
+// show returns the spread for others, with buckets up to the one that holds them all.
+func (s *spread) show() Spread {
+	shown := Spread{Count: s.total, P50: s.quantile(.5), P90: s.quantile(.9), P99: s.quantile(.99), Max: s.most}
+	for i, sum := 0, int64(0); i < len(s.bounds) && sum < s.total; i++ {
+		sum += s.counts[i]
+		shown.Buckets = append(shown.Buckets, Bucket{AtMost: s.bounds[i], Count: sum})
+	}
+	return shown
+}

@@ -1,0 +1,138 @@
+package overshoot
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Tally is what callers did past the limits of one policy since it began. It is safe
+// for concurrent use; make one with NewTally.
+type Tally struct {
+	policy string
+	since  time.Time
+	open   atomic.Int64
+
+	mu    sync.Mutex
+	ended totals
+	worst worst
+}
+
+// totals are the sums over some episodes, and over what is in none.
+type totals struct {
+	attempts   int64
+	units      int64
+	dropped    int64 // of the attempts, those that are in no episode
+	perEpisode spread
+	times      spread
+}
+
+// Report is a Tally as it was at one moment.
+type Report struct {
+	Since    time.Time
+	Attempts int64 // beyond the limit
+	Units    int64 // that they asked for
+	Episodes int64 // stays of a key past its limit, those that go on included
+	Open     int64 // keys that are over their limit now
+	Dropped  int64 // of the attempts, those that no episode holds because the table was full
+
+	PerEpisode Spread // attempts of an episode
+	Times      Spread // how many times its limit a key asked for in an episode; none under a limit of 0
+
+	WorstSince time.Time
+	Worst      []Heavy // keys with the most attempts since then, the worst first
+}
+
+// Heavy is a key that is often past its limit.
+type Heavy struct {
+	Key      limiter.Key
+	Attempts int64 // at least so many
+	Error    int64 // and at most so many more
+}
+
+// NewTally returns the tally of a policy that begins now.
+func NewTally(policy string, now time.Time) *Tally {
+	return &Tally{
+		policy: policy, since: now, ended: newTotals(), worst: worst{began: now},
+	}
+}
+
+func newTotals() totals {
+	return totals{perEpisode: newSpread(attemptBounds), times: newSpread(timesBounds)}
+}
+
+// Open returns how many keys are over their limit now.
+func (t *Tally) Open() int64 { return t.open.Load() }
+
+// hear adds what an episode has new, and all of it once it is over.
+func (t *Tally) hear(n *news, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.worst.add(n.key, n.attempts, at)
+	if n.over != nil {
+		t.open.Add(-1)
+		t.ended.add(n.over)
+	}
+}
+
+// drop adds an attempt that is in no episode.
+func (t *Tally) drop(a *Attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended.attempts++
+	t.ended.dropped++
+	t.ended.units += a.Units
+	t.worst.add(a.Key, 1, a.At)
+}
+
+func (s *totals) add(e *episode) {
+	s.attempts += e.attempts
+	s.units += e.units
+	s.perEpisode.add(float64(e.attempts))
+	if e.limit > 0 {
+		s.times.add(e.times())
+	}
+}
+
+// Report brings tally up to date and returns it, with the top worst keys. Episodes
+// that begin or end meanwhile may be missing from it.
+func (t *Table) Report(tally *Tally, top int, now time.Time) Report {
+	t.Flush(now)
+	sums, r := tally.past(top, now)
+	for i := range t.shards {
+		r.Open += t.shards[i].addOpen(tally, &sums)
+	}
+	r.Attempts, r.Units, r.Dropped = sums.attempts, sums.units, sums.dropped
+	r.Episodes = sums.perEpisode.total
+	r.PerEpisode, r.Times = sums.perEpisode.show(), sums.times.show()
+	return r
+}
+
+// past returns a copy of the sums over what has ended, and the worst keys.
+func (t *Tally) past(top int, now time.Time) (totals, Report) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sums := t.ended
+	sums.perEpisode, sums.times = sums.perEpisode.clone(), sums.times.clone()
+	r := Report{Since: t.since}
+	r.Worst, r.WorstSince = t.worst.top(top, now)
+	if r.WorstSince.Before(t.since) {
+		r.WorstSince = t.since
+	}
+	return sums, r
+}
+
+// addOpen adds to sums the episodes of tally that go on, and returns how many.
+func (sh *shard) addOpen(tally *Tally, sums *totals) (n int64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, e := range sh.open {
+		if e.tally == tally {
+			sums.add(e)
+			n++
+		}
+	}
+	return n
+}
