@@ -35,6 +35,9 @@ type Config struct {
 
 	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
 
+	SweepAge   time.Duration // how long counters must have expired before they are deleted; zero: DefaultSweepAge
+	SweepPause time.Duration // between slices of a sweep, of which there are 1024; zero: DefaultSweepPause
+
 	Logger *slog.Logger     // nil: logs nothing
 	Now    func() time.Time // nil: time.Now
 }
@@ -42,6 +45,14 @@ type Config struct {
 // DefaultConnections is the Connections of a Config that gives none: each carries
 // 32,768 requests at a time, and two keep both of a small machine's cores busy.
 const DefaultConnections = 2
+
+// The pace of sweeps for a Config that gives none.
+const (
+	// DefaultSweepAge is an hour: a slow write of a counter that was deleted would bring
+	// back garbage; an hour later there is none.
+	DefaultSweepAge   = time.Hour
+	DefaultSweepPause = 2 * time.Second // a pass takes some 34 minutes
+)
 
 // Bounds of the driver.
 const (
@@ -59,6 +70,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Connections == 0 {
 		c.Connections = DefaultConnections
+	}
+	if c.SweepAge == 0 {
+		c.SweepAge = DefaultSweepAge
+	}
+	if c.SweepPause == 0 {
+		c.SweepPause = DefaultSweepPause
 	}
 	if c.SerialConsistency == "" {
 		c.SerialConsistency = "LOCAL_SERIAL"

@@ -12,8 +12,8 @@ import (
 // The requests to the table of changes, at the store's own levels: a change is no
 // policy's. Publishing is repeatable: the same id is the same row.
 const (
-	changesInsert = "INSERT INTO changes (bucket, id, kind, key, until, strikes) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?"
-	changesSince  = "SELECT id, kind, key, until, strikes FROM changes WHERE bucket IN ? AND id >= minTimeuuid(?)"
+	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?"
+	changesBetween = "SELECT id, kind, key, until, strikes FROM changes WHERE bucket IN ? AND id >= minTimeuuid(?) AND id < minTimeuuid(?)"
 )
 
 const (
@@ -28,6 +28,9 @@ const (
 	// three of them, who starts some hundreds.
 	changeBuckets = 32
 	changeRows    = 500 // of one page
+	// shortestPoll is the shortest time that is asked for when longer ones are too long
+	// for a node, in milliseconds.
+	shortestPoll limiter.Instant = 100
 )
 
 var _ limiter.Feed = (*Store)(nil)
@@ -55,40 +58,57 @@ func (s *Store) Changes(ctx context.Context, since limiter.Instant) ([]limiter.C
 	}
 	now := limiter.InstantOf(s.config.Now())
 	since = max(since, now.Add(-longestChange))
+	end := bucketOf(now.Add(changesAhead)) + changeBucket
 	var changes []limiter.Change
-	var buckets []int64
-	for bucket, last := bucketOf(since), bucketOf(now.Add(changesAhead)); bucket <= last; bucket += changeBucket {
-		buckets = append(buckets, int64(bucket))
-		if len(buckets) < changeBuckets && bucket < last {
-			continue
-		}
-		if changes, err = s.appendChanges(ctx, level, changes, buckets, since); err != nil {
+	for from := since; from < end; {
+		until := min(bucketOf(from)+changeBuckets*changeBucket, end)
+		if changes, err = s.appendChanges(ctx, level, changes, from, until); err != nil {
 			return nil, unavailable("reading changes", err)
 		}
-		buckets = buckets[:0]
+		from = until
 	}
 	return changes, nil
 }
 
-// appendChanges appends to changes those of some partitions.
+// appendChanges appends to changes those from an instant until another. Those whose
+// life is over are still there for gc_grace, and a node refuses to walk over very many
+// of them at once: it is asked for halves then.
 func (s *Store) appendChanges(
-	ctx context.Context, level gocql.Consistency, changes []limiter.Change, buckets []int64, since limiter.Instant,
+	ctx context.Context, level gocql.Consistency, changes []limiter.Change, from, until limiter.Instant,
 ) ([]limiter.Change, error) {
-	query := s.session.Query(changesSince, buckets, int64(since)).WithContext(ctx).Consistency(level).PageSize(changeRows)
+	appended, err := s.appendChangesAtOnce(ctx, level, changes, from, until)
+	if until-from < 2*shortestPoll || !tooLong(err) {
+		return appended, err
+	}
+	middle := from + (until-from)/2
+	if changes, err = s.appendChanges(ctx, level, changes, from, middle); err != nil {
+		return nil, err
+	}
+	return s.appendChanges(ctx, level, changes, middle, until)
+}
+
+func (s *Store) appendChangesAtOnce(
+	ctx context.Context, level gocql.Consistency, changes []limiter.Change, from, until limiter.Instant,
+) ([]limiter.Change, error) {
+	var buckets []int64
+	for bucket := bucketOf(from); bucket < until; bucket += changeBucket {
+		buckets = append(buckets, int64(bucket))
+	}
+	query := s.session.Query(changesBetween, buckets, int64(from), int64(until)).WithContext(ctx).Consistency(level).PageSize(changeRows)
 	rows := s.repeated(query).Iter()
 	var id gocql.UUID
 	var kind string
 	var key []byte
-	var until int64
+	var blocked int64
 	var strikes int
 	var sum [limiter.KeySize]byte
-	for rows.Scan(&id, &kind, &key, &until, &strikes) {
+	for rows.Scan(&id, &kind, &key, &blocked, &strikes) {
 		if len(key) != copy(sum[:], key) || len(key) != len(sum) {
 			continue // of a later version, whose keys are others
 		}
 		changes = append(changes, limiter.Change{
 			ID: limiter.EventID(id), Kind: limiter.ChangeKind(kind), Key: limiter.KeyFrom(sum),
-			Until: limiter.Instant(until), Strikes: strikes,
+			Until: limiter.Instant(blocked), Strikes: strikes,
 		})
 	}
 	return changes, rows.Close()

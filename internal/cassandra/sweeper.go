@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	mathrand "math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/gocql/gocql"
+	"golang.org/x/sync/errgroup"
 )
 
 // sweeper deletes counters that have expired. One process of all does it at a
@@ -38,13 +40,18 @@ const (
 const (
 	sweepLease    = "sweep"
 	sweepLeaseTTL = time.Minute
-	sweepSlices   = 1024            // of the ring in one pass
-	sweepPause    = 2 * time.Second // between slices: a pass takes some 34 minutes
-	sweepRows     = 500             // of one page
+	// sweepLeaseRenew leaves time for a slice, and for a renewal that fails.
+	sweepLeaseRenew = 15 * time.Second
+	sweepLeaseRetry = 2 * time.Second // how often those who wait ask
+
+	sweepSlices   = 1024 // of the ring in one pass
+	sweepHalvings = 10   // of a slice at most: the smallest part is a millionth of the ring
+	sweepRows     = 500  // of one page
 	sweepTimeout  = 20 * time.Second
-	// sweepAge is how long counters must have expired. A slow write of a counter
-	// that was deleted would bring back garbage; an hour later there is none.
-	sweepAge = time.Hour
+	// sweepDeletions is how many are under way at the same time. One by one, each waiting
+	// for a sync of the commit log, they would be a hundred a second, and new keys may
+	// come faster.
+	sweepDeletions = 32
 )
 
 // Sweeps says how far the sweeper is.
@@ -81,16 +88,18 @@ func (s *Store) Sweep(ctx context.Context) error {
 }
 
 // run sweeps while it holds the lease, until ctx ends. Whoever doesn't know the time
-// leaves the lease to others.
+// leaves the lease to others. Each begins at a slice of its own: where processes end
+// sooner than a pass does, the last slices would never be swept.
 func (w *sweeper) run(ctx context.Context) {
-	holder := rand.Text()
-	tick := time.NewTicker(sweepPause)
-	defer tick.Stop()
 	level, _ := serialLevel(w.config.SerialConsistency) // Config.check has seen it
+	turn := tenure{session: w.session, holder: rand.Text(), level: level}
+	tick := time.NewTicker(w.config.SweepPause)
+	defer tick.Stop()
+	begin := mathrand.IntN(sweepSlices)
 	for next := 0; ; {
 		select {
 		case <-ctx.Done():
-			releaseLease(w.session, sweepLease, holder, level)
+			turn.end()
 			return
 		case <-tick.C:
 		}
@@ -99,9 +108,9 @@ func (w *sweeper) run(ctx context.Context) {
 			w.slices.Store(0)
 			continue
 		}
-		held, err := takeLease(ctx, w.session, sweepLease, holder, sweepLeaseTTL, level)
+		held, err := turn.mine(ctx)
 		if err == nil && held {
-			err = w.slice(ctx, next%sweepSlices, now)
+			err = w.slice(ctx, (begin+next)%sweepSlices, now)
 			next++
 			w.swept(next)
 		} else if err == nil {
@@ -112,6 +121,33 @@ func (w *sweeper) run(ctx context.Context) {
 		}
 	}
 }
+
+// tenure is whose turn it is to sweep, as far as one process knows.
+type tenure struct {
+	session *gocql.Session
+	holder  string
+	level   gocql.SerialConsistency
+	held    bool
+	asked   time.Time
+}
+
+// mine reports whether this process has the lease. It asks now and then only: taking a
+// lease is compare-and-set.
+func (t *tenure) mine(ctx context.Context) (held bool, err error) {
+	every := sweepLeaseRetry
+	if t.held {
+		every = sweepLeaseRenew
+	}
+	if time.Since(t.asked) < every {
+		return t.held, nil
+	}
+	t.held, err = takeLease(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
+	t.asked = time.Now()
+	return t.held, err
+}
+
+// end lets others sweep.
+func (t *tenure) end() { releaseLease(t.session, sweepLease, t.holder, t.level) }
 
 // swept notes that as many slices as next were tried.
 func (w *sweeper) swept(next int) {
@@ -128,23 +164,55 @@ func (w *sweeper) slice(ctx context.Context, i int, now time.Time) error {
 	defer cancel()
 	const width = math.MaxUint64/sweepSlices + 1
 	first := int64(math.MinInt64) + int64(i)*width
-	expired := now.Add(-sweepAge).UnixMilli()
-	rows := w.session.Query(sweepRead, first, first+(width-1)).WithContext(ctx).Consistency(gocql.One).PageSize(sweepRows).Iter()
+	return w.part(ctx, first, first+(width-1), now.Add(-w.config.SweepAge).UnixMilli(), sweepHalvings)
+}
+
+// part deletes what expired before an instant in the part of the ring from first to
+// last. What was deleted is still there for gc_grace, and a node refuses to walk over
+// very much of it at once: it is asked for halves then.
+func (w *sweeper) part(ctx context.Context, first, last, expired int64, halvings int) error {
+	err := w.partAtOnce(ctx, first, last, expired)
+	if halvings == 0 || !tooLong(err) {
+		return err
+	}
+	middle := first + int64(uint64(last-first)/2)
+	if err := w.part(ctx, first, middle, expired, halvings-1); err != nil {
+		return err
+	}
+	return w.part(ctx, middle+1, last, expired, halvings-1)
+}
+
+func (w *sweeper) partAtOnce(ctx context.Context, first, last, expired int64) error {
+	rows := w.session.Query(sweepRead, first, last).WithContext(ctx).Consistency(gocql.One).PageSize(sweepRows).Iter()
+	deletions, ctx := errgroup.WithContext(ctx)
+	deletions.SetLimit(sweepDeletions)
 	var key []byte
 	var expiresAt int64
 	for rows.Scan(&key, &expiresAt) {
 		if expiresAt >= expired {
 			continue
 		}
-		if err := w.delete(ctx, key, expired); err != nil {
-			return fmt.Errorf("deleting expired counters: %w", err)
-		}
+		old := key
+		deletions.Go(func() error { return w.delete(ctx, old, expired) })
 		key = nil
 	}
-	if err := rows.Close(); err != nil {
-		return fmt.Errorf("looking for expired counters: %w", err)
+	readErr := rows.Close()
+	if err := deletions.Wait(); err != nil {
+		return fmt.Errorf("deleting expired counters: %w", err)
+	}
+	if readErr != nil {
+		return fmt.Errorf("looking for expired counters: %w", readErr)
 	}
 	return nil
+}
+
+// tooLong reports whether a read failed in a way that a shorter one may not: the node
+// refused to walk over so many tombstones, or was not done in time. An older protocol
+// does not tell the first from a node's other failures.
+func tooLong(err error) bool {
+	var refused *gocql.RequestErrReadFailure
+	var late *gocql.RequestErrReadTimeout
+	return errors.As(err, &refused) || errors.As(err, &late) || errors.Is(err, gocql.ErrTimeoutNoResponse)
 }
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
