@@ -95,10 +95,11 @@ func settledAmong(events []limiter.Event) (n int) {
 	return n
 }
 
-// eventOf returns the event of a row; what is null there is 0.
+// eventOf returns the event of a row; what is null there is 0. A row counts for a unit at
+// least: one that says less is damaged, and must not make room for others.
 func eventOf(id gocql.UUID, cost, ends int64) limiter.Event {
 	eventID := limiter.EventID(id)
-	return limiter.Event{ID: eventID, At: eventID.Instant(), Cost: cost, Ends: limiter.Instant(ends)}
+	return limiter.Event{ID: eventID, At: eventID.Instant(), Cost: max(1, cost), Ends: limiter.Instant(ends)}
 }
 
 // appendEvents stores w's events in one request: they share the key's partition.

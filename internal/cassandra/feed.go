@@ -101,17 +101,24 @@ func (s *Store) appendChangesAtOnce(
 	var key []byte
 	var blocked int64
 	var strikes int
-	var sum [limiter.KeySize]byte
 	for rows.Scan(&id, &kind, &key, &blocked, &strikes) {
-		if len(key) != copy(sum[:], key) || len(key) != len(sum) {
-			continue // of a later version, whose keys are others
+		if c, ok := changeOf(id, kind, key, blocked, strikes); ok {
+			changes = append(changes, c)
 		}
-		changes = append(changes, limiter.Change{
-			ID: limiter.EventID(id), Kind: limiter.ChangeKind(kind), Key: limiter.KeyFrom(sum),
-			Until: limiter.Instant(blocked), Strikes: strikes,
-		})
 	}
 	return changes, rows.Close()
+}
+
+// changeOf returns the change of a row; false for one of a later version, whose keys are
+// others.
+func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int) (limiter.Change, bool) {
+	if len(key) != limiter.KeySize {
+		return limiter.Change{}, false
+	}
+	return limiter.Change{
+		ID: limiter.EventID(id), Kind: limiter.ChangeKind(kind), Key: limiter.KeyFrom([limiter.KeySize]byte(key)),
+		Until: limiter.Instant(blocked), Strikes: strikes,
+	}, true
 }
 
 // bucketOf returns the start of the hour that i is in.

@@ -222,6 +222,7 @@ func (r *reader) log(l *eventLog) {
 	for i := range l.events {
 		e := &l.events[i]
 		*e = limiter.Event{ID: r.id(), At: last + limiter.Instant(r.int()), Cost: r.int(), Ends: limiter.Instant(r.int())}
+		r.bad = r.bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
 		last = e.At
 		l.holds = l.holds || e.Ends != 0
 	}

@@ -199,11 +199,15 @@ func (s *State) unitsAt(id LimitID, start Instant) int64 {
 	return max(0, units)
 }
 
+// farthest is later than any window that was ever counted in: the year 3084. What a store
+// says of later ones is damage, and calendars and waits are not made for it.
+const farthest Instant = 1 << 45
+
 // unitsFrom returns what the windows of limit id that start at or after start hold.
 func (s *State) unitsFrom(id LimitID, start Instant) int64 {
 	units := int64(0)
 	for i := range s.Counts {
-		if c := &s.Counts[i]; c.Start >= start && c.Epoch >= s.Reset && c.Limit == id {
+		if c := &s.Counts[i]; c.Start >= start && c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id {
 			units = addSaturating(units, c.Units)
 		}
 	}

@@ -1,0 +1,223 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// everyKind has a limit of each algorithm.
+var everyKind = Policy{Name: "p", Guarantee: GuaranteeSerial, Limits: []Limit{
+	{Algorithm: "sliding-log", Limit: 3, Window: time.Minute},
+	{Algorithm: "fixed-window", Limit: 3, Window: time.Minute},
+	{Algorithm: "fixed-window", Limit: 3, Calendar: CalendarDay, Timezone: "Europe/Berlin"},
+	{Algorithm: "sliding-window", Limit: 3, Window: time.Minute},
+	{Algorithm: "sliding-tail", Limit: 3, Window: time.Minute},
+	{Algorithm: "token-bucket", Limit: 3, Window: time.Minute},
+	{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
+}}
+
+// fuzzNow is when fuzz targets decide.
+const fuzzNow Instant = 1_772_366_400_000
+
+// serialPlan returns everyKind as instances compare and set it.
+func serialPlan() (*plan, *Options) {
+	o := Options{}.withDefaults()
+	return newPlan(everyKind, &o, false), &o
+}
+
+// FuzzCell reads cells as a store may return them: one is refused, or what it says
+// can be decided on, and is the same once it is written again.
+func FuzzCell(f *testing.F) {
+	p, o := serialPlan()
+	s := State{Cell: Cell{Version: EventID{1}}, Logs: make([]Log, 1)}
+	for range 2 {
+		p.decide(&s, OpTake, EventID{2}, fuzzNow, 1)
+	}
+	full := p.shut(&s, &chain{newest: fuzzNow, versions: []EventID{{3}}}, EventID{4}, fuzzNow, o).Value
+	f.Add(full)
+	f.Add(full[:len(full)/2])
+	f.Add([]byte{cellFormat})
+	f.Add([]byte{cellFormat + 1})
+	f.Add(append([]byte{cellFormat, 0, 1}, 0xff, 0xff, 0xff, 0xff, 0x0f))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		s := State{Cell: Cell{Version: EventID{1}, Value: value}, Logs: make([]Log, 1)}
+		c, err := p.open(&s)
+		if err != nil {
+			if !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("%x: %v", value, err)
+			}
+			return
+		}
+		if items := len(c.versions) + len(s.levels) + len(s.Counts); items > len(value) {
+			t.Fatalf("%d bytes became %d items", len(value), items)
+		}
+		checkDecisions(t, p, &s)
+		w := p.shut(&s, &c, EventID{9}, fuzzNow, o)
+		again := State{Cell: Cell{Version: w.Version, Value: w.Value}}
+		past, err := p.open(&again)
+		if err != nil || past.versions[0] != w.Version || past.newest != max(c.newest, fuzzNow) {
+			t.Fatalf("%x was written as %x: %+v, %v", value, w.Value, past, err)
+		}
+		if again.Reset != s.Reset || !slices.Equal(again.levels, p.liveLevels(&s, fuzzNow)) ||
+			!slices.Equal(again.Counts, p.liveCounts(&s, fuzzNow)) {
+			t.Fatalf("%x was written as %x: %+v, want %+v", value, w.Value, again, s)
+		}
+		if w.TTL < p.longestWindow() || w.TTL > longestCell {
+			t.Fatalf("a cell of windows of %v is kept for %v", p.longestWindow(), w.TTL)
+		}
+	})
+}
+
+// checkDecisions decides on copies of s, which may say anything.
+func checkDecisions(t *testing.T, p *plan, s *State) {
+	t.Helper()
+	for _, op := range []Op{OpCheck, OpTake, OpRecord} {
+		on := *s
+		on.Logs, on.Counts, on.levels = slices.Clone(s.Logs), slices.Clone(s.Counts), slices.Clone(s.levels)
+		d := p.decide(&on, op, EventID{8}, fuzzNow, 2)
+		for _, l := range append(d.Limits, LimitDecision{Limit: &p.Limits[0], Verdict: d.Verdict}) {
+			if l.Remaining < 0 || l.Remaining > l.Limit.Limit || l.Used < 0 {
+				t.Fatalf("%s of %+v: %+v", op, s, l.Verdict)
+			}
+		}
+		if d.Allowed == (op == OpTake && d.Recorded == RecordedNo) && op != OpCheck {
+			t.Fatalf("%s of %+v: allowed %v, recorded %q", op, s, d.Allowed, d.Recorded)
+		}
+	}
+}
+
+// FuzzState decides on what a store may return: rows with any number in them, but for
+// costs below 1, which stores make 1 or refuse.
+func FuzzState(f *testing.F) {
+	p, _ := serialPlan()
+	row := func(numbers ...int64) (b []byte) {
+		for _, n := range numbers {
+			b = binary.AppendVarint(b, n)
+		}
+		return b
+	}
+	f.Add(int64(0), row(int64(fuzzNow)-5, 1, 0), row(0, int64(fuzzNow)-5000, int64(fuzzNow)+5000, 0, 1))
+	f.Add(int64(fuzzNow), row(int64(fuzzNow)+5, -1, int64(fuzzNow)), row(2, int64(fuzzNow), 0, -1, -7))
+	f.Add(int64(-1), row(1<<62, 1<<62, 1<<62, 1<<62, 1<<62, -1<<62), row(3, 0, 0, 0, 1<<62, 3, 0, 0, 0, 1<<62))
+	f.Fuzz(func(t *testing.T, reset int64, events, counts []byte) {
+		s := State{Reset: Instant(reset), Logs: make([]Log, 1)}
+		for r := (reader{b: events}); len(r.b) > 0; {
+			s.Logs[0].Events = append(s.Logs[0].Events, Event{At: Instant(r.int()), Cost: max(1, r.int()), Ends: Instant(r.int())})
+		}
+		slices.SortStableFunc(s.Logs[0].Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+		for r := (reader{b: counts}); len(r.b) > 0; {
+			id := p.rules[r.uint()%uint64(len(p.rules))].id
+			s.Counts = append(s.Counts, Count{
+				Limit: id, Start: Instant(r.int()), Expires: Instant(r.int()), Epoch: Instant(r.int()), Units: r.int(),
+			})
+		}
+		checkDecisions(t, p, &s)
+	})
+}
+
+// FuzzUsage reads what may be kept of an idempotency key: it is refused, or can be
+// answered.
+func FuzzUsage(f *testing.F) {
+	p, _ := serialPlan()
+	d := p.unasked()
+	d.Recorded = RecordedYes
+	for _, u := range []usage{
+		{State: usagePending, Fingerprints: [][]byte{{1}}, Started: fuzzNow, IDs: []EventID{{2}}, Gone: []EventID{{3}}},
+		{State: usageFree, Fingerprints: [][]byte{{1}, {2}}},
+		{State: usageAnswered, Answer: store(&Answer{Decision: d, Receipt: "r"})},
+		{State: usageAnswered, Answer: store(&Answer{Decision: d, Demands: []Decision{d, d}})},
+	} {
+		value, err := json.Marshal(u)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(value)
+	}
+	for _, seed := range []string{`{}`, `null`, `{"State":"answered"}`, `{"State":"answered","Answer":{"Demands":[{"Tightest":7}]}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		known := new(usage)
+		if err := json.Unmarshal(value, known); err != nil || known.State != usageAnswered {
+			return
+		}
+		a := known.Answer.answer()
+		for _, d := range append(a.Demands, a.Decision) {
+			_ = d.TightestLimit()
+		}
+		again := store(&a)
+		if !reflect.DeepEqual(again.answer(), a) {
+			t.Fatalf("%s: %+v, and kept again %+v", value, a, again.answer())
+		}
+	})
+}
+
+// quiet is a feed that tells nothing.
+type quiet struct{}
+
+func (quiet) Publish(context.Context, *Change) error             { return nil }
+func (quiet) Changes(context.Context, Instant) ([]Change, error) { return nil, nil }
+
+// FuzzNews acts on any change that a feed may tell of: what is known of the key is
+// bounded, decisions are made, and a reset ends whatever it was.
+func FuzzNews(f *testing.F) {
+	f.Add(string(ChangeBlock), int64(fuzzNow)-10, int64(fuzzNow)+60_000, 1, int64(time.Minute))
+	f.Add(string(ChangeReset), int64(fuzzNow), int64(0), 0, int64(0))
+	f.Add(string(ChangeRefund), int64(fuzzNow), int64(0), 0, int64(0))
+	f.Add(string(ChangeBlock), int64(fuzzNow), int64(1)<<62, -1, int64(-1))
+	f.Add("later", int64(-1), int64(1), 1<<62, int64(1)<<62)
+	o := Options{Now: func() time.Time { return fuzzNow.Time() }, Feed: quiet{}}
+	p := Policy{Name: "p", Limits: []Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Minute}},
+		BlockFor: time.Minute, BlockFactor: 2, BlockMax: time.Hour}
+	f.Fuzz(func(t *testing.T, kind string, made, until int64, strikes int, ttl int64) {
+		e := New(nil, &o)
+		if err := e.SetPolicies([]Policy{p}); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := e.planOf("p", "i")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := charge{target: plan.of("i"), op: OpTake, cost: 1}
+		id := e.ids.next(Instant(made))
+		e.heard(t.Context(), &Change{
+			ID: id, Kind: ChangeKind(kind), Key: c.key, Until: Instant(until), Strikes: strikes, TTL: time.Duration(ttl),
+		})
+		d, blocked := e.blocked(&c)
+		if blocked && (d.Allowed || d.RetryAfter <= 0 || ChangeKind(kind) != ChangeBlock || Instant(until) <= fuzzNow) {
+			t.Fatalf("%s until %d: %+v", kind, until, d.Verdict)
+		}
+		if next, _ := e.blocks.punish(&c.target, fuzzNow, fuzzNow); !blocked && next.until.Sub(fuzzNow) > p.BlockMax {
+			t.Fatalf("%s of %d strikes: a block until %d", kind, strikes, next.until)
+		}
+		if e.heard(t.Context(), &Change{ID: e.ids.next(max(fuzzNow, id.Instant())), Kind: ChangeReset, Key: c.key}); e.BlocksKnown() != 0 {
+			t.Fatalf("a block made at %d outlives a reset", made)
+		}
+	})
+}
+
+// FuzzEventIDs reads the instants of any UUIDs, and back those of its own.
+func FuzzEventIDs(f *testing.F) {
+	f.Add([]byte{}, int64(fuzzNow))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, int64(0))
+	ids := newEventIDs()
+	f.Fuzz(func(t *testing.T, b []byte, at int64) {
+		var id EventID
+		copy(id[:], b)
+		const year = Instant(365 * 24 * time.Hour / time.Millisecond)
+		if got := id.Instant(); got < -5000*year || got > 5000*year { // 60 bits of ticks tell 3653 years
+			t.Fatalf("%v is dated %d", id, got)
+		}
+		at &= 1<<44 - 1 // to the year 2527
+		if made := ids.next(Instant(at)); made.Instant() != Instant(at) || made.node() != ids.nodeBits {
+			t.Fatalf("%v was made at %d, and is dated %d", made, at, made.Instant())
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package limiter
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"reflect"
+	"testing"
+)
+
+// fuzzKeyring returns the keys of a namespace whose secret is all of one byte.
+func fuzzKeyring(t testing.TB, secret byte) *keyring {
+	t.Helper()
+	k, err := newKeyring(bytes.Repeat([]byte{secret}, secretLen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// FuzzTokens opens what was sealed, and nothing that was changed, cut short, sealed in
+// another namespace or made for another use.
+func FuzzTokens(f *testing.F) {
+	f.Add("sms-send", uint64(1), uint64(2), int64(3), int64(1_700_000_000_000), []byte("id"), uint8(1), uint16(40))
+	f.Add("", uint64(0), uint64(0), int64(0), int64(0), []byte{}, uint8(16), uint16(0))
+	f.Add("a", ^uint64(0), ^uint64(0), int64(-1)<<63, int64(-1)<<63, bytes.Repeat([]byte{0xff}, 64), uint8(3), uint16(999))
+	mine := fuzzKeyring(f, 1)
+	f.Fuzz(func(t *testing.T, policy string, space, sums uint64, cost, at int64, sum []byte, entries uint8, changed uint16) {
+		want := &token{kind: tokenReceipt, ends: Instant(at)}
+		for i := range 1 + int(entries)%MaxDemands {
+			e := tokenEntry{policy: policy[:min(len(policy), 63)], space: space, sums: sums}
+			e.at, e.epoch, e.cost = Instant(at), Instant(at/2), cost
+			copy(e.key.sum[:], sum)
+			e.id = EventID{byte(i)}
+			if i%2 == 1 {
+				copy(e.cell.sum[1:], sum)
+			}
+			want.entries = append(want.entries, e)
+		}
+		text := mine.seal(want)
+		if len(text) > maxTokenLen {
+			t.Fatalf("a token of %d demands has %d bytes", len(want.entries), len(text))
+		}
+		if got, err := mine.open(text, tokenReceipt); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("opened as %+v, %v, want %+v", got, err, want)
+		}
+		refuse(t, mine, text, tokenReservation, "for another use")
+		refuse(t, fuzzKeyring(t, 2), text, tokenReceipt, "in another namespace")
+		refuse(t, mine, text[:int(changed)%len(text)], tokenReceipt, "cut short")
+		sealed, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed[int(changed)%len(sealed)] ^= 1 << (changed >> 8 & 7)
+		refuse(t, mine, base64.RawURLEncoding.EncodeToString(sealed), tokenReceipt, "with one bit changed")
+	})
+}
+
+func refuse(t *testing.T, k *keyring, text string, kind tokenKind, how string) {
+	t.Helper()
+	if _, err := k.open(text, kind); !errors.Is(err, errToken) {
+		t.Fatalf("a token %s: %v", how, err)
+	}
+}
+
+// FuzzForgedTokens opens no text that nobody sealed.
+func FuzzForgedTokens(f *testing.F) {
+	mine := fuzzKeyring(f, 1)
+	for _, seed := range []string{"", "b3BhcXVl", "\r\n", "====", fuzzKeyring(f, 2).seal(&token{entries: make([]tokenEntry, 1)})} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		refuse(t, mine, text, tokenReceipt, "that is forged")
+		refuse(t, mine, text, tokenReservation, "that is forged")
+	})
+}
+
+// FuzzSealedTokens reads what a later version, or a version gone wrong, may have
+// sealed: it is refused, or it says the same once it is sealed again.
+func FuzzSealedTokens(f *testing.F) {
+	mine := fuzzKeyring(f, 1)
+	unseal := func(text string) []byte {
+		sealed, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		b, err := mine.aead.Open(nil, nil, sealed, nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	one := tokenEntry{policy: "p", space: 1, sums: 2, entry: entry{key: Key{sum: [KeySize]byte{1}}, id: EventID{2}, at: 3, cost: 4}}
+	two := one
+	two.cell = Key{sum: [KeySize]byte{5}}
+	for _, t := range []*token{{kind: tokenReceipt, entries: []tokenEntry{one}}, {kind: tokenReceipt, ends: 6, entries: []tokenEntry{one, two}}} {
+		f.Add(unseal(mine.seal(t)))
+	}
+	f.Add([]byte{tokenFormat, byte(tokenReceipt), 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Add([]byte{tokenFormat + 1, byte(tokenReceipt), 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		text := base64.RawURLEncoding.EncodeToString(mine.aead.Seal(nil, nil, b, nil))
+		got, err := mine.open(text, tokenReceipt)
+		if err != nil {
+			return
+		}
+		if again, err := mine.open(mine.seal(got), tokenReceipt); err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("%x: opened as %+v, and sealed again as %+v, %v", b, got, again, err)
+		}
+	})
+}

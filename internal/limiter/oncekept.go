@@ -1,0 +1,36 @@
+package limiter
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+var errKeptAnswer = errors.New("it says answered, and has no answer that this version can tell")
+
+// UnmarshalJSON reads what is kept of an idempotency key. It refuses an answer that can't
+// be told again: a call is then answered 503, and nothing is counted for it.
+func (u *usage) UnmarshalJSON(b []byte) error {
+	type members usage
+	if err := json.Unmarshal(b, (*members)(u)); err != nil {
+		return err
+	}
+	if u.State == usageAnswered && !u.Answer.whole() {
+		return errKeptAnswer
+	}
+	return nil
+}
+
+// whole reports whether s has a decision for a demand at least, and each of them a
+// verdict on every limit.
+func (s *storedAnswer) whole() bool {
+	if s == nil || len(s.Demands) == 0 {
+		return false
+	}
+	for i := range s.Demands {
+		d := &s.Demands[i]
+		if len(d.Limits) != len(d.Verdicts) || d.Tightest < 0 || d.Tightest >= len(d.Limits) {
+			return false
+		}
+	}
+	return true
+}
