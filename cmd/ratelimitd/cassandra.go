@@ -34,6 +34,7 @@ func (s *settings) cassandraConfig(log *slog.Logger) (cassandra.Config, error) {
 		SerialConsistency: string(c.serialConsistency),
 		ClockTolerance:    s.clockTolerance,
 		Logger:            log,
+		Now:               now,
 	}, nil
 }
 

@@ -113,6 +113,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		Datacenter:     store.datacenter,
 		ClockTolerance: s.clockTolerance,
 		StoreTimeout:   s.storeTimeout,
+		Now:            now,
 		Skewed:         store.skewed,
 		Local:          store.local,
 		Feed:           store.feed,
@@ -125,7 +126,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 func newMetrics() (*prometheus.Registry, *metrics.Metrics) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return registry, metrics.New(registry, nil)
+	return registry, metrics.New(registry, now)
 }
 
 // httpServer is a server that listens already.

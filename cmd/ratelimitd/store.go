@@ -41,7 +41,7 @@ func openStore(
 	case s.dataDir != "":
 		return openDataDir(s, measured, log)
 	}
-	store := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
+	store := embedded.New(&embedded.Options{MaxKeys: s.maxKeys, Now: now})
 	return &backend{store: measured.Store(store), feed: store, run: store.Run, close: func() {}}, nil
 }
 
@@ -53,7 +53,7 @@ func openDataDir(s *settings, measured *metrics.Metrics, log *slog.Logger) (*bac
 	if err != nil {
 		return nil, failure{fmt.Errorf("--data-dir: %w", err)}
 	}
-	store, err := embedded.Open(&embedded.Options{MaxKeys: s.maxKeys, Disk: file, SyncEvery: s.dataSync, Logger: log})
+	store, err := embedded.Open(&embedded.Options{MaxKeys: s.maxKeys, Now: now, Disk: file, SyncEvery: s.dataSync, Logger: log})
 	if err != nil {
 		return nil, failure{errors.Join(fmt.Errorf("--data-dir: %w", err), file.Close())}
 	}
@@ -84,7 +84,7 @@ func openCassandra(
 		return nil, failure{err}
 	}
 	log.Info("connected to Cassandra", "keyspace", config.Keyspace, "datacenter", store.Datacenter())
-	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys})
+	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys, Now: now})
 	b := &backend{
 		store: breaker.New(measured.Store(store), &breaker.Options{Logger: log, OnChange: breakerChanged(measured)}),
 		feed:  store, local: local, datacenter: store.Datacenter(), ready: store.Ready, close: store.Close,

@@ -1,0 +1,16 @@
+//go:build faults
+
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+)
+
+var faulty = clock.New(os.Getenv(clock.Variable))
+
+// now is a clock that can be put off while the process runs. It is in no build but that
+// of the tests that need it.
+func now() time.Time { return faulty.Now() }

@@ -1,0 +1,63 @@
+// Package clock is a clock that is off by what a file says, and can be put off farther
+// while a process runs: what tests of clocks that differ give a real process.
+//
+// It knows neither the process nor whom the clock is compared with.
+package clock
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Variable is the environment variable that names the file of a process's clock.
+const Variable = "FAULTS_CLOCK_FILE"
+
+// readEvery bounds how often the file is read: a process asks for the time a thousand
+// times a second, and whoever writes the file can wait this long.
+const readEvery = 20 * time.Millisecond
+
+// A Clock is ahead of the true one by the duration that its file holds, behind where
+// that is below 0, and right where there is no file. It is safe for concurrent use.
+type Clock struct {
+	file string
+
+	mu    sync.Mutex
+	read  time.Time // when the file was
+	ahead time.Duration
+}
+
+// New returns the clock of file. An empty name is a clock that is right.
+func New(file string) *Clock { return &Clock{file: file} }
+
+// Now returns the time by c. What cannot be read as a duration leaves c as it was.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.file != "" && (c.read.IsZero() || now.Sub(c.read) >= readEvery) {
+		c.read = now
+		if ahead, err := readFile(c.file); err == nil {
+			c.ahead = ahead
+		}
+	}
+	return now.Add(c.ahead)
+}
+
+func readFile(name string) (time.Duration, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	return time.ParseDuration(strings.TrimSpace(string(text)))
+}
+
+// Set writes how far the clock of file is ahead. Who reads meanwhile finds the old
+// duration or the new one.
+func Set(file string, ahead time.Duration) error {
+	if err := os.WriteFile(file+".new", []byte(ahead.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
