@@ -48,6 +48,12 @@ docs: ## write docs/api.md from the OpenAPI document
 bench: ## all benchmarks, those of a real Cassandra too
 	$(localcassandra) -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
 
+FAULTS ?= -duration 5m
+
+.PHONY: faults
+faults: ## real nodes and processes that die, against the promises; FAULTS='-seed 7 -duration 30m'
+	go run ./internal/faults/cmd/faults $(FAULTS)
+
 .PHONY: cassandra
 cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes
 	$(localcassandra) -nodes $(NODES)

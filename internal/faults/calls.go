@@ -1,0 +1,118 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
+)
+
+const (
+	underWay = 512 // calls at most: past it some are left out rather than made late
+	tries    = 8   // of a call that is repeated until it is answered
+	retryIn  = 400 * time.Millisecond
+)
+
+// call makes calls at their times, whether earlier ones are answered or not, and waits
+// until all are.
+func (r *run) call(ctx context.Context, requests []schedule.Request) {
+	var all sync.WaitGroup
+	tickets := make(chan struct{}, underWay)
+	for i := range requests {
+		q := &requests[i]
+		r.waitUntil(ctx, q.At)
+		if ctx.Err() != nil {
+			break
+		}
+		select {
+		case tickets <- struct{}{}:
+		default:
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-tickets }()
+			r.make(ctx, i+1, q)
+		})
+	}
+	all.Wait()
+}
+
+// make makes the call that is the n-th, and those that come after it.
+func (r *run) make(ctx context.Context, n int, q *schedule.Request) {
+	c := history.Call{N: n, Process: q.Process, Op: q.Op, Demands: q.Demands, Key: q.Key, Reserve: q.Reserve}
+	a, reservation := r.do(ctx, c, "")
+	switch {
+	case q.Key != "":
+		c.Of = n
+		r.insist(ctx, c, "", &a, q.Again)
+	case reservation != "" && q.Settle > 0:
+		wait(ctx, q.Settle)
+		c.Of, c.Op, c.Reserve, c.Settles = n, history.Record, 0, true
+		c.Process = (q.Process + 1) % r.Processes
+		a, _ := r.do(ctx, c, reservation)
+		r.insist(ctx, c, reservation, &a, q.Again)
+	}
+}
+
+// insist repeats c by other processes until it is answered, and once more if it is to be
+// made again.
+func (r *run) insist(ctx context.Context, c history.Call, reservation string, a *history.Answer, again bool) {
+	for try := 1; try < tries && ctx.Err() == nil; try++ {
+		if a.Decided() && !again {
+			return
+		}
+		again = again && !a.Decided()
+		wait(ctx, time.Duration(try)*retryIn)
+		c.Process = (c.Process + 1) % r.Processes
+		*a, _ = r.do(ctx, c, reservation)
+	}
+}
+
+// do makes one call and keeps it.
+func (r *run) do(ctx context.Context, c history.Call, settle string) (history.Answer, string) {
+	address := r.processes[c.Process].address()
+	c.Called = r.now()
+	a, reservation := ask(ctx, address, &c, settle)
+	c.Returned, c.Answer = r.now(), a
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history.Calls = append(r.history.Calls, c)
+	return a, reservation
+}
+
+var errUndecided = errors.New("not decided yet")
+
+// askAll asks, of each key whose counts last, what is used, by two processes.
+func (r *run) askAll(ctx context.Context) {
+	for i, d := range r.lasting() {
+		for j := range min(2, r.Processes) {
+			c := history.Call{N: -i - 1, Process: (i + j) % r.Processes, Op: history.Check, Demands: []history.Demand{d}, Final: true}
+			_ = poll(ctx, func() error { // a key that nobody tells of is found by the check
+				if a, _ := r.do(ctx, c, ""); !a.Decided() {
+					return errUndecided
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// lasting returns the keys whose counts last.
+func (r *run) lasting() (keys []history.Demand) {
+	seen := make(map[history.Demand]bool)
+	for i := range r.history.Calls {
+		for _, d := range r.history.Calls[i].Demands {
+			p := r.history.Header.Policy(d.Policy)
+			if (p.Kept || p.With != "") && !seen[d] {
+				seen[d] = true
+				keys = append(keys, d)
+			}
+		}
+	}
+	return keys
+}

@@ -1,0 +1,163 @@
+// Package check holds the history of a run against what docs/guarantees.md promises.
+// It is pure: the same history gives the same findings.
+//
+// It knows of the service what is written on that page and nothing of its code: each
+// algorithm is defined here anew, over times that are known to within the tolerance.
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// Bounds of what is promised without a number, generous because machines that run this
+// are busy with other things.
+const (
+	// answerAllowance is what an answer may take beyond the store timeout.
+	answerAllowance = 4 * time.Second
+	// recoveryBound is how long after all nodes are up calls may still fail.
+	recoveryBound = 30 * time.Second
+	// lateness is how long after its client gave up a call may still be dated.
+	lateness = 15 * time.Second
+	// coarseness is more than what is lost where times are cut to milliseconds.
+	coarseness = 5 * time.Millisecond
+)
+
+// Checks that can find something wrong.
+const (
+	CheckLimit    = "limit"       // more was admitted than the limit
+	CheckSerial   = "serial"      // a serial history is not linearizable
+	CheckLost     = "lost"        // what was acknowledged is not there
+	CheckDouble   = "double"      // more is counted than was asked for
+	CheckHalf     = "half"        // one demand of two counts and the other does not
+	CheckDenied   = "denied"      // denied though there was room, where that is never allowed, or too often
+	CheckLate     = "late"        // an answer after its deadline
+	CheckRecovery = "recovery"    // the service did not come back
+	CheckClock    = "clock"       // a clock beyond the tolerance
+	CheckAnswer   = "answer"      // an answer that nobody may get
+	CheckEmpty    = "nothing run" // too little happened for any of it to mean something
+)
+
+// Checks lists all checks, in the order of reports.
+func Checks() []string {
+	return []string{
+		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckAnswer,
+		CheckEmpty,
+	}
+}
+
+// Violation is something promised that did not hold.
+type Violation struct {
+	Check string
+	Where string         // policy and identifier; empty: all
+	What  string         // in a sentence
+	Calls []history.Call // that show it
+}
+
+// String tells all of it, a call a line.
+func (v Violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s %s", v.Check, v.Where, v.What)
+	for i := range v.Calls {
+		fmt.Fprintf(&b, "\n\t%s", Tell(&v.Calls[i]))
+	}
+	return b.String()
+}
+
+// Tell describes a call in a line.
+func Tell(c *history.Call) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10.3f–%-10.3f s call %d to process %d: %s", c.Called.Seconds(), c.Returned.Seconds(), c.N, c.Process, c.Op)
+	for _, d := range c.Demands {
+		fmt.Fprintf(&b, " %s/%s", d.Policy, d.Identifier)
+	}
+	if c.Key != "" {
+		fmt.Fprintf(&b, " key %s", c.Key)
+	}
+	if c.Reserve > 0 {
+		fmt.Fprintf(&b, " reserve %v", c.Reserve)
+	}
+	if c.Of > 0 {
+		fmt.Fprintf(&b, " (of call %d)", c.Of)
+	}
+	fmt.Fprintf(&b, " → %d, recorded %s, used %d %s", c.Status, c.Recorded, c.Used, c.Error)
+	return b.String()
+}
+
+// Findings are what a history has shown.
+type Findings struct {
+	Calls    int
+	Admitted int
+	Denied   int
+	Unknown  int // of unknown outcome: 503 or no answer
+	Failed   int // that surely recorded nothing: 503 or no connection
+
+	Keys      int // that limits were checked for
+	Serial    int // keys whose serial histories are linearizable
+	Undecided int // for which that could not be decided in time
+	Kept      int // keys whose counts were compared in the end
+
+	WronglyDenied map[string]int // denied though there was room, by kind of policy
+	DeniedOf      map[string]int // all denials of that kind
+
+	Slowest  time.Duration // answer, less the time that its process or the machine stood still
+	Recovery time.Duration // the longest, from when all nodes were up until calls were decided again
+
+	Violations []Violation
+}
+
+func (f *Findings) add(v Violation) { f.Violations = append(f.Violations, v) }
+
+// Of returns how many violations a check has found.
+func (f *Findings) Of(check string) (n int) {
+	for i := range f.Violations {
+		if f.Violations[i].Check == check {
+			n++
+		}
+	}
+	return n
+}
+
+// History checks all that can be checked of h.
+func History(h *history.History) *Findings {
+	f := &Findings{WronglyDenied: make(map[string]int), DeniedOf: make(map[string]int)}
+	c := &checker{h: h, f: f, blur: h.Header.Tolerance + coarseness}
+	c.answers()
+	keys := c.keys()
+	f.Keys = len(keys)
+	for _, k := range keys {
+		c.limit(k)
+		c.denials(k)
+		if k.policy.Serial && !k.policy.Kept {
+			c.serial(k)
+		}
+		if k.policy.Kept {
+			c.kept(k)
+		}
+	}
+	c.pairs(keys)
+	c.deniedTooOften()
+	c.recoveries()
+	c.clocks()
+	c.enough()
+	return f
+}
+
+// enough finds fault with a run in which hardly anything was decided.
+func (c *checker) enough() {
+	if c.f.Admitted == 0 || c.f.Denied == 0 || c.f.Unknown+c.f.Failed > c.f.Admitted+c.f.Denied {
+		c.f.add(Violation{Check: CheckEmpty, What: fmt.Sprintf("%d admitted, %d denied, %d unknown, %d failed: no run to go by",
+			c.f.Admitted, c.f.Denied, c.f.Unknown, c.f.Failed)})
+	}
+}
+
+func (c *checker) clocks() {
+	for _, t := range c.h.Clocks {
+		if t.Wrong != "" {
+			c.f.add(Violation{Check: CheckClock, What: fmt.Sprintf("a clock put ahead by %v, under %s: %s", t.Ahead, t.Beyond, t.Wrong)})
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// Kinds of denials, of which some may be wrong.
+const (
+	KindSerial  = "serial"  // never
+	KindBucket  = "buckets" // never
+	KindLog     = "logs"    // where instances meet at the limit, and after one of them died
+	KindWindow  = "windows" // the same, and until what was denied has been subtracted
+	KindSeveral = "several demands"
+)
+
+// Kinds lists all kinds of denials, in the order of reports.
+func Kinds() []string { return []string{KindSerial, KindBucket, KindLog, KindWindow, KindSeveral} }
+
+// mostWrong is the share of denials that may be wrong, where some may be: far more than
+// is seen, less than a service that denies at random. A few are too few to tell.
+var mostWrong = map[string]float64{KindLog: 0.25, KindWindow: 0.6, KindSeveral: 0.6}
+
+const tooFewToTell = 40
+
+func kindOf(p *history.Policy) string {
+	switch {
+	case p.Serial:
+		return KindSerial
+	case p.With != "":
+		return KindSeveral
+	case p.InBucket():
+		return KindBucket
+	case p.Algorithm == "sliding-log":
+		return KindLog
+	}
+	return KindWindow
+}
+
+// denials counts whom k denied though there was room all the time, even if everything
+// counted whose outcome nobody knows.
+func (c *checker) denials(k *key) {
+	if k.policy.With != "" && k.policy.With < k.policy.Name {
+		return // seen with the other
+	}
+	kind := kindOf(k.policy)
+	for _, u := range k.units {
+		if !u.denied() || len(u.calls) > 1 {
+			continue
+		}
+		c.f.DeniedOf[kind]++
+		if c.mostUsed(k, u)+1 > c.leastCapacity(k.policy) {
+			continue
+		}
+		c.f.WronglyDenied[kind]++
+		if mostWrong[kind] == 0 {
+			c.f.add(Violation{CheckDenied, k.String(), "denied though there was room", append(callsOf([]*unit{u}), callsOf(c.around(k, u))...)})
+		}
+	}
+}
+
+// leastCapacity returns the least that p's key can hold: of two that are asked together
+// the smaller one denies.
+func (c *checker) leastCapacity(p *history.Policy) int64 {
+	least := p.Capacity()
+	if other := c.h.Header.Policy(p.With); other != nil {
+		least = min(least, other.Capacity())
+	}
+	return least
+}
+
+// mostUsed returns the most units that others can have used of k when u was decided.
+func (c *checker) mostUsed(k *key, u *unit) (used int64) {
+	n := c.counting(k.policy)
+	before := c.before(k, u)
+	if k.policy.InBucket() {
+		return n.ceil(n.most(before, u.from))
+	}
+	for _, o := range before {
+		if n.counts(o.until, u.from) {
+			used++
+		}
+	}
+	return used
+}
+
+// before returns the units that may count when u is decided.
+func (c *checker) before(k *key, u *unit) []*unit {
+	return selected(k.units, func(o *unit) bool { return o != u && o.may && o.called <= u.returned })
+}
+
+// most returns the most parts that a bucket can hold at now of units that may be in it.
+func (n *counting) most(units []*unit, now time.Duration) (level int64) {
+	byUntil := slices.Clone(units)
+	slices.SortStableFunc(byUntil, func(a, b *unit) int { return cmp.Compare(a.until, b.until) })
+	for i, u := range byUntil {
+		level = max(level, n.parts(int64(len(byUntil)-i))-n.drained(max(0, now-u.until)))
+	}
+	return level
+}
+
+// ceil returns parts as units, a part of one counted as one.
+func (n *counting) ceil(parts int64) int64 {
+	whole := n.policy.Window.Milliseconds()
+	return (max(0, parts) + whole - 1) / whole
+}
+
+// around returns what was asked of k a little before u.
+func (c *checker) around(k *key, u *unit) []*unit {
+	return selected(k.units, func(o *unit) bool {
+		return o != u && o.called <= u.returned && o.called > u.called-2*k.policy.Window-c.blur
+	})
+}
+
+// deniedTooOften finds fault with more wrong denials than instances that meet explain.
+func (c *checker) deniedTooOften() {
+	for _, kind := range Kinds() {
+		wrong, all := c.f.WronglyDenied[kind], c.f.DeniedOf[kind]
+		most := int(math.Ceil(mostWrong[kind] * float64(all)))
+		if mostWrong[kind] > 0 && wrong > max(most, tooFewToTell) {
+			c.f.add(Violation{Check: CheckDenied, What: fmt.Sprintf("%d of %d denials of %s were wrong", wrong, all, kind)})
+		}
+	}
+}

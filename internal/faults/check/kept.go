@@ -1,0 +1,111 @@
+package check
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// settlesIn is how long after an answer its process may still be working for it: taking
+// back, or making sure that what goes together stays together.
+const settlesIn = 10 * time.Second
+
+// kept holds that what k counts in the end is all that was acknowledged, and no more
+// than was asked for.
+func (c *checker) kept(k *key) {
+	least, most := k.bounds()
+	read := 0
+	for _, call := range c.finals(k) {
+		used := call.Used[0]
+		read++
+		if used < min(least, k.policy.Limit) {
+			c.f.add(Violation{CheckLost, k.String(), fmt.Sprintf("%d used in the end, of at least %d", used, least), c.story(k, &call)})
+		}
+		if used > most {
+			c.f.add(Violation{CheckDouble, k.String(), fmt.Sprintf("%d used in the end, of at most %d", used, most), c.story(k, &call)})
+		}
+		if used < least || used > most {
+			break
+		}
+	}
+	if read == 0 {
+		c.f.add(Violation{Check: CheckEmpty, Where: k.String(), What: "nobody could be asked in the end what it counts"})
+	}
+	c.f.Kept++
+}
+
+// bounds returns the least and the most that k can count when all is over: what is held
+// only has ended then.
+func (k *key) bounds() (least, most int64) {
+	for _, u := range k.units {
+		if u.counts {
+			least++
+		}
+		if u.counts || u.may && !u.onlyHeld() {
+			most++
+		}
+	}
+	return least, most
+}
+
+// onlyHeld reports whether nobody tried to settle u, a reservation.
+func (u *unit) onlyHeld() bool { return u.held && len(u.calls) == 1 }
+
+func (c *checker) story(k *key, last *history.Call) []history.Call {
+	return append(callsOf(k.units), *last)
+}
+
+// finals returns what k was said to count when all was over.
+func (c *checker) finals(k *key) (calls []history.Call) {
+	d := history.Demand{Policy: k.policy.Name, Identifier: k.identifier}
+	for i := range c.h.Calls {
+		call := &c.h.Calls[i]
+		if call.Final && call.Decided() && len(call.Used) > 0 && call.Demands[0] == d {
+			calls = append(calls, *call)
+		}
+	}
+	return calls
+}
+
+// pairs holds that of two logs that are only taken from together either both count a
+// unit or none does, in the end. The one doubt is about calls whose process died over
+// them or soon after.
+func (c *checker) pairs(keys []*key) {
+	for _, k := range keys {
+		if k.policy.With == "" || k.policy.With < k.policy.Name {
+			continue
+		}
+		other := &key{policy: c.h.Header.Policy(k.policy.With), identifier: k.identifier}
+		one, two := c.finals(k), c.finals(other)
+		if len(one) == 0 || len(two) == 0 {
+			continue
+		}
+		doubt := int64(0)
+		for _, u := range k.units {
+			if u.may && !u.counts && c.diedOver(u) {
+				doubt++
+			}
+		}
+		if difference := one[0].Used[0] - two[0].Used[0]; difference > doubt || -difference > doubt {
+			c.f.add(Violation{CheckHalf, k.identifier, fmt.Sprintf("%d of %s and %d of %s, which go together",
+				one[0].Used[0], k.policy.Name, two[0].Used[0], other.policy.Name), c.story(k, &one[0])})
+		}
+	}
+}
+
+// diedOver reports whether a process that was asked for u was killed before it can be
+// sure to have done with it.
+func (c *checker) diedOver(u *unit) bool {
+	for _, call := range u.calls {
+		working := history.Span{From: call.Called, Until: call.Returned + settlesIn}
+		for i := range c.h.Faults {
+			f := &c.h.Faults[i]
+			died := f.Kind == history.ProcessKill || f.Kind == history.ProcessStop
+			if died && f.Target == call.Process && f.Meets(working) {
+				return true
+			}
+		}
+	}
+	return false
+}

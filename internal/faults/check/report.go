@@ -1,0 +1,96 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// row is one line of a report: what, how much.
+type row struct{ name, value string }
+
+// rows tells a run and what was found in it.
+func rows(h *history.History, f *Findings) []row {
+	r := []row{
+		{"seed", fmt.Sprint(h.Header.Seed)},
+		{"lasted", h.Header.Lasts.String()},
+		{"processes, and their clocks' offsets", fmt.Sprintf("%d, %v", h.Header.Processes, offsets(h))},
+		{"faults", faultsDone(h)},
+		{"calls", fmt.Sprint(f.Calls)},
+		{"allowed / denied", fmt.Sprintf("%d / %d", f.Admitted, f.Denied)},
+		{"outcome unknown / surely not recorded", fmt.Sprintf("%d / %d", f.Unknown, f.Failed)},
+		{"more than the limit", fmt.Sprintf("%d, of %d keys", f.Of(CheckLimit), f.Keys)},
+		{"serial keys that are linearizable / not / undecided", fmt.Sprintf("%d / %d / %d", f.Serial, f.Of(CheckSerial), f.Undecided)},
+		{"lost / counted twice / half charged", fmt.Sprintf("%d / %d / %d, of %d keys",
+			f.Of(CheckLost), f.Of(CheckDouble), f.Of(CheckHalf), f.Kept)},
+		{"wrongly denied", wronglyDenied(f)},
+		{"slowest answer", rounded(f.Slowest)},
+		{"longest until served again", rounded(f.Recovery)},
+		{"clock beyond the tolerance", clockTests(h)},
+		{"violations", fmt.Sprint(len(f.Violations))},
+	}
+	return r
+}
+
+// Report tells a run and what was found in it, for people.
+func Report(h *history.History, f *Findings) string {
+	var b strings.Builder
+	for _, r := range rows(h, f) {
+		fmt.Fprintf(&b, "%-52s %s\n", r.name, r.value)
+	}
+	for _, v := range f.Violations {
+		fmt.Fprintf(&b, "\nVIOLATION %v\n", v)
+	}
+	return b.String()
+}
+
+// Markdown tells the same as a row of a table, and how that table begins.
+func Markdown(h *history.History, f *Findings) (head, line string) {
+	var names, rule, values strings.Builder
+	for _, r := range rows(h, f) {
+		fmt.Fprintf(&names, "| %s ", r.name)
+		rule.WriteString("|---")
+		fmt.Fprintf(&values, "| %s ", r.value)
+	}
+	return names.String() + "|\n" + rule.String() + "|\n", values.String() + "|\n"
+}
+
+func offsets(h *history.History) string {
+	var parts []string
+	for i := range h.Header.Processes {
+		parts = append(parts, h.Header.Offsets[i%len(h.Header.Offsets)].String())
+	}
+	return strings.Join(parts, " ")
+}
+
+func faultsDone(h *history.History) string {
+	done := make(map[string]int)
+	for i := range h.Faults {
+		done[h.Faults[i].Kind]++
+	}
+	var parts []string
+	for _, kind := range history.Kinds() {
+		parts = append(parts, fmt.Sprintf("%s %d", kind, done[kind]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func wronglyDenied(f *Findings) string {
+	var parts []string
+	for _, kind := range Kinds() {
+		parts = append(parts, fmt.Sprintf("%s %d of %d", kind, f.WronglyDenied[kind], f.DeniedOf[kind]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func clockTests(h *history.History) string {
+	var parts []string
+	for _, t := range h.Clocks {
+		parts = append(parts, fmt.Sprintf("%s: refused after %s, back after %s", t.Beyond, rounded(t.Noticed), rounded(t.Back)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func rounded(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }

@@ -1,0 +1,139 @@
+package check
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// forever is later than anything that happens.
+const forever = time.Duration(math.MaxInt64 / 4)
+
+// checker checks one history.
+type checker struct {
+	h    *history.History
+	f    *Findings
+	blur time.Duration // how far an instant that was counted may be from the true one
+}
+
+// key is an identifier of a policy, and all that was asked of it.
+type key struct {
+	policy     *history.Policy
+	identifier string
+	units      []*unit // in the order in which they were asked for
+	checks     []*unit // what was asked without counting anything
+}
+
+func (k *key) String() string { return k.policy.Name + "/" + k.identifier }
+
+// unit is one unit that was asked of a key: by one call, by several under one
+// idempotency key, or by a reservation and what settles it.
+type unit struct {
+	first  *history.Call
+	answer *history.Call // that tells most
+	calls  []*history.Call
+
+	called   time.Duration
+	returned time.Duration // after it nothing changes any more
+	from     time.Duration // it is dated at the soonest, by a true clock
+	until    time.Duration // and at the latest
+	may      bool          // it may count
+	counts   bool          // it does
+	held     bool          // it is a reservation, which may end by itself
+}
+
+// admitted reports whether a caller was let through for it.
+func (u *unit) admitted() bool { return u.first.Op == history.Take && u.counts }
+
+// denied reports whether it was answered by no, and by nothing else.
+func (u *unit) denied() bool { return u.answer.Status == 429 && !u.may }
+
+// keys returns all keys, with their units, in the order in which they were first asked
+// for.
+func (c *checker) keys() (keys []*key) {
+	known := make(map[history.Demand]*key)
+	units := make(map[*key]map[int]*unit)
+	for i := range c.h.Calls {
+		call := &c.h.Calls[i]
+		for _, d := range call.Demands {
+			k := known[d]
+			if k == nil {
+				k = &key{policy: c.h.Header.Policy(d.Policy), identifier: d.Identifier}
+				known[d], units[k] = k, make(map[int]*unit)
+				keys = append(keys, k)
+			}
+			c.addTo(k, units[k], call)
+		}
+	}
+	for _, k := range keys {
+		for _, u := range k.units {
+			u.finish()
+		}
+	}
+	return keys
+}
+
+// addTo adds call to the unit that it is about.
+func (c *checker) addTo(k *key, units map[int]*unit, call *history.Call) {
+	if call.Op == history.Check && call.Reserve == 0 {
+		if !call.Final && call.Decided() {
+			u := &unit{first: call}
+			u.add(call, c.blur)
+			u.finish()
+			k.checks = append(k.checks, u)
+		}
+		return
+	}
+	n := cmp.Or(call.Of, call.N)
+	u := units[n]
+	if u == nil {
+		u = &unit{first: call}
+		units[n] = u
+		k.units = append(k.units, u)
+	}
+	u.add(call, c.blur)
+}
+
+// add makes u what is known of it and of call.
+func (u *unit) add(call *history.Call, blur time.Duration) {
+	if u.answer == nil {
+		u.answer, u.called, u.from = call, call.Called, call.Called-blur
+	}
+	u.calls = append(u.calls, call)
+	counts := call.Recorded == history.Yes
+	if call.Reserve > 0 {
+		u.held = true
+		counts = false
+		u.may = u.may || call.Status == 200 || call.Recorded == history.Unknown
+	}
+	switch {
+	case counts && !u.counts:
+		u.answer, u.returned = call, call.Returned
+	case !u.counts:
+		u.returned = max(u.returned, call.Returned)
+	}
+	u.counts = u.counts || counts
+	u.may = u.may || counts || call.Recorded == history.Unknown
+}
+
+// finish settles u's times when all of its calls are known.
+func (u *unit) finish() {
+	last := slices.MaxFunc(u.calls, func(a, b *history.Call) int { return cmp.Compare(a.Returned, b.Returned) })
+	blur := u.called - u.from
+	u.until = u.returned + blur
+	if u.may && !u.counts {
+		u.until, u.returned = last.Returned+blur, forever
+		if slices.ContainsFunc(u.calls, func(c *history.Call) bool { return c.Status == 0 }) {
+			u.until += lateness // its process may have been asleep
+		}
+	}
+}
+
+// instant returns what a true clock shows at a time of the history, in milliseconds
+// since the Unix epoch.
+func (c *checker) instant(at time.Duration) int64 {
+	return c.h.Header.Started.Add(at).UnixMilli()
+}

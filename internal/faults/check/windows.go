@@ -1,0 +1,58 @@
+package check
+
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// counting says which units count when: an algorithm's definition, over instants.
+type counting struct {
+	policy *history.Policy
+	start  int64         // the instant at which the history's time is 0, in milliseconds
+	slack  time.Duration // how much longer a log's events count
+}
+
+func (c *checker) counting(p *history.Policy) counting {
+	return counting{policy: p, start: c.instant(0), slack: 2 * c.h.Header.Tolerance}
+}
+
+// width returns how long one counter of the policy counts.
+func (n *counting) width() time.Duration {
+	if n.policy.Algorithm == "sliding-window" {
+		return n.policy.Window / time.Duration(n.policy.Buckets)
+	}
+	return n.policy.Window
+}
+
+// floor returns when the counter that holds a time began.
+func (n *counting) floor(at time.Duration) time.Duration {
+	width := n.width().Milliseconds()
+	instant := n.start + at.Milliseconds()
+	if at < 0 && at%time.Millisecond != 0 {
+		instant--
+	}
+	return time.Duration(instant-instant%width-n.start) * time.Millisecond
+}
+
+// counts reports whether what is dated so counts at now. The later it is dated, and the
+// sooner now is, the rather it does.
+func (n *counting) counts(dated, now time.Duration) bool {
+	p := n.policy
+	switch p.Algorithm {
+	case "sliding-log":
+		return dated > now-p.Window-n.slack
+	case "sliding-window":
+		return n.floor(dated) > now-p.Window
+	case "sliding-tail":
+		return n.floor(dated) >= n.floor(now)-p.Window
+	}
+	return n.floor(dated) >= n.floor(now)
+}
+
+// drained returns how many parts of a unit drain from a bucket in a time. A unit has
+// one for each millisecond of the window.
+func (n *counting) drained(in time.Duration) int64 { return n.policy.Limit * in.Milliseconds() }
+
+// parts returns how many parts so many units have.
+func (n *counting) parts(units int64) int64 { return units * n.policy.Window.Milliseconds() }

@@ -1,0 +1,124 @@
+//go:build unix
+
+package faults
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// patience is how long a client waits for an answer: longer than any process stands
+// still, so that what it gives up on is never asked for later.
+const patience = 15 * time.Second
+
+var transport = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}
+
+// body is what is sent.
+type body struct {
+	Policy      string   `json:"policy,omitempty"`
+	Identifier  string   `json:"identifier,omitempty"`
+	Demands     []demand `json:"demands,omitempty"`
+	ReserveMS   int64    `json:"reserve_ms,omitempty"`
+	Reservation string   `json:"reservation,omitempty"`
+}
+
+type demand struct {
+	Policy     string `json:"policy"`
+	Identifier string `json:"identifier"`
+}
+
+// answer is what comes back.
+type answer struct {
+	Allowed     bool   `json:"allowed"`
+	Used        int64  `json:"used"`
+	Recorded    string `json:"recorded"`
+	Receipt     string `json:"receipt"`
+	Reservation string `json:"reservation"`
+	Detail      string `json:"detail"`
+	Demands     []struct {
+		Used int64 `json:"used"`
+	} `json:"demands"`
+}
+
+// ask makes one call of the process at address and returns its answer, and what it
+// reserved.
+func ask(ctx context.Context, address string, call *history.Call, settle string) (a history.Answer, reservation string) {
+	b := body{ReserveMS: call.Reserve.Milliseconds(), Reservation: settle}
+	switch {
+	case settle != "": // it says itself what it is for
+	case len(call.Demands) == 1:
+		b.Policy, b.Identifier = call.Demands[0].Policy, call.Demands[0].Identifier
+	default:
+		for _, d := range call.Demands {
+			b.Demands = append(b.Demands, demand(d))
+		}
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		return failed(err), ""
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/"+call.Op, bytes.NewReader(text))
+	if err != nil {
+		return failed(err), ""
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if call.Key != "" {
+		request.Header.Set("Idempotency-Key", call.Key)
+	}
+	response, err := transport.Do(request)
+	if err != nil {
+		return failed(err), ""
+	}
+	defer response.Body.Close()
+	text, err = io.ReadAll(response.Body)
+	if err != nil {
+		return failed(err), ""
+	}
+	return parse(call, response, text)
+}
+
+// failed is what is known of a call without an answer: nothing, unless it was never
+// sent.
+func failed(err error) history.Answer {
+	a := history.Answer{Recorded: history.Unknown, Error: err.Error()}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		a.Recorded = history.No
+	}
+	return a
+}
+
+// parse reads an answer. What it does not say of the units goes by the status: what is
+// allowed counts.
+func parse(call *history.Call, response *http.Response, text []byte) (history.Answer, string) {
+	var got answer
+	if err := json.Unmarshal(text, &got); err != nil {
+		return failed(err), ""
+	}
+	a := history.Answer{
+		Status: response.StatusCode, Allowed: got.Allowed, Receipt: got.Receipt, Replayed: response.Header.Get("Idempotent-Replayed") != "",
+		Recorded: cmp.Or(got.Recorded, history.No),
+	}
+	switch {
+	case !a.Decided():
+		a.Error = got.Detail
+	case len(got.Demands) > 0:
+		for _, d := range got.Demands {
+			a.Used = append(a.Used, d.Used)
+		}
+	default:
+		a.Used = []int64{got.Used}
+	}
+	if a.Status == http.StatusOK && call.Op != history.Check && got.Recorded == "" {
+		a.Recorded = history.Yes
+	}
+	return a, got.Reservation
+}

@@ -1,0 +1,98 @@
+//go:build unix
+
+package faults
+
+import (
+	"io"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+func newServer(t *testing.T) *httptest.Server {
+	t.Helper()
+	engine := limiter.New(embedded.New(nil), nil)
+	var policies []limiter.Policy
+	for _, name := range []string{"p", "q"} {
+		policies = append(policies, limiter.Policy{
+			Name: name, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
+		})
+	}
+	if err := engine.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(api.New(engine, nil))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// What a service says of its units is understood: of takes, denials, two demands,
+// repetitions and reservations.
+func TestAnswersAreUnderstood(t *testing.T) {
+	server := newServer(t)
+	p, q := history.Demand{Policy: "p", Identifier: "a"}, history.Demand{Policy: "q", Identifier: "a"}
+	held := ""
+	for _, test := range []struct {
+		name     string
+		call     history.Call
+		status   int
+		recorded string
+		used     []int64
+	}{
+		{"take", history.Call{Op: history.Take, Demands: []history.Demand{p}, Key: "k"}, 200, history.Yes, []int64{1}},
+		{"repetition", history.Call{Op: history.Take, Demands: []history.Demand{p}, Key: "k"}, 200, history.Yes, []int64{1}},
+		{"both", history.Call{Op: history.Take, Demands: []history.Demand{p, q}}, 200, history.Yes, []int64{2, 1}},
+		{"denial", history.Call{Op: history.Take, Demands: []history.Demand{p}}, 429, history.No, []int64{2}},
+		{"denial of both", history.Call{Op: history.Take, Demands: []history.Demand{q, p}}, 429, history.No, []int64{1, 2}},
+		{"check", history.Call{Op: history.Check, Demands: []history.Demand{q}}, 200, history.No, []int64{1}},
+		{"reservation", history.Call{Op: history.Check, Demands: []history.Demand{q}, Reserve: time.Minute}, 200, history.No, []int64{2}},
+		{"settled", history.Call{Op: history.Record, Settles: true}, 200, history.Yes, []int64{2}},
+		{"record", history.Call{Op: history.Record, Demands: []history.Demand{q}}, 200, history.Yes, []int64{3}},
+	} {
+		settle := ""
+		if test.call.Settles {
+			settle = held
+		}
+		a, reservation := ask(t.Context(), server.URL, &test.call, settle)
+		if reservation != "" {
+			held = reservation
+		}
+		if a.Status != test.status || a.Recorded != test.recorded || !equal(a.Used, test.used) || a.Error != "" {
+			t.Errorf("%s: %+v", test.name, a)
+		}
+		if a.Replayed != (test.name == "repetition") || (a.Receipt != "") != (test.recorded == history.Yes) {
+			t.Errorf("%s: %+v", test.name, a)
+		}
+	}
+	if held == "" {
+		t.Error("nothing was reserved")
+	}
+}
+
+func equal(a, b []int64) bool {
+	for i := range a {
+		if i >= len(b) || a[i] != b[i] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// Where nobody listens nothing is recorded; where somebody hangs up, who knows.
+func TestNoAnswer(t *testing.T) {
+	server := newServer(t)
+	call := history.Call{Op: history.Take, Demands: []history.Demand{{Policy: "p", Identifier: "a"}}}
+	server.CloseClientConnections()
+	server.Close()
+	if a, _ := ask(t.Context(), server.URL, &call, ""); a.Status != 0 || a.Recorded != history.No || a.Error == "" {
+		t.Errorf("%+v", a)
+	}
+	if a := failed(io.EOF); a.Recorded != history.Unknown {
+		t.Errorf("%+v", a)
+	}
+}

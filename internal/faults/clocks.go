@@ -1,0 +1,98 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+const (
+	farAhead    = 5 * time.Second
+	clockBound  = 10 * time.Second // until a clock is noticed: it is measured every two seconds
+	clockWatch  = 5 * time.Second  // that a process under warn is looked at
+	clockPolicy = "log"
+)
+
+// putClockOff starts a process, puts its clock off by more than is tolerated and back,
+// and says what it did. Identifiers are its own: under warn it promises nothing.
+func (r *run) putClockOff(ctx context.Context, beyond string) (history.ClockTest, error) {
+	test := history.ClockTest{Beyond: beyond, Ahead: farAhead}
+	p := r.newProcess(r.Processes, 0, "--clock-beyond-tolerance="+beyond)
+	if err := p.start(ctx); err != nil {
+		return test, err
+	}
+	err := r.watchClock(ctx, p, &test)
+	r.Logf("clock %v ahead under %s: refused after %v, back after %v %s", farAhead, beyond,
+		test.Noticed.Round(time.Millisecond), test.Back.Round(time.Millisecond), test.Wrong)
+	return test, errors.Join(err, p.kill())
+}
+
+func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTest) error {
+	if _, err := r.until(ctx, p, true); err != nil {
+		test.Wrong = fmt.Sprintf("before: %v", err)
+		return nil
+	}
+	if err := clock.Set(p.clock, farAhead); err != nil {
+		return err
+	}
+	var err error
+	if test.Beyond == "warn" {
+		for began := time.Now(); time.Since(began) < clockWatch && err == nil; wait(ctx, pollEvery) {
+			_, err = r.until(ctx, p, true)
+		}
+	} else {
+		test.Noticed, err = r.until(ctx, p, false)
+	}
+	if err != nil {
+		test.Wrong = fmt.Sprintf("while it was ahead: %v", err)
+	}
+	if err := clock.Set(p.clock, 0); err != nil {
+		return err
+	}
+	if test.Back, err = r.until(ctx, p, true); err != nil {
+		test.Wrong = fmt.Sprintf("%s after it was back: %v", test.Wrong, err)
+	}
+	return nil
+}
+
+// until waits until p is ready and decides, or is not and refuses, and returns how long
+// that took. An error says that it took too long.
+func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration, error) {
+	began := time.Now()
+	call := history.Call{Op: history.Take, Demands: []history.Demand{{Policy: clockPolicy, Identifier: "clock-" + p.address()}}}
+	for {
+		ready := readyz(ctx, p.address())
+		a, _ := ask(ctx, p.address(), &call, "")
+		took := time.Since(began)
+		switch {
+		case serves && ready == http.StatusOK && a.Decided():
+			return took, nil
+		case !serves && ready == http.StatusServiceUnavailable && a.Status == http.StatusServiceUnavailable && a.Recorded == history.No:
+			return took, nil
+		case took > clockBound || ctx.Err() != nil:
+			return took, fmt.Errorf("readyz %d, a take %d, recorded %s", ready, a.Status, a.Recorded)
+		}
+		wait(ctx, pollEvery)
+	}
+}
+
+// readyz returns the status that a process gives itself, 0 where it gives none.
+func readyz(ctx context.Context, address string) (status int) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/readyz", nil)
+	if err != nil {
+		return 0
+	}
+	response, err := transport.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}

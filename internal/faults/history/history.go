@@ -1,0 +1,167 @@
+// Package history is what a run of the faults program has seen: every call with its
+// answer, and what was done to nodes and processes meanwhile. It is kept as lines of
+// JSON, so that it can be checked again.
+//
+// It does not know what is right.
+package history
+
+import (
+	"time"
+)
+
+// A History is one run. All times in it are since Header.Started, by the clock of
+// whoever ran it, which is taken for the true one.
+type History struct {
+	Header Header
+	Calls  []Call
+	Faults []Fault
+	Whole  []Span // when every node was up and seen up by all others
+	Stalls []Span // when the machine let nobody run, the one who ran it included
+	Clocks []ClockTest
+}
+
+// Header says what the run was about.
+type Header struct {
+	Seed         uint64
+	Started      time.Time
+	Lasts        time.Duration // of the load; faults end with it
+	Processes    int
+	Offsets      []time.Duration // of the processes' clocks, from the true one
+	Tolerance    time.Duration   // of clocks
+	StoreTimeout time.Duration
+	Policies     []Policy
+}
+
+// Policy is a policy of one limit.
+type Policy struct {
+	Name      string
+	Algorithm string
+	Serial    bool // guarantee serial instead of counted
+	Limit     int64
+	Window    time.Duration
+	Buckets   int    // of a sliding window
+	Burst     int64  // of a token bucket
+	Kept      bool   // the window outlasts the run and the limit what is asked: all that was recorded is there in the end
+	With      string // the policy that it is only ever asked for together with; empty: none
+}
+
+// Operations of a Call.
+const (
+	Take   = "take"
+	Record = "record"
+	Check  = "check"
+)
+
+// Call is one call as its client saw it.
+type Call struct {
+	N        int // from 1
+	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation it settles; 0: none
+	Process  int // that was asked
+	Op       string
+	Demands  []Demand
+	Key      string        `json:",omitempty"` // of idempotency
+	Reserve  time.Duration `json:",omitempty"` // for how long a check holds what it allows
+	Settles  bool          `json:",omitempty"` // it records the reservation of Of
+	Final    bool          `json:",omitempty"` // made when all was over: what it says is used counts
+	Called   time.Duration
+	Returned time.Duration
+	Answer
+}
+
+// Demand is what is asked of one policy, a unit each.
+type Demand struct{ Policy, Identifier string }
+
+// Values of Answer.Recorded.
+const (
+	Yes     = "yes"
+	No      = "no"
+	Unknown = "unknown"
+)
+
+// Answer is what came back.
+type Answer struct {
+	Status   int     // of HTTP; 0: there was no answer
+	Allowed  bool    `json:",omitempty"`
+	Used     []int64 `json:",omitempty"` // of each demand
+	Recorded string  // yes, no, unknown
+	Replayed bool    `json:",omitempty"`
+	Receipt  string  `json:",omitempty"`
+	Error    string  `json:",omitempty"` // where there was no answer
+}
+
+// Decided reports whether the call was answered by yes or no.
+func (a *Answer) Decided() bool { return a.Status == 200 || a.Status == 429 }
+
+// Kinds of Fault.
+const (
+	NodeKill      = "node killed"
+	NodePause     = "node paused"
+	NodeSlow      = "node slow"
+	MajorityPause = "majority paused"
+	ProcessKill   = "process killed"
+	ProcessStop   = "process stopped"
+	ProcessPause  = "process paused"
+	ProcessSlow   = "process slow"
+)
+
+// Kinds lists all kinds of Fault, in the order of reports.
+func Kinds() []string {
+	return []string{NodeKill, NodePause, NodeSlow, MajorityPause, ProcessKill, ProcessStop, ProcessPause, ProcessSlow}
+}
+
+// OfNodes reports whether kind is done to nodes and not to processes.
+func OfNodes(kind string) bool {
+	return kind == NodeKill || kind == NodePause || kind == NodeSlow || kind == MajorityPause
+}
+
+// Fault is what was done to one node or process, or, of a majority, to two.
+type Fault struct {
+	Kind   string
+	Target int
+	Span                 // until it was undone: the process serves again, the node is seen up by the others
+	Ends   time.Duration `json:",omitempty"` // when what was killed began to start again
+}
+
+// Span is a time, both ends included.
+type Span struct{ From, Until time.Duration }
+
+// Meets reports whether s and another span have an instant in common.
+func (s Span) Meets(o Span) bool { return s.From <= o.Until && o.From <= s.Until }
+
+// Overlap returns how long s and another span last together.
+func (s Span) Overlap(o Span) time.Duration {
+	return max(0, min(s.Until, o.Until)-max(s.From, o.From))
+}
+
+// ClockTest is what a process did whose clock was put off beyond the tolerance, and
+// back.
+type ClockTest struct {
+	Beyond  string        // --clock-beyond-tolerance
+	Ahead   time.Duration // the clock was put
+	Noticed time.Duration // until readyz was 503 and calls were refused; under warn 0
+	Back    time.Duration // from the clock's return until readyz was 200 and calls were decided
+	Wrong   string        `json:",omitempty"` // what was not as promised
+}
+
+// Policy returns the policy of that name, nil if there is none.
+func (h *Header) Policy(name string) *Policy {
+	for i := range h.Policies {
+		if h.Policies[i].Name == name {
+			return &h.Policies[i]
+		}
+	}
+	return nil
+}
+
+// Capacity returns how many units a policy can hold at once.
+func (p *Policy) Capacity() int64 {
+	if p.Burst > 0 {
+		return p.Burst
+	}
+	return p.Limit
+}
+
+// InBucket reports whether p counts in a leaky or a token bucket.
+func (p *Policy) InBucket() bool {
+	return p.Algorithm == "leaky-bucket" || p.Algorithm == "token-bucket"
+}

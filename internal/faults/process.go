@@ -1,0 +1,182 @@
+//go:build unix
+
+package faults
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+)
+
+// process is a ratelimitd, which is started again after it died. Its methods but address
+// are for one goroutine at a time.
+type process struct {
+	number int
+	binary string
+	args   []string
+	clock  string        // file of its clock
+	log    string        // file of what it logs
+	ahead  time.Duration // its clock, at each start
+
+	mu    sync.Mutex
+	url   string
+	cmd   *exec.Cmd
+	dog   *os.File      // kills it when this process is gone
+	ended chan struct{} // closed when it has
+}
+
+func (r *run) newProcess(number int, ahead time.Duration, more ...string) *process {
+	name := filepath.Join(r.Dir, fmt.Sprintf("process%d", number))
+	return &process{
+		number: number, binary: r.Binary, clock: name + ".clock", log: name + ".log", ahead: ahead,
+		args: append([]string{
+			"serve", "--listen=127.0.0.1:0", "--policies=" + r.policiesFile(), "--store=cassandra", r.hosts(), keyspace,
+			"--consistency=QUORUM", "--serial-consistency=SERIAL",
+			"--clock-tolerance=" + r.Tolerance.String(), "--store-timeout=" + r.StoreTimeout.String(),
+		}, more...),
+	}
+}
+
+const keyspace = "--cassandra-keyspace=faults"
+
+func (r *run) hosts() string { return "--cassandra-hosts=" + strings.Join(r.cluster.Hosts(), ",") }
+
+// migrate makes the keyspace and its tables.
+func (r *run) migrate(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, r.Binary, "migrate", r.hosts(), keyspace).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making the tables: %w: %s", err, out)
+	}
+	return nil
+}
+
+// address returns where the process listens, or did last.
+func (p *process) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.url
+}
+
+// start starts the process, until its first line. The nodes may not let it in at once:
+// then it is started again.
+func (p *process) start(ctx context.Context) error {
+	if err := clock.Set(p.clock, p.ahead); err != nil {
+		return err
+	}
+	return poll(ctx, func() error {
+		if err := p.startOnce(); err != nil {
+			return errors.Join(fmt.Errorf("starting process %d (see %s): %w", p.number, p.log, err), p.kill())
+		}
+		return nil
+	})
+}
+
+func (p *process) startOnce() error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.binary, p.args...)
+	cmd.Env = append(os.Environ(), clock.Variable+"="+p.clock)
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this process
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd.Stdout = in
+	err = p.run(cmd)
+	_ = in.Close() // the process has its own
+	if err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("no first line: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.url = strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
+	return nil
+}
+
+// run starts cmd, and what kills it when this process is gone.
+func (p *process) run(cmd *exec.Cmd) (err error) {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.cmd, p.ended = cmd, make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(p.ended)
+	}()
+	p.dog, err = watchdog(cmd.Process.Pid)
+	return err
+}
+
+// watchdog starts a shell that kills the process when the pipe ends without a word,
+// because this process has.
+func watchdog(pid int) (*os.File, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	dog := exec.Command("/bin/sh", "-c", `read -r stand_down || kill -KILL "$0"`, fmt.Sprint(pid))
+	dog.Stdin = reader
+	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := dog.Start(); err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	go func() { _ = dog.Wait() }()
+	return writer, nil
+}
+
+// pause freezes the process, resume lets it go on.
+func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// kill ends the process at once; one that has ended is left alone.
+func (p *process) kill() error { return p.end(syscall.SIGKILL) }
+
+// terminate ends the process in good order.
+func (p *process) terminate() error { return p.end(syscall.SIGTERM) }
+
+// stopLimit is how long a process may take to end in good order.
+const stopLimit = 20 * time.Second
+
+func (p *process) end(signal syscall.Signal) error {
+	if p.cmd == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	late := time.NewTimer(stopLimit)
+	defer late.Stop()
+	var err error
+	select {
+	case <-p.ended:
+	case <-late.C:
+		err = errors.Join(fmt.Errorf("process %d did not end within %v", p.number, stopLimit), p.cmd.Process.Kill())
+		<-p.ended
+	}
+	p.cmd = nil
+	if p.dog == nil {
+		return err
+	}
+	_, told := p.dog.WriteString("\n")
+	return errors.Join(err, told, p.dog.Close())
+}

@@ -1,0 +1,133 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// Request is a call that is to be made, and what comes after it.
+type Request struct {
+	At      time.Duration
+	Process int
+	Op      string
+	Demands []history.Demand
+	Key     string        // repeated under it, by other processes, until it is answered
+	Again   bool          // repeated once even if it was answered
+	Reserve time.Duration // held by a check
+	Settle  time.Duration // after which what is held is recorded; 0: never
+}
+
+// load is what a policy is asked for: bursts of takes that meet at its processes.
+type load struct {
+	every  time.Duration // between bursts, on average
+	burst  int           // takes at most
+	rotate time.Duration // until the next identifier: a short history can be searched
+}
+
+const (
+	burstEvery  = 2 * time.Second
+	rotateEvery = 20 * time.Second
+	spread      = 30 * time.Millisecond // of the takes of a burst
+	reserve     = 12 * time.Second      // a reservation holds
+	settleBy    = 6 * time.Second
+	checks      = 10 // one of so many calls is a check
+)
+
+// loadOf returns what p is asked for: enough to be at its limit most of the time, unless
+// it must never get there.
+func loadOf(p *history.Policy) load {
+	switch {
+	case p.Kept:
+		return load{every: burstEvery / 2, burst: 2, rotate: 2 * rotateEvery}
+	case p.With != "":
+		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
+	case p.Window > 10*time.Second:
+		return load{every: burstEvery, burst: 6, rotate: 4 * rotateEvery}
+	}
+	return load{every: burstEvery / 2, burst: int(p.Limit) + 1, rotate: rotateEvery}
+}
+
+// Calls returns the calls of a run, in the order in which they are to be made. What
+// reserves ends early enough to have ended with the run.
+func Calls(seed uint64, policies []history.Policy, processes int, lasts time.Duration) (calls []Request) {
+	for i := range policies {
+		p := &policies[i]
+		if p.With != "" && p.With < p.Name {
+			continue
+		}
+		c := caller{rng: random(seed, streamCalls+i), policy: p, processes: processes}
+		calls = append(calls, c.calls(lasts)...)
+	}
+	slices.SortStableFunc(calls, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
+	return calls
+}
+
+type caller struct {
+	rng       *rand.Rand
+	policy    *history.Policy
+	processes int
+	made      int
+}
+
+func (c *caller) calls(lasts time.Duration) (calls []Request) {
+	l := loadOf(c.policy)
+	for at := c.wait(l.every); at < lasts; at += c.wait(l.every) {
+		id := fmt.Sprintf("%s-%d", c.policy.Name, at/l.rotate)
+		for range 1 + c.rng.IntN(l.burst) {
+			calls = append(calls, c.call(at+c.below(spread), id))
+		}
+	}
+	return calls
+}
+
+// wait returns the time until the next burst.
+func (c *caller) wait(mean time.Duration) time.Duration {
+	return time.Duration(c.rng.ExpFloat64() * float64(mean))
+}
+
+func (c *caller) below(d time.Duration) time.Duration { return time.Duration(c.rng.Int64N(int64(d))) }
+
+// call draws one call for id.
+func (c *caller) call(at time.Duration, id string) Request {
+	c.made++
+	one := history.Demand{Policy: c.policy.Name, Identifier: id}
+	r := Request{At: at, Process: c.rng.IntN(c.processes), Op: history.Take, Demands: []history.Demand{one}}
+	switch {
+	case c.policy.With != "":
+		r.Demands = append(r.Demands, history.Demand{Policy: c.policy.With, Identifier: id})
+		if c.rng.IntN(3) == 0 {
+			c.repeat(&r)
+		}
+	case c.policy.Kept:
+		c.keep(&r)
+	case c.rng.IntN(checks) == 0:
+		r.Op = history.Check
+	}
+	return r
+}
+
+// keep makes r one of the calls whose effect is to be found in the end.
+func (c *caller) keep(r *Request) {
+	switch n := c.rng.IntN(20); {
+	case n < 3:
+		r.Op = history.Record
+	case n < 9:
+		c.repeat(r)
+	case n < 13 && c.policy.Algorithm == "sliding-log": // others cannot free what a process that died had reserved
+		r.Op, r.Reserve, r.Again = history.Check, reserve, c.rng.IntN(2) == 0
+		if c.rng.IntN(4) > 0 {
+			r.Settle = 1 + c.below(settleBy)
+		}
+	}
+}
+
+// repeat gives r an idempotency key.
+func (c *caller) repeat(r *Request) {
+	r.Key = fmt.Sprintf("%s-%d", c.policy.Name, c.made)
+	r.Again = c.rng.IntN(2) == 0
+}

@@ -1,0 +1,88 @@
+package schedule
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// Fault is something to be done to a node or a process, for a while.
+type Fault struct {
+	At     time.Duration
+	Kind   string
+	Target int
+	Lasts  time.Duration // until it is undone; a node that was killed takes longer to be back
+}
+
+// Sizes of faults. They stand still for longer than a store timeout and for less than a
+// client waits.
+const (
+	shortest = time.Second
+	longest  = 6 * time.Second
+	majority = 4 * time.Second // the longest that a majority stands still
+	quietFor = 4 * time.Second // before the first fault, and after the last
+	nodeBack = 25 * time.Second
+	pauses   = 6 * time.Second
+)
+
+// weight is how often a kind of fault is drawn, beside others.
+type weight struct {
+	kind string
+	n    int
+}
+
+var (
+	ofNodes     = []weight{{history.NodeKill, 3}, {history.NodePause, 3}, {history.NodeSlow, 3}, {history.MajorityPause, 2}}
+	ofProcesses = []weight{{history.ProcessKill, 4}, {history.ProcessStop, 1}, {history.ProcessPause, 3}, {history.ProcessSlow, 2}}
+)
+
+// Faults returns what is done to nodes and what to processes, each one after the other:
+// never more than a minority of either, but for a majority of nodes that stands still.
+// Early on, each kind is there once.
+func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {
+	return draw(random(seed, streamNodes), ofNodes, nodes, lasts), draw(random(seed, streamProcesses), ofProcesses, processes, lasts)
+}
+
+func draw(rng *rand.Rand, kinds []weight, targets int, lasts time.Duration) (faults []Fault) {
+	order := rng.Perm(len(kinds))
+	for at := quietFor; ; {
+		f := Fault{At: at, Kind: pick(rng, kinds), Target: rng.IntN(targets)}
+		if n := len(faults); n < len(order) {
+			f.Kind = kinds[order[n]].kind
+		}
+		f.Lasts = between(rng, shortest, longest)
+		ends := f.At + f.Lasts
+		switch f.Kind {
+		case history.MajorityPause:
+			f.Lasts = min(f.Lasts, majority)
+		case history.NodeKill:
+			ends += nodeBack
+		case history.ProcessKill, history.ProcessStop:
+			f.Lasts /= 3
+		}
+		if ends > lasts-quietFor {
+			return faults
+		}
+		faults = append(faults, f)
+		at = ends + between(rng, shortest, pauses)
+	}
+}
+
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(rng.Int64N(int64(most-least)))
+}
+
+func pick(rng *rand.Rand, kinds []weight) string {
+	sum := 0
+	for _, k := range kinds {
+		sum += k.n
+	}
+	n := rng.IntN(sum)
+	for _, k := range kinds {
+		if n -= k.n; n < 0 {
+			return k.kind
+		}
+	}
+	return ""
+}

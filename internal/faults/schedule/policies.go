@@ -1,0 +1,79 @@
+// Package schedule draws from a seed what a run of the faults program does: which calls
+// are made when, and what is done to nodes and processes. The same seed draws the same.
+//
+// It does neither.
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+)
+
+// Streams of random numbers of one seed. Those of calls come after the others.
+const (
+	streamNodes = iota
+	streamProcesses
+	streamCalls
+)
+
+func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(stream))) }
+
+// Policies returns the policies of a run: every algorithm counted, some of them serial,
+// two logs that are taken from together, and some whose windows outlast it. Those of
+// fixed windows last for so many days that no edge is near.
+func Policies(now time.Time) []history.Policy {
+	day := 24 * time.Hour
+	kept := history.Policy{Kept: true, Limit: 1000, Window: day}
+	fixed := kept
+	for ; now.UnixMilli()%fixed.Window.Milliseconds() > (fixed.Window - 4*time.Hour).Milliseconds(); fixed.Window += day {
+	}
+	return []history.Policy{
+		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
+		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},
+		{Name: "fixed", Algorithm: "fixed-window", Limit: 5, Window: 3 * time.Second},
+		{Name: "window", Algorithm: "sliding-window", Limit: 5, Window: 4 * time.Second, Buckets: 4},
+		{Name: "tail", Algorithm: "sliding-tail", Limit: 5, Window: 3 * time.Second},
+		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 3, Window: 2 * time.Second},
+		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
+		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
+		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 4, Window: 4 * time.Second},
+		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 3, Window: 3 * time.Second, Burst: 4},
+		{Name: "pair", Algorithm: "sliding-log", Limit: 10, Window: day, With: "twin"},
+		{Name: "twin", Algorithm: "sliding-log", Limit: 7, Window: day, With: "pair"},
+		as(kept, "kept-log", "sliding-log", false),
+		as(fixed, "kept-fixed", "fixed-window", false),
+		as(kept, "kept-bucket", "leaky-bucket", false),
+		as(kept, "kept-serial", "sliding-log", true),
+	}
+}
+
+func as(p history.Policy, name, algorithm string, serial bool) history.Policy {
+	p.Name, p.Algorithm, p.Serial = name, algorithm, serial
+	return p
+}
+
+// File returns policies as ratelimitd reads them.
+func File(policies []history.Policy) []byte {
+	var b strings.Builder
+	b.WriteString("policies:\n")
+	for _, p := range policies {
+		guarantee := "counted"
+		if p.Serial {
+			guarantee = "serial"
+		}
+		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",
+			p.Name, guarantee, p.Algorithm, p.Limit, p.Window)
+		if p.Buckets > 0 {
+			fmt.Fprintf(&b, ", buckets: %d", p.Buckets)
+		}
+		if p.Burst > 0 {
+			fmt.Fprintf(&b, ", burst: %d", p.Burst)
+		}
+		b.WriteString("}]\n")
+	}
+	return []byte(b.String())
+}

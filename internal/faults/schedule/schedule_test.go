@@ -1,0 +1,119 @@
+package schedule_test
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/faults/history"
+	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+const lasts = 5 * time.Minute
+
+func policies() []history.Policy { return schedule.Policies(time.Now()) }
+
+func TestTheSameSeedDrawsTheSame(t *testing.T) {
+	calls := schedule.Calls(7, policies(), 3, lasts)
+	nodes, processes := schedule.Faults(7, 3, 3, lasts)
+	if !reflect.DeepEqual(calls, schedule.Calls(7, policies(), 3, lasts)) {
+		t.Error("the calls of one seed differ")
+	}
+	againNodes, againProcesses := schedule.Faults(7, 3, 3, lasts)
+	if !reflect.DeepEqual(nodes, againNodes) || !reflect.DeepEqual(processes, againProcesses) {
+		t.Error("the faults of one seed differ")
+	}
+	if other, _ := schedule.Faults(8, 3, 3, lasts); reflect.DeepEqual(nodes, other) {
+		t.Error("two seeds draw the same")
+	}
+}
+
+// Two cores hold three nodes and some processes under so many calls.
+func TestCallsArePaced(t *testing.T) {
+	calls := schedule.Calls(1, policies(), 3, lasts)
+	if a := float64(len(calls)) / lasts.Seconds(); a < 30 || a > 80 {
+		t.Errorf("%.0f calls a second", a)
+	}
+	asked := make(map[string]int)
+	for i, c := range calls {
+		if i > 0 && c.At < calls[i-1].At || c.At < 0 || c.At > lasts+time.Second {
+			t.Errorf("call %d at %v", i, c.At)
+		}
+		for _, d := range c.Demands {
+			asked[d.Policy]++
+		}
+	}
+	for _, p := range policies() {
+		if asked[p.Name] < 100 {
+			t.Errorf("%s is asked %d times", p.Name, asked[p.Name])
+		}
+	}
+}
+
+func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
+	read, err := policyfile.Parse("policies.yaml", schedule.File(policies()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := make(map[string]bool)
+	for i, p := range policies() {
+		l := read[i].Limits[0].WithDefaults()
+		if read[i].Name != p.Name || l.Algorithm != p.Algorithm || l.Limit != p.Limit || l.Window != p.Window || l.Capacity() != p.Capacity() ||
+			(read[i].Guarantee == limiter.GuaranteeSerial) != p.Serial {
+			t.Errorf("%+v was read as %+v", p, read[i])
+		}
+		counted[p.Algorithm] = counted[p.Algorithm] || !p.Serial
+	}
+	for _, a := range limiter.Algorithms() {
+		if !counted[a] {
+			t.Errorf("no policy counts by %s", a)
+		}
+	}
+}
+
+// No edge of a kept window is so near that a run would meet it.
+func TestKeptWindowsEndLater(t *testing.T) {
+	for hour := range 24 * 60 {
+		now := time.Date(2026, 1, 1, hour, 59, 0, 0, time.UTC)
+		for _, p := range schedule.Policies(now) {
+			if p.Kept && p.Algorithm == "fixed-window" && now.Truncate(time.Second).UnixMilli()/p.Window.Milliseconds() !=
+				now.Add(3*time.Hour).UnixMilli()/p.Window.Milliseconds() {
+				t.Errorf("at %v a window of %v ends within hours", now, p.Window)
+			}
+		}
+	}
+}
+
+func TestFaultsComeOneAfterTheOther(t *testing.T) {
+	seen := make(map[string]int)
+	for seed := range uint64(50) {
+		nodes, processes := schedule.Faults(seed, 3, 4, lasts)
+		for _, faults := range [][]schedule.Fault{nodes, processes} {
+			ends := time.Duration(0)
+			for _, f := range faults {
+				if f.At <= ends || f.Lasts <= 0 || f.At+f.Lasts >= lasts || f.Target < 0 || f.Target > 3 {
+					t.Errorf("seed %d: %+v after %v", seed, f, ends)
+				}
+				if f.Kind == history.MajorityPause && f.Lasts > 4*time.Second {
+					t.Errorf("seed %d: %+v", seed, f)
+				}
+				ends = f.At + f.Lasts
+				seen[f.Kind]++
+			}
+		}
+	}
+	for _, kind := range history.Kinds() {
+		if seen[kind] < 50 {
+			t.Errorf("%s: %d times in 50 runs", kind, seen[kind])
+		}
+	}
+}
+
+func TestFileEndsWithALine(t *testing.T) {
+	if file := schedule.File(policies()); !bytes.HasSuffix(file, []byte("]\n")) {
+		t.Errorf("%s", file)
+	}
+}
