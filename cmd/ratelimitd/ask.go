@@ -187,6 +187,11 @@ func (s *askSettings) prepare(cmd *cobra.Command, environ, args []string) (deman
 	if err := s.load(cmd, environ); err != nil {
 		return demand{}, err
 	}
+	return demandOf(cmd, args)
+}
+
+// demandOf returns whom the arguments POLICY and IDENTIFIER are about.
+func demandOf(cmd *cobra.Command, args []string) (demand, error) {
 	about := demand{Policy: args[0], Identifier: args[1]}
 	if about.Identifier == fromStdin {
 		var err error

@@ -81,7 +81,8 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 		return err
 	}
 	handler := api.New(source.engine, &api.Options{
-		Logger: log, Headers: s.headers, Ready: store.ready, Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP,
+		Logger: log, Headers: s.headers, Ready: store.ready,
+		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
 	})
 	server, err := listen(ctx, s.listen, handler, stdout, log)
 	if err != nil {

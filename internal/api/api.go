@@ -21,14 +21,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// Options of a Server. The zero value serves all but /metrics, is always ready
-// and logs nothing.
+// Options of a Server. The zero value serves all but /metrics and overshoot, is
+// always ready and logs nothing.
 type Options struct {
 	Logger  *slog.Logger                // of requests; nil: nothing is logged
 	Metrics http.Handler                // of GET /metrics; nil: that route is unknown
 	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
 	Headers HeaderFamilies              // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
+
+	// Overshoot tells how far callers went past the limits of a policy, with the top
+	// worst keys; false: it does not know the policy. nil: that route is unknown.
+	Overshoot func(policy string, top int) (Overshoot, bool)
 
 	// Observe learns of every answered request: the route as written in the
 	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
@@ -82,6 +86,9 @@ func (s *Server) routes() {
 	s.mux.Get("/healthz", handle(s, decodeNothing, s.healthz))
 	s.mux.Get("/readyz", handle(s, decodeNothing, s.readyz))
 	s.mux.Get("/openapi.yaml", handle(s, decodeNothing, s.openapi))
+	if s.opts.Overshoot != nil {
+		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, decodeOvershoot, s.overshoot))
+	}
 	if s.opts.Metrics != nil {
 		s.mux.Method(http.MethodGet, "/metrics", s.opts.Metrics)
 	}

@@ -108,7 +108,8 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 			documented = append(documented, method+" "+path)
 		}
 	}
-	f := newFront(t, &Options{Metrics: http.NotFoundHandler()})
+	none := func(string, int) (Overshoot, bool) { return Overshoot{}, false }
+	f := newFront(t, &Options{Metrics: http.NotFoundHandler(), Overshoot: none})
 	err = chi.Walk(f.server.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routed = append(routed, method+" "+route)
 		return nil

@@ -28,6 +28,16 @@ func (p *plan) of(id Identifier) target {
 	return t
 }
 
+// KeyOf returns the key that id is counted under: that of the hash key that is written
+// with. Errors wrap ErrInvalid or ErrUnknownPolicy.
+func (e *Engine) KeyOf(policy string, id Identifier) (Key, error) {
+	p, err := e.planOf(policy, id)
+	if err != nil {
+		return Key{}, err
+	}
+	return p.keys[0].Of(id), nil
+}
+
 // as returns t under another plan of its policy, under which there may be other keys.
 func (t target) as(p *plan) target {
 	t.plan = p

@@ -3,6 +3,7 @@ package apidoc_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -80,7 +81,27 @@ func newFront(t *testing.T) *front {
 		t.Fatal(err)
 	}
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
-	return &front{server: api.New(engine, &api.Options{Now: now, Metrics: metrics}), router: router, last: map[string]string{}}
+	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot}
+	return &front{server: api.New(engine, opts), router: router, last: map[string]string{}}
+}
+
+// overshoot tells of two callers, one of whom asked for half as much again as a limit
+// of 10.
+func overshoot(string, int) (api.Overshoot, bool) {
+	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return api.Overshoot{
+		Since: since, Attempts: 6, Units: 6, Episodes: 2, KeysOver: 1,
+		PerEpisode: api.Spread{Count: 2, P50: 1, P90: 5, P99: 5, Max: 5, Buckets: []api.SpreadBucket{
+			{AtMost: 1, Count: 1}, {AtMost: 2, Count: 1}, {AtMost: 3, Count: 1}, {AtMost: 4, Count: 1}, {AtMost: 5, Count: 2},
+		}},
+		TimesLimit: api.Spread{Count: 2, P50: 1.1, P90: 1.5, P99: 1.5, Max: 1.5, Buckets: []api.SpreadBucket{
+			{AtMost: 1.1, Count: 1}, {AtMost: 1.25, Count: 1}, {AtMost: 1.5, Count: 2},
+		}},
+		WorstSince: since,
+		Worst: []api.WorstKey{
+			{Key: limiter.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: limiter.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
+		},
+	}, true
 }
 
 // tokenMember is a receipt or a reservation: an example has one that no server gave, and

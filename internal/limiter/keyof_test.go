@@ -1,0 +1,58 @@
+package limiter_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// lastKey is the key that was observed last.
+type lastKey struct {
+	key  limiter.Key
+	cost int64
+}
+
+func (l *lastKey) Observe(_ limiter.Op, key limiter.Key, cost int64, _ *limiter.Decision) {
+	l.key, l.cost = key, cost
+}
+
+// TestKeyOf is the key that observers learn of, with the cost, however the policy is
+// kept and over either kind of store.
+func TestKeyOf(t *testing.T) {
+	of := func(name string, guarantee limiter.Guarantee, algorithms ...string) limiter.Policy {
+		p := limiter.Policy{Name: name, Guarantee: guarantee}
+		for _, a := range algorithms {
+			p.Limits = append(p.Limits, limiter.Limit{Algorithm: a, Limit: 10, Window: time.Minute})
+		}
+		return p
+	}
+	policies := []limiter.Policy{
+		of("log", "", "sliding-log"), of("counter", "", "fixed-window"), of("bucket", "", "token-bucket"),
+		of("mixed", "", "sliding-log", "leaky-bucket"), of("serial", limiter.GuaranteeSerial, "sliding-log"),
+	}
+	for name, store := range map[string]limiter.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
+		seen := new(lastKey)
+		keyer := limiter.Keyer{Namespace: "n", Secret: &limiter.HashKey{ID: "k", Secret: make([]byte, limiter.MinSecretLen)}}
+		e := limiter.New(store, &limiter.Options{Keyer: keyer, Datacenter: "dc", Observer: seen})
+		if err := e.SetPolicies(policies); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range policies {
+			if _, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: "a", Cost: 3}); err != nil {
+				t.Errorf("%s, %s: %v", name, p.Name, err)
+			}
+			if key, err := e.KeyOf(p.Name, "a"); err != nil || key != seen.key || seen.cost != 3 {
+				t.Errorf("%s, %s: %v, %v, and observed was %v with a cost of %d", name, p.Name, key, err, seen.key, seen.cost)
+			}
+		}
+		if _, err := e.KeyOf("unknown", "a"); !errors.Is(err, limiter.ErrUnknownPolicy) {
+			t.Errorf("an unknown policy: %v", err)
+		}
+		if _, err := e.KeyOf("log", ""); !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("no identifier: %v", err)
+		}
+	}
+}
