@@ -20,6 +20,7 @@ type counted struct {
 	ids       *eventIDs
 	opts      *Options
 	denied    recent[struct{}] // keys that were over their limit when last seen: a read may save a write
+	denials   denials          // what their denials rest on
 	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
 }
@@ -35,7 +36,10 @@ const (
 )
 
 func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
-	return &counted{store: store, ids: ids, opts: opts, takeBacks: newTakeBacks(store, opts.StoreTimeout)}
+	return &counted{
+		store: store, ids: ids, opts: opts,
+		denials: denials{opts: opts}, takeBacks: newTakeBacks(store, opts.StoreTimeout),
+	}
 }
 
 // check answers r as if it came now, and records nothing.
@@ -154,6 +158,7 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
 	now := InstantOf(c.opts.Now())
 	q := t.plan.query(t.key, now, len(batch), nil)
+	mark := c.denials.since(t.key)
 	state, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
@@ -161,11 +166,22 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	}
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
+	denied := true
 	for _, r := range batch {
 		r.decision = t.plan.decide(&state, r.op, EventID{}, at, r.cost)
 		r.decision.postpone(at.Sub(now))
+		denied = denied && r.op != OpRecord && !r.decision.WouldAllow
+	}
+	if denied {
+		c.denials.put(t, &state, unsettled, now, mark)
 	}
 	return unsettled, nil
+}
+
+// forgetDenial ends what is remembered of key's denials: something was given back.
+func (c *counted) forgetDenial(key Key) {
+	c.denied.remove(key)
+	c.denials.forget(key)
 }
 
 // units are what one attempt writes for a batch.
@@ -308,6 +324,9 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
+	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == OpRecord }) {
+		c.denials.forget(t.key) // more is counted now, whatever the limit
+	}
 	return refused, unsettled
 }
 

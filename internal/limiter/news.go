@@ -350,7 +350,7 @@ func (e *Engine) stillTrue(c *Change) bool {
 // dropHints forgets what this instance remembers of key to ask less.
 func (e *Engine) dropHints(key Key) {
 	if e.shared != nil {
-		e.shared.counted.denied.remove(key)
+		e.shared.counted.forgetDenial(key)
 		e.shared.counted.resets.remove(key)
 	}
 }

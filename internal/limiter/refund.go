@@ -172,6 +172,5 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) 
 		c.takeBacks.remove(events)
 		failed = errors.Join(failed, err)
 	}
-	c.denied.remove(t.key)
 	return failed
 }

@@ -29,6 +29,9 @@ func (s *shared) decide(ctx context.Context, c charge) (Decision, error) {
 		s.decideAll(ctx, charges)
 		return charges[0].decision, charges[0].err
 	}
+	if d, denied := s.denied(&c); denied {
+		return d, nil
+	}
 	r := &request{op: c.op, cost: c.cost}
 	if c.op == OpCheck {
 		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
@@ -40,6 +43,14 @@ func (s *shared) decide(ctx context.Context, c charge) (Decision, error) {
 		s.settle(ctx, &c.target, batch)
 	})
 	return r.decision, r.err
+}
+
+// denied decides c without asking the store if what is known leaves no room for it.
+func (s *shared) denied(c *charge) (Decision, bool) {
+	if c.op == OpRecord || c.plan.cell {
+		return Decision{}, false
+	}
+	return s.counted.denials.answer(c, InstantOf(s.opts.Now()))
 }
 
 func (s *shared) check(ctx context.Context, t *target, r *request) {

@@ -1,0 +1,147 @@
+package limiter
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// denials remember what was counted for keys that were over their limit, so that
+// whoever tries again and again is denied without asking the store, for as long as
+// what was counted then leaves no room.
+//
+// What is remembered can only be too much, which errs on the side of denying: units
+// that another instance took back, or gave back by a refund or a reset. The latter two
+// are news, which end the memory. The former are young: a denial that rests on units
+// that may yet be taken back is remembered for a store timeout at most. And it can be
+// too little: what was recorded since, whatever the limit, on other instances. That
+// changes no verdict, but what an answer tells of other limits and of waits, which is
+// why nothing is remembered longer than maxDenialAge.
+//
+// Nothing of what serial decides is remembered, which is exact at any moment.
+type denials struct {
+	opts *Options
+
+	mu         sync.Mutex
+	young, old map[Key]*denial
+	events     int                 // in young
+	forgotten  [denialMarks]uint64 // how many times something was, by the first bits of its key
+}
+
+// denial is what was counted for a key. It does not change once it is remembered.
+type denial struct {
+	plan  *plan
+	state State
+	until Instant
+}
+
+// Bounds of each of the two generations of what is remembered; beyond, the older one is
+// forgotten.
+const (
+	maxDenials      = 1 << 16 // keys, of 300 bytes and more: 20 MiB
+	maxDenialEvents = 1 << 19 // of 40 bytes: 20 MiB
+)
+
+// denialMarks is how many classes of keys there are, a power of two: what is forgotten
+// prevents that a read which is under way for a key of the same class is remembered.
+const denialMarks = 1 << 10
+
+// maxDenialAge is how long a denial is remembered at most: who tries again each second
+// costs a tenth of the reads, and an operator who looks at a caller sees the state of
+// some seconds ago.
+const maxDenialAge = 10 * time.Second
+
+// unsettledPart is the part of the store timeout for which a denial is remembered that
+// other instances' units in flight may have caused: they are gone after a few round trips.
+const unsettledPart = 10
+
+// since marks the time before a read of key that may be remembered.
+func (d *denials) since(key Key) (mark uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.forgotten[key.Prefix()%denialMarks]
+}
+
+// put remembers state, which was read for t after mark and left no room; others say
+// whether units of other instances in it may yet be taken back. It keeps nothing of
+// state itself.
+func (d *denials) put(t *target, state *State, others bool, now Instant, mark uint64) {
+	if t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
+		return
+	}
+	memory := &denial{plan: t.plan, until: now.Add(maxDenialAge), state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}}
+	events := 0
+	for i := range state.Logs {
+		memory.state.Logs = append(memory.state.Logs, Log{Events: slices.Clone(state.Logs[i].Events)})
+		events += len(state.Logs[i].Events)
+	}
+	switch {
+	case others:
+		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
+	case d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, now):
+		memory.until = now.Add(d.opts.StoreTimeout)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.forgotten[t.key.Prefix()%denialMarks] != mark {
+		return
+	}
+	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
+		d.old, d.young, d.events = d.young, make(map[Key]*denial), 0
+	}
+	d.young[t.key] = memory
+	d.events += events
+}
+
+// settled reports whether nobody will take back any of state's units any more. No
+// counter tells how old its units are.
+func (d *denials) settled(p *plan, state *State, now Instant) bool {
+	bound := now.Add(-2*d.opts.StoreTimeout - 2*d.opts.ClockTolerance)
+	for i := range state.Logs {
+		if events := state.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > bound {
+			return false
+		}
+	}
+	return !p.counters
+}
+
+// answer decides c at now if what is remembered of its key leaves no room for it.
+func (d *denials) answer(c *charge, now Instant) (Decision, bool) {
+	d.mu.Lock()
+	memory, ok := d.young[c.key]
+	if !ok {
+		memory, ok = d.old[c.key]
+	}
+	d.mu.Unlock()
+	if !ok || memory.plan != c.plan || memory.until <= now {
+		return Decision{}, false
+	}
+	at := max(now, memory.state.Reset+1)
+	if !c.plan.full(&memory.state, at) {
+		return Decision{}, false
+	}
+	decision := c.plan.decide(&memory.state, OpCheck, EventID{}, at, c.cost)
+	decision.postpone(at.Sub(now))
+	return decision, true
+}
+
+// forget ends what is remembered of key, and of what is being read now.
+func (d *denials) forget(key Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgotten[key.Prefix()%denialMarks]++
+	delete(d.young, key)
+	delete(d.old, key)
+}
+
+// full reports whether s leaves no room for a single unit at now. Until then others may
+// have counted more, which an answer would have to tell.
+func (p *plan) full(s *State, now Instant) bool {
+	for i := range p.rules {
+		r := &p.rules[i]
+		if r.algorithm.used(r, s, now) >= r.capacity {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// toldEngine returns an engine over store that hears news of others over it.
+func toldEngine(t testing.TB, store *fakeStore, policies ...limiter.Policy) *limiter.Engine {
+	t.Helper()
+	e := limiter.New(store, &limiter.Options{
+		ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
+	})
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// deny takes from e until it is denied twice, the second time after a read.
+func deny(t testing.TB, e *limiter.Engine) {
+	t.Helper()
+	for denied := 0; denied < 2; {
+		if !mustTake(t, e).Allowed {
+			denied++
+		}
+	}
+}
+
+// asks reports how many requests f gets from a take.
+func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d limiter.Decision, n int) {
+	t.Helper()
+	reads, writes := f.counts()
+	d = mustTake(t, e)
+	readsThen, writesThen := f.counts()
+	return d, readsThen + writesThen - reads - writes
+}
+
+// Who is over a limit costs the store nothing once its units are settled, and passes at
+// the very moment that was told.
+func TestDeniedFromMemory(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, policyOf("sliding-log", 3, 8*time.Second))
+		for range 3 {
+			mustTake(t, e)
+		}
+		time.Sleep(2 * time.Second)
+		deny(t, e)
+		for range 20 {
+			d, asked := store.asks(t, e)
+			if asked > 0 || d.Allowed || d.Used != 3 || d.Recorded != limiter.RecordedNo {
+				t.Fatalf("%d requests for a denial: %+v", asked, d)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		last := mustTake(t, e)
+		time.Sleep(last.RetryAfter - time.Millisecond)
+		if d := mustTake(t, e); d.Allowed || d.RetryAfter != time.Millisecond {
+			t.Errorf("a millisecond early: allowed %v, retry after %v", d.Allowed, d.RetryAfter)
+		}
+		time.Sleep(time.Millisecond)
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("denied though its time had come: %+v", d)
+		}
+	})
+}
+
+// What others may yet take back is asked for again soon.
+func TestDenialOnYoungUnitsIsShort(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		algorithm string
+		others    bool
+		old       time.Duration // of the units at the denial
+		lasts     time.Duration
+	}{
+		{"settled", "sliding-log", true, 3 * timeout, 10 * time.Second},
+		{"own", "sliding-log", false, 0, timeout},
+		{"of others", "sliding-log", true, 0, timeout / 10},
+		{"counters", "fixed-window", true, 3 * timeout, timeout},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			store := newFakeStore()
+			p := policyOf(c.algorithm, 3, time.Hour)
+			e := toldEngine(t, store, p)
+			from := e
+			if c.others {
+				from = toldEngine(t, store, p)
+			}
+			for range 3 {
+				mustTake(t, from)
+			}
+			time.Sleep(c.old)
+			deny(t, e)
+			time.Sleep(c.lasts - 20*time.Millisecond)
+			if _, asked := store.asks(t, e); asked > 0 {
+				t.Errorf("asked %d times before %v", asked, c.lasts)
+			}
+			time.Sleep(20 * time.Millisecond)
+			if _, asked := store.asks(t, e); asked == 0 {
+				t.Errorf("not asked again after %v", c.lasts)
+			}
+		})
+	}
+}
+
+// Whatever makes room ends the memory, wherever it happens.
+func TestMemoryOfADenialEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(t *testing.T, e, other *limiter.Engine, receipt string)
+	}{
+		{"refund here", func(t *testing.T, e, _ *limiter.Engine, receipt string) { must(t, e.Refund(t.Context(), receipt)) }},
+		{"refund elsewhere", func(t *testing.T, _, other *limiter.Engine, receipt string) {
+			must(t, other.Refund(t.Context(), receipt))
+		}},
+		{"reset here", func(t *testing.T, e, _ *limiter.Engine, _ string) {
+			must(t, e.Reset(t.Context(), "p", somebody.Identifier))
+		}},
+		{"reset elsewhere", func(t *testing.T, _, other *limiter.Engine, _ string) {
+			must(t, other.Reset(t.Context(), "p", somebody.Identifier))
+		}},
+		{"other limits", func(t *testing.T, e, _ *limiter.Engine, _ string) {
+			p := policyOf("sliding-log", 4, 48*time.Hour)
+			p.Limits = append(p.Limits, limiter.Limit{Name: "hour", Algorithm: "sliding-log", Limit: 4, Window: time.Hour})
+			must(t, e.SetPolicies([]limiter.Policy{p}))
+		}},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			store := newFakeStore()
+			e := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
+			other := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
+			running(t, e)
+			taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			time.Sleep(3 * timeout)
+			deny(t, e)
+			c.end(t, e, other, taken.Receipt)
+			time.Sleep(time.Second)
+			if d := mustTake(t, e); !d.Allowed {
+				t.Errorf("still denied: %+v", d)
+			}
+		})
+	}
+}
+
+// A read that was under way when something was given back is not remembered.
+func TestDenialReadBeforeARefund(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
+		taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		time.Sleep(3 * timeout)
+		mustTake(t, e)
+		var once bool
+		store.set(func() {
+			store.afterRead = func(*limiter.State) error {
+				if !once {
+					once = true
+					return e.Refund(context.Background(), taken.Receipt)
+				}
+				return nil
+			}
+		})
+		if d := mustTake(t, e); d.Allowed {
+			t.Fatalf("allowed by what was read before the refund: %+v", d)
+		}
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("denied after the refund: %+v", d)
+		}
+	})
+}
+
+// Denied attempts that count are written each, and a record shows in the next answer.
+func TestWhatIsNotRemembered(t *testing.T) {
+	bubble(t, "count all", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("sliding-log", 1, time.Hour)
+		p.Count = limiter.CountAll
+		e := toldEngine(t, store, p)
+		mustTake(t, e)
+		time.Sleep(3 * timeout)
+		deny(t, e)
+		if d := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}}); d.Allowed {
+			t.Error("a check was allowed")
+		}
+		if _, asked := store.asks(t, e); asked == 0 {
+			t.Error("an attempt that counts was not written")
+		}
+	})
+	bubble(t, "cost", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, policyOf("sliding-log", 2, 8*time.Second))
+		mustTake(t, e)
+		time.Sleep(4 * time.Second)
+		mustTake(t, e)
+		time.Sleep(2 * time.Second)
+		deny(t, e)
+		time.Sleep(2*time.Second + 2*tolerance)
+		reads, _ := store.counts()
+		two := somebody
+		two.Cost = 2
+		d, err := e.Take(t.Context(), two)
+		if readsThen, _ := store.counts(); err != nil || d.Allowed || readsThen == reads {
+			t.Errorf("two units where there is room for one: %+v, %v after %d reads", d, err, readsThen-reads)
+		}
+	})
+	bubble(t, "without news", func(t *testing.T) {
+		e := newEngine(t, newFakeStore(), 0, policyOf("sliding-log", 1, time.Hour))
+		taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		time.Sleep(3 * timeout)
+		deny(t, e)
+		must(t, e.Refund(t.Context(), taken.Receipt))
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("denied after a refund: %+v", d)
+		}
+	})
+	bubble(t, "record", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("sliding-log", 1, time.Hour)
+		p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
+		e := toldEngine(t, store, p)
+		mustTake(t, e)
+		time.Sleep(3 * timeout)
+		deny(t, e)
+		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}})
+		if d := mustTake(t, e); d.Limits[1].Used != 2 {
+			t.Errorf("used %d of the day after two were counted", d.Limits[1].Used)
+		}
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
