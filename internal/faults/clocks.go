@@ -15,7 +15,7 @@ import (
 
 const (
 	farAhead    = 5 * time.Second
-	clockBound  = 10 * time.Second // until a clock is noticed: it is measured every two seconds
+	clockBound  = 20 * time.Second // until a clock is noticed: it is measured every two seconds
 	clockWatch  = 5 * time.Second  // that a process under warn is looked at
 	clockPolicy = "log"
 )

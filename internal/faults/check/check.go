@@ -22,6 +22,8 @@ const (
 	recoveryBound = 30 * time.Second
 	// lateness is how long after its client gave up a call may still be dated.
 	lateness = 15 * time.Second
+	// leastDecided is the share of calls that must be decided for a run to mean something.
+	leastDecided = 0.25
 	// coarseness is more than what is lost where times are cut to milliseconds.
 	coarseness = 5 * time.Millisecond
 )
@@ -148,7 +150,8 @@ func History(h *history.History) *Findings {
 
 // enough finds fault with a run in which hardly anything was decided.
 func (c *checker) enough() {
-	if c.f.Admitted == 0 || c.f.Denied == 0 || c.f.Unknown+c.f.Failed > c.f.Admitted+c.f.Denied {
+	decided := c.f.Admitted + c.f.Denied
+	if c.f.Admitted == 0 || c.f.Denied == 0 || float64(decided) < leastDecided*float64(c.f.Calls) {
 		c.f.add(Violation{Check: CheckEmpty, What: fmt.Sprintf("%d admitted, %d denied, %d unknown, %d failed: no run to go by",
 			c.f.Admitted, c.f.Denied, c.f.Unknown, c.f.Failed)})
 	}
