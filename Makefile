@@ -54,6 +54,12 @@ FAULTS ?= -duration 5m
 faults: ## real nodes and processes that die, against the promises; FAULTS='-seed 7 -duration 30m'
 	go run ./internal/faults/cmd/faults $(FAULTS)
 
+HYGIENE ?= -for 33m
+
+.PHONY: hygiene
+hygiene: ## what months leave in Cassandra, in half an hour, into bin/hygiene; HYGIENE='-for 10m'
+	go run ./internal/cassandra/hygiene -out bin/hygiene $(HYGIENE)
+
 .PHONY: cassandra
 cassandra: ## a local Cassandra until Ctrl-C; NODES=3 for three nodes
 	$(localcassandra) -nodes $(NODES)
