@@ -1,5 +1,6 @@
 // Package check holds the history of a run against what docs/guarantees.md promises.
-// It is pure: the same history gives the same findings.
+// The same history gives the same findings, but for serial keys that could not be decided
+// in time.
 //
 // It knows of the service what is written on that page and nothing of its code: each
 // algorithm is defined here anew, over times that are known to within the tolerance.

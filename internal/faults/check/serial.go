@@ -10,9 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 )
 
-// decideWithin bounds the search for an order of one key's calls. It is exponential in
-// the calls whose outcome nobody knows; of those there are a handful in a key's life.
-const decideWithin = 20 * time.Second
+// Bounds of the search for an order of calls. It is exponential in the calls whose
+// outcome nobody knows; of those there are a handful in a key's life, and it takes
+// milliseconds.
+const (
+	decideWithin    = 10 * time.Second // of one key
+	decideAllWithin = 5 * time.Minute  // of all, but for leastPatience each
+	leastPatience   = 500 * time.Millisecond
+)
 
 // serial holds that there is an order of k's calls, each at a moment between its call
 // and its answer, in which each was rightly decided by the units before it.
@@ -33,7 +38,10 @@ func (c *checker) serial(k *key) {
 	if k.policy.InBucket() {
 		model = n.bucketModel()
 	}
-	switch porcupine.CheckOperationsTimeout(model, calls, decideWithin) {
+	began := time.Now()
+	result := porcupine.CheckOperationsTimeout(model, calls, max(leastPatience, min(decideWithin, decideAllWithin-c.searched)))
+	c.searched += time.Since(began)
+	switch result {
 	case porcupine.Ok:
 		c.f.Serial++
 	case porcupine.Unknown:

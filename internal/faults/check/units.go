@@ -17,6 +17,8 @@ type checker struct {
 	h    *history.History
 	f    *Findings
 	blur time.Duration // how far an instant that was counted may be from the true one
+
+	searched time.Duration // so far, for orders of serial calls
 }
 
 // key is an identifier of a policy, and all that was asked of it.
