@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,6 +137,52 @@ func TestLateRecordEndsInTime(t *testing.T) {
 		_, _ = e.Do(context.Background(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
 		if took := time.Since(began); !adding.Load() || took > timeout*12/10 {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A reservation under a serial log whose settlement was lost after it had been claimed
+// counts when it is settled again, though its hold has left by itself since; once it
+// was refunded, it does not.
+func TestSettledAgainAfterItsHoldIsGone(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policy := policyOf("sliding-log", 3, time.Hour)
+		policy.Guarantee = limiter.GuaranteeSerial
+		e := newEngine(t, store, 0, policy)
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		settle := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if w.Settle {
+					return errLost
+				}
+				return nil
+			}
+			store.afterRead = func(s *limiter.State) error { // rows of holds have a time to live
+				for i := range s.Logs {
+					s.Logs[i].Events = slices.DeleteFunc(s.Logs[i].Events, func(e limiter.Event) bool {
+						return e.Ends != 0 && e.Ends.Add(10*time.Second) < limiter.InstantOf(time.Now())
+					})
+				}
+				return nil
+			}
+		})
+		if _, err := e.Do(t.Context(), &settle); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		store.set(func() { store.onWrite = nil })
+		answer := mustDo(t, e, settle)
+		if got := usedBy(t, e, somebody); got != 1 {
+			t.Errorf("used %d, recorded %s", got, answer.Recorded)
+		}
+		if err := e.Refund(t.Context(), answer.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		mustDo(t, e, settle)
+		if got := usedBy(t, e, somebody); got != 0 {
+			t.Errorf("used %d after a refund", got)
 		}
 	})
 }

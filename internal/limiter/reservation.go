@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,7 +199,8 @@ func (t *target) counts(key Key) bool {
 // settle makes what is held stay, and returns what the receipt is for. Where t was over
 // before, and where nothing was held, the units are recorded anew, once.
 func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []charge) (*token, error) {
-	over, err := e.isOver(ctx, t, held, charges)
+	claims := e.claimsAbout(plansHeld(held, charges))
+	over, err := e.isOver(ctx, t, claims)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +217,7 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 		default:
 			at := c.target
 			at.key = held[i].key
-			if err := e.settleEvents(ctx, &at, held[i]); err != nil {
+			if err := e.settleEvents(ctx, &at, held[i], func() (bool, error) { return e.removed(ctx, t, claims) }); err != nil {
 				return nil, err
 			}
 			receipt.entries = append(receipt.entries, c.plan.entryOf(held[i]))
@@ -231,19 +233,23 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 // isOver reports whether t was over before anybody recorded it. Its first word is the
 // last, on whatever instance: what was settled is never given back, and what was over is
 // recorded anew.
-func (e *Engine) isOver(ctx context.Context, t *token, held []*entry, charges []charge) (bool, error) {
-	var plans []*plan
+func (e *Engine) isOver(ctx context.Context, t *token, claims *claims) (bool, error) {
+	what := byte(reservationSettled)
+	if e.now() >= t.ends {
+		what = reservationOver
+	}
+	same, err := claims.reservation(ctx, t, what)
+	return same == (what == reservationOver), err
+}
+
+// plansHeld returns the plans of charges that something is held for.
+func plansHeld(held []*entry, charges []charge) (plans []*plan) {
 	for i := range charges {
 		if held[i] != nil {
 			plans = append(plans, charges[i].plan)
 		}
 	}
-	what := byte(reservationSettled)
-	if e.now() >= t.ends {
-		what = reservationOver
-	}
-	same, err := e.claimsAbout(plans).reservation(ctx, t, what)
-	return same == (what == reservationOver), err
+	return plans
 }
 
 // recordAnew counts again, once, what was given back when t was over. Whoever finds that
@@ -277,8 +283,9 @@ func wasRecordedAnew(ctx context.Context, c *claims, key Key) error {
 	return err
 }
 
-// settleEvents makes n's event stay, if t keeps events.
-func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry) error {
+// settleEvents makes n's event stay, if t keeps events. It may ask whether one that is
+// not there was removed.
+func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry, removed func() (bool, error)) error {
 	if e.exclusive != nil {
 		return e.settleIn(ctx, t, n, e.exclusive.store)
 	}
@@ -289,7 +296,7 @@ func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry) error {
 	for _, p := range parts {
 		part := t.as(p)
 		if p.serial {
-			if err := e.shared.serial.settleEvent(ctx, &part, n); err != nil {
+			if err := e.shared.serial.settleEvent(ctx, &part, n, removed); err != nil {
 				return err
 			}
 		} else if err := e.settleIn(ctx, &part, n, e.shared.store); err != nil {
@@ -309,26 +316,45 @@ func (e *Engine) settleIn(ctx context.Context, t *target, n *entry, store Store)
 	})
 }
 
+// removed reports whether an event of reservation t that is not there was given back: a
+// hold that was to be settled and was not leaves by itself after its time. It must be
+// asked after the event was looked for, under the condition of what is written then.
+func (e *Engine) removed(ctx context.Context, t *token, claims *claims) (bool, error) {
+	if e.now() < t.ends {
+		return true, nil
+	}
+	for i := range t.entries {
+		cell, err := claims.get(ctx, claims.key(spaceRefund, t.entries[i].id[:]), claims.serial)
+		if err != nil || len(cell.Value) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
 // settleEvent makes n's event stay in the log beside t's cell, unless it was removed:
-// what is said there last stands, so the condition has to say that the event is there.
-// It reads as far back as it must to know.
-func (x *serial) settleEvent(ctx context.Context, t *target, n *entry) error {
+// what is said there last stands, so the condition has to say that the event is there,
+// or that it left by itself. It reads as far back as it must to know.
+func (x *serial) settleEvent(ctx context.Context, t *target, n *entry, removed func() (bool, error)) error {
 	if len(t.plan.logs) == 0 {
 		return nil
 	}
 	for own := 1; ; own *= 2 {
-		hidden := false
+		hidden, untold := false, error(nil)
 		err := x.update(ctx, t, own, func(s *State, _ Instant, w *Write) bool {
 			events := s.Logs[0].Events
-			there := slices.ContainsFunc(events, func(e Event) bool { return e.ID == n.id })
-			hidden = !there && settledAmong(events) >= t.plan.logs[0].limit+own
-			if !there || s.Reset >= n.at {
+			gone := !slices.ContainsFunc(events, func(e Event) bool { return e.ID == n.id })
+			hidden = gone && settledAmong(events) >= t.plan.logs[0].limit+own
+			if gone && !hidden {
+				gone, untold = removed()
+			}
+			if gone || s.Reset >= n.at {
 				return false
 			}
 			w.Events, w.Settle = []Event{{ID: n.id, At: n.at, Cost: n.cost}}, true
 			return true
 		})
-		if err != nil || !hidden {
+		if err = cmp.Or(err, untold); err != nil || !hidden {
 			return err
 		}
 	}
