@@ -19,14 +19,15 @@ func TestReadIsLongEnoughForTheWholeBatch(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 10, time.Hour)
 		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
-		for range 10 {
+		for range 9 {
 			mustTake(t, a)
 		}
-		// One batch holds the key while five more join behind it: a read of L + 1 rows
-		// would show them their own five, six of the ten, and room for four.
+		// One take holds the key, and is admitted, so that nothing tells of a full limit,
+		// while six more join behind it: a read of L + 1 rows would show them their own
+		// six, five of the ten, and room for five.
 		store.set(func() { store.writeTakes = 10 * time.Millisecond })
-		if allowed, failed := takeAtOnce(b, 6); allowed != 0 || len(failed) > 0 {
-			t.Errorf("%d of 6 admitted past a full limit, errors %v", allowed, failed)
+		if allowed, failed := takeAtOnce(b, 7); allowed != 1 || len(failed) > 0 {
+			t.Errorf("%d of 7 admitted where one fits, errors %v", allowed, failed)
 		}
 	})
 }

@@ -1,0 +1,68 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Levels are those that the policy names, of writes and of reads.
+func TestLevelsOfWritesAndReads(t *testing.T) {
+	for _, algorithm := range writtenFirst() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := newFakeStore()
+			policy := policyOf(algorithm, 3, time.Minute)
+			policy.Consistency = limiter.Consistency{Write: limiter.LevelThree, Read: limiter.LevelTwo}
+			mustTake(t, newEngine(t, store, 0, policy))
+			if level := store.last().Level; level != limiter.LevelThree {
+				t.Errorf("written at %s", level)
+			}
+			if level := store.reads[0].Level; level != limiter.LevelTwo {
+				t.Errorf("read at %s", level)
+			}
+		})
+	}
+}
+
+// Whoever promises another way, or to others, counts under another key: conditional and
+// plain writes never mix, and a data centre that promises for itself counts for itself.
+func TestAnotherPromiseCountsUnderAnotherKey(t *testing.T) {
+	type way struct {
+		guarantee  limiter.Guarantee
+		serial     limiter.Level
+		level      limiter.Level
+		datacenter string
+	}
+	base := way{limiter.GuaranteeCounted, limiter.LevelLocalSerial, limiter.LevelLocalQuorum, "east"}
+	keyOf := func(w way) limiter.Key {
+		policy := policyOf("fixed-window", 3, time.Minute)
+		policy.Guarantee, policy.Consistency = w.guarantee, limiter.Consistency{Write: w.level, Read: w.level}
+		store := newFakeStore()
+		e := limiter.New(store, &limiter.Options{Serial: w.serial, Datacenter: w.datacenter})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, e)
+		return store.reads[0].Key
+	}
+	serial := way{limiter.GuaranteeSerial, limiter.LevelLocalSerial, "", "east"}
+	for name, c := range map[string]struct {
+		a, b way
+		same bool
+	}{
+		"another guarantee":                      {a: base, b: serial},
+		"another data centre, of levels in each": {a: base, b: way{base.guarantee, base.serial, base.level, "west"}},
+		"another data centre, of serial in each": {a: serial, b: way{serial.guarantee, serial.serial, serial.level, "west"}},
+		"serial over all data centres":           {a: serial, b: way{serial.guarantee, limiter.LevelSerial, serial.level, "east"}},
+		"another data centre, of levels over all": {
+			a:    way{base.guarantee, base.serial, limiter.LevelQuorum, "east"},
+			b:    way{base.guarantee, base.serial, limiter.LevelQuorum, "west"},
+			same: true,
+		},
+	} {
+		if same := keyOf(c.a) == keyOf(c.b); same != c.same {
+			t.Errorf("%s: the same key: %v", name, same)
+		}
+	}
+}
