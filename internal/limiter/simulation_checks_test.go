@@ -2,24 +2,12 @@ package limiter_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
-
-// unit is what one call asked of one demand, and what is known of it.
-type unit struct {
-	*record
-	of     limiter.Demand
-	cost   int64
-	at     limiter.Instant // what it is dated; 0: not known
-	counts bool            // it was said to be counted
-	may    bool            // it may be counted, as far as its client knows
-	free   time.Duration   // when it was given back, or ended, at the soonest; never: it was not
-}
 
 // findings are what a schedule has shown.
 type findings struct {
@@ -67,6 +55,7 @@ func (w *world) check() *findings {
 // dated while it was decided, by a clock that is tolerated.
 func (w *world) checkAnswer(f *findings, r *record) {
 	switch {
+	case len(r.call.Demands) == 0: // it decides nothing
 	case r.passed() && r.answer.Recorded == limiter.RecordedYes:
 		f.admitted++
 	case !r.lost && r.err == nil && !r.answer.Allowed:
@@ -78,7 +67,11 @@ func (w *world) checkAnswer(f *findings, r *record) {
 		f.add(r, "answered after %v", r.ended-r.began)
 	}
 	if at := r.answer.DatedAt(); r.passed() && at != 0 && r.answer.Recorded == limiter.RecordedYes {
-		if at < w.instant(r.began-tolerance) || at > w.instant(r.ended+tolerance) {
+		latest := r.ended + tolerance
+		if w.scenario.resets { // it is dated after the reset that it was counted under
+			latest += 4 * tolerance
+		}
+		if at < w.instant(r.began-tolerance) || at > w.instant(latest) {
 			f.add(r, "dated beyond the tolerance")
 		}
 	}
@@ -87,85 +80,6 @@ func (w *world) checkAnswer(f *findings, r *record) {
 // instant returns a moment as a true clock shows it.
 func (w *world) instant(at time.Duration) limiter.Instant {
 	return limiter.InstantOf(w.cluster.start.Add(at))
-}
-
-// unitsOf returns what was asked of one key, in order of time; what came again under an
-// idempotency key is one.
-func (w *world) unitsOf(policy string, id limiter.Identifier) (units []*unit) {
-	keys := make(map[string]*unit)
-	for _, r := range w.history {
-		for i, d := range r.call.Demands {
-			if d.Policy != policy || d.Identifier != id || r.call.Op == limiter.OpCheck && r.call.Reserve == 0 || r.call.Reservation != "" {
-				continue
-			}
-			u := w.unitOf(r, d, i)
-			if first := keys[r.call.IdempotencyKey]; first != nil && r.call.IdempotencyKey != "" {
-				first.merge(u)
-				continue
-			}
-			keys[r.call.IdempotencyKey] = u
-			units = append(units, u)
-		}
-	}
-	return units
-}
-
-func (w *world) unitOf(r *record, d limiter.Demand, i int) *unit {
-	u := &unit{record: r, of: d, cost: d.Cost, free: never}
-	decision := &r.answer.Decision
-	if len(r.answer.Demands) > 0 {
-		decision = &r.answer.Demands[i]
-	}
-	u.may = r.recorded() != limiter.RecordedNo
-	u.counts = r.recorded() == limiter.RecordedYes
-	if u.counts && r.err == nil {
-		u.at = decision.DatedAt()
-	}
-	if r.call.Reserve > 0 { // it is held, though not recorded
-		u.counts = r.passed() && r.answer.Reservation != ""
-		u.may = u.counts || r.lost || r.err != nil && r.recorded() != limiter.RecordedNo || r.lost
-		u.free = r.began + r.call.Reserve
-	}
-	for _, refund := range w.refunds(u) {
-		u.free = min(u.free, refund.began)
-	}
-	return u
-}
-
-// settlements returns the calls that recorded u's reservation, answered or not.
-func (w *world) settlements(u *unit) (found []*record) {
-	for _, r := range w.history {
-		if r.call.Reservation != "" && r.call.Reservation == u.answer.Reservation {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// refunds returns the calls that gave u back, answered or not.
-func (w *world) refunds(u *unit) (found []*record) {
-	receipts := []string{u.answer.Receipt}
-	for _, r := range w.settlements(u) {
-		receipts = append(receipts, r.answer.Receipt)
-	}
-	for _, r := range w.history {
-		if r.refund != "" && slices.Contains(receipts, r.refund) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// merge makes u what is known of it and of a repetition of its call.
-func (u *unit) merge(again *unit) {
-	u.counts, u.may = u.counts || again.counts, u.may || again.may
-	u.at = max(u.at, again.at)
-	u.free = min(u.free, again.free)
-	if again.counts && !u.passed() {
-		record := *again.record
-		record.began = u.began
-		u.record = &record
-	}
 }
 
 // checkKeys holds that all answers under one idempotency key are the same one.
@@ -201,7 +115,11 @@ func (w *world) checkLimit(f *findings, p *limiter.Policy, l *limiter.Limit, uni
 		}
 	}
 	slices.SortStableFunc(admitted, func(a, b *unit) int { return cmp.Compare(a.at, b.at) })
-	if l.InCell() {
+	switch {
+	case l.InCell() && len(p.Limits) > 1:
+		checkRate(f, l, admitted)
+		return
+	case l.InCell():
 		checkBucket(f, l, admitted)
 		return
 	}
@@ -272,6 +190,29 @@ func checkBucket(f *findings, l *limiter.Limit, admitted []*unit) {
 	}
 }
 
+// checkRate holds that a bucket beside other limits, which is poured into at instants
+// of its own, lets no more through than it holds and drains from the beginning of one
+// call to the end of another, by any clock.
+func checkRate(f *findings, l *limiter.Limit, admitted []*unit) {
+	for _, first := range admitted {
+		for _, last := range admitted {
+			n, lasts := int64(0), last.ended-first.began+2*tolerance
+			for _, u := range admitted {
+				if u.began >= first.began && u.ended <= last.ended {
+					n += u.cost
+				}
+			}
+			if n == 0 {
+				continue
+			}
+			if most := l.Capacity() + int64(float64(l.Limit)*lasts.Seconds()/l.Window.Seconds()); n > most {
+				f.add(first.record, "%d of %d within %v", n, most, lasts)
+				return
+			}
+		}
+	}
+}
+
 // unitsBetween returns the units that are dated from one instant on, before another.
 func unitsBetween(units []*unit, from, until limiter.Instant) (n int64) {
 	for _, u := range units {
@@ -327,7 +268,7 @@ func (w *world) bounds(l *limiter.Limit, u *unit, units []*unit) (sure, possible
 		if other.counts && other.ended < u.began && other.free > u.ended && other.at != 0 && other.at > wholeSince(l, until) {
 			sure += other.cost
 		}
-		if other.may && other.began < u.ended && (other.at == 0 || other.at > forgottenBy(l, from)) {
+		if other.may && other.began < u.ended && other.gone > u.began && (other.at == 0 || other.at > forgottenBy(l, from)) {
 			possible += other.cost
 		}
 	}
@@ -357,121 +298,4 @@ func forgottenBy(l *limiter.Limit, now limiter.Instant) limiter.Instant {
 		return floor(now, l.Window).Add(-l.Window) - 1
 	}
 	return min(wholeSince(l, now), now.Add(-l.Window-2*tolerance))
-}
-
-// checkHeld holds that at no time more than the limit was held by takes and
-// reservations that were answered and not given back, where nothing leaves by itself.
-func (w *world) checkHeld(f *findings, p *limiter.Policy, units []*unit) {
-	for _, at := range units {
-		held := int64(0)
-		for _, u := range units {
-			if u.counts && u.call.Op != limiter.OpRecord && u.ended <= at.ended && at.ended < u.free {
-				held += u.cost
-			}
-		}
-		if held > p.Limits[0].Limit && !p.Limits[0].InCell() {
-			f.add(at.record, "%d of %d held", held, p.Limits[0].Limit)
-		}
-	}
-}
-
-// checkLeft asks, when all is over, for what is used: everything that was said to be
-// counted, and nothing that was said not to be.
-func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier, units []*unit) {
-	l := &p.Limits[0]
-	d, err := w.instances[0].engine.Check(context.Background(), limiter.Demand{Policy: p.Name, Identifier: id})
-	if err != nil {
-		f.wrong = append(f.wrong, fmt.Sprintf("the last check: %v", err))
-		return
-	}
-	least, most := int64(0), int64(0)
-	for _, u := range units {
-		lo, hi := w.left(p, u)
-		least, most = least+lo, most+hi
-	}
-	if d.Used < min(least, l.Limit) || d.Used > most {
-		f.wrong = append(f.wrong, fmt.Sprintf("%s/%s: %d used in the end, of at least %d and at most %d",
-			p.Name, string(id), d.Used, least, most))
-	}
-}
-
-// left returns the least and the most that may be counted of u in the end.
-func (w *world) left(p *limiter.Policy, u *unit) (least, most int64) {
-	counts, may := u.counts, u.may || u.call.Op == limiter.OpTake && !u.counts && w.mayStay(p, u)
-	if u.call.Reserve > 0 {
-		settled, perhaps := w.settled(u)
-		if perhaps && !endsItself(p) {
-			most = u.cost // recorded anew, beside what could not be given back at its end
-		}
-		counts, may = settled, perhaps || may && w.mayStay(p, u)
-	}
-	if len(w.refunds(u)) > 0 {
-		counts = false
-		may = may && (!endsItself(p) || !w.refunded(u))
-	}
-	if counts && !p.Limits[0].InCell() {
-		least = u.cost
-	}
-	if counts || may {
-		most += u.cost
-	}
-	return least, most
-}
-
-// endsItself reports whether what is held under p ends by itself, and what is removed
-// is removed for good.
-func endsItself(p *limiter.Policy) bool { return p.Limits[0].Algorithm == "sliding-log" }
-
-// mayStay reports whether what was counted for u and not admitted may not have been
-// taken back: by a process that died, or from counters and cells, which are not
-// touched in doubt.
-func (w *world) mayStay(p *limiter.Policy, u *unit) bool {
-	switch {
-	case w.instances[u.instance].isDead():
-		return p.Guarantee != limiter.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
-	case p.Limits[0].Algorithm == "sliding-log" && p.Guarantee != limiter.GuaranteeSerial:
-		return false
-	}
-	return p.Guarantee != limiter.GuaranteeSerial && !p.Limits[0].InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
-}
-
-// settled reports whether u's reservation was recorded, and whether it may have been.
-func (w *world) settled(u *unit) (surely, perhaps bool) {
-	for _, r := range w.settlements(u) {
-		surely = surely || !r.lost && r.err == nil
-		perhaps = perhaps || r.recorded() != limiter.RecordedNo
-	}
-	return surely, perhaps
-}
-
-// refunded reports whether u was given back for sure.
-func (w *world) refunded(u *unit) bool {
-	return slices.ContainsFunc(w.refunds(u), func(r *record) bool { return !r.lost && r.err == nil })
-}
-
-// checkTogether holds that of two logs that are only ever taken from together either
-// both count or none does, when all holds have ended. What a process was making stay when
-// it died, or is being removed by a repetition that failed, may count in one of them.
-func (w *world) checkTogether(f *findings) {
-	if len(w.scenario.policies) < 2 || w.scenario.policies[1].Limits[0].Algorithm != "sliding-log" {
-		return
-	}
-	for _, id := range []limiter.Identifier{"hot", "other"} {
-		var used [2]int64
-		for i := range used {
-			d, _ := w.instances[0].engine.Check(context.Background(), limiter.Demand{Policy: w.scenario.policies[i].Name, Identifier: id})
-			used[i] = d.Used
-		}
-		doubt := int64(0)
-		for _, u := range w.unitsOf("p", id) {
-			i := w.instances[u.instance]
-			staying := slices.ContainsFunc(i.together, func(at time.Duration) bool { return u.began <= at && at <= u.ended })
-			if !u.counts && u.may && (u.call.IdempotencyKey != "" || i.isDead() && staying) {
-				doubt += u.cost
-			}
-		}
-		if used[0] > used[1]+doubt || used[1] > used[0]+doubt {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s: %d of one and %d of the other of what goes together", string(id), used[0], used[1]))
-		}
-	}
 }

@@ -16,7 +16,8 @@ type record struct {
 	client, instance int
 	began, ended     time.Duration
 	call             limiter.Call
-	refund           string // the receipt that was given back; empty: none was
+	refund           string         // the receipt that was given back; empty: none was
+	reset            limiter.Demand // what was forgotten; zero: nothing
 	answer           limiter.Answer
 	err              error
 	lost             bool // the process died before it answered
@@ -29,6 +30,9 @@ func (r *record) String() string {
 	fmt.Fprintf(&b, "%12v–%-12v client %d to %d: %s", r.began, r.ended, r.client, r.instance, r.call.Op)
 	if r.refund != "" {
 		fmt.Fprint(&b, "refund")
+	}
+	if r.reset.Policy != "" {
+		fmt.Fprintf(&b, "reset %s/%s", r.reset.Policy, string(r.reset.Identifier))
 	}
 	for _, d := range r.call.Demands {
 		fmt.Fprintf(&b, " %s/%s×%d", d.Policy, string(d.Identifier), max(1, d.Cost))
@@ -48,8 +52,9 @@ func (r *record) String() string {
 	case r.err != nil:
 		fmt.Fprintf(&b, " → %s", strings.ReplaceAll(r.err.Error(), "\n", ": "))
 	default:
-		fmt.Fprintf(&b, " → allowed %v, used %d, recorded %s, replayed %v", r.answer.Allowed, r.answer.Used, r.answer.Recorded, r.answer.Replayed)
-		if at := r.answer.DatedAt(); at != 0 {
+		a := &r.answer
+		fmt.Fprintf(&b, " → allowed %v, used %d, recorded %s, replayed %v", a.Allowed, a.Used, a.Recorded, a.Replayed)
+		if at := a.DatedAt(); at != 0 {
 			fmt.Fprintf(&b, ", dated %s", at.Time().Format("05.000"))
 		}
 	}
@@ -155,6 +160,19 @@ func hammer(c *client) {
 		call.Op = limiter.OpRecord
 	}
 	c.do(call)
+}
+
+// forget is hammer, and resets now and then.
+func forget(c *client) {
+	if c.rng.IntN(12) > 0 {
+		hammer(c)
+		return
+	}
+	d := c.demand("p")
+	d.Cost = 0
+	c.ask(&record{reset: d}, func(ctx context.Context, e *limiter.Engine) (limiter.Answer, error) {
+		return limiter.Answer{}, e.Reset(ctx, d.Policy, d.Identifier)
+	})
 }
 
 // insist takes or records under an idempotency key, and repeats what was not answered,

@@ -54,13 +54,15 @@ type weather struct {
 type partition struct {
 	logs     [limiter.SpanCount]logRows
 	added    []addition
+	resets   resetWords // of the counters
 	versions []version  // of the cell, in the order in which they were applied
 	attempts []*attempt // on the cell, that are still to take place
 }
 
 type logRows struct {
-	rows []*eventRow
-	byID map[limiter.EventID]*eventRow
+	rows   []*eventRow
+	byID   map[limiter.EventID]*eventRow
+	resets resetWords
 }
 
 // eventRow is one event and what was said of it, each word as far as it has come.
@@ -86,16 +88,6 @@ const (
 type addition struct {
 	limiter.Count
 	reaches [nodes]time.Duration
-}
-
-// trip is the way of one request to the replicas and back.
-type trip struct {
-	leaves  time.Duration
-	reaches [nodes]time.Duration // when a replica does its part
-	answers time.Duration        // when whoever asked hears of it
-	heard   [nodes]bool          // whose parts the answer rests on
-	fails   error                // what it says; nil: the level was met
-	clock   time.Duration        // by how much the coordinator's is ahead
 }
 
 var (
@@ -142,110 +134,6 @@ func (c *cluster) enter(a *arrival) {
 
 func (c *cluster) now() time.Duration { return time.Since(c.start) }
 
-func (c *cluster) chance(p float64) bool { return p > 0 && c.rng.Float64() < p }
-
-// between returns a time from a on, before b.
-func (c *cluster) between(a, b time.Duration) time.Duration {
-	return a + time.Duration(c.rng.Int64N(int64(b-a)))
-}
-
-// way returns how long a message takes.
-func (c *cluster) way() time.Duration {
-	if c.chance(c.weather.slowly) {
-		return c.between(c.weather.fast, c.weather.slow)
-	}
-	return c.between(c.weather.fast/8, c.weather.fast)
-}
-
-// departs returns a trip that has not reached anybody, and whether it goes on.
-func (c *cluster) departs() (t trip, goes bool) {
-	t = trip{leaves: c.now(), reaches: [nodes]time.Duration{never, never, never}, answers: never}
-	t.clock = c.clocks[c.rng.IntN(nodes)]
-	if c.chance(c.weather.refused) {
-		t.answers, t.fails = t.leaves+c.way(), errRefused
-		return t, false
-	}
-	if c.chance(c.weather.paused) {
-		t.leaves += c.between(timeout/4, longPause)
-	}
-	return t, true
-}
-
-// travel draws the way of a request at this level.
-func (c *cluster) travel(level limiter.Level) trip {
-	t, goes := c.departs()
-	if !goes {
-		return t
-	}
-	var back [nodes]time.Duration
-	for i := range nodes {
-		t.reaches[i], back[i] = c.reach(t.leaves)
-	}
-	t.hear(back, level)
-	c.spoil(&t)
-	return t
-}
-
-// reach draws when a message that leaves then reaches a replica, and when it is heard
-// of.
-func (c *cluster) reach(leaves time.Duration) (there, back time.Duration) {
-	there = leaves + c.way()
-	if !c.chance(c.weather.lost) {
-		return there, there + c.way()
-	}
-	switch c.rng.IntN(3) {
-	case 0:
-		return there, never // the answer is lost
-	case 1:
-		return there + c.between(timeout, longPause), never // a hint is kept, and delivered
-	}
-	return never, never
-}
-
-// hear has t answered as soon as level allows.
-func (t *trip) hear(back [nodes]time.Duration, level limiter.Level) {
-	sorted := slices.Sorted(slices.Values(back[:]))
-	t.answers = sorted[needed(level)-1]
-	for i := range nodes {
-		t.heard[i] = back[i] <= t.answers && t.answers < never
-	}
-}
-
-// needed returns how many replicas a level waits for.
-func needed(level limiter.Level) int {
-	switch level {
-	case limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne:
-		return 1
-	case limiter.LevelAll, limiter.LevelThree:
-		return nodes
-	}
-	return nodes/2 + 1
-}
-
-// spoil loses t's answer now and then.
-func (c *cluster) spoil(t *trip) {
-	switch {
-	case c.chance(c.weather.silent):
-		t.answers = never
-	case c.chance(c.weather.broken):
-		t.answers, t.fails = min(t.answers, t.leaves+c.between(0, timeout)), errBroken
-	}
-}
-
-// sees reports whether a read that went by t has seen what reached the replicas then.
-func (t *trip) sees(reaches *[nodes]time.Duration) bool {
-	for i := range nodes {
-		if t.heard[i] && reaches[i] <= t.reaches[i] {
-			return true
-		}
-	}
-	return false
-}
-
-// second returns the second that t's coordinator shows when it goes to work: times to
-// live are counted in whole ones.
-func (c *cluster) second(t *trip) int64 { return c.start.Add(t.leaves + t.clock).Unix() }
-
 func (c *cluster) partition(key limiter.Key) *partition {
 	p := c.partitions[key]
 	if p == nil {
@@ -278,10 +166,15 @@ func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (li
 	s := limiter.State{}
 	for i := range q.Logs {
 		rows := &p.logs[q.Logs[i].Span]
-		s.Logs = append(s.Logs, limiter.Log{Events: newest(rows.seen(&trips[i], c.second(&trips[i]), q.Logs[i].After), q.Logs[i].Max)})
+		events := newest(rows.seen(&trips[i], c.second(&trips[i]), q.Logs[i].After), q.Logs[i].Max)
+		s.Logs = append(s.Logs, limiter.Log{Events: events})
+		if len(events) > 0 { // it is read beside them
+			s.Reset = max(s.Reset, rows.resets.seen(&trips[i]))
+		}
 	}
 	if q.Counts {
 		s.Counts = p.countsSeen(&trips[len(q.Logs)], q.ExpireAfter)
+		s.Reset = max(s.Reset, p.resets.seen(&trips[len(q.Logs)]))
 	}
 	return s, nil
 }
@@ -361,6 +254,7 @@ func (c *cluster) write(ctx context.Context, from *process, w *limiter.Write) er
 
 // sizeOf tells writes of one key apart as far as it can.
 func sizeOf(w *limiter.Write) (n int64) {
+	n = int64(w.Reset)
 	for i := range w.Events {
 		n += int64(w.Events[i].At)
 	}
@@ -395,7 +289,7 @@ func (c *cluster) store(w *limiter.Write) (trips []trip) {
 		}
 		trips = append(trips, t)
 	}
-	return trips
+	return append(trips, c.reset(p, w)...)
 }
 
 // append stores w's events as t reaches the replicas, and now and then a second time.
@@ -429,44 +323,4 @@ func (l *logRows) say(e limiter.Event, said word) {
 	}
 	r.event.Cost = max(r.event.Cost, e.Cost)
 	r.words = append(r.words, said)
-}
-
-// writeAll stores all of w in the end, or nothing: once a coordinator has it, it reaches
-// every replica, though much later where nodes or messages fail.
-func (c *cluster) writeAll(ctx context.Context, from *process, w []limiter.Write) error {
-	var trips []trip
-	c.enter(&arrival{from: from.n, kind: -1, key: w[0].Key, begin: func() {
-		whole, goes := c.departs()
-		accepted := goes && !c.chance(c.weather.lost)
-		if goes {
-			c.spoil(&whole)
-		}
-		for i := range w {
-			t := whole
-			if accepted {
-				t = c.replay(&whole, w[i].Level)
-			}
-			trips = append(trips, t)
-			for j := range w[i].Logs {
-				c.append(&c.partition(w[i].Key).logs[w[i].Logs[j].Span], &w[i], &w[i].Logs[j], &t)
-			}
-		}
-	}})
-	return from.await(ctx, trips...)
-}
-
-// replay draws the way of one part of a batch that will be stored.
-func (c *cluster) replay(whole *trip, level limiter.Level) trip {
-	t := *whole
-	var back [nodes]time.Duration
-	for i := range nodes {
-		if t.reaches[i], back[i] = c.reach(t.leaves); t.reaches[i] == never {
-			t.reaches[i] = t.leaves + c.between(timeout, longPause)
-		}
-	}
-	t.hear(back, level)
-	if whole.fails != nil || c.chance(c.weather.silent) {
-		t.answers = whole.answers
-	}
-	return t
 }

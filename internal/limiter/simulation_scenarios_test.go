@@ -22,6 +22,9 @@ type scenario struct {
 	records   bool // calls that count whatever the limit
 	keyed     bool // calls with idempotency keys beside others
 	plain     bool // nothing is reserved, refunded or repeated, and each call is of one demand
+	resets    bool // keys are reset
+	rotated   bool // instances write under different hash keys
+	skews     bool // clocks go beyond the tolerance for a while
 	total     bool // windows are so long that all that is counted stays counted
 	act       func(*client)
 }
@@ -43,7 +46,8 @@ var (
 func drawScenario(rng *rand.Rand) scenario {
 	s := [](func(*rand.Rand) scenario){
 		drawShort, drawShort, drawShort, drawSerial, drawSerial, drawKeyed, drawChanges, drawBoth,
-	}[rng.IntN(8)](rng)
+		drawMixed, drawAll, drawResets, drawRotated, drawSkewed,
+	}[rng.IntN(13)](rng)
 	s.instances = 2 + rng.IntN(3)
 	s.clients = 3 + rng.IntN(3)
 	s.weather = []weather{calm, slow, faulty, faulty, stormy}[rng.IntN(5)]
@@ -144,6 +148,77 @@ func drawBoth(rng *rand.Rand) scenario {
 		{Name: "q", Limits: []limiter.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
 	}
 	return s.fitted()
+}
+
+// drawMixed has a bucket beside another limit, which is decided apart from it.
+func drawMixed(rng *rand.Rand) scenario {
+	first, bucket := oneOf(rng, "sliding-log", "sliding-log", "fixed-window"), oneOf(rng, "token-bucket", "leaky-bucket")
+	s := scenario{
+		name: "mixed " + first + " and " + bucket, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond,
+		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0, total: rng.IntN(2) == 0,
+	}
+	limits := []limiter.Limit{shortLimit(rng, first), shortLimit(rng, bucket)}
+	for i := range limits {
+		if s.total {
+			limits[i].Window, limits[i].Limit = longWindow, 2+rng.Int64N(8)
+		}
+	}
+	s.policies = []limiter.Policy{{Name: "p", Limits: limits}}
+	return s.fitted()
+}
+
+// drawAll has denied attempts counted, too.
+func drawAll(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "fixed-window", "sliding-window", "sliding-tail")
+	s := scenario{
+		name: "all of " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 300 * time.Millisecond,
+		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0, total: rng.IntN(2) == 0,
+	}
+	l := shortLimit(rng, algorithm)
+	l.Limit += 2 + rng.Int64N(6)
+	if s.total {
+		l.Window = longWindow
+	}
+	s.policies = []limiter.Policy{{Name: "p", Count: limiter.CountAll, Limits: []limiter.Limit{l}}}
+	if rng.IntN(4) == 0 {
+		s.policies[0].Guarantee = limiter.GuaranteeSerial
+	}
+	return s.fitted()
+}
+
+// drawResets has keys reset.
+func drawResets(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "sliding-log", "fixed-window", "fixed-window", "sliding-window", "token-bucket")
+	return scenario{
+		name: "resets of " + algorithm, act: forget, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond, total: true,
+		resets: true, costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
+		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+	}.fitted()
+}
+
+// drawRotated has the hash key changed, out of step.
+func drawRotated(rng *rand.Rand) scenario {
+	algorithm := oneOf(rng, "sliding-log", "sliding-log", "fixed-window", "sliding-window", "sliding-tail")
+	s := scenario{
+		name: "hash keys of " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 60 * time.Millisecond,
+		rotated: true, costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
+	}
+	l := shortLimit(rng, algorithm)
+	if s.total = rng.IntN(2) == 0; s.total {
+		l.Window, l.Limit = longWindow, 2+rng.Int64N(8)
+		if rng.IntN(2) == 0 {
+			s.act, s.resets = forget, true
+		}
+	}
+	s.policies = []limiter.Policy{{Name: "p", Limits: []limiter.Limit{l}}}
+	return s.fitted()
+}
+
+// drawSkewed has clocks that go beyond the tolerance for a while.
+func drawSkewed(rng *rand.Rand) scenario {
+	s := oneOf(rng, drawShort, drawShort, drawSerial)(rng)
+	s.name, s.skews = "clocks off, "+s.name, true
+	return s
 }
 
 // fitted returns s with costs that every limit can hold.

@@ -34,16 +34,24 @@ func TestSimulation(t *testing.T) {
 	first, began := firstSeed(), time.Now()
 	var mu sync.Mutex
 	var all findings
+	failed := n // the first that does: none after it is run
 	t.Run("schedules", func(t *testing.T) {
 		shards := runtime.GOMAXPROCS(0)
 		for shard := range shards {
 			t.Run(fmt.Sprint(shard), func(t *testing.T) {
 				t.Parallel()
-				for i := shard; i < n; i += shards { // ends at the first that fails
+				for i := shard; i < n; i += shards {
 					_, f := simulate(t, first+uint64(i))
 					mu.Lock()
 					all.merge(f)
+					if len(f.wrong) > 0 {
+						failed = min(failed, i)
+					}
+					over := i > failed
 					mu.Unlock()
+					if over {
+						return
+					}
 				}
 			})
 		}

@@ -33,6 +33,8 @@ type process struct {
 	world  *world
 	n      int
 	ahead  time.Duration // its clock
+	off    span          // when its clock is beyond the tolerance
+	by     time.Duration // how far it is off then
 	engine *limiter.Engine
 	dead   chan struct{}
 	stop   context.CancelFunc
@@ -85,11 +87,21 @@ func (w *world) clockAhead() time.Duration {
 
 func (w *world) start(ahead time.Duration) *process {
 	i := &process{world: w, n: len(w.instances), ahead: ahead, dead: make(chan struct{}), ended: make(chan struct{})}
-	i.engine = limiter.New(i, limiter.Options{
+	if w.scenario.skews && i.n > 0 {
+		i.off.from = time.Duration(w.rng.Int64N(int64(w.scenario.lasts)))
+		i.off.until = i.off.from + time.Duration(w.rng.Int64N(int64(3*time.Second)))
+		i.by = time.Duration(2*w.rng.IntN(2)-1) * (2*tolerance + time.Duration(w.rng.Int64N(int64(3*time.Second))))
+	}
+	opts := limiter.Options{
 		ClockTolerance: tolerance, StoreTimeout: timeout, Serial: limiter.LevelSerial,
 		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum},
-		Now:         func() time.Time { return time.Now().Add(ahead) },
-	}.WithJitter(i.jitter))
+		Now:         i.now, Skewed: i.skewed,
+	}
+	if w.scenario.rotated { // half of them write under the new hash key, and all read both
+		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
+		opts.Keyer, opts.AlsoRead = secrets[i.n%2], secrets[1-i.n%2:][:1]
+	}
+	i.engine = limiter.New(i, opts.WithJitter(i.jitter))
 	if err := i.engine.SetPolicies(w.scenario.policies); err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,6 +115,26 @@ func (w *world) start(ahead time.Duration) *process {
 		_ = i.engine.Run(ctx)
 	}()
 	return i
+}
+
+func secretOf(id string) limiter.Keyer {
+	return limiter.Keyer{Secret: &limiter.HashKey{ID: id, Secret: []byte("sixteen bytes of " + id)}}
+}
+
+// now is what i's clock shows.
+func (i *process) now() time.Time {
+	ahead := i.ahead
+	if now := i.world.cluster.now(); i.off.from <= now && now < i.off.until {
+		ahead += i.by
+	}
+	return time.Now().Add(ahead)
+}
+
+// skewed says that i's clock is beyond the tolerance: it found out when it had gone half
+// of the way, before a decision that is dated by it could begin.
+func (i *process) skewed() bool {
+	now := i.world.cluster.now()
+	return i.off.until > 0 && i.off.from-2*timeout <= now && now < i.off.until
 }
 
 // jitter is random in the seed, the instance and the moment alone.
