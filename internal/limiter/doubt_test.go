@@ -186,3 +186,27 @@ func TestSettledAgainAfterItsHoldIsGone(t *testing.T) {
 		}
 	})
 }
+
+// An instance that has just started does not know yet what a reservation is for. While
+// the store does not answer it can't say, and says so.
+func TestReservationThatCannotBeOpened(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		p := policyOf("sliding-log", 3, time.Hour)
+		p.OnStoreError = limiter.OnStoreErrorAllow // which nobody can know to apply
+		made := newEngine(t, store, 0, p)
+		held := mustDo(t, made, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
+		started := newEngine(t, store, 0, p)
+		settle := limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation}
+		store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+		_, err := started.Do(t.Context(), &settle)
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("%v, want that it is not known what is recorded", err)
+		}
+		store.afterRead = nil
+		if a := mustDo(t, started, settle); a.Used != 1 || a.Recorded != limiter.RecordedYes {
+			t.Errorf("%+v once the store is back", a.Verdict)
+		}
+	})
+}

@@ -256,8 +256,12 @@ func (o *attempt) removeGone(ctx context.Context, gone []EventID) error {
 	return nil
 }
 
-// failAll answers charges in the store's place, as their policies say.
+// failAll answers charges in the store's place, as their policies say. Where it is not
+// known yet what a call is for, there is no policy to go by.
 func (e *Engine) failAll(ctx context.Context, charges []charge, recorded Recorded, cause error) (Answer, error) {
+	if len(charges) == 0 {
+		return Answer{}, &StoreError{Recorded: recorded, Err: cause}
+	}
 	var failed error
 	for i := range charges {
 		c := &charges[i]
