@@ -51,13 +51,15 @@ const keyspace = "--cassandra-keyspace=faults"
 
 func (r *run) hosts() string { return "--cassandra-hosts=" + strings.Join(r.cluster.Hosts(), ",") }
 
-// migrate makes the keyspace and its tables.
+// migrate makes the keyspace and its tables, which new nodes may be too slow for at first.
 func (r *run) migrate(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, r.Binary, "migrate", r.hosts(), keyspace).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("making the tables: %w: %s", err, out)
-	}
-	return nil
+	return poll(ctx, func() error {
+		out, err := exec.CommandContext(ctx, r.Binary, "migrate", r.hosts(), keyspace).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("making the tables: %w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 // address returns where the process listens, or did last.
