@@ -187,7 +187,7 @@ func (l *load) ban(ctx context.Context, e *limiter.Engine) {
 	l.do(ctx, e, &limiter.Call{Op: limiter.OpTake, Demands: demand(policyBan, id)})
 }
 
-// attacked is the identifier that callers go on and on with, over all of its limits.
+// attacked is the identifier that callers go on and on with, whatever they are answered.
 const attacked = limiter.Identifier("attacked")
 
 // attack has instance at ask for the attacked key of every policy in turn.
