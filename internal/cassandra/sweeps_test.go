@@ -34,3 +34,20 @@ func TestNoSweepWithoutTheClustersTime(t *testing.T) {
 		t.Errorf("%v after the last answer: %v", clusterTimeLasts, err)
 	}
 }
+
+// Who has the lease goes by that for a while, and so does who has not: a slice of the ring
+// costs no compare-and-set. The lease must not end meanwhile.
+func TestLeaseToSweepIsAskedForNowAndThen(t *testing.T) {
+	if sweepLeaseRenew+2*sweepTimeout >= sweepLeaseTTL {
+		t.Errorf("a lease of %v may end within a slice of %v, or its renewal, after %v", sweepLeaseTTL, sweepTimeout, sweepLeaseRenew)
+	}
+	for _, c := range []struct {
+		held bool
+		ago  time.Duration
+	}{{true, sweepLeaseRenew / 2}, {false, sweepLeaseRetry / 2}} {
+		turn := tenure{held: c.held, asked: time.Now().Add(-c.ago)} // without a session: a request would panic
+		if held, err := turn.mine(t.Context()); err != nil || held != c.held {
+			t.Errorf("%v after held was %v: %v, %v", c.ago, c.held, held, err)
+		}
+	}
+}
