@@ -30,7 +30,7 @@ type Options struct {
 	Tolerance    time.Duration   // of clocks
 	StoreTimeout time.Duration
 	Binary       string // ratelimitd, built with the tag faults
-	Dir          string // for files, the nodes' too; it is not removed
+	Dir          string // for files; what processes log stays there, what nodes store does not
 	Logf         func(format string, args ...any)
 }
 
@@ -48,6 +48,7 @@ type run struct {
 	policies  []history.Policy
 	began     time.Time
 	cluster   *localcassandra.Cluster
+	nodesDir  string
 	processes []*process
 
 	mu      sync.Mutex
@@ -74,7 +75,10 @@ func Run(ctx context.Context, opts Options) (*history.History, error) {
 func (r *run) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*localcassandra.StartTimeout)
 	defer cancel()
-	r.cluster, err = localcassandra.StartCluster(ctx, filepath.Join(r.Dir, "nodes"), localcassandra.ClusterOptions{
+	if r.nodesDir, err = os.MkdirTemp(r.Dir, "nodes-"); err != nil {
+		return err
+	}
+	r.cluster, err = localcassandra.StartCluster(ctx, r.nodesDir, localcassandra.ClusterOptions{
 		Nodes: nodes, HeapMB: heapMB, Logf: r.Logf,
 		JavaOptions: []string{"-XX:TieredStopAtLevel=1"}, // the other compiler pays in hours
 	})
@@ -97,7 +101,9 @@ func (r *run) start(ctx context.Context) (err error) {
 	return r.warmUp(ctx)
 }
 
-func (r *run) policiesFile() string { return filepath.Join(r.Dir, "policies.yaml") }
+func (r *run) policiesFile() string {
+	return filepath.Join(r.Dir, fmt.Sprintf("%d-policies.yaml", r.Seed))
+}
 
 // stop kills what still runs.
 func (r *run) stop() error {
@@ -107,6 +113,9 @@ func (r *run) stop() error {
 	}
 	if r.cluster != nil {
 		errs = append(errs, r.cluster.Close())
+	}
+	if r.nodesDir != "" {
+		errs = append(errs, os.RemoveAll(r.nodesDir))
 	}
 	return errors.Join(errs...)
 }

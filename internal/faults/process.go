@@ -36,7 +36,7 @@ type process struct {
 }
 
 func (r *run) newProcess(number int, ahead time.Duration, more ...string) *process {
-	name := filepath.Join(r.Dir, fmt.Sprintf("process%d", number))
+	name := filepath.Join(r.Dir, fmt.Sprintf("%d-process%d", r.Seed, number))
 	return &process{
 		number: number, binary: r.Binary, clock: name + ".clock", log: name + ".log", ahead: ahead,
 		args: append([]string{
