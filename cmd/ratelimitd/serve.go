@@ -61,6 +61,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	defer signal.Stop(hangup)
 
 	registry, measured := newMetrics()
+	bounds := newBoundSeries(registry)
 	source := &policySource{hangup: hangup, metrics: measured, log: log}
 	policies, err := source.load(s.policies)
 	if err != nil {
@@ -81,10 +82,10 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 		return err
 	}
 	handler := api.New(source.engine, &api.Options{
-		Logger: log, Headers: s.headers, Ready: store.ready,
+		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
 	})
-	server, err := listen(ctx, s.listen, handler, stdout, log)
+	server, err := listen(ctx, s, handler, stdout, log, bounds)
 	if err != nil {
 		return failure{err}
 	}
@@ -138,8 +139,10 @@ type httpServer struct {
 }
 
 // listen opens address and says so on stdout, in the first line that is there.
-func listen(ctx context.Context, address string, handler http.Handler, stdout io.Writer, log *slog.Logger) (*httpServer, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+func listen(
+	ctx context.Context, s *settings, handler http.Handler, stdout io.Writer, log *slog.Logger, bounds *boundSeries,
+) (*httpServer, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +151,9 @@ func listen(ctx context.Context, address string, handler http.Handler, stdout io
 	}
 	server := api.NewHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	return &httpServer{server, listener, log}, nil
+	connections := api.LimitConnections(server, listener, s.connections, bounds.reached)
+	bounds.open(connections.Len)
+	return &httpServer{server, connections, log}, nil
 }
 
 // run answers requests until ctx ends, and then those that are in flight.

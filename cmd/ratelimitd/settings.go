@@ -29,6 +29,7 @@ type settings struct {
 	logFormat string
 
 	listen      string
+	connections int
 	policies    string
 	store       string
 	dataDir     string
@@ -99,6 +100,8 @@ func (s *settings) addCommonFlags(flags *pflag.FlagSet) {
 
 func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", address)
+	parsed(flags, &s.connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
+		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", atLeastOne)
 	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
 	parsed(flags, &s.store, "store", storeEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
 		oneOf(storeEmbedded, storeCassandra))

@@ -10,6 +10,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -37,6 +38,10 @@ type Options struct {
 	// Observe learns of every answered request: the route as written in the
 	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
 	Observe func(route string, status int, d time.Duration)
+
+	// Reached learns of every request that BoundBodies refused. It must not block. nil:
+	// nobody does.
+	Reached func(Bound)
 }
 
 // Server is the HTTP face of an engine. It is safe for concurrent use; make one
@@ -46,6 +51,7 @@ type Server struct {
 	opts    Options
 	mux     *chi.Mux
 	scratch sync.Pool // of *scratch
+	bodies  bodies
 
 	failures failureLog
 }
@@ -62,7 +68,7 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
-	s.scratch.New = func() any { return new(scratch) }
+	s.scratch.New = func() any { return &scratch{bodies: &s.bodies} }
 	s.routes()
 	return s
 }
@@ -134,6 +140,9 @@ func handle[In any](
 			a, err = call(r.Context(), in)
 		}
 		if err != nil {
+			if errors.Is(err, errBusy) && s.opts.Reached != nil {
+				s.opts.Reached(BoundBodies)
+			}
 			s.fail(w, r, err)
 			return
 		}
@@ -182,6 +191,9 @@ func write(w http.ResponseWriter, a answer, m *scratch) {
 type scratch struct {
 	in  []byte
 	out []byte
+
+	bodies  *bodies // nil: nothing bounds them
+	charged int64   // that in has taken of them
 }
 
 // maxScratchLen keeps the rare long answer from staying in memory: a list of
@@ -189,6 +201,7 @@ type scratch struct {
 const maxScratchLen = 64 << 10
 
 func (s *Server) release(m *scratch) {
+	m.discharge()
 	if cap(m.in) <= 2*maxScratchLen && cap(m.out) <= maxScratchLen {
 		s.scratch.Put(m)
 	}

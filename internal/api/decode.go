@@ -70,10 +70,12 @@ func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 		drain(r.Body)
 		return nil, tooLarge(most)
 	}
-	buf := bytes.NewBuffer(m.in[:0])
-	_, err := buf.ReadFrom(io.LimitReader(r.Body, most+1))
-	m.in = buf.Bytes()
+	err := m.readBody(r.Body, int(most))
 	switch {
+	case errors.Is(err, errBusy):
+		m.discharge()
+		drain(r.Body)
+		return nil, &callError{recorded: limiter.RecordedNo, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errTooSlow
 	case err != nil:

@@ -2,7 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // refunded is the answer of refund.
@@ -13,6 +16,9 @@ type refunded struct {
 // decodeRefund reads {"receipt"}.
 func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
 	body, err := readJSON(r, m, maxBodyLen)
+	if failed := (*callError)(nil); errors.As(err, &failed) {
+		failed.recorded = limiter.RecordedYes // what the receipt is for still counts
+	}
 	if err != nil {
 		return "", err
 	}

@@ -15,8 +15,8 @@ const (
 	maxHeaderBytes    = 16 << 10         // no request of this API needs more than a kilobyte; proxies add some
 )
 
-// NewHTTPServer returns a server for handler with every timeout and bound set. Its
-// address, TLS and error log are left to the caller.
+// NewHTTPServer returns a server for handler with every timeout and bound set, but for
+// that of connections, which LimitConnections sets. Its address, TLS and error log are left to the caller.
 func NewHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,

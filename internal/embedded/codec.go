@@ -42,6 +42,7 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 		return nil, err
 	}
 	e := &entry{expires: limiter.Instant(r.int()), reset: limiter.Instant(r.int())}
+	r.bad = r.bad || e.reset < 0 // no reset is
 	for range r.len() {
 		e.counts = append(e.counts, r.count(texts))
 	}

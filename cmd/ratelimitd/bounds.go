@@ -1,0 +1,36 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+)
+
+// boundSeries are the metrics of what the server's bounds of memory turned away.
+type boundSeries struct {
+	registry *prometheus.Registry
+	turned   *prometheus.CounterVec // bound
+}
+
+func newBoundSeries(registry *prometheus.Registry) *boundSeries {
+	b := &boundSeries{registry, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ratelimitd_http_turned_away_total",
+		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies.",
+	}, []string{"bound"})}
+	registry.MustRegister(b.turned)
+	for _, bound := range api.Bounds {
+		b.turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from
+	}
+	return b
+}
+
+// reached counts what bound turned away.
+func (b *boundSeries) reached(bound api.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
+
+// open publishes how many connections there are.
+func (b *boundSeries) open(count func() int) {
+	b.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_http_connections",
+		Help: "Connections of clients that are open.",
+	}, func() float64 { return float64(count()) }))
+}

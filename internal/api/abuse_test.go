@@ -1,0 +1,333 @@
+package api
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what happens within milliseconds on a machine
+// that has time for it.
+const patience = time.Minute
+
+// waitUntil waits until what is said is so.
+func waitUntil(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(patience); !so(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not so after %v: %s", patience, what)
+		}
+	}
+}
+
+// besieged is a front behind real sockets, with bounds and timeouts as a test has them.
+type besieged struct {
+	*front
+	connections *Connections
+	reached     map[Bound]*atomic.Int64
+}
+
+func besiege(t *testing.T, most int, change func(*http.Server)) *besieged {
+	t.Helper()
+	b := &besieged{reached: make(map[Bound]*atomic.Int64)}
+	for _, bound := range Bounds {
+		b.reached[bound] = new(atomic.Int64)
+	}
+	reached := func(bound Bound) { b.reached[bound].Add(1) }
+	b.front = newFront(t, &Options{Reached: reached}, tail)
+	server := NewHTTPServer(b.server)
+	if change != nil {
+		change(server)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.connections = LimitConnections(server, listener, most, reached)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(b.connections) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// waits returns how many connections wait for a request.
+func (c *Connections) waits() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting.Len()
+}
+
+// client is a connection that a test writes what it likes to.
+type client struct {
+	net.Conn
+	t   *testing.T
+	buf *bufio.Reader
+}
+
+func (b *besieged) dial() *client {
+	b.t.Helper()
+	conn, err := net.Dial("tcp", b.connections.Addr().String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return &client{conn, b.t, bufio.NewReader(conn)}
+}
+
+func (c *client) send(text string) *client {
+	_, _ = io.WriteString(c, text) // an error shows when the answer is read
+	return c
+}
+
+// status returns that of the next answer, 0 if there is none.
+func (c *client) status() int {
+	res, err := http.ReadResponse(c.buf, nil)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// closed waits until the server has closed the connection.
+func (c *client) closed() {
+	c.t.Helper()
+	_, err := io.Copy(io.Discard, c.buf)
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		c.t.Errorf("it is still open after %v", patience)
+	}
+}
+
+func headersOf(path string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, length)
+}
+
+func takeFor(identifier string) string {
+	body := `{"policy":"api","identifier":"` + identifier + `"}`
+	return headersOf("/v1/take", len(body)) + body
+}
+
+// serves makes sure that an honest caller is answered on a connection of its own.
+func (b *besieged) serves(identifier string) {
+	b.t.Helper()
+	c := b.dial()
+	defer c.Close()
+	if got := c.send(takeFor(identifier)).status(); got != http.StatusOK {
+		b.t.Errorf("%s is answered %d", identifier, got)
+	}
+}
+
+// used returns what is counted for identifier.
+func (b *besieged) used(identifier string) string {
+	b.t.Helper()
+	body := bodyOf(b.t, b.do(http.MethodPost, "/v1/check", `{"policy":"api","identifier":"`+identifier+`"}`))
+	_, used, _ := strings.Cut(body, `"used":`)
+	used, _, _ = strings.Cut(used, ",")
+	return used
+}
+
+// TestIdleConnectionsMakeRoom closes the connection that has waited longest when there
+// are too many, whether it was ever used or stopped within its headers.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	b := besiege(t, 3, nil)
+	slow := b.dial().send("POST /v1/take HTTP/1.1\r\nHost:")
+	waitUntil(t, "one is open", func() bool { return b.connections.Len() == 1 })
+	used := b.dial().send(takeFor("first"))
+	if got := used.status(); got != http.StatusOK {
+		t.Fatalf("%d", got)
+	}
+	waitUntil(t, "it waits again", func() bool { return b.connections.waits() == 2 })
+	silent := b.dial()
+	waitUntil(t, "three are open", func() bool { return b.connections.Len() == 3 })
+	for _, c := range []*client{slow, used, silent} {
+		fresh := b.dial().send(takeFor("second"))
+		if got := fresh.status(); got != http.StatusOK {
+			t.Errorf("a new connection is answered %d", got)
+		}
+		c.closed()
+	}
+	if n := b.connections.Len(); n != 3 || b.reached[BoundIdle].Load() != 3 || b.reached[BoundConnections].Load() != 0 {
+		t.Errorf("%d are open, %d were closed", n, b.reached[BoundIdle].Load())
+	}
+}
+
+// TestBusyConnectionsAreKept refuses a new connection when every other one has a request
+// under way, and lets it in once one of them has not.
+func TestBusyConnectionsAreKept(t *testing.T) {
+	b := besiege(t, 2, nil)
+	began, goOn := make(chan struct{}, 2), make(chan struct{})
+	b.store.before = func() {
+		began <- struct{}{}
+		<-goOn
+	}
+	busy := []*client{b.dial().send(takeFor("a")), b.dial().send(takeFor("b"))}
+	<-began // the other one waits for the same engine, or has begun too
+	waitUntil(t, "both are busy", func() bool {
+		return b.connections.Len() == 2 && b.connections.waits() == 0
+	})
+	refused := b.dial()
+	if got := refused.status(); got != http.StatusServiceUnavailable {
+		t.Errorf("one too many is answered %d", got)
+	}
+	refused.closed()
+	close(goOn)
+	for _, c := range busy {
+		if got := c.status(); got != http.StatusOK {
+			t.Errorf("who was busy is answered %d", got)
+		}
+	}
+	b.store.before = nil
+	b.serves("c")
+	if refused, closed := b.reached[BoundConnections].Load(), b.reached[BoundIdle].Load(); refused != 1 || closed != 1 {
+		t.Errorf("%d refused, %d closed", refused, closed)
+	}
+}
+
+// TestSlowClientsEnd sends headers and bodies that never end: each connection is over
+// after its timeout, nothing of it is counted, and others are served meanwhile.
+func TestSlowClientsEnd(t *testing.T) {
+	const each = 50
+	b := besiege(t, 1000, func(s *http.Server) {
+		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = time.Second, 2*time.Second, 2*time.Second
+	})
+	whole := takeFor("victim")
+	batch := operationsOf(slices.Repeat([]string{oneOp}, 1000)...)
+	var slow []*client
+	for i := range each {
+		slow = append(slow,
+			b.dial().send(whole[:10+i]),                                              // headers
+			b.dial().send(whole[:len(whole)-1-i%40]),                                 // a body
+			b.dial().send(headersOf("/v1/batch", len(batch))+batch[:len(batch)-1-i]), // a large one
+			b.dial(), // nothing
+		)
+	}
+	waitUntil(t, "all are open", func() bool { return b.connections.Len() == len(slow) })
+	b.serves("honest")
+	for _, c := range slow {
+		c.closed()
+	}
+	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+	b.serves("honest")
+	if taken := b.server.bodies.taken.Load(); taken != 0 {
+		t.Errorf("bodies that are gone take %d bytes", taken)
+	}
+	if victim, honest := b.used("victim"), b.used("honest"); victim != "0" || honest != "2" {
+		t.Errorf("%s of the victim's, %s of the honest one's are counted", victim, honest)
+	}
+}
+
+// TestLargeBodiesAreBounded refuses a body beyond the memory that all may take, says that
+// nothing was recorded, and goes on to serve small ones.
+func TestLargeBodiesAreBounded(t *testing.T) {
+	b := besiege(t, 1000, nil)
+	batch := operationsOf(slices.Repeat([]string{oneOp}, 500)...)
+	half := headersOf("/v1/batch", len(batch)) + batch[:len(batch)/2]
+	slow := []*client{b.dial().send(half), b.dial().send(half)}
+	waitUntil(t, "both halves are there", func() bool { return b.server.bodies.taken.Load() >= int64(len(batch)/2) })
+	taken := maxBodiesLen - b.server.bodies.taken.Load()
+	b.server.bodies.taken.Add(taken) // as many more would
+	receipt := `{"receipt":"` + strings.Repeat("a", 4000) + `"` + strings.Repeat(" ", freeBodyLen) + `}`
+	for _, c := range []struct{ path, body, recorded string }{
+		{"/v1/batch", batch, "no"},
+		{"/v1/take", oneTail + strings.Repeat(" ", freeBodyLen), "no"},
+		{"/v1/refund", receipt, "yes"},
+	} {
+		p := readProblem(t, b.do(http.MethodPost, c.path, c.body))
+		if p.Status != http.StatusServiceUnavailable || p.Recorded != c.recorded || !strings.Contains(p.Detail, "smaller parts") {
+			t.Errorf("%s: %+v", c.path, p)
+		}
+	}
+	b.serves("honest")
+	if got := b.reached[BoundBodies].Load(); got != 3 {
+		t.Errorf("%d were refused", got)
+	}
+	b.server.bodies.taken.Add(-taken)
+	if res := b.do(http.MethodPost, "/v1/batch", batch); res.StatusCode != http.StatusOK {
+		t.Errorf("with room for it: %d", res.StatusCode)
+	}
+	for _, c := range slow {
+		if got := c.send(batch[len(batch)/2:]).status(); got != http.StatusOK {
+			t.Errorf("whose half was there is answered %d", got)
+		}
+	}
+	waitUntil(t, "nothing is taken", func() bool { return b.server.bodies.taken.Load() == 0 })
+}
+
+// TestGarbage sends what is no HTTP, or more of it than there should be: it is refused, or
+// answered in its order, and others are served.
+func TestGarbage(t *testing.T) {
+	b := besiege(t, 1000, nil)
+	many := takeFor("pipelined") + takeFor("pipelined") + takeFor("pipelined")
+	for _, c := range []struct {
+		sent string
+		want []int
+	}{
+		{many + "\x00\x01\x02 garbage\r\n\r\n" + many, []int{200, 200, 200, 400, 0}},
+		{"GET / HTTP/9.9\r\n\r\n", []int{505, 0}},
+		{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", []int{400, 0}},
+		{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400, 0}},
+		{"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 32<<10) + "\r\n\r\n", []int{431, 0}},
+		{"GET /healthz HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: a\r\n", 8<<10) + "\r\n", []int{431, 0}},
+		{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 99), []int{400, 0}}, // TLS
+		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{404, 0}},
+	} {
+		client := b.dial().send(c.sent)
+		var got []int
+		for range c.want {
+			got = append(got, client.status())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%.60q is answered %d, want %d", c.sent, got, c.want)
+		}
+	}
+	b.serves("honest")
+	if got := b.used("pipelined"); got != "3" {
+		t.Errorf("%s of 3 takes are counted", got)
+	}
+	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+}
+
+// TestManyClientsOverFewConnections lets more clients come and go than there may be
+// connections: every answer counts once, and what was refused counted nothing.
+func TestManyClientsOverFewConnections(t *testing.T) {
+	b := besiege(t, 8, nil)
+	var answered atomic.Int64
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			for range 5 {
+				c := b.dial()
+				if c.send(takeFor("shared")).status() == http.StatusOK {
+					answered.Add(1)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	all.Wait()
+	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+	var used int64
+	if _, err := fmt.Sscan(b.used("shared"), &used); err != nil || used < answered.Load() || answered.Load() == 0 {
+		t.Errorf("%d takes were answered, and %d are counted: %v", answered.Load(), used, err)
+	}
+}

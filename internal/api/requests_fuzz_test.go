@@ -1,0 +1,86 @@
+package api
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// FuzzDecodeReset takes what it takes as FuzzDecodeCall's decoder does.
+func FuzzDecodeReset(f *testing.F) {
+	for _, seed := range []string{
+		`{"policy":"p","identifier":"i"}`, `{"identifier":"i"}`, oneTail, `{"policy":"\u0070","identifier":""}`, `[]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := decodeReset(post("/", body), new(scratch))
+		if err != nil {
+			onlyMistakes(t, err)
+			return
+		}
+		call, err := decodeCall(limiter.OpTake)(post("/", body), new(scratch))
+		if err != nil || got != call.Demands[0] {
+			t.Fatalf("%q: %+v, but a take of it: %v", body, got, err)
+		}
+	})
+}
+
+// FuzzRequests sends any method, path and headers, by which the server neither fails nor
+// tells its log or the answer's headers what is in them.
+func FuzzRequests(f *testing.F) {
+	f.Add("POST", "/v1/take", "application/json", "", "key-1", "id-1", oneTail)
+	f.Add("POST", "/v1/take", `application/json; charset="UTF-8"`, "gzip", "", "", "\x1f\x8b")
+	f.Add("POST", "/v1/batch", "application/json;", "", "k", strings.Repeat("a", 999), operationsOf(oneOp))
+	f.Add("GET", "/v1/policies/%61pi?x=%zz", "text/plain", "", "", "+49", "")
+	f.Add("GET", "/v1/policies/%2e%2e%2f", "", "identity", "\x00", "\r\nX: y", "")
+	f.Add("HEAD", "//healthz", "", "", "", "", "")
+	f.Add("MAKE", "*", "", "", "", "", "")
+	f.Fuzz(func(t *testing.T, method, path, contentType, encoding, key, id, body string) {
+		r, err := http.NewRequest(method, "http://server"+path, strings.NewReader(body))
+		if err != nil || r.URL.Host != "server" {
+			return // net/http does not let it in
+		}
+		r.Header = http.Header{"Content-Type": {contentType}, "X-Request-Id": {id}}
+		if encoding != "" {
+			r.Header.Set("Content-Encoding", encoding)
+		}
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		front := newFront(t, nil, tail)
+		w := httptest.NewRecorder()
+		front.server.ServeHTTP(w, r)
+		if w.Code >= http.StatusInternalServerError || w.Code < http.StatusOK {
+			t.Fatalf("%s %q: %d", method, path, w.Code)
+		}
+		if got := w.Header().Get("X-Request-Id"); !isRequestID(got) {
+			t.Fatalf("the request has the id %q", got)
+		}
+		if strings.Count(front.log.String(), "\n") != 1 {
+			t.Fatalf("the log has %q", front.log)
+		}
+		if w.Code == http.StatusOK && r.Method == http.MethodPost && !isJSON(r.Header) {
+			t.Fatalf("a body of type %q in %q is taken", contentType, encoding)
+		}
+	})
+}
+
+// FuzzParseHeaders reads back what String writes.
+func FuzzParseHeaders(f *testing.F) {
+	for _, seed := range []string{"", "none", "ietf,x-ratelimit", " x-rate-limit ,ietf", "ietf,none", ",", "ietf,ietf"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		families, err := ParseHeaders(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseHeaders(families.String()); err != nil || again.String() != families.String() {
+			t.Fatalf("%q became %q, and that %q, %v", text, families, again, err)
+		}
+	})
+}
