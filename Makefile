@@ -1,9 +1,12 @@
 # Everything here works on a fresh machine with Go, and Docker or else Java 17 and Maven.
 
 GOLANGCI_VERSION := 2.15.0
+GOVULNCHECK_VERSION := 1.8.0
 PACKAGES  ?= ./...
 NODES     ?= 1
 TESTFLAGS ?=
+FUZZTIME  ?= 10s
+FUZZ      ?= ^Fuzz
 
 # The linter on the PATH if it is of this version; else it is built once, into the user's cache.
 TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
@@ -29,6 +32,23 @@ test: ## all tests, on a real Cassandra by Docker or else by Java
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
 	go test -race -shuffle=on -short $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ for some
+	@set -e; for package in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PACKAGES)); do \
+	  for target in $$(go test -list '$(FUZZ)' "$$package" | grep '^Fuzz' || true); do \
+	    echo "== $$target of $$package"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 2 "$$package"; \
+	  done; \
+	done
+
+.PHONY: abuse
+abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
+	go test ./cmd/ratelimitd -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB
+	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod

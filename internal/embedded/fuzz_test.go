@@ -20,7 +20,7 @@ func FuzzRecordsReadBack(f *testing.F) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := new(memory)
-	clock := func() time.Time { return start.Time() }
+	clock := start.Time
 	store, err := embedded.Open(&embedded.Options{Disk: disk, Now: clock})
 	if err != nil {
 		f.Fatal(err)

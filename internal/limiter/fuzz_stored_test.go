@@ -173,7 +173,7 @@ func FuzzNews(f *testing.F) {
 	f.Add(string(ChangeRefund), int64(fuzzNow), int64(0), 0, int64(0))
 	f.Add(string(ChangeBlock), int64(fuzzNow), int64(1)<<62, -1, int64(-1))
 	f.Add("later", int64(-1), int64(1), 1<<62, int64(1)<<62)
-	o := Options{Now: func() time.Time { return fuzzNow.Time() }, Feed: quiet{}}
+	o := Options{Now: fuzzNow.Time, Feed: quiet{}}
 	p := Policy{Name: "p", Limits: []Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Minute}},
 		BlockFor: time.Minute, BlockFactor: 2, BlockMax: time.Hour}
 	f.Fuzz(func(t *testing.T, kind string, made, until int64, strikes int, ttl int64) {

@@ -93,7 +93,10 @@ func FuzzSealedTokens(f *testing.F) {
 	one := tokenEntry{policy: "p", space: 1, sums: 2, entry: entry{key: Key{sum: [KeySize]byte{1}}, id: EventID{2}, at: 3, cost: 4}}
 	two := one
 	two.cell = Key{sum: [KeySize]byte{5}}
-	for _, t := range []*token{{kind: tokenReceipt, entries: []tokenEntry{one}}, {kind: tokenReceipt, ends: 6, entries: []tokenEntry{one, two}}} {
+	for _, t := range []*token{
+		{kind: tokenReceipt, entries: []tokenEntry{one}},
+		{kind: tokenReceipt, ends: 6, entries: []tokenEntry{one, two}},
+	} {
 		f.Add(unseal(mine.seal(t)))
 	}
 	f.Add([]byte{tokenFormat, byte(tokenReceipt), 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
