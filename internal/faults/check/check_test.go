@@ -488,9 +488,16 @@ func TestReport(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, report)
 		}
 	}
-	head, line := check.Markdown(&s.History, f)
-	columns := strings.Count(strings.SplitN(head, "\n", 2)[0], "|")
-	if strings.Count(line, "|") != columns || strings.Count(line, "\n") != 1 {
-		t.Errorf("the row does not fit its table:\n%s%s", head, line)
+	var table check.Table
+	table.Add(&s.History, f)
+	table.Add(&s.History, f)
+	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
+	for _, line := range lines {
+		if strings.Count(line, "|") != 4 {
+			t.Errorf("not two columns beside the names: %s", line)
+		}
+	}
+	if len(lines) < 10 || !strings.HasPrefix(lines[0], "| seed | 0 | 0 |") || !strings.HasPrefix(lines[1], "|---|") {
+		t.Errorf("no table:\n%v", &table)
 	}
 }

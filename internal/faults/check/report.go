@@ -46,15 +46,26 @@ func Report(h *history.History, f *Findings) string {
 	return b.String()
 }
 
-// Markdown tells the same as a row of a table, and how that table begins.
-func Markdown(h *history.History, f *Findings) (head, line string) {
-	var names, rule, values strings.Builder
-	for _, r := range rows(h, f) {
-		fmt.Fprintf(&names, "| %s ", r.name)
-		rule.WriteString("|---")
-		fmt.Fprintf(&values, "| %s ", r.value)
+// Table tells several runs, each a column of a table in Markdown.
+type Table struct{ lines []string }
+
+// Add adds a run to t.
+func (t *Table) Add(h *history.History, f *Findings) {
+	for i, r := range rows(h, f) {
+		if len(t.lines) == i {
+			t.lines = append(t.lines, "| "+r.name+" |")
+		}
+		t.lines[i] += " " + r.value + " |"
 	}
-	return names.String() + "|\n" + rule.String() + "|\n", values.String() + "|\n"
+}
+
+// String returns the table.
+func (t *Table) String() string {
+	if len(t.lines) == 0 {
+		return ""
+	}
+	rule := strings.Repeat("|---", strings.Count(t.lines[0], "|")-1) + "|"
+	return t.lines[0] + "\n" + rule + "\n" + strings.Join(t.lines[1:], "\n") + "\n"
 }
 
 func offsets(h *history.History) string {

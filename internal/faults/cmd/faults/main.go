@@ -5,7 +5,7 @@
 // differ:
 //
 //	faults [-seed 7] [-duration 5m] [-out DIR]     one run; exits with 1 on a violation
-//	faults -check FILE                             the checks alone, of a history that was kept
+//	faults -check FILE [FILE ...]                  the checks alone, of histories that were kept
 //
 // It needs Go, to build ratelimitd with clocks that can be put off, and Java and Maven
 // for Cassandra. docs/guarantees.md says what is checked.
@@ -48,9 +48,10 @@ func main() {
 // settings are those of one command line.
 type settings struct {
 	faults.Options
-	out, check string
-	offsets    string
-	markdown   bool
+	out      string
+	check    []string // histories
+	offsets  string
+	markdown bool
 }
 
 func parse(args []string, stderr io.Writer) (s settings, err error) {
@@ -66,10 +67,14 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 	flags.StringVar(&s.Binary, "binary", "", "a ratelimitd that was built with the tag faults (default: one is built)")
 	flags.StringVar(&s.out, "out", "",
 		"folder for the history and all logs (default: a new one, of which only the history of a violation stays)")
-	flags.StringVar(&s.check, "check", "", "history to check again, instead of a run")
-	flags.BoolVar(&s.markdown, "markdown", false, "print the report as a row of a table as well")
+	first := flags.String("check", "", "history to check again, instead of a run; more may follow the flags")
+	flags.BoolVar(&s.markdown, "markdown", false, "print the reports as a table as well")
 	if err := flags.Parse(args); err != nil {
 		return s, err
+	}
+	if *first != "" {
+		s.check = append([]string{*first}, flags.Args()...)
+		return s, nil
 	}
 	if flags.NArg() > 0 || s.Processes < 2 || s.Lasts <= 0 || s.Tolerance <= 0 {
 		return s, errors.New("give flags only; a run takes some time, two processes and a tolerance")
@@ -102,15 +107,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "faults:", err)
 		return exitFailure
 	}
-	if s.check != "" {
-		h, err := read(s.check)
-		if err != nil {
-			fmt.Fprintln(stderr, "faults:", err)
-			return exitFailure
-		}
-		return s.judge(h, s.check, stdout)
+	var table check.Table
+	var code int
+	if len(s.check) > 0 {
+		code, err = checkAgain(s.check, &table, stdout)
+	} else {
+		code, err = s.runOnce(ctx, &table, stdout, stderr)
 	}
-	code, err := s.runOnce(ctx, stdout, stderr)
+	if s.markdown {
+		fmt.Fprintf(stdout, "\n%v", &table)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "faults:", err)
 		return max(code, exitFailure)
@@ -118,8 +124,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
+// checkAgain judges histories that were kept.
+func checkAgain(files []string, table *check.Table, stdout io.Writer) (code int, err error) {
+	for _, name := range files {
+		h, err := read(name)
+		if err != nil {
+			return exitFailure, err
+		}
+		code = max(code, judge(h, name, table, stdout))
+	}
+	return code, nil
+}
+
 // runOnce does one run and judges it.
-func (s *settings) runOnce(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
+func (s *settings) runOnce(ctx context.Context, table *check.Table, stdout, stderr io.Writer) (code int, err error) {
 	temporary, err := os.MkdirTemp("", "faults-")
 	if err != nil {
 		return exitFailure, err
@@ -147,7 +165,7 @@ func (s *settings) runOnce(ctx context.Context, stdout, stderr io.Writer) (code 
 	if err := errors.Join(err, keepErr); err != nil {
 		return exitFailure, err
 	}
-	code = s.judge(h, file, stdout)
+	code = judge(h, file, table, stdout)
 	if code == exitOK && s.out == "" {
 		return code, os.Remove(file)
 	}
@@ -188,13 +206,10 @@ func read(name string) (*history.History, error) {
 }
 
 // judge checks h, prints what was found, and returns the exit code.
-func (s *settings) judge(h *history.History, file string, stdout io.Writer) int {
+func judge(h *history.History, file string, table *check.Table, stdout io.Writer) int {
 	found := check.History(h)
 	fmt.Fprint(stdout, check.Report(h, found))
-	if s.markdown {
-		head, line := check.Markdown(h, found)
-		fmt.Fprintf(stdout, "\n%s%s", head, line)
-	}
+	table.Add(h, found)
 	if len(found.Violations) == 0 {
 		return exitOK
 	}
