@@ -136,10 +136,10 @@ func TestCellAndItsRowComeAndGoTogether(t *testing.T) {
 	first := limiter.InstantOf(time.Now().Add(-time.Minute))
 	for i := range events {
 		at := first.Add(time.Duration(i) * time.Millisecond)
-		made.Events = append(made.Events, limiter.Event{ID: ids(at), At: at, Cost: int64(i)})
+		made.Events = append(made.Events, limiter.Event{ID: ids(at), At: at, Cost: int64(i) + 1})
 	}
 	ahead := limiter.InstantOf(time.Now().Add(24 * time.Hour))
-	made.Events = append(made.Events, limiter.Event{ID: ids(ahead), At: ahead, Cost: events})
+	made.Events = append(made.Events, limiter.Event{ID: ids(ahead), At: ahead, Cost: events + 1})
 	mustWrite(t, store, made)
 	var ofVersion, ofRow int
 	err := session.Query("SELECT TTL(version), TTL(cost) FROM "+config.Keyspace+".cells WHERE key = ? LIMIT 1", cellKey().Bytes()).
@@ -177,7 +177,7 @@ func checkNewest(t *testing.T, what string, events []limiter.Event, n int) {
 		return
 	}
 	for i := range events {
-		if want := events[len(events)-1].Cost - int64(len(events)-1-i); events[i].Cost != want || events[i].Cost < 0 {
+		if want := events[len(events)-1].Cost - int64(len(events)-1-i); events[i].Cost != want || events[i].Cost < 1 {
 			t.Errorf("%s: the event at %d costs %d, want %d", what, i, events[i].Cost, want)
 		}
 	}
