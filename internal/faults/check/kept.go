@@ -19,7 +19,7 @@ func (c *checker) kept(k *key) {
 	for _, call := range c.finals(k) {
 		used := call.Used[0]
 		read++
-		if used < min(least, k.policy.Limit) {
+		if used < min(least, k.policy.Capacity()) {
 			c.f.add(Violation{CheckLost, k.String(), fmt.Sprintf("%d used in the end, of at least %d", used, least), c.story(k, &call)})
 		}
 		if used > most {

@@ -31,6 +31,8 @@ func Policies(now time.Time) []history.Policy {
 	fixed := kept
 	for ; now.UnixMilli()%fixed.Window.Milliseconds() > (fixed.Window - 4*time.Hour).Milliseconds(); fixed.Window += day {
 	}
+	bucket := kept
+	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a part of one is used whole
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
 		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},
@@ -46,7 +48,7 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "twin", Algorithm: "sliding-log", Limit: 7, Window: day, With: "pair"},
 		as(kept, "kept-log", "sliding-log", false),
 		as(fixed, "kept-fixed", "fixed-window", false),
-		as(kept, "kept-bucket", "leaky-bucket", false),
+		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
 	}
 }

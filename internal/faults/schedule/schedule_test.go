@@ -87,6 +87,15 @@ func TestKeptWindowsEndLater(t *testing.T) {
 	}
 }
 
+// What is kept neither drains in a run nor is ever denied.
+func TestKeptPoliciesForgetNothing(t *testing.T) {
+	for _, p := range policies() {
+		if p.Kept && (p.Capacity() < 1000 || p.InBucket() && p.Window/time.Duration(p.Limit) < 12*time.Hour) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 func TestFaultsComeOneAfterTheOther(t *testing.T) {
 	seen := make(map[string]int)
 	for seed := range uint64(50) {
