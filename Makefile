@@ -7,6 +7,7 @@ NODES     ?= 1
 TESTFLAGS ?=
 FUZZTIME  ?= 10s
 FUZZ      ?= ^Fuzz
+BROKENFLAGS ?=
 
 # The linter on the PATH if it is of this version; else it is built once, into the user's cache.
 TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
@@ -49,6 +50,10 @@ abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB
 	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
+
+.PHONY: broken
+broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS=-vital: the few of CI)
+	go run ./internal/broken/cmd/broken $(BROKENFLAGS)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod

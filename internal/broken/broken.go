@@ -1,0 +1,80 @@
+// Package broken keeps builds of the service that are broken on purpose, and tells what
+// catches each: a check that cannot fail proves nothing. A build is a few lines of the
+// service's own files put otherwise by the compiler's overlay, so that nothing in the
+// tree is touched. It knows no more of the service than the text of those lines.
+package broken
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Build is the service with a condition left out that a promise rests on.
+type Build struct {
+	Name  string // what is broken; no other build has it
+	Broke string // the promise that no longer holds
+	Edits []Edit
+	Tests []string // each must fail: of internal/limiter, or, as "embedded.TestX/Y", of another package of internal
+	Finds int      // within so many schedules the simulation must find it, from the first on; 0: it need not
+	Vital bool     // it is among the few that are run with every check of the project
+}
+
+// Edit is a change of one file.
+type Edit struct {
+	File string // below the module's root
+	Old  string // is in the file exactly once
+	New  string
+}
+
+// Builds returns all of them.
+func Builds() []Build {
+	return slices.Concat(counting(), counters(), comparing(), together(), once(), keys())
+}
+
+// Apply returns the files that b changes, by path below root, as they are then. The
+// error says which edit no longer applies.
+func (b *Build) Apply(root string) (map[string][]byte, error) {
+	files := make(map[string][]byte)
+	for _, e := range b.Edits {
+		text, ok := files[e.File]
+		if !ok {
+			var err error
+			if text, err = os.ReadFile(filepath.Join(root, e.File)); err != nil {
+				return nil, fmt.Errorf("%s: %w", b.Name, err)
+			}
+		}
+		if n := bytes.Count(text, []byte(e.Old)); n != 1 {
+			return nil, fmt.Errorf("%s: %s has this %d times, not once:\n%s", b.Name, e.File, n, e.Old)
+		}
+		files[e.File] = bytes.Replace(text, []byte(e.Old), []byte(e.New), 1)
+	}
+	return files, nil
+}
+
+// Overlay puts the files that b changes into folder, and returns the path of a file that
+// tells the compiler (-overlay) to read those in place of root's.
+func (b *Build) Overlay(root, folder string) (string, error) {
+	files, err := b.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	replace := make(map[string]string)
+	for name, text := range files {
+		path := filepath.Join(folder, strings.ReplaceAll(name, "/", "_"))
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, name)] = path
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(folder, "overlay.json")
+	return path, os.WriteFile(path, overlay, 0o600)
+}

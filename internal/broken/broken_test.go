@@ -1,0 +1,146 @@
+package broken_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/broken"
+)
+
+const root = "../.."
+
+// TestEveryBuildStillApplies makes sure that the list does not rot: each old text is in
+// its file once, and what comes of it is a package that compiles.
+func TestEveryBuildStillApplies(t *testing.T) {
+	packages := make(map[string]*pkg)
+	names := make(map[string]bool)
+	for _, b := range broken.Builds() {
+		if names[b.Name] {
+			t.Errorf("%s is there twice", b.Name)
+		}
+		names[b.Name] = true
+		files, err := b.Apply(root)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for name := range files {
+			if folder := filepath.Dir(name); !strings.HasSuffix(name, "_test.go") {
+				if packages[folder] == nil {
+					packages[folder] = load(t, folder)
+				}
+				packages[folder].check(t, &b, folder, files)
+			}
+		}
+	}
+}
+
+// TestEveryBuildIsCaughtBySomething makes sure that each says by what, and that those
+// that are run with every check are few.
+func TestEveryBuildIsCaughtBySomething(t *testing.T) {
+	vital := 0
+	for _, b := range broken.Builds() {
+		if len(b.Tests) == 0 && b.Finds == 0 {
+			t.Errorf("%s: nothing should catch it", b.Name)
+		}
+		if b.Vital {
+			vital++
+		}
+	}
+	if vital < 5 || vital > 10 {
+		t.Errorf("%d builds are vital: a check of the whole project has time for some eight", vital)
+	}
+}
+
+// TestEveryBuildIsInTheTable makes sure that the page tells of all of them.
+func TestEveryBuildIsInTheTable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "guarantees.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range broken.Builds() {
+		if !bytes.Contains(page, fmt.Appendf(nil, "| %s | %s |", b.Name, b.Broke)) {
+			t.Errorf("docs/guarantees.md has no row of %q: run make broken", b.Name)
+		}
+	}
+}
+
+// pkg is a package of the service without its tests.
+type pkg struct {
+	set     *token.FileSet
+	files   map[string]*ast.File
+	imports types.Importer
+}
+
+// load parses the package in folder, and finds what the packages that it imports export.
+func load(t *testing.T, folder string) *pkg {
+	t.Helper()
+	list := exec.Command("go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,GoFiles,DepOnly", "./"+folder)
+	list.Dir = root
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pkg{set: token.NewFileSet(), files: make(map[string]*ast.File)}
+	exports := make(map[string]string)
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var of struct {
+			ImportPath, Export, Dir string
+			GoFiles                 []string
+			DepOnly                 bool
+		}
+		if err := decoder.Decode(&of); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[of.ImportPath] = of.Export
+		if of.DepOnly {
+			continue
+		}
+		for _, name := range of.GoFiles {
+			if p.files[name], err = parser.ParseFile(p.set, filepath.Join(of.Dir, name), nil, parser.SkipObjectResolution); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p.imports = importer.ForCompiler(p.set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	return p
+}
+
+// check fails t if p does not compile with files in place of its own.
+func (p *pkg) check(t *testing.T, b *broken.Build, folder string, files map[string][]byte) {
+	t.Helper()
+	var parsed []*ast.File
+	for name, file := range p.files {
+		text, changed := files[folder+"/"+name]
+		if changed {
+			var err error
+			if file, err = parser.ParseFile(p.set, name, text, parser.SkipObjectResolution); err != nil {
+				t.Errorf("%s: %v", b.Name, err)
+				return
+			}
+		}
+		parsed = append(parsed, file)
+	}
+	slices.SortFunc(parsed, func(a, b *ast.File) int { return int(a.Pos() - b.Pos()) })
+	config := types.Config{Importer: p.imports}
+	if _, err := config.Check(folder, p.set, parsed, nil); err != nil {
+		t.Errorf("%s does not compile: %v", b.Name, err)
+	}
+}

@@ -1,0 +1,131 @@
+package broken
+
+const (
+	countedFile  = "internal/limiter/counted.go"
+	planFile     = "internal/limiter/plan.go"
+	logFile      = "internal/limiter/slidinglog.go"
+	windowFile   = "internal/limiter/fixedwindow.go"
+	takeBackFile = "internal/limiter/takeback.go"
+)
+
+// counting are builds that write and count logs another way than the proof needs.
+func counting() []Build {
+	return []Build{
+		{
+			Name: "read before write", Broke: "a take is counted by whoever reads after it", Vital: true, Finds: 1500,
+			Tests: []string{"TestManyEnginesOverASlowStore"},
+			Edits: []Edit{
+				{countedFile, `	if err := c.store.Write(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`,
+					`	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	state, readErr := c.read(ctx, t, &q)
+	for i := range state.Logs {
+		for _, e := range own.events {
+			state.Logs[i].Events = insertEvent(state.Logs[i].Events, e)
+		}
+	}
+	for _, n := range own.counts {
+		state.add(n)
+	}
+	if err := c.store.Write(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`},
+				{countedFile, `	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	state, err := c.read(ctx, t, &q)`, `	err := readErr`},
+			},
+		},
+		{
+			Name: "read of L + 1 rows", Broke: "the read is complete", Vital: true, Finds: 1500,
+			Tests: []string{"TestReadIsLongEnoughForTheWholeBatch"},
+			Edits: []Edit{{planFile, `Max: log.limit + own}`, `Max: log.limit + 1}`}},
+		},
+		{
+			Name: "rank instead of total", Broke: "all that is counted is, whatever its place in the order", Vital: true, Finds: 1500,
+			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
+			Edits: []Edit{{countedFile, `	unsettled = c.hasUnsettled(t.plan, state, own.now)`, `	for i := range state.Logs {
+		log, mine := &state.Logs[i], own.events[0].ID.node()
+		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool {
+			node := e.ID.node()
+			return e.At > own.now || e.At == own.now && string(node[:]) > string(mine[:])
+		})
+	}
+	unsettled = c.hasUnsettled(t.plan, state, own.now)`}},
+		},
+		{
+			Name: "reads at LOCAL_ONE", Broke: "levels meet", Vital: true, Finds: 1500,
+			Tests: []string{"TestLevelsOfWritesAndReads"},
+			Edits: []Edit{{planFile, `Level: p.Consistency.Read,`, `Level: LevelLocalOne,`}},
+		},
+		{
+			Name: "writes at ONE", Broke: "levels meet", Finds: 1500,
+			Tests: []string{"TestLevelsOfWritesAndReads"},
+			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts}`, `Level: LevelOne, Add: own.counts}`}},
+		},
+		{
+			Name: "TTL = W", Broke: "rows live long enough", Vital: true, Finds: 1500,
+			Tests: []string{"TestTimeToLiveOfEvents"},
+			Edits: []Edit{{
+				planFile,
+				`wholeSeconds(log.window+o.StoreTimeout) + time.Second + o.ClockError`,
+				`wholeSeconds(log.window - o.slack())`,
+			}},
+		},
+		{
+			Name: "the tolerance counted once", Broke: "the lower bound has the slack", Vital: true, Finds: 1500,
+			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
+			Edits: []Edit{{planFile, `return 2 * o.ClockTolerance }`, `return o.ClockTolerance }`}},
+		},
+		{
+			Name: "no tolerance", Broke: "the lower bound has the slack", Finds: 1500,
+			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
+			Edits: []Edit{{planFile, `return 2 * o.ClockTolerance }`, `return 0 * o.ClockTolerance }`}},
+		},
+		{
+			Name: "the lower bound at the time of the read", Broke: "the lower bound is the batch's", Finds: 5000,
+			Tests: []string{"TestLowerBoundIsOfTheBatchAndNotOfTheRead"},
+			Edits: []Edit{{
+				countedFile,
+				`t.plan.query(t.key, own.now, len(own.batch), nil)`,
+				`t.plan.query(t.key, InstantOf(c.opts.Now()), len(own.batch), nil)`,
+			}},
+		},
+		{
+			Name: "later instants capped", Broke: "the upper end is not capped", Finds: 1500,
+			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
+			Edits: []Edit{{logFile, `if r.holds(&events[i], now) {`, `if r.holds(&events[i], now) && events[i].At <= now {`}},
+		},
+		{
+			Name: "later windows not counted", Broke: "the upper end is not capped",
+			Tests: []string{"TestClockThatStepsBackAdmitsNoMore"},
+			Edits: []Edit{{windowFile, `start, _ := r.windowAt(now)
+	return s.unitsFrom(r.id, start)`, `start, _ := r.windowAt(now)
+	return s.unitsAt(r.id, start)`}},
+		},
+		{
+			Name: "own units missing accepted", Broke: "own units are among what was read",
+			Tests: []string{"TestOwnUnitsMissingFromTheRead"},
+			Edits: []Edit{{countedFile, `whole || !t.plan.promising {`, `whole || !whole {`}},
+		},
+		{
+			Name: "an answer after the time-out accepted", Broke: "a late answer admits nothing",
+			Tests: []string{"TestAnswerThatComesTooLateAdmitsNothing"},
+			Edits: []Edit{{countedFile, `if err == nil && ctx.Err() != nil { // an answer`, `if false { // an answer`}},
+		},
+		{
+			Name: "takes without an answer not removed", Broke: "what was not admitted is taken back", Finds: 3000,
+			Tests: []string{"TestTakeThatFailedIsTakenBackOnceTheStoreIsBack", "TestTakesThatFailedDuringAnOutageAreTakenBack"},
+			Edits: []Edit{{countedFile, `		c.takeBacks.remove(removal(t, takes.events))`, `		_ = takes`}},
+		},
+		{
+			Name: "denied attempts taken back under count: all", Broke: "what is said to be counted is", Finds: 1500,
+			Tests: []string{"embedded.TestConformanceShared/Trace"},
+			Edits: []Edit{{countedFile, `return r.decision.Recorded != RecordedYes`, `return !r.decision.WouldAllow`}},
+		},
+		{
+			Name: "a clock beyond the tolerance decides", Broke: "a clock beyond the tolerance decides nothing", Finds: 1500,
+			Tests: []string{"TestClockBeyondTheTolerance"},
+			Edits: []Edit{{
+				"internal/limiter/engine.go",
+				`e.opts.Skewed != nil && e.opts.Skewed() {`,
+				`e.opts.Skewed != nil && !e.opts.Skewed() && e.opts.Skewed() {`,
+			}},
+		},
+	}
+}

@@ -1,0 +1,49 @@
+package broken
+
+const onceFile = "internal/limiter/once.go"
+
+// once are builds under which what happens once happens again.
+func once() []Build {
+	return []Build{
+		{
+			Name: "a takeover that does not remove", Broke: "a repetition counts once", Finds: 3000,
+			Tests: []string{"TestClaimOfTheDead"},
+			Edits: []Edit{{onceFile, `if len(gone) == 0 {`, `if len(gone) >= 0 {`}},
+		},
+		{
+			Name: "a takeover while the owner may live", Broke: "a claim is taken over only when its owner has given up",
+			Tests: []string{"TestClaimOfTheDead"},
+			Edits: []Edit{{
+				onceFile,
+				`> opts.StoreTimeout+2*opts.ClockTolerance+staleMargin`,
+				`> 0*(opts.StoreTimeout+2*opts.ClockTolerance+staleMargin)`,
+			}},
+		},
+		{
+			Name: "a repetition decided anew", Broke: "a repetition counts once", Finds: 1500,
+			Tests: []string{"embedded.TestConformanceShared/RepetitionsCountOnce"},
+			Edits: []Edit{{onceFile, `		case known.State == usageAnswered:
+			return known.Answer.answer(), true, nil`, `		case known.State == usageAnswered:
+			// decided anew`}},
+		},
+		{
+			Name: "a refund not claimed", Broke: "a receipt gives back once", Finds: 1500,
+			Tests: []string{"embedded.TestConformanceShared/RefundOnce"},
+			Edits: []Edit{{
+				"internal/limiter/refund.go",
+				`		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)`,
+				`		// given back again`,
+			}},
+		},
+		{
+			Name: "ended reservations not given back", Broke: "a reservation ends",
+			Tests: []string{"TestReservationsOfCountersEnd"},
+			Edits: []Edit{{"internal/limiter/reservation.go", `err == nil && first {`, `err == nil && first && ends == nil {`}},
+		},
+		{
+			Name: "a block not published", Broke: "a block holds on every instance",
+			Tests: []string{"TestBlockReachesOtherInstancesAndOnesStartedAnew"},
+			Edits: []Edit{{"internal/limiter/blocks.go", `	if fresh {`, `	if fresh && e.news == nil {`}},
+		},
+	}
+}
