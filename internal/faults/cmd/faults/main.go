@@ -57,7 +57,7 @@ type settings struct {
 func parse(args []string, stderr io.Writer) (s settings, err error) {
 	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Uint64Var(&s.Seed, "seed", 0, "of the schedule; 0: any")
+	flags.Uint64Var(&s.Seed, "seed", 1, "of the schedule; 0: any")
 	flags.DurationVar(&s.Lasts, "duration", 5*time.Minute, "of calls and faults")
 	flags.IntVar(&s.Processes, "processes", 3, "of ratelimitd")
 	flags.DurationVar(&s.Tolerance, "tolerance", 200*time.Millisecond, "of clocks")
