@@ -23,6 +23,7 @@ type eventStatements struct {
 	insert string // repeatable: the same id is the same row
 	hold   string // repeatable; with when it ends, 0 once it is settled
 	newest string
+	all    string // the newest of several keys
 	remove string // repeatable
 	reset  string // repeatable; its timestamp is the reset's own instant, so that the latest reset wins
 }
@@ -53,6 +54,8 @@ func newEventStatements(table string) eventStatements {
 		insert: "INSERT INTO " + table + " (key, event_id, cost) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?",
 		hold:   "INSERT INTO " + table + " (key, event_id, cost, ends_at) VALUES (?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
 		newest: "SELECT event_id, cost, ends_at, reset_at FROM " + table + " WHERE key = ? AND event_id > maxTimeuuid(?) LIMIT ?",
+		all: "SELECT key, event_id, cost, ends_at, reset_at FROM " + table +
+			" WHERE key IN ? AND event_id > maxTimeuuid(?) PER PARTITION LIMIT ?",
 		remove: "DELETE FROM " + table + " USING TIMESTAMP ? WHERE key = ? AND event_id = ?",
 		reset:  "UPDATE " + table + " USING TTL ? AND TIMESTAMP ? SET reset_at = ? WHERE key = ?",
 	}
@@ -60,13 +63,29 @@ func newEventStatements(table string) eventStatements {
 
 // readLog returns the newest events that q asks for, and the reset that was read
 // beside them. Without events there is nothing that a reset could forget.
-//
-// It reads on, where holds are among them: one that has ended, and whose row has not
-// expired yet, must not take the place of an event that counts.
 func (s *Store) readLog(
 	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.LogQuery,
 ) (log limiter.Log, reset limiter.Instant, err error) {
-	for limit := q.Max; ; limit *= 2 {
+	if q.Max > maxReadTogether {
+		return s.readLogAlone(ctx, key, level, q, q.Max)
+	}
+	r := &logRead{key: key, query: q}
+	err = s.reads.do(ctx, s.laneOf(key, q.Span, level), r, 1, func(ctx context.Context) error {
+		r.log, r.reset, err = s.readLogAlone(ctx, key, level, q, q.Max)
+		return err
+	})
+	if err != nil {
+		return limiter.Log{}, 0, err
+	}
+	return r.log, r.reset, nil
+}
+
+// readLogAlone reads limit rows, and on, where holds are among them: one that has ended,
+// and whose row has not expired yet, must not take the place of an event that counts.
+func (s *Store) readLogAlone(
+	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.LogQuery, limit int,
+) (log limiter.Log, reset limiter.Instant, err error) {
+	for ; ; limit *= 2 {
 		query := s.session.Query(eventTables[q.Span].newest, key, int64(q.After), limit).WithContext(ctx).Consistency(level)
 		rows := s.repeated(query.PageSize(limit + 1)).Iter()
 		log.Events = make([]limiter.Event, 0, rows.NumRows())
@@ -108,7 +127,7 @@ func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consis
 	for i := range w.Events {
 		entries[i] = appendEntry(key, log, &w.Events[i], w.Settle)
 	}
-	return s.execAll(ctx, level, entries)
+	return s.say(ctx, key, log.Span, level, entries)
 }
 
 // appendEntry returns the request to store e. What was never a hold says nothing of
@@ -133,18 +152,7 @@ func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consis
 		args := []any{timestamp(id, saysRemove), key, gocql.UUID(id)}
 		entries[i] = gocql.BatchEntry{Stmt: eventTables[log.Span].remove, Args: args, Idempotent: true}
 	}
-	return s.execAll(ctx, level, entries)
-}
-
-// execAll sends requests to one partition as one, a single one without a batch around
-// it. They are safe to repeat.
-func (s *Store) execAll(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
-	if len(entries) == 1 {
-		return exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
-	}
-	batch := s.batch(ctx, gocql.UnloggedBatch, level)
-	batch.Entries = entries
-	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+	return s.say(ctx, key, log.Span, level, entries)
 }
 
 func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {

@@ -4,6 +4,10 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // SetClusterTime makes the sweeper believe that it is now, until the clock is measured
@@ -19,4 +23,32 @@ func (s *Store) SweepAsOneSlice(ctx context.Context) error {
 		return errNoTime
 	}
 	return s.sweeper.part(ctx, math.MinInt64, math.MaxInt64, now.Add(-s.config.SweepAge).UnixMilli(), sweepHalvings)
+}
+
+// WatchTrips calls seen with how many keys each trip of several requests has. Call it
+// before the store is used.
+func (s *Store) WatchTrips(seen func(keys int)) {
+	read, say := s.reads.send, s.writes.send
+	s.reads.send = func(l lane, riders []*rider[*logRead]) { seen(len(riders)); read(l, riders) }
+	s.writes.send = func(l lane, riders []*rider[*saying]) { seen(len(riders)); say(l, riders) }
+}
+
+// Together writes an event for each key by one trip, and reads all of them by another,
+// at level ONE. It returns how many events each has, and the errors of each.
+func (s *Store) Together(keys [][]byte, e limiter.Event) (found []int, wrote, read []error) {
+	on := lane{level: gocql.One}
+	var said []*rider[*saying]
+	var reads []*rider[*logRead]
+	for _, key := range keys {
+		entry := appendEntry(key, &limiter.LogWrite{TTL: time.Minute}, &e, false)
+		said = append(said, &rider[*saying]{request: &saying{key, []gocql.BatchEntry{entry}}})
+		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &limiter.LogQuery{Max: 1}}})
+	}
+	s.sayTogether(on, said)
+	s.readTogether(on, reads)
+	for i := range keys {
+		found = append(found, len(reads[i].request.log.Events))
+		wrote, read = append(wrote, said[i].err), append(read, reads[i].err)
+	}
+	return found, wrote, read
 }

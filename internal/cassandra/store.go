@@ -22,6 +22,9 @@ type Store struct {
 	datacenter string
 	clock      clock
 	sweeper    sweeper
+
+	reads  trips[*logRead]
+	writes trips[*saying]
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -45,6 +48,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.sweeper = sweeper{session: session, config: &s.config}
+	s.reads.send, s.writes.send = s.readTogether, s.sayTogether
 	if err := checkSchema(ctx, session); err != nil {
 		session.Close()
 		return nil, err
@@ -170,7 +174,7 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	case len(all) == 1 && errors.Is(err, limiter.ErrNotStored):
 		return unavailable("writing", err)
 	}
-	return unavailable("writing", errors.New(err.Error())) // some of it may be stored
+	return unavailable("writing", notSure(err)) // some of it may be stored
 }
 
 // WriteAll stores events of several keys by a logged batch: once a coordinator has it,
@@ -230,7 +234,7 @@ func (t tasks) run(ctx context.Context) error {
 
 // unavailable says that the store failed at doing something.
 func unavailable(doing string, err error) error {
-	if tooFew(err) {
+	if tooFew(err) || errors.Is(err, limiter.ErrTooFewReplicas) {
 		return fmt.Errorf("%w: %s: %w: %w", limiter.ErrUnavailable, doing, limiter.ErrTooFewReplicas, err)
 	}
 	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, doing, err)

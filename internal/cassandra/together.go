@@ -1,0 +1,163 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// maxReadTogether is the most rows of a key that a request for several asks for: ten
+// times as many fit in one page. Longer logs are read alone.
+const maxReadTogether = 200
+
+// logRead is a read of one key's log on its way, and what came of it.
+type logRead struct {
+	key   []byte
+	query *limiter.LogQuery
+	log   limiter.Log
+	reset limiter.Instant
+}
+
+// saying is what is said of events of one key: requests that are safe to repeat, all to
+// one partition.
+type saying struct {
+	key     []byte
+	entries []gocql.BatchEntry
+}
+
+// say sends entries, which speak of the log of key in the table of span.
+func (s *Store) say(ctx context.Context, key []byte, span limiter.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
+	return s.writes.do(ctx, s.laneOf(key, span, level), &saying{key, entries}, len(entries), func(ctx context.Context) error {
+		return s.sayAlone(ctx, level, entries)
+	})
+}
+
+// sayAlone sends requests to one partition as one, a single one without a batch around
+// it.
+func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
+	if len(entries) == 1 {
+		return exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
+	}
+	batch := s.batch(ctx, gocql.UnloggedBatch, level)
+	batch.Entries = entries
+	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+}
+
+// sayTogether sends what riders say as one. That does not make it one: after an error
+// some of it may be stored, and each is sent once more, by itself, to be told its own
+// fate.
+func (s *Store) sayTogether(l lane, riders []*rider[*saying]) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
+	defer cancel()
+	if len(riders) == 1 {
+		riders[0].err = s.sayAlone(ctx, l.level, riders[0].request.entries)
+		return
+	}
+	batch := s.batch(ctx, gocql.UnloggedBatch, l.level)
+	for _, r := range riders {
+		batch.Entries = append(batch.Entries, r.request.entries...)
+	}
+	if s.session.ExecuteBatch(batch) == nil {
+		return
+	}
+	apart(riders, func(r *rider[*saying]) { r.err = notSure(s.sayAlone(ctx, l.level, r.request.entries)) })
+}
+
+// notSure returns err without the promise that nothing is stored.
+func notSure(err error) error {
+	switch {
+	case !errors.Is(err, limiter.ErrNotStored):
+		return err
+	case tooFew(err):
+		return fmt.Errorf("%w: %s", limiter.ErrTooFewReplicas, err.Error())
+	}
+	return errors.New(err.Error())
+}
+
+// readTogether reads the logs of all riders by one request, which asks for as much as
+// the one of them that needs most: each takes its own part of that. Who gets too little
+// reads by itself, and so do all if it fails.
+func (s *Store) readTogether(l lane, riders []*rider[*logRead]) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
+	defer cancel()
+	limit := 0
+	for _, r := range riders {
+		limit = max(limit, r.request.query.Max)
+	}
+	found, err := s.readKeys(ctx, l, riders, limit)
+	var left []*rider[*logRead]
+	for _, r := range riders {
+		read := r.request
+		rows := found[string(read.key)]
+		if err != nil || len(rows.events) >= limit && settledAmong(rows.events) < read.query.Max {
+			left = append(left, r)
+			continue
+		}
+		read.log.Events, read.reset = newestOf(rows.events, read.query), rows.reset
+	}
+	apart(left, func(r *rider[*logRead]) {
+		read := r.request
+		read.log, read.reset, r.err = s.readLogAlone(ctx, read.key, l.level, read.query, limit)
+	})
+}
+
+// logRows are rows of one key's log, newest first.
+type logRows struct {
+	events []limiter.Event
+	reset  limiter.Instant
+}
+
+// readKeys reads the newest rows of each rider's key, limit at most, that are as late
+// as any of them asks.
+func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead], limit int) (map[string]logRows, error) {
+	after := limiter.Distant
+	keys := make([][]byte, 0, len(riders))
+	for _, r := range riders {
+		after = min(after, r.request.query.After)
+		keys = append(keys, r.request.key)
+	}
+	query := s.session.Query(eventTables[l.span].all, keys, int64(after), limit).WithContext(ctx).Consistency(l.level)
+	rows := s.repeated(query.RoutingKey(keys[0]).PageSize(len(keys)*limit + 1)).Iter()
+	found := make(map[string]logRows, len(keys))
+	var key []byte
+	var id gocql.UUID
+	var cost, ends, resetAt int64
+	for rows.Scan(&key, &id, &cost, &ends, &resetAt) {
+		log := found[string(key)]
+		log.events, log.reset = append(log.events, eventOf(id, cost, ends)), limiter.Instant(resetAt)
+		found[string(key)] = log
+	}
+	return found, rows.Close()
+}
+
+// newestOf returns what q asks for of rows that are newest first, oldest first.
+func newestOf(rows []limiter.Event, q *limiter.LogQuery) []limiter.Event {
+	settled := 0
+	var events []limiter.Event
+	for _, e := range rows {
+		if e.At <= q.After || settled == q.Max {
+			break
+		}
+		if e.Ends == 0 {
+			settled++
+		}
+		events = append(events, e)
+	}
+	slices.Reverse(events)
+	return events
+}
+
+// apart does something for each rider by itself, for all at the same time.
+func apart[R any](riders []*rider[R], do func(*rider[R])) {
+	var all sync.WaitGroup
+	for _, r := range riders {
+		all.Go(func() { do(r) })
+	}
+	all.Wait()
+}

@@ -1,0 +1,188 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// trips lets requests of one kind, for different keys, travel to Cassandra together:
+// ten rows in one request cost it a third of what they cost in ten. A request goes at
+// once, and alone, unless some are under way already; those that come meanwhile go
+// together as soon as one of these is back, or its patience is over. So a lone request
+// waits for nobody, and the busier a node is the fuller the trips.
+type trips[R any] struct {
+	send func(lane, []*rider[R]) // answers every rider of a trip; it must not panic
+
+	mu    sync.Mutex
+	roads map[lane]*road[R]
+}
+
+// lane is what requests have to have in common to travel together.
+type lane struct {
+	owner string // host id of the node that they are sent to first
+	span  limiter.Span
+	level gocql.Consistency
+}
+
+// road is a lane's traffic.
+type road[R any] struct {
+	underWay int
+	waiting  []*rider[R]
+}
+
+// rider is a request that waits for its trip, or is on it.
+type rider[R any] struct {
+	request R
+	parts   int // how much of a trip it takes
+	err     error
+	done    chan struct{} // closed when it is answered
+}
+
+// Bounds of trips.
+const (
+	// tripsUnderWay is how many go at the same time to one node, for one table at one
+	// level, before others wait: enough to keep a node's cores busy, with two fewer rows
+	// were answered a second and more CPU was used for each.
+	tripsUnderWay = 4
+	// tripPatience is how long a request waits at most: a few round trips, so that a node
+	// which does not answer holds up those that it was asked for, and no others.
+	tripPatience = 10 * time.Millisecond
+	// maxTripKeys is how many partitions a batch may have before Cassandra warns.
+	maxTripKeys = 10
+	// maxTripParts is how many rows of some 100 bytes stay under 4 KiB; Cassandra warns of
+	// batches over 5.
+	maxTripParts = 40
+	// maxTripWaiting bounds a lane: beyond, waiting would outlast the store timeout.
+	maxTripWaiting = 1 << 14
+)
+
+// do has r answered, by alone if it can go at once. The error wraps
+// limiter.ErrNotStored if it did not go at all.
+func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(context.Context) error) error {
+	mine, err := t.enter(l, r, parts)
+	switch {
+	case err != nil:
+		return err
+	case mine == nil:
+		defer t.back(l)
+		return alone(ctx)
+	}
+	patience := time.NewTimer(tripPatience)
+	defer patience.Stop()
+	for {
+		select {
+		case <-mine.done:
+			return mine.err
+		case <-patience.C:
+			t.depart(l, mine)
+		case <-ctx.Done():
+			if t.leave(l, mine) {
+				return fmt.Errorf("%w: %w before it was sent", limiter.ErrNotStored, ctx.Err())
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// enter returns the rider for a request that has to wait, nil for one that may go.
+func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.roads == nil {
+		t.roads = make(map[lane]*road[R])
+	}
+	on := t.roads[l]
+	if on == nil {
+		on = new(road[R])
+		t.roads[l] = on
+	}
+	if on.underWay < tripsUnderWay {
+		on.underWay++
+		return nil, nil
+	}
+	if len(on.waiting) >= maxTripWaiting {
+		return nil, fmt.Errorf("%w: %w: %d requests wait for one node", limiter.ErrNotStored, limiter.ErrOverloaded, maxTripWaiting)
+	}
+	mine := &rider[R]{request: r, parts: parts, done: make(chan struct{})}
+	on.waiting = append(on.waiting, mine)
+	return mine, nil
+}
+
+// back notes that a trip is over, and sends off those that wait.
+func (t *trips[R]) back(l lane) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.roads[l]
+	on.underWay--
+	if len(on.waiting) > 0 {
+		t.sendOff(l, on)
+	}
+}
+
+// depart sends off those that wait, if mine is still among them.
+func (t *trips[R]) depart(l lane, mine *rider[R]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.roads[l]
+	for on.index(mine) >= 0 {
+		t.sendOff(l, on)
+	}
+}
+
+// leave takes mine out of those that wait; false when it is on its way.
+func (t *trips[R]) leave(l lane, mine *rider[R]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.roads[l]
+	i := on.index(mine)
+	if i < 0 {
+		return false
+	}
+	on.waiting = append(on.waiting[:i], on.waiting[i+1:]...)
+	return true
+}
+
+func (r *road[R]) index(mine *rider[R]) int {
+	for i, waiting := range r.waiting {
+		if waiting == mine {
+			return i
+		}
+	}
+	return -1
+}
+
+// sendOff begins a trip of those that wait longest.
+func (t *trips[R]) sendOff(l lane, on *road[R]) {
+	n, parts := 1, on.waiting[0].parts
+	for n < min(len(on.waiting), maxTripKeys) && parts+on.waiting[n].parts <= maxTripParts {
+		parts += on.waiting[n].parts
+		n++
+	}
+	trip := append([]*rider[R](nil), on.waiting[:n]...)
+	on.waiting = append(on.waiting[:0], on.waiting[n:]...)
+	on.underWay++
+	go func() {
+		defer t.back(l)
+		t.send(l, trip)
+		for _, r := range trip {
+			close(r.done)
+		}
+	}()
+}
+
+// laneOf returns the lane of requests for key: those whose first replica is the same
+// node, which needs no other to answer for them at a level of one.
+func (s *Store) laneOf(key []byte, span limiter.Span, level gocql.Consistency) lane {
+	l := lane{span: span, level: level}
+	query := s.session.Query("").RoutingKey(key).Consistency(level)
+	if host := s.nodes.withinBorders(query)(); host != nil {
+		l.owner = host.Info().HostID()
+	}
+	return l
+}

@@ -1,0 +1,187 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// station is trips of numbers whose answers take a second, and what went by them.
+type station struct {
+	trips[int]
+	mu    sync.Mutex
+	alone []int
+	sent  [][]int
+	at    []time.Duration // when each trip was sent
+	began time.Time
+}
+
+const roundTrip = time.Second
+
+// first returns as many numbers as find the road free.
+func first() (numbers []int) {
+	for i := range tripsUnderWay {
+		numbers = append(numbers, 100+i)
+	}
+	return numbers
+}
+
+func newStation() *station {
+	s := &station{began: time.Now()}
+	s.send = func(_ lane, riders []*rider[int]) {
+		var numbers []int
+		for _, r := range riders {
+			numbers = append(numbers, r.request)
+			if r.request < 0 {
+				r.err = errNegative
+			}
+		}
+		s.mu.Lock()
+		s.sent, s.at = append(s.sent, numbers), append(s.at, time.Since(s.began))
+		s.mu.Unlock()
+		time.Sleep(roundTrip)
+	}
+	return s
+}
+
+var errNegative = errors.New("negative")
+
+// ask sends n, and returns when it is answered.
+func (s *station) ask(ctx context.Context, n, parts int) error {
+	return s.do(ctx, lane{}, n, parts, func(context.Context) error {
+		s.mu.Lock()
+		s.alone = append(s.alone, n)
+		s.mu.Unlock()
+		time.Sleep(roundTrip)
+		return nil
+	})
+}
+
+// askEach asks for each number in turn, without waiting for answers. What it returns
+// waits for all of them.
+func (s *station) askEach(t *testing.T, numbers []int, parts int) (wait func()) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, n := range numbers {
+		all.Go(func() {
+			if err := s.ask(t.Context(), n, parts); (err != nil) != (n < 0) {
+				t.Errorf("%d: %v", n, err)
+			}
+		})
+		synctest.Wait()
+	}
+	return all.Wait
+}
+
+func TestTrips(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		numbers []int // after the first
+		parts   int
+		sent    [][]int
+	}{
+		{"who finds the road free goes alone", nil, 1, nil},
+		{"who doesn't goes with the others", []int{3, -4, 5}, 1, [][]int{{3, -4, 5}}},
+		{"no more keys than a batch may have", []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, 1,
+			[][]int{{3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13, 14}}},
+		{"nor more rows", []int{3, 4, 5}, maxTripParts / 2, [][]int{{3, 4}, {5}}},
+		{"one that is too large for company", []int{3, 4}, maxTripParts + 1, [][]int{{3}, {4}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStation()
+				s.askEach(t, append(first(), c.numbers...), c.parts)()
+				slices.SortFunc(s.sent, slices.Compare) // those that are sent off at one instant take note in any order
+				if !slices.Equal(s.alone, first()) || !slices.EqualFunc(s.sent, c.sent, slices.Equal) {
+					t.Errorf("alone %v, together %v; want %v, %v", s.alone, s.sent, first(), c.sent)
+				}
+			})
+		})
+	}
+}
+
+// A node that does not answer holds nobody up for longer than the patience of those that
+// wait, and whoever waits goes as soon as another is back.
+func TestTripsWaitBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		s.askEach(t, append(first(), 3), 1)()
+		if len(s.at) != 1 || s.at[0] != tripPatience {
+			t.Errorf("one that waited went after %v, want %v", s.at, tripPatience)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		defer s.askEach(t, first(), 1)()
+		time.Sleep(roundTrip - tripPatience/2)
+		s.askEach(t, []int{3}, 1)()
+		if len(s.at) != 1 || s.at[0] != roundTrip {
+			t.Errorf("one that waited went after %v, want %v", s.at, roundTrip)
+		}
+	})
+}
+
+// Who goes away before the trip is not sent; on it, nobody can tell.
+func TestTripsAreLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		defer s.askEach(t, first(), 1)()
+		leave := func(n int, after time.Duration, sent bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			err := s.ask(ctx, n, 1)
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limiter.ErrNotStored) == sent {
+				t.Errorf("%d, that left after %v: %v", n, after, err)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() { leave(3, tripPatience/2, false) })
+		all.Go(func() { leave(4, 2*tripPatience, true) })
+		all.Wait()
+		time.Sleep(2 * roundTrip) // until what was left is back
+		synctest.Wait()
+		if !slices.EqualFunc(s.sent, [][]int{{4}}, slices.Equal) {
+			t.Errorf("sent %v, want 4 alone", s.sent)
+		}
+	})
+}
+
+// There is an end to those that wait.
+func TestTripsAreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		s.roads = map[lane]*road[int]{{}: {underWay: tripsUnderWay, waiting: make([]*rider[int], maxTripWaiting)}}
+		if err := s.ask(t.Context(), 1, 1); !errors.Is(err, limiter.ErrOverloaded) || !errors.Is(err, limiter.ErrNotStored) {
+			t.Errorf("one more than %d: %v", maxTripWaiting, err)
+		}
+	})
+}
+
+// Of rows that were read for several, each takes what it asked for.
+func TestNewestOf(t *testing.T) {
+	rows := []limiter.Event{{At: 9}, {At: 8, Ends: 20}, {At: 7}, {At: 6, Ends: 20}, {At: 5}}
+	for _, c := range []struct {
+		after limiter.Instant
+		most  int
+		want  []limiter.Instant
+	}{
+		{0, 9, []limiter.Instant{5, 6, 7, 8, 9}},
+		{6, 9, []limiter.Instant{7, 8, 9}},
+		{0, 2, []limiter.Instant{7, 8, 9}}, // holds come on top
+		{9, 9, nil},
+	} {
+		var got []limiter.Instant
+		for _, e := range newestOf(rows, &limiter.LogQuery{After: c.after, Max: c.most}) {
+			got = append(got, e.At)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d after %d: %v, want %v", c.most, c.after, got, c.want)
+		}
+	}
+}
