@@ -66,7 +66,7 @@ func (d *denials) since(key Key) (mark uint64) {
 // whether units of other instances in it may yet be taken back. It keeps nothing of
 // state itself.
 func (d *denials) put(t *target, state *State, others bool, now Instant, mark uint64) {
-	if t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
+	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
 	memory := &denial{plan: t.plan, until: now.Add(maxDenialAge), state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}}

@@ -47,7 +47,8 @@ type Options struct {
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 
-	jitter func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
+	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
+	forgetful bool                                    // no denial is remembered: simulations see more of the store
 }
 
 // DefaultStoreTimeout is the StoreTimeout of Options that give none.

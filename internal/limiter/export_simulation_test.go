@@ -2,10 +2,10 @@ package limiter
 
 import "time"
 
-// WithJitter returns o with the random waits that jitter gives, so that they can be
-// replayed.
-func (o Options) WithJitter(jitter func(below time.Duration) time.Duration) *Options {
-	o.jitter = jitter
+// Simulated returns o with the random waits that jitter gives, so that they can be
+// replayed. Forgetful engines remember no denials, so that more comes to the store.
+func (o Options) Simulated(jitter func(below time.Duration) time.Duration, forgetful bool) *Options {
+	o.jitter, o.forgetful = jitter, forgetful
 	return &o
 }
 

@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // Machine decides by the pure functions alone, over a state that it keeps whole.
 type Machine struct {
@@ -63,3 +66,33 @@ func ResetTTL(p Policy) time.Duration { return newPlan(p, &Options{}, true).rese
 
 // Longest returns the longest that one of p's windows can last.
 func Longest(p Policy) time.Duration { return p.WithDefaults().longestWindow() }
+
+// RememberDenials has an engine's memory of denials take one for each of n keys, each
+// with so many events, and returns how many keys and events it holds then.
+func RememberDenials(n, each int) (keys, events int) {
+	p := newPlan(Policy{Limits: []Limit{{Algorithm: "sliding-log", Limit: int64(each), Window: time.Hour}}}, &Options{}, false)
+	d := &denials{opts: &Options{StoreTimeout: time.Second}}
+	now := InstantOf(time.Now())
+	state := State{Logs: []Log{{Events: make([]Event, each)}}}
+	for i := range state.Logs[0].Events {
+		state.Logs[0].Events[i] = Event{At: now, Cost: 1}
+	}
+	for i := range n {
+		t := target{plan: p}
+		binary.BigEndian.PutUint64(t.key.sum[:], uint64(i))
+		d.put(&t, &state, false, now, 0)
+	}
+	for _, generation := range []map[Key]*denial{d.young, d.old} {
+		keys += len(generation)
+		for _, memory := range generation {
+			events += len(memory.state.Logs[0].Events)
+		}
+	}
+	return keys, events
+}
+
+// Bounds of what RememberDenials returns.
+const (
+	MaxDenials      = 2 * maxDenials
+	MaxDenialEvents = 2 * maxDenialEvents
+)

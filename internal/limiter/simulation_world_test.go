@@ -101,7 +101,7 @@ func (w *world) start(ahead time.Duration) *process {
 		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
 		opts.Keyer, opts.AlsoRead = secrets[i.n%2], secrets[1-i.n%2:][:1]
 	}
-	i.engine = limiter.New(i, opts.WithJitter(i.jitter))
+	i.engine = limiter.New(i, opts.Simulated(i.jitter, w.seed%2 == 0))
 	if err := i.engine.SetPolicies(w.scenario.policies); err != nil {
 		w.t.Fatal(err)
 	}
