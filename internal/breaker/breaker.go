@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -19,8 +20,10 @@ import (
 
 // Store is a limiter.Store behind a circuit breaker. Make one with New.
 type Store struct {
-	next    limiter.Store
-	breaker *gobreaker.CircuitBreaker[limiter.State]
+	next     limiter.Store
+	breaker  *gobreaker.CircuitBreaker[limiter.State]
+	answered atomic.Int64 // when a request last succeeded, in nanoseconds after made
+	made     time.Time
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -28,6 +31,7 @@ var _ limiter.Store = (*Store)(nil)
 // Options of a Store. The zero value suits a server.
 type Options struct {
 	Failures uint32            // in a row, that open the breaker; zero: DefaultFailures
+	Silence  time.Duration     // without a success, that opens it after so many failures; zero: DefaultSilence
 	Pause    time.Duration     // between an opening and the next probe; zero: DefaultPause
 	Logger   *slog.Logger      // a line per change of state; nil: logs nothing
 	OnChange func(closed bool) // called with every change; nil: nobody
@@ -37,6 +41,10 @@ type Options struct {
 const (
 	DefaultFailures = 5           // fewer may be one node's restart
 	DefaultPause    = time.Second // so that service is back within seconds of the store
+
+	// DefaultSilence is the usual store timeout. Requests that one node of several was
+	// asked for, which stands still, fail together: others were answered meanwhile.
+	DefaultSilence = limiter.DefaultStoreTimeout
 )
 
 // New returns next behind a breaker. A nil opts means the zero Options.
@@ -51,17 +59,26 @@ func New(next limiter.Store, opts *Options) *Store {
 	if o.Pause == 0 {
 		o.Pause = DefaultPause
 	}
+	if o.Silence == 0 {
+		o.Silence = DefaultSilence
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{next: next, breaker: gobreaker.NewCircuitBreaker[limiter.State](gobreaker.Settings{
+	s := &Store{next: next, made: time.Now()}
+	s.answered.Store(int64(-o.Silence)) // nothing was yet
+	s.breaker = gobreaker.NewCircuitBreaker[limiter.State](gobreaker.Settings{
 		MaxRequests:   1,
 		Timeout:       o.Pause,
-		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= o.Failures },
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= o.Failures && s.silent() >= o.Silence },
 		IsExcluded:    excluded,
 		OnStateChange: o.changed,
-	})}
+	})
+	return s
 }
+
+// silent returns for how long no request has succeeded.
+func (s *Store) silent() time.Duration { return time.Since(s.made) - time.Duration(s.answered.Load()) }
 
 // excluded reports whether err says nothing of the store as a whole: the caller went
 // away, a level asks for more replicas than are alive, which costs no time, or
@@ -115,6 +132,9 @@ var errOpen = fmt.Errorf("%w: it failed several times in a row and is being prob
 
 func (s *Store) do(request func() (limiter.State, error)) (limiter.State, error) {
 	state, err := s.breaker.Execute(request)
+	if err == nil {
+		s.answered.Store(int64(time.Since(s.made)))
+	}
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return state, errOpen
 	}

@@ -92,6 +92,33 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 	})
 }
 
+// Requests that one node of several was asked for fail together when it stands still;
+// others are answered meanwhile.
+func TestFailuresBesideSuccessesDoNotOpenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(flaky)
+		b := breaker.New(store, &breaker.Options{Failures: 3, Silence: time.Second})
+		read := func(err error) {
+			store.err = err
+			_, _ = b.Read(t.Context(), &limiter.Query{})
+		}
+		read(nil)
+		time.Sleep(time.Second - time.Millisecond)
+		for range 10 {
+			read(limiter.ErrUnavailable)
+		}
+		if got := store.asks.Load(); got != 11 {
+			t.Errorf("asked %d times of 11, of which the first was answered", got)
+		}
+		time.Sleep(time.Millisecond)
+		read(limiter.ErrUnavailable)
+		read(nil)
+		if got := store.asks.Load(); got != 12 {
+			t.Errorf("asked %d times, want 12: nothing was answered for a second", got)
+		}
+	})
+}
+
 func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
 	for _, err := range []error{
 		context.Canceled, errors.Join(limiter.ErrUnavailable, limiter.ErrTooFewReplicas), limiter.ErrConflict,

@@ -158,14 +158,18 @@ func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consis
 func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
 	at := int64(w.Reset)
 	query := s.session.Query(eventTables[log.Span].reset, whole(w.ResetTTL), at*microsPerMilli, at, key)
-	return exec(query.WithContext(ctx).Consistency(level))
+	return s.exec(query.WithContext(ctx).Consistency(level))
 }
 
 // batch returns an empty batch that retries on another node if all its entries may
-// be sent twice.
+// be sent twice, and goes there at once where the first is slow, unless it is a logged one,
+// which costs several nodes more.
 func (s *Store) batch(ctx context.Context, kind gocql.BatchType, level gocql.Consistency) *gocql.Batch {
 	batch := s.session.NewBatch(kind).WithContext(ctx)
 	batch.SetConsistency(level)
+	if kind == gocql.UnloggedBatch {
+		batch.SpeculativeExecutionPolicy(s.secondNode())
+	}
 	if kind != gocql.CounterBatch {
 		batch.RetryPolicy(nextHost{})
 	}

@@ -42,7 +42,7 @@ func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
 		return err
 	}
 	ttl := whole(min(c.TTL, longestChange))
-	err = exec(s.session.Query(changesInsert, int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
+	err = s.exec(s.session.Query(changesInsert, int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
 		int64(c.Until), c.Strikes, ttl).WithContext(ctx).Consistency(level))
 	if err != nil {
 		return unavailable("publishing", err)

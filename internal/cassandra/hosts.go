@@ -105,14 +105,30 @@ func countsLocally(level gocql.Consistency) bool {
 
 // twice goes over the hosts that pick returns, and once more.
 func twice(pick func() gocql.NextHost) gocql.NextHost {
-	next, again := pick(), true
+	next, again := distinct(pick()), true
 	return func() gocql.SelectedHost {
 		host := next()
 		if host == nil && again {
-			next, again = pick(), false
+			next, again = distinct(pick()), false
 			host = next()
 		}
 		return host
+	}
+}
+
+// distinct leaves out hosts that next has returned before. The driver tells them apart
+// by their address in memory, of which it may have several for a node: its second choice
+// would be the first one again.
+func distinct(next gocql.NextHost) gocql.NextHost {
+	var seen []string
+	return func() gocql.SelectedHost {
+		for host := next(); host != nil; host = next() {
+			if id := host.Info().HostID(); !slices.Contains(seen, id) {
+				seen = append(seen, id)
+				return host
+			}
+		}
+		return nil
 	}
 }
 

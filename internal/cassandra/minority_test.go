@@ -82,6 +82,39 @@ func testDeadMinority(t *testing.T, cluster *cassandratest.Cluster, stores []*ca
 	}
 }
 
+// testFrozenNode freezes one of three nodes: what it would have been asked to write is
+// asked of another in time, alone and together.
+func testFrozenNode(t *testing.T, cluster *cassandratest.Cluster, store *cassandra.Store) {
+	ids := limiter.NewEventIDs()
+	keyer := limiter.Keyer{Namespace: t.Name()}
+	keys := keyer.For(limiter.KeySpace{Policy: "p"})
+	write := func(n int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), minorityTimeout)
+		defer cancel()
+		now := limiter.InstantOf(time.Now())
+		return store.Write(ctx, &limiter.Write{
+			Key: keys.Of(keyOf(n)), Level: limiter.LevelQuorum, Logs: []limiter.LogWrite{{TTL: time.Hour}},
+			Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
+		})
+	}
+	writeEach := func(first int) {
+		const many = 40
+		var all sync.WaitGroup
+		for n := first; n < first+many; n++ {
+			all.Go(func() {
+				if err := write(n); err != nil {
+					t.Errorf("key %d: %v", n, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	writeEach(0) // the driver asks any node what statements mean, when it first meets them
+	cluster.Node(1).Pause()
+	defer cluster.Node(1).Resume()
+	writeEach(1000)
+}
+
 // minorityOutcomes are those of one policy.
 type minorityOutcomes struct {
 	outcomes

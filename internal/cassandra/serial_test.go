@@ -36,6 +36,7 @@ func TestSerialOverThreeNodes(t *testing.T) {
 	t.Run("all or nothing of several keys", func(t *testing.T) { testWritesOfSeveralKeysAreLogged(t, cluster, patient[0]) })
 	hasty := openStores(t, config, pauseTimeout)
 	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
+	t.Run("frozen node", func(t *testing.T) { testFrozenNode(t, cluster, openStores(t, config, minorityTimeout)[0]) })
 	t.Run("dead minority", func(t *testing.T) { testDeadMinority(t, cluster, patient) })
 }
 

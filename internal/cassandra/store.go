@@ -248,17 +248,22 @@ func levelOf(name limiter.Level) (gocql.Consistency, error) {
 	return level, nil
 }
 
-// repeated marks q, a read, as safe to send twice: to another node when the first
-// is gone, and at the same time when it is slow.
+// repeated marks q as safe to send twice: to another node when the first is gone, and at
+// the same time when it is slow.
 func (s *Store) repeated(q *gocql.Query) *gocql.Query {
-	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(
-		&gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: s.config.Timeout / speculateAfter})
+	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(s.secondNode())
+}
+
+// secondNode asks another node when the first one is slow: one that stands still takes a
+// share of all requests with it, until the others notice.
+func (s *Store) secondNode() gocql.SpeculativeExecutionPolicy {
+	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: s.config.Timeout / speculateAfter}
 }
 
 // exec sends a write that is safe to repeat, and once more to another node when
-// the first fails.
-func exec(q *gocql.Query) error {
-	q.Idempotent(true).RetryPolicy(nextHost{})
+// the first fails or is slow.
+func (s *Store) exec(q *gocql.Query) error {
+	s.repeated(q)
 	return stored(q.Exec(), q.Attempts())
 }
 

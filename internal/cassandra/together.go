@@ -42,7 +42,7 @@ func (s *Store) say(ctx context.Context, key []byte, span limiter.Span, level go
 // it.
 func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	if len(entries) == 1 {
-		return exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
+		return s.exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
 	}
 	batch := s.batch(ctx, gocql.UnloggedBatch, level)
 	batch.Entries = entries
