@@ -122,6 +122,7 @@ func (d *denials) answer(c *charge, now Instant) (Decision, bool) {
 	}
 	decision := c.plan.decide(&memory.state, OpCheck, EventID{}, at, c.cost)
 	decision.postpone(at.Sub(now))
+	decision.Remembered = true
 	return decision, true
 }
 

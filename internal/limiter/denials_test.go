@@ -53,7 +53,7 @@ func TestDeniedFromMemory(t *testing.T) {
 		deny(t, e)
 		for range 20 {
 			d, asked := store.asks(t, e)
-			if asked > 0 || d.Allowed || d.Used != 3 || d.Recorded != limiter.RecordedNo {
+			if asked > 0 || !d.Remembered || d.Allowed || d.Used != 3 || d.Recorded != limiter.RecordedNo {
 				t.Fatalf("%d requests for a denial: %+v", asked, d)
 			}
 			time.Sleep(100 * time.Millisecond)

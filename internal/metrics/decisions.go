@@ -31,10 +31,11 @@ var ops = [...]limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake}
 
 // decisionVecs are the metrics that have the label policy.
 type decisionVecs struct {
-	total    *prometheus.CounterVec // policy, limit, op, outcome
-	degraded *prometheus.CounterVec // policy
-	limits   *prometheus.GaugeVec   // policy, limit
-	windows  *prometheus.GaugeVec   // policy, limit
+	total      *prometheus.CounterVec // policy, limit, op, outcome
+	degraded   *prometheus.CounterVec // policy
+	remembered *prometheus.CounterVec // policy
+	limits     *prometheus.GaugeVec   // policy, limit
+	windows    *prometheus.GaugeVec   // policy, limit
 	overshootVecs
 }
 
@@ -49,6 +50,10 @@ func newDecisionVecs() decisionVecs {
 			Name: "ratelimitd_degraded_decisions_total",
 			Help: "Decisions that on_store_error made because the store did not answer.",
 		}, []string{"policy"}),
+		remembered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_remembered_denials_total",
+			Help: "Denials from memory, for which the store was not asked.",
+		}, []string{"policy"}),
 		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_limit_units",
 			Help: "Units that a limit holds in its window.",
@@ -62,7 +67,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.limits, v.windows)
+	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy, or of one limit of it.
@@ -74,15 +79,17 @@ func (v *decisionVecs) remove(labels prometheus.Labels) {
 		return
 	}
 	v.degraded.DeletePartialMatch(labels)
+	v.remembered.DeletePartialMatch(labels)
 	v.overshootVecs.remove(labels)
 }
 
 // policySeries are the series of one policy, so that a decision looks up its
 // policy once and hashes no labels.
 type policySeries struct {
-	name     string
-	limits   []limitSeries
-	degraded prometheus.Counter
+	name       string
+	limits     []limitSeries
+	degraded   prometheus.Counter
+	remembered prometheus.Counter
 	overshootSeries
 }
 
@@ -130,6 +137,7 @@ func (m *Metrics) newPolicySeries(p *limiter.Policy, old *policySeries) *policyS
 		name:            p.Name,
 		limits:          make([]limitSeries, len(p.Limits)),
 		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
+		remembered:      m.decisions.remembered.WithLabelValues(p.Name),
 		overshootSeries: m.decisions.of(p.Name, tally, m.now()),
 	}
 	for i, l := range p.Limits {
@@ -166,6 +174,9 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter
 	}
 	if d.Degraded {
 		s.degraded.Inc()
+	}
+	if d.Remembered {
+		s.remembered.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
 		m.countOver(s, key, cost, d, over)

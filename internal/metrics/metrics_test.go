@@ -127,6 +127,22 @@ func TestDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total")
 }
 
+// TestRememberedDenials counts denials for which the store was not asked.
+func TestRememberedDenials(t *testing.T) {
+	f := newFixture(t, policy("p", 1))
+	d, err := f.engine.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Allowed, d.Remembered = false, true
+	f.metrics.Observe(limiter.OpTake, limiter.Key{}, 1, &d)
+	f.want(`
+		# HELP ratelimitd_remembered_denials_total Denials from memory, for which the store was not asked.
+		# TYPE ratelimitd_remembered_denials_total counter
+		ratelimitd_remembered_denials_total{policy="p"} 1
+	`, "ratelimitd_remembered_denials_total")
+}
+
 // TestBlockedDecisions tells what a block denied from what a limit did, and counts
 // both as attempts beyond the limit.
 func TestBlockedDecisions(t *testing.T) {
