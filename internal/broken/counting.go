@@ -58,6 +58,12 @@ func counting() []Build {
 			Tests: []string{"TestLevelsOfWritesAndReads"},
 			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts}`, `Level: LevelOne, Add: own.counts}`}},
 		},
+	}
+}
+
+// timing are builds whose rows live, or whose windows reach, another way than it needs.
+func timing() []Build {
+	return []Build{
 		{
 			Name: "TTL = W", Broke: "rows live long enough", Vital: true, Finds: 1500,
 			Tests: []string{"TestTimeToLiveOfEvents"},
@@ -98,6 +104,12 @@ func counting() []Build {
 	return s.unitsFrom(r.id, start)`, `start, _ := r.windowAt(now)
 	return s.unitsAt(r.id, start)`}},
 		},
+	}
+}
+
+// answering are builds that answer what they should not.
+func answering() []Build {
+	return []Build{
 		{
 			Name: "own units missing accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestOwnUnitsMissingFromTheRead"},

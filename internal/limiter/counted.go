@@ -184,69 +184,6 @@ func (c *counted) forgetDenial(key Key) {
 	c.denials.forget(key)
 }
 
-// units are what one attempt writes for a batch.
-type units struct {
-	batch  []*request
-	now    Instant
-	epoch  Instant // the reset that they are counted under
-	events []Event // one for each request of batch, in its order
-	counts []Count // the sum of the batch, for each counter
-	dated  bool    // events are stored, and count: only the counts are to be written
-}
-
-func (c *counted) newUnits(t *target, batch []*request) *units {
-	epoch, _ := c.resets.get(t.key)
-	own := &units{batch: batch, epoch: epoch}
-	now := max(InstantOf(c.opts.Now()), epoch+1)
-	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
-		now = id.Instant()
-	}
-	c.date(t.plan, own, now)
-	return own
-}
-
-// date makes own's events and counts for now.
-func (c *counted) date(p *plan, own *units, now Instant) {
-	own.now, own.dated, own.events = now, false, nil
-	for _, r := range own.batch {
-		id, at := r.id, r.id.Instant()
-		if id == (EventID{}) {
-			id, at = c.ids.next(now), now
-		}
-		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
-	}
-	own.counts = p.appendCounts(nil, own.epoch, now, sumOf(own.batch))
-}
-
-// renew makes own anew if a reset that came before the read has forgotten it,
-// and reports whether it did: what is forgotten must not be admitted.
-func (c *counted) renew(t *target, own *units, state *State) bool {
-	eventsGone := state.Reset >= own.now
-	if !eventsGone && (!t.plan.counters || state.Reset <= own.epoch) {
-		return false
-	}
-	own.epoch = state.Reset
-	c.resets.put(t.key, state.Reset)
-	switch {
-	case eventsGone && own.batch[0].id == (EventID{}):
-		c.date(t.plan, own, state.Reset+1)
-	case eventsGone: // whoever dated it has to do so again
-		own.dated = false
-	default:
-		own.dated = true
-		own.counts = t.plan.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
-	}
-	return true
-}
-
-func sumOf(batch []*request) int64 {
-	sum := int64(0)
-	for _, r := range batch {
-		sum = addSaturating(sum, r.cost)
-	}
-	return sum
-}
-
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
 func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
@@ -330,45 +267,6 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 	return refused, unsettled
 }
 
-// strip removes own's units from state. It is false when some were not among what
-// was read, though fewer than the limit stood before them: the read missed a write.
-func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
-	complete = true
-	mine := make(map[EventID]bool, len(own.events))
-	for _, e := range own.events {
-		mine[e.ID] = true
-	}
-	for i := range state.Logs {
-		log := &state.Logs[i]
-		before := len(log.Events)
-		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] })
-		seen := before - len(log.Events)
-		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
-	}
-	for _, add := range own.counts {
-		seen := slices.ContainsFunc(state.Counts, func(c Count) bool {
-			return c.Limit == add.Limit && c.Start == add.Start && c.Epoch == add.Epoch && c.Units >= add.Units
-		})
-		complete = complete && seen
-		if seen {
-			add.Units = -add.Units
-			state.add(add)
-		}
-	}
-	return complete
-}
-
-// countAfter returns how many of events are later than bound, without the holds that
-// have ended.
-func countAfter(events []Event, bound, endedBy Instant) (n int) {
-	for _, e := range events {
-		if e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
-			n++
-		}
-	}
-	return n
-}
-
 // hasUnsettled reports whether state holds events of other instances that are so
 // young that they may yet be taken back. Counters do not tell.
 func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
@@ -384,23 +282,6 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 		}
 	}
 	return false
-}
-
-// filter returns the part of u for which keep is true. keep is called for each
-// request in turn.
-func (u *units) filter(keep func(i int, r *request) bool) *units {
-	part := &units{now: u.now, epoch: u.epoch}
-	for i, r := range u.batch {
-		if keep(i, r) {
-			part.batch = append(part.batch, r)
-			part.events = append(part.events, u.events[i])
-		}
-	}
-	part.counts = slices.Clone(u.counts)
-	for i := range part.counts {
-		part.counts[i].Units = sumOf(part.batch)
-	}
-	return part
 }
 
 // takeBack removes refused's units, whose write was acknowledged. Events go at
@@ -437,14 +318,6 @@ func (c *counted) forget(t *target, own *units, acknowledged bool) {
 	if len(p.logs) > 0 {
 		c.takeBacks.remove(removal(t, takes.events))
 	}
-}
-
-func removal(t *target, events []Event) *Write {
-	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites}
-	for _, e := range events {
-		w.Remove = append(w.Remove, e.ID)
-	}
-	return w
 }
 
 // datedError is a request whose event was dated by its maker, and not late enough:

@@ -2,6 +2,43 @@ package limiter
 
 import "context"
 
+// Reset forgets what was counted for id under policy, for every instance as soon
+// as it returns nil. Blocks of id, and what instances count for themselves, end on
+// this instance then and on others within a second.
+func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error {
+	p, err := e.planOf(policy, id)
+	if err != nil {
+		return err
+	}
+	if err := e.checkClock(); err != nil {
+		return &StoreError{Recorded: RecordedNo, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	t := p.of(id)
+	if err := e.forget(ctx, &t); err != nil {
+		return err
+	}
+	return e.tellReset(ctx, &t)
+}
+
+// forget forgets what is counted for t. The error is a StoreError.
+func (e *Engine) forget(ctx context.Context, t *target) error {
+	if e.local != nil {
+		local := t.as(t.plan.local)
+		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+	}
+	if e.exclusive != nil {
+		if err := resetStill(ctx, e.exclusive.store, t, e.now()); err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
+		return nil
+	}
+	return e.shared.reset(ctx, t)
+}
+
 // resetStill forgets all that is counted for t in a store that holds keys still.
 func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) error {
 	queries := []Query{t.plan.query(t.key, now, 1, nil)}

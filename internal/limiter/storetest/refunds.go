@@ -1,0 +1,159 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for _, p := range policies {
+		check := limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute}
+		held := e.call(t, check)
+		if !held.Allowed || held.Reservation == "" || held.Receipt != "" {
+			t.Fatalf("%s: %+v", p.Name, held)
+		}
+		e.wantUsed(t, p.Name, 1, "while it is held")
+		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		settled := e.call(t, settle)
+		if !settled.Allowed || settled.Recorded != limiter.RecordedYes || settled.Used != 1 || settled.Receipt == "" {
+			t.Errorf("%s: settled: %+v", p.Name, settled)
+		}
+		settle.Demands = nil
+		if again := e.call(t, settle); again.Policy.Name != p.Name || again.Used != 1 {
+			t.Errorf("%s: settled without saying what for: %+v", p.Name, again.Decision)
+		}
+		e.wantUsed(t, p.Name, 1, "after it was settled twice")
+		if got := e.call(t, check); !got.Allowed {
+			t.Errorf("%s: a second of two: %+v", p.Name, got.Verdict)
+		}
+		if got := e.call(t, check); got.Allowed || got.Reservation != "" {
+			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
+		}
+		settle.Demands = []limiter.Demand{{Policy: p.Name, Identifier: "somebody else"}}
+		var field *limiter.FieldError
+		if _, err := e.Engine.Do(t.Context(), &settle); !errors.As(err, &field) || field.Field != "reservation" {
+			t.Errorf("%s: settled for somebody else: %v", p.Name, err)
+		}
+	}
+}
+
+// testSettledAfterItsRefund records a reservation again whose units were given back
+// since: what was removed stays removed, however many came later.
+func testSettledAfterItsRefund(t *testing.T, store limiter.Store) {
+	const limit, later = 2, 8
+	policies := kinds(limit)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute})
+		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		settled := e.call(t, settle)
+		*e.Now = e.Now.Add(3 * storeTimeout)
+		if err := e.Refund(t.Context(), settled.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		e.wantUsed(t, p.Name, 0, "after its refund")
+		e.call(t, settle)
+		e.wantUsed(t, p.Name, 0, "after it was settled again")
+	}
+}
+
+// testSettledBehindOthers records a reservation that more events came after than a
+// decision reads.
+func testSettledBehindOthers(t *testing.T, store limiter.Store) {
+	const limit, later = 2, 8
+	for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+		p := limiter.Policy{Name: "log", Guarantee: guarantee,
+			Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
+		e := NewEngine(t, store, limiter.Options{}, p)
+		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("log"), Reserve: time.Minute})
+		var receipts []string
+		for range later {
+			*e.Now = e.Now.Add(time.Second)
+			receipts = append(receipts, e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log")}).Receipt)
+		}
+		e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log"), Reservation: held.Reservation})
+		*e.Now = e.Now.Add(2 * time.Minute)
+		for _, receipt := range receipts {
+			if err := e.Refund(t.Context(), receipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.wantUsed(t, "log", 1, "by what was reserved, "+string(guarantee))
+	}
+}
+
+func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{ClockTolerance: 50 * time.Millisecond}, gate)
+	check := limiter.Call{Op: limiter.OpCheck, Demands: on("gate"), Reserve: 5 * time.Second}
+	held := e.call(t, check)
+	denied := e.call(t, check)
+	if denied.Allowed || denied.RetryAfter < 5*time.Second || denied.RetryAfter > 5200*time.Millisecond {
+		t.Errorf("beside a hold of 5 s: allowed %v, retry after %v", denied.Allowed, denied.RetryAfter)
+	}
+	*e.Now = e.Now.Add(denied.RetryAfter - time.Millisecond)
+	e.wantUsed(t, "gate", 1, "until the hold ends")
+	*e.Now = e.Now.Add(time.Millisecond)
+	e.wantUsed(t, "gate", 0, "when the hold has ended")
+	e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("gate"), Reservation: held.Reservation})
+	e.wantUsed(t, "gate", 1, "when it was recorded all the same")
+}
+
+// testRefundOfWhatWasReset gives nothing back that is not counted any more.
+func testRefundOfWhatWasReset(t *testing.T, store limiter.Store) {
+	policies := kinds(3)
+	e := NewEngine(t, store, limiter.Options{}, policies...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		*e.Now = e.Now.Add(time.Second)
+		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
+			t.Fatal(err)
+		}
+		*e.Now = e.Now.Add(3 * storeTimeout)
+		e.Do(t, limiter.OpTake, p.Name)
+		e.Do(t, limiter.OpTake, p.Name)
+		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
+			t.Fatal(err)
+		}
+		e.wantUsed(t, p.Name, 2, "of two after a reset, when one from before it was refunded")
+	}
+}
+
+func testRefundOnce(t *testing.T, store limiter.Store) {
+	policies := kinds(2)
+	for _, p := range policies {
+		for i := range p.Limits {
+			p.Limits[i].Window = time.Hour // a bucket gives back what has not drained
+		}
+	}
+	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
+	for _, p := range policies {
+		*e.Now = Clock(t, "12:00:00")
+		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		*e.Now = e.Now.Add(3 * storeTimeout) // old enough to be subtracted at once
+		before := e.Do(t, limiter.OpCheck, p.Name).Used
+		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if got := e.Do(t, limiter.OpCheck, p.Name); got.Used >= before || !got.Allowed {
+			t.Errorf("%s: used %d after a refund, %d before", p.Name, got.Used, before)
+		}
+		after := e.Do(t, limiter.OpCheck, p.Name).Used
+		if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("%s: refunded twice: %v", p.Name, err)
+		}
+		e.wantUsed(t, p.Name, after, "after a second refund")
+	}
+	for _, receipt := range []string{"", "x", "AAAA", string(make([]byte, 5000))} {
+		if err := e.Refund(t.Context(), receipt); !errors.Is(err, limiter.ErrNoReceipt) {
+			t.Errorf("refunding %.10q: %v", receipt, err)
+		}
+	}
+}
