@@ -39,6 +39,7 @@ type settings struct {
 	listen     string
 	seed       uint64
 	over       time.Duration
+	patience   time.Duration // with ratelimitd; zero: limitsTimeout
 }
 
 var errCommand = errors.New("give a command: serve, to serve POST /signup, or play, to play 2,000 sign-ups over it; each takes -h")

@@ -35,6 +35,9 @@ func (s *settings) play(ctx context.Context, stdout io.Writer) error {
 // perform runs the service on a free port and lets the crowd sign up.
 func (s *settings) perform(ctx context.Context, log *slog.Logger) (*report, error) {
 	limits := NewLimits(s.ratelimitd)
+	if s.patience > 0 {
+		limits.client.Timeout = s.patience
+	}
 	rules, err := rulesOf(ctx, limits)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for policy %s: %w", s.ratelimitd, policySMS, err)

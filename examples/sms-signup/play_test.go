@@ -36,7 +36,7 @@ func testCrowd(t *testing.T, s *server) {
 	const seed = 1
 	var log logged
 	start := time.Now()
-	play := &settings{ratelimitd: s.url, seed: seed}
+	play := &settings{ratelimitd: s.url, seed: seed, patience: storeTimeout + limitsTimeout}
 	r, err := play.perform(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
