@@ -12,7 +12,7 @@ import (
 const (
 	// maxBodiesLen bounds the buffers of all bodies that are being read, decided or
 	// answered, without the first freeBodyLen of each: 64 batches of the largest size. What
-	// is decoded of a body and answered takes some 10 bytes for each of its own.
+	// is decoded of a body and answered takes some 20 bytes for each of its own.
 	maxBodiesLen = 64 << 20
 	// freeBodyLen is how much of every body is read whatever the others take: calls of one
 	// demand are shorter, and large bodies of others never keep them out. How many there
