@@ -47,11 +47,11 @@ type Options struct {
 // Server is the HTTP face of an engine. It is safe for concurrent use; make one
 // with New.
 type Server struct {
-	engine  *limiter.Engine
-	opts    Options
-	mux     *chi.Mux
-	scratch sync.Pool // of *scratch
-	bodies  bodies
+	engine    *limiter.Engine
+	opts      Options
+	mux       *chi.Mux
+	exchanges sync.Pool // of *exchange
+	bodies    bodies
 
 	failures failureLog
 }
@@ -68,7 +68,7 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
-	s.scratch.New = func() any { return &scratch{bodies: &s.bodies} }
+	s.exchanges.New = func() any { return &exchange{scratch: scratch{bodies: &s.bodies}} }
 	s.routes()
 	return s
 }
@@ -77,8 +77,8 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 func (s *Server) routes() {
-	s.mux.Use(identifyRequest, s.observe, s.recoverPanic, middleware.GetHead)
-	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNoRoute) })
+	s.mux.Use(s.observe, s.recoverPanic, middleware.GetHead)
+	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w.(*exchange), r, errNoRoute) })
 	s.mux.MethodNotAllowed(s.methodNotAllowed)
 
 	s.mux.Post("/v1/check", handle(s, decodeCall(limiter.OpCheck), s.decide))
@@ -112,10 +112,10 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(w.Header()["Allow"]) == 0 { // chi asks the method first, whatever the path
-		s.fail(w, r, errNoRoute)
+		s.fail(w.(*exchange), r, errNoRoute)
 		return
 	}
-	s.fail(w, r, errMethod)
+	s.fail(w.(*exchange), r, errMethod)
 }
 
 // answer is what a call has to say: render sets the headers and appends the body.
@@ -132,24 +132,20 @@ func handle[In any](
 	call func(ctx context.Context, in In) (answer, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		m := s.scratch.Get().(*scratch)
-		defer s.release(m)
+		x := w.(*exchange)
 		var a answer
-		in, err := decode(r, m)
+		in, err := decode(r, &x.scratch)
 		if err == nil {
 			a, err = call(r.Context(), in)
 		}
 		if err != nil {
-			if errors.Is(err, errBusy) && s.opts.Reached != nil {
-				s.opts.Reached(BoundBodies)
-			}
-			s.fail(w, r, err)
+			s.fail(x, r, err)
 			return
 		}
 		if p, ok := a.(partial); ok && p.failure() != nil {
-			track(w, p.failure(), nil)
+			x.err = p.failure()
 		}
-		write(w, a, m)
+		x.write(a)
 	}
 }
 
@@ -159,50 +155,14 @@ type partial interface{ failure() error }
 
 // fail answers with the problem that err is, and hands err to the request's log
 // line.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) fail(x *exchange, r *http.Request, err error) {
+	if errors.Is(err, errBusy) && s.opts.Reached != nil {
+		s.opts.Reached(BoundBodies)
+	}
 	p := problemOf(err)
 	if r.Context().Err() != nil && p.status == http.StatusServiceUnavailable {
 		p.status = statusClientGone // nobody reads it; the log should not blame the store
 	}
-	track(w, err, p.kind)
-	m := s.scratch.Get().(*scratch)
-	defer s.release(m)
-	write(w, p, m)
-}
-
-// track hands err and its kind to the log line of the request that w answers.
-func track(w http.ResponseWriter, err, kind error) {
-	if t, ok := w.(*tracked); ok {
-		t.err, t.kind = err, kind
-	}
-}
-
-func write(w http.ResponseWriter, a answer, m *scratch) {
-	status, body := a.render(w.Header(), m.out[:0])
-	m.out = body
-	if len(body) > 0 {
-		w.Header()["Content-Length"] = []string{itoa(int64(len(body)))}
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // it fails when the client is gone, and there is nobody else to tell
-}
-
-// scratch is memory that one request borrows: its body, then its answer.
-type scratch struct {
-	in  []byte
-	out []byte
-
-	bodies  *bodies // nil: nothing bounds them
-	charged int64   // that in has taken of them
-}
-
-// maxScratchLen keeps the rare long answer from staying in memory: a list of
-// many policies, where a decision takes about a kilobyte.
-const maxScratchLen = 64 << 10
-
-func (s *Server) release(m *scratch) {
-	m.discharge()
-	if cap(m.in) <= 2*maxScratchLen && cap(m.out) <= maxScratchLen {
-		s.scratch.Put(m)
-	}
+	x.err, x.kind = err, p.kind
+	x.write(p)
 }

@@ -27,14 +27,17 @@ const (
 	batchTime = 4 * time.Second
 )
 
-// operation is one of a batch: a call, or what is wrong with it.
+// operation is one of a batch: a call, and what is wrong with it.
 type operation struct {
-	call *call
-	err  error
+	call
+	err error
 }
 
 // operations are what a batch may do, as "op" has them.
 var operations = []string{string(limiter.OpCheck), string(limiter.OpRecord), string(limiter.OpTake)}
+
+// operationNames are the members of an operation: those of a body, and what says which.
+var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
 
 // decodeBatch reads {"operations": [...]}. What is wrong with one operation is in its
 // place.
@@ -46,11 +49,11 @@ func decodeBatch(r *http.Request, m *scratch) (ops []operation, err error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, err := readObject(body, "", []field{{"operations", func(v value) (err error) {
+	seen, err := readObject(body, []string{"operations"}, func(_ string, v value) (err error) {
 		ops, err = readOperations(v)
 		return err
-	}}})
-	if err == nil && !seen("operations") {
+	})
+	if err == nil && !seen.has("operations") {
 		err = wrong("operations", "It is missing.")
 	}
 	return ops, err
@@ -66,34 +69,31 @@ func readOperations(v value) ([]operation, error) {
 	}
 	ops := make([]operation, len(elements))
 	for i, e := range elements {
-		ops[i].call = &call{path: "operations[" + strconv.Itoa(i) + "]."}
-		ops[i].err = ops[i].call.readOperation(e)
+		ops[i].place = i + 1
+		ops[i].readFrom(e)
 	}
 	return ops, nil
 }
 
-// readOperation fills in c from {"op", "idempotency_key", "reserve_ms", "reservation"}
-// and what a body has.
-func (c *call) readOperation(v value) error {
-	err := c.read(v, c.reserveField(), c.reservationField(),
-		field{"op", func(v value) error {
-			op, err := v.text()
-			if err == nil && !slices.Contains(operations, op) {
-				err = wrong("", "It must be one of "+strings.Join(operations, ", ")+".")
-			}
-			c.Op = limiter.Op(op)
-			return err
-		}},
-		field{"idempotency_key", func(v value) (err error) {
-			if c.IdempotencyKey, err = v.text(); err == nil {
-				err = checkIdempotencyKey(c.IdempotencyKey)
-			}
-			return err
-		}})
-	if err == nil && c.Op == "" {
-		return wrong(c.path+"op", "It is missing: give one of "+strings.Join(operations, ", ")+".")
+// readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
+// what a body has.
+func (o *operation) readFrom(v value) {
+	err := o.read(v, operationNames)
+	if err == nil && o.Op == "" {
+		err = wrong("op", "It is missing: give one of "+strings.Join(operations, ", ")+".")
 	}
-	return err
+	if err != nil { // the path is made only then
+		o.err = under(o.path(), err)
+	}
+}
+
+// op returns the operation that v names.
+func (v value) op() (limiter.Op, error) {
+	name, err := v.text()
+	if err == nil && !slices.Contains(operations, name) {
+		err = wrong("", "It must be one of "+strings.Join(operations, ", ")+".")
+	}
+	return limiter.Op(name), err
 }
 
 // batch answers every operation on its own.
@@ -107,7 +107,7 @@ func (s *Server) batch(ctx context.Context, ops []operation) (answer, error) {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(len(lanes)); i = next.Add(1) {
 				for _, at := range lanes[i-1] {
-					ops[at].err = s.operate(ctx, began, ops[at].call, &a.results[at])
+					ops[at].err = s.operate(ctx, began, &ops[at].call, &a.results[at])
 				}
 			}
 		})

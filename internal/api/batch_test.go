@@ -151,8 +151,9 @@ func TestBatchIsInOrder(t *testing.T) {
 // TestLanes joins operations that share anything, directly or by others.
 func TestLanes(t *testing.T) {
 	read := func(body string) operation {
-		c := new(call)
-		return operation{call: c, err: c.readOperation(value(body))}
+		var o operation
+		o.readFrom(value(body))
+		return o
 	}
 	ops := []operation{
 		read(`{"op":"take","policy":"p","identifier":"a"}`),                                                        // 0

@@ -12,28 +12,38 @@ import (
 // call is the body of check, record and take, or an operation of a batch.
 type call struct {
 	limiter.Call
-	path   string // in front of its members' names in a problem: "operations[3]."; empty: it is the body
-	listed bool   // it has "demands", and so has the answer
+	place  int               // among the operations of a batch, from 1 on; 0: it is the body
+	one    [1]limiter.Demand // that of a body without "demands"
+	listed bool              // it has "demands", and so has the answer
 }
+
+// The members of what is counted for whom, of a demand and of the body of each operation.
+var (
+	keyNames    = []string{"policy", "identifier"}
+	demandNames = []string{"policy", "identifier", "cost"}
+	takeNames   = []string{"policy", "identifier", "cost", "demands"}
+	checkNames  = append(slices.Clip(takeNames), "reserve_ms")
+	recordNames = append(slices.Clip(takeNames), "reservation")
+)
 
 // decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and what
 // else op takes: "reserve_ms", "reservation", the header Idempotency-Key.
 func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) {
+	names := takeNames
+	switch op {
+	case limiter.OpCheck:
+		names = checkNames
+	case limiter.OpRecord:
+		names = recordNames
+	}
 	return func(r *http.Request, m *scratch) (*call, error) {
 		body, err := readJSON(r, m, maxBodyLen)
 		if err != nil {
 			return nil, err
 		}
-		c := &call{Call: limiter.Call{Op: op}}
-		switch op {
-		case limiter.OpCheck:
-			err = c.read(body, c.reserveField())
-		case limiter.OpRecord:
-			err = c.read(body, c.reservationField())
-		default:
-			err = c.read(body)
-		}
-		if err != nil {
+		c := &m.call
+		*c = call{Call: limiter.Call{Op: op}}
+		if err := c.read(body, names); err != nil {
 			return nil, err
 		}
 		if op != limiter.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
@@ -43,39 +53,52 @@ func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) 
 	}
 }
 
-// read fills in c from the object v, which may have fields beside its demands.
-func (c *call) read(v value, fields ...field) error {
-	one := make([]limiter.Demand, 1)
-	known := append(demandFields(&one[0]), field{"demands", func(v value) (err error) {
-		c.Demands, err = readDemands(v)
-		return err
-	}})
-	seen, err := readObject(v, c.path, append(known, fields...))
+// read fills in c from the object v, which may have members of these names.
+func (c *call) read(v value, names []string) error {
+	seen, err := readObject(v, names, c.readMember)
 	switch {
 	case err != nil:
 		return err
-	case seen("reservation") && !seen("demands") && !seen("policy") && !seen("identifier") && !seen("cost"):
+	case seen.has("reservation") && !seen.has("demands") && !seen.has("policy") && !seen.has("identifier") && !seen.has("cost"):
 		return nil // it says itself what it is for
-	case !seen("demands"):
-		c.Demands = one
-		return requireDemand(seen, c.path)
-	case seen("policy") || seen("identifier") || seen("cost"):
-		return wrong(c.path+"demands", "Give either demands, or policy, identifier and cost; not both.")
+	case !seen.has("demands"):
+		c.Demands = c.one[:]
+		return requireDemand(seen)
+	case seen.has("policy") || seen.has("identifier") || seen.has("cost"):
+		return wrong("demands", "Give either demands, or policy, identifier and cost; not both.")
 	}
 	c.listed = true
 	return nil
 }
 
-func (c *call) reserveField() field {
-	return field{"reserve_ms", func(v value) error {
-		ms, err := v.integer(limiter.MinReserve.Milliseconds(), limiter.MaxReserve.Milliseconds())
+func (c *call) readMember(name string, v value) (err error) {
+	switch name {
+	case "demands":
+		c.Demands, err = readDemands(v)
+	case "op":
+		c.Op, err = v.op()
+	case "reserve_ms":
+		var ms int64
+		ms, err = v.integer(limiter.MinReserve.Milliseconds(), limiter.MaxReserve.Milliseconds())
 		c.Reserve = time.Duration(ms) * time.Millisecond
-		return err
-	}}
+	case "reservation":
+		c.Reservation, err = v.token()
+	case "idempotency_key":
+		if c.IdempotencyKey, err = v.text(); err == nil {
+			err = checkIdempotencyKey(c.IdempotencyKey)
+		}
+	default:
+		err = readDemandMember(&c.one[0], name, v)
+	}
+	return err
 }
 
-func (c *call) reservationField() field {
-	return field{"reservation", func(v value) (err error) { c.Reservation, err = v.token(); return err }}
+// path is in front of the names of c's members in a problem.
+func (c *call) path() string {
+	if c.place == 0 {
+		return ""
+	}
+	return "operations[" + strconv.Itoa(c.place-1) + "]."
 }
 
 // maxTokenLen bounds receipts and reservations in bytes: those of 16 demands are
@@ -101,32 +124,38 @@ func readDemands(v value) ([]limiter.Demand, error) {
 	}
 	list := make([]limiter.Demand, len(elements))
 	for i, e := range elements {
-		path := demandPath(i)[len("demands"):]
-		seen, err := readObject(e, path, demandFields(&list[i]))
+		seen, err := readObject(e, demandNames, func(name string, v value) error { return readDemandMember(&list[i], name, v) })
 		if err == nil {
-			err = requireDemand(seen, path)
+			err = requireDemand(seen)
 		}
 		if err != nil {
-			return nil, err
+			return nil, under(demandPath(i)[len("demands"):], err)
 		}
 	}
 	return list, nil
 }
 
-// demandPath is what the fields of demand i are called by in a problem.
+// demandPath is what the members of demand i are called by in a problem.
 func demandPath(i int) string { return "demands[" + strconv.Itoa(i) + "]." }
 
-func demandFields(d *limiter.Demand) []field {
-	return append(keyFields(d), field{"cost", func(v value) (err error) {
+func readDemandMember(d *limiter.Demand, name string, v value) (err error) {
+	switch name {
+	case "policy":
+		d.Policy, err = v.text()
+	case "identifier":
+		var id string
+		id, err = v.text()
+		d.Identifier = limiter.Identifier(id)
+	case "cost":
 		d.Cost, err = v.integer(1, limiter.MaxCost)
-		return err
-	}})
+	}
+	return err
 }
 
-func requireDemand(seen func(string) bool, path string) error {
-	for _, name := range []string{"policy", "identifier"} {
-		if !seen(name) {
-			return wrong(path+name, "It is missing.")
+func requireDemand(seen members) error {
+	for _, name := range keyNames {
+		if !seen.has(name) {
+			return wrong(name, "It is missing.")
 		}
 	}
 	return nil

@@ -72,8 +72,8 @@ func (e *callError) field(name string) string {
 		name = demandPath(demand.Index) + name
 	case c.listed && len(c.Demands) == 1 && (name == "policy" || name == "identifier" || name == "cost"):
 		name = demandPath(0) + name
-	case c.path == "" && name == "idempotency_key":
+	case c.place == 0 && name == "idempotency_key":
 		return idempotencyKeyHeader
 	}
-	return c.path + name
+	return c.path() + name
 }

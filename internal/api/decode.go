@@ -30,11 +30,11 @@ func decodeReset(r *http.Request, m *scratch) (d limiter.Demand, err error) {
 	if err != nil {
 		return d, err
 	}
-	seen, err := readObject(body, "", keyFields(&d))
+	seen, err := readObject(body, keyNames, func(name string, v value) error { return readDemandMember(&d, name, v) })
 	if err != nil {
 		return d, err
 	}
-	return d, requireDemand(seen, "")
+	return d, requireDemand(seen)
 }
 
 func decodeNothing(*http.Request, *scratch) (struct{}, error) { return struct{}{}, nil }
@@ -49,40 +49,29 @@ func decodePolicyName(r *http.Request, _ *scratch) (string, error) {
 	return name, nil
 }
 
-func keyFields(d *limiter.Demand) []field {
-	return []field{
-		{"policy", func(v value) (err error) { d.Policy, err = v.text(); return err }},
-		{"identifier", func(v value) error {
-			id, err := v.text()
-			d.Identifier = limiter.Identifier(id)
-			return err
-		}},
-	}
-}
-
-// readJSON returns the body, which may have most bytes, as one JSON value in m.
+// readJSON returns the body, which may have most bytes, as one JSON value.
 // Errors never quote it.
 func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 	if !isJSON(r.Header) {
-		return nil, errNotJSON
+		return "", errNotJSON
 	}
 	if r.ContentLength > most {
 		drain(r.Body)
-		return nil, tooLarge(most)
+		return "", tooLarge(most)
 	}
 	err := m.readBody(r.Body, int(most))
 	switch {
 	case errors.Is(err, errBusy):
 		m.discharge()
 		drain(r.Body)
-		return nil, &callError{recorded: limiter.RecordedNo, err: err}
+		return "", &callError{recorded: limiter.RecordedNo, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, errTooSlow
+		return "", errTooSlow
 	case err != nil:
-		return nil, &requestError{kind: errBody, detail: "The body ended before it was whole."}
+		return "", &requestError{kind: errBody, detail: "The body ended before it was whole."}
 	case int64(len(m.in)) > most:
 		drain(r.Body)
-		return nil, tooLarge(most)
+		return "", tooLarge(most)
 	}
 	return parse(m.in)
 }
@@ -118,21 +107,21 @@ func parse(body []byte) (value, error) {
 	malformed := func(detail string) error { return &requestError{kind: errBody, detail: detail} }
 	switch {
 	case len(trimmed) == 0:
-		return nil, malformed("The body is empty: send a JSON object.")
+		return "", malformed("The body is empty: send a JSON object.")
 	case !utf8.Valid(body):
-		return nil, malformed("The body is not valid UTF-8.")
+		return "", malformed("The body is not valid UTF-8.")
 	case json.Valid(body):
-		return trimmed, nil
+		return value(trimmed), nil
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(body, new(json.RawMessage)); !errors.As(err, &syntax) {
-		return nil, malformed("The body is not JSON.")
+		return "", malformed("The body is not JSON.")
 	}
 	at := strconv.FormatInt(syntax.Offset, 10)
 	if strings.Contains(syntax.Error(), "after top-level value") { // its text is all that tells the two apart
-		return nil, malformed("There is more after the JSON value, at byte " + at + ".")
+		return "", malformed("There is more after the JSON value, at byte " + at + ".")
 	}
-	return nil, malformed("The body is not JSON: it goes wrong at byte " + at + ".")
+	return "", malformed("The body is not JSON: it goes wrong at byte " + at + ".")
 }
 
 func wrong(field, detail string) error {

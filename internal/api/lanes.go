@@ -35,7 +35,7 @@ func joinOperations(ops []operation) joints {
 		if ops[i].err != nil {
 			continue
 		}
-		c := ops[i].call
+		c := &ops[i].call
 		for _, d := range c.Demands {
 			j.join(i, joint{d.Policy, string(d.Identifier)}, last)
 		}

@@ -1,10 +1,10 @@
 package api
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"sync/atomic"
@@ -26,17 +26,27 @@ const requestIDHeader = "X-Request-Id"
 // a trace's id are all shorter.
 const maxRequestIDLen = 128
 
-// identifyRequest returns the id of every request in X-Request-ID: the client's
-// where that is sane, else a new one.
-func identifyRequest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header[requestIDHeader]
-		if len(id) != 1 || !isRequestID(id[0]) {
-			id = []string{rand.Text()}
+// requestID returns the id of r for its answer and for the log: the client's where that
+// is sane, else a new one.
+func requestID(r *http.Request) []string {
+	if id := r.Header[requestIDHeader]; len(id) == 1 && isRequestID(id[0]) {
+		return id
+	}
+	return []string{newRequestID()}
+}
+
+// newRequestID returns 128 random bits in base 32: no two ids are alike, and nothing
+// depends on nobody guessing one.
+func newRequestID() string {
+	const alphabet, half = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 13
+	var id [2 * half]byte
+	for i, bits := range [...]uint64{rand.Uint64(), rand.Uint64()} {
+		for j := range half {
+			id[i*half+j] = alphabet[bits%uint64(len(alphabet))]
+			bits /= uint64(len(alphabet))
 		}
-		w.Header()[requestIDHeader] = id
-		next.ServeHTTP(w, r)
-	})
+	}
+	return string(id[:])
 }
 
 // isRequestID reports whether id is short and plain enough for a log line. It has
@@ -51,48 +61,24 @@ func isRequestID(id string) bool {
 	return id != "" && len(id) <= maxRequestIDLen
 }
 
-// tracked is a response of which the status and the error are remembered.
-type tracked struct {
-	http.ResponseWriter
-	status int   // 0: none yet
-	err    error // that was answered as a problem, or as a part of the answer; nil: none was
-	kind   error // of err, in words that hold nothing of the request
-}
-
-// WriteHeader remembers the status.
-func (t *tracked) WriteHeader(status int) {
-	if t.status == 0 {
-		t.status = status
-	}
-	t.ResponseWriter.WriteHeader(status)
-}
-
-// Write sends 200 first when no status was sent.
-func (t *tracked) Write(b []byte) (int, error) {
-	if t.status == 0 {
-		t.status = http.StatusOK
-	}
-	return t.ResponseWriter.Write(b)
-}
-
-// Unwrap returns the response for http.ResponseController.
-func (t *tracked) Unwrap() http.ResponseWriter { return t.ResponseWriter }
-
-// observe times every request, hands it to Options.Observe and logs it.
+// observe gives every request its exchange and its id, times it, hands it to
+// Options.Observe and logs it.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t := &tracked{ResponseWriter: w}
+		x := s.begin(w)
+		defer s.end(x)
+		w.Header()[requestIDHeader] = requestID(r)
 		start := s.opts.Now()
-		next.ServeHTTP(t, r)
+		next.ServeHTTP(x, r)
 		took := s.opts.Now().Sub(start)
-		if t.status == 0 {
-			t.status = http.StatusOK
+		if x.status == 0 {
+			x.status = http.StatusOK
 		}
 		route := routeOf(r)
 		if s.opts.Observe != nil {
-			s.opts.Observe(route, t.status, took)
+			s.opts.Observe(route, x.status, took)
 		}
-		s.logRequest(r, route, t, took)
+		s.logRequest(r, route, x, took)
 	})
 }
 
@@ -115,9 +101,9 @@ func methodOf(r *http.Request) string {
 	return "other"
 }
 
-func (s *Server) logRequest(r *http.Request, route string, t *tracked, took time.Duration) {
-	failed := t.err != nil && (t.status < http.StatusBadRequest || t.status >= http.StatusInternalServerError)
-	level := levelOf(t.status)
+func (s *Server) logRequest(r *http.Request, route string, x *exchange, took time.Duration) {
+	failed := x.err != nil && (x.status < http.StatusBadRequest || x.status >= http.StatusInternalServerError)
+	level := levelOf(x.status)
 	if failed {
 		level = slog.LevelWarn
 	}
@@ -130,15 +116,15 @@ func (s *Server) logRequest(r *http.Request, route string, t *tracked, took time
 	attrs := []slog.Attr{
 		slog.String("method", methodOf(r)),
 		slog.String("route", route),
-		slog.Int("status", t.status),
+		slog.Int("status", x.status),
 		slog.Duration("took", took),
-		slog.String("request_id", t.Header().Get(requestIDHeader)),
+		slog.String("request_id", x.Header().Get(requestIDHeader)),
 	}
 	switch {
 	case failed:
-		attrs = append(attrs, slog.Any("error", t.err))
-	case t.kind != nil: // what a caller got wrong may hold what they sent
-		attrs = append(attrs, slog.Any("error", t.kind))
+		attrs = append(attrs, slog.Any("error", x.err))
+	case x.kind != nil: // what a caller got wrong may hold what they sent
+		attrs = append(attrs, slog.Any("error", x.kind))
 	}
 	s.opts.Logger.LogAttrs(r.Context(), level, "request", attrs...)
 }
@@ -183,14 +169,15 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 				panic(cause) // net/http's own way to end a response; it logs nothing
 			}
 			s.opts.Logger.ErrorContext(r.Context(), "panic in a handler", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			if t, ok := w.(*tracked); ok && t.status != 0 {
+			x := w.(*exchange)
+			if x.status != 0 {
 				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
 			}
 			failure := &callError{err: errPanic}
 			if r.Method == http.MethodPost {
 				failure.recorded = limiter.RecordedUnknown
 			}
-			s.fail(w, r, failure)
+			s.fail(x, r, failure)
 		}()
 		next.ServeHTTP(w, r)
 	})

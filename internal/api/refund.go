@@ -22,11 +22,11 @@ func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
 	if err != nil {
 		return "", err
 	}
-	seen, err := readObject(body, "", []field{{"receipt", func(v value) (err error) {
+	seen, err := readObject(body, []string{"receipt"}, func(_ string, v value) (err error) {
 		receipt, err = v.token()
 		return err
-	}}})
-	if err == nil && !seen("receipt") {
+	})
+	if err == nil && !seen.has("receipt") {
 		err = wrong("receipt", "It is missing.")
 	}
 	return receipt, err

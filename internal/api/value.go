@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,49 +12,45 @@ import (
 // value is one JSON value without spaces around it, known to be valid. Reading
 // one is stricter than encoding/json, which takes member names in any case, a
 // member twice, and halves of characters.
-type value []byte
+//
+// Values and texts within one are parts of the same string: a body costs one.
+type value string
 
-// field is a member that an object may have, and what to do with its value.
-type field struct {
-	name string
-	read func(v value) error
+// members are those of an object that were there, of the names that it may have.
+type members struct {
+	names []string // 32 at most
+	there uint32   // a bit for each of names
 }
 
-// readObject reads the members of v. It refuses members that are not among
-// fields or come twice, and values that their field refuses; the error names the
-// member as path and name. seen tells which members were there.
-func readObject(v value, path string, fields []field) (seen func(name string) bool, err error) {
+// has reports whether the member called name was there.
+func (m members) has(name string) bool {
+	i := slices.Index(m.names, name)
+	return i >= 0 && m.there&(1<<i) != 0
+}
+
+// readObject hands the members of v to read, by their names. It refuses members that are
+// not among names or come twice, and values that read refuses; the error names the
+// member.
+func readObject(v value, names []string, read func(name string, v value) error) (members, error) {
+	seen := members{names: names}
 	if v[0] != '{' {
-		return nil, under(strings.TrimSuffix(path, "."), v.not("an object"))
+		return seen, v.not("an object")
 	}
-	there := make([]bool, len(fields))
 	for rawName, member := range v.members() {
 		name, err := rawName.text()
-		i := indexField(fields, name)
+		i := slices.Index(names, name)
 		switch {
 		case err != nil || i < 0:
-			return nil, unknownMember(path, name, fields)
-		case there[i]:
-			return nil, wrong(path+name, "It is there more than once.")
+			return seen, unknownMember(name, names)
+		case seen.there&(1<<i) != 0:
+			return seen, wrong(name, "It is there more than once.")
 		}
-		there[i] = true
-		if err := fields[i].read(member); err != nil {
-			return nil, under(path+name, err)
-		}
-	}
-	return func(name string) bool {
-		i := indexField(fields, name)
-		return i >= 0 && there[i]
-	}, nil
-}
-
-func indexField(fields []field, name string) int {
-	for i := range fields {
-		if fields[i].name == name {
-			return i
+		seen.there |= 1 << i
+		if err := read(names[i], member); err != nil {
+			return seen, under(name, err)
 		}
 	}
-	return -1
+	return seen, nil
 }
 
 // maxEchoedNameLen bounds the unknown names that a problem repeats: twice the
@@ -62,27 +59,23 @@ const maxEchoedNameLen = 32
 
 // unknownMember names the member only if it looks like a name: an identifier in
 // the wrong place is not to be echoed.
-func unknownMember(path, name string, fields []field) error {
-	known := make([]string, len(fields))
-	for i, f := range fields {
-		known[i] = f.name
-	}
+func unknownMember(name string, known []string) error {
 	isName := len(name) > 0 && len(name) <= maxEchoedNameLen
 	for _, c := range []byte(name) {
 		isName = isName && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_')
 	}
 	if !isName {
 		name = ""
-		path = strings.TrimSuffix(path, ".")
 	}
-	return wrong(path+name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
+	return wrong(name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
 }
 
-// under puts path in front of the field that err names.
+// under puts path in front of the field that err names. A path that ends in a dot is
+// that of an object, which err may be about as a whole.
 func under(path string, err error) error {
 	var request *requestError
 	if errors.As(err, &request) {
-		request.field = path + request.field
+		request.field = strings.TrimSuffix(path+request.field, ".")
 	}
 	return err
 }
@@ -92,18 +85,14 @@ func (v value) text() (string, error) {
 	if v[0] != '"' {
 		return "", v.not("a string")
 	}
-	escaped := false
-	for _, c := range v {
-		escaped = escaped || c == '\\'
-	}
-	if !escaped {
+	if strings.IndexByte(string(v), '\\') < 0 {
 		return string(v[1 : len(v)-1]), nil
 	}
 	if v.hasLoneSurrogate() {
 		return "", wrong("", "It has an escape that is half a character (an unpaired surrogate).")
 	}
 	var text string
-	err := json.Unmarshal(v, &text)
+	err := json.Unmarshal([]byte(v), &text)
 	return text, err
 }
 

@@ -55,13 +55,13 @@ func checkScalar(t *testing.T, v value) {
 	t.Helper()
 	var text string
 	if got, err := v.text(); err == nil {
-		if json.Unmarshal(v, &text) != nil || got != text {
+		if json.Unmarshal([]byte(v), &text) != nil || got != text {
 			t.Fatalf("%q is read as %q", v, got)
 		}
 	}
 	var number int64
 	if got, err := v.integer(-1<<62, 1<<62); err == nil {
-		if json.Unmarshal(v, &number) != nil || got != number {
+		if json.Unmarshal([]byte(v), &number) != nil || got != number {
 			t.Fatalf("%q is read as %d", v, got)
 		}
 	}
@@ -70,7 +70,7 @@ func checkScalar(t *testing.T, v value) {
 func checkElements(t *testing.T, v value) {
 	t.Helper()
 	var want []json.RawMessage
-	if err := json.Unmarshal(v, &want); err != nil {
+	if err := json.Unmarshal([]byte(v), &want); err != nil {
 		t.Fatal(err)
 	}
 	got := slices.Collect(v.elements())

@@ -1,0 +1,81 @@
+package api
+
+import "net/http"
+
+// exchange is a request on its way through the server: the response, of which the status
+// and the error are remembered, and memory that the request borrows. It ends with the
+// request, and the next one has it.
+type exchange struct {
+	http.ResponseWriter
+	status int   // 0: none yet
+	err    error // that was answered as a problem, or as a part of the answer; nil: none was
+	kind   error // of err, in words that hold nothing of the request
+
+	scratch
+}
+
+// scratch is memory that one request borrows: its body, what that says, and its answer.
+type scratch struct {
+	in   []byte
+	call call
+	out  []byte
+
+	bodies  *bodies // nil: nothing bounds them
+	charged int64   // that in has taken of them
+}
+
+// begin returns an exchange for what w answers. It is to be ended.
+func (s *Server) begin(w http.ResponseWriter) *exchange {
+	x := s.exchanges.Get().(*exchange)
+	x.ResponseWriter = w
+	return x
+}
+
+// maxScratchLen keeps the rare long answer from staying in memory: a list of
+// many policies, where a decision takes about a kilobyte.
+const maxScratchLen = 64 << 10
+
+// end forgets the request, and keeps x for another one.
+func (s *Server) end(x *exchange) {
+	x.discharge()
+	if cap(x.in) > 2*maxScratchLen || cap(x.out) > maxScratchLen {
+		return
+	}
+	*x = exchange{scratch: scratch{in: x.in, out: x.out, bodies: x.bodies}}
+	s.exchanges.Put(x)
+}
+
+// WriteHeader remembers the status.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write sends 200 first when no status was sent.
+func (x *exchange) Write(b []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	return x.ResponseWriter.Write(b)
+}
+
+// Unwrap returns the response for http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// measuredLen is how long a body is that net/http finds out the length of itself, for
+// nothing: "under a few KB", as http.ResponseWriter has it.
+const measuredLen = 1 << 10
+
+// write answers a.
+func (x *exchange) write(a answer) {
+	h := x.Header()
+	status, body := a.render(h, x.out[:0])
+	x.out = body
+	if len(body) > measuredLen {
+		h["Content-Length"] = []string{itoa(int64(len(body)))}
+	}
+	x.WriteHeader(status)
+	_, _ = x.ResponseWriter.Write(body) // it fails when the client is gone, and there is nobody else to tell
+}
