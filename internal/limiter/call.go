@@ -47,12 +47,14 @@ type Answer struct {
 // fields of a demand among several are called "demands[1].cost". The answer means
 // nothing then, except beside a StoreError.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
-	charges, err := e.charges(call)
+	if call.IdempotencyKey != "" || call.Reserve > 0 || call.Reservation != "" {
+		return e.doByClaim(ctx, call)
+	}
+	one := e.borrow()
+	defer e.release(one)
+	charges, err := e.charges(one[:0], call)
 	if err != nil {
 		return Answer{}, err
-	}
-	if call.IdempotencyKey != "" || call.Reserve > 0 || call.Reservation != "" {
-		return e.doByClaim(ctx, call, charges)
 	}
 	if !e.secrets.known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
@@ -69,7 +71,11 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 
 // doByClaim decides a call that may come again, holds something or settles it, all
 // within one store timeout.
-func (e *Engine) doByClaim(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
+	charges, err := e.charges(nil, call)
+	if err != nil {
+		return Answer{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
 	switch {
@@ -81,15 +87,15 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call, charges []charge) (A
 	return e.once(ctx, call, charges)
 }
 
-// charges returns what call asks for, made ready to decide.
-func (e *Engine) charges(call *Call) ([]charge, error) {
+// charges returns what call asks for, made ready to decide, in place of charges.
+func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
-	charges := make([]charge, len(call.Demands))
 	for i := range call.Demands {
-		c, err := e.charge(call.Op, &call.Demands[i])
-		if err != nil {
+		charges = append(charges, charge{})
+		c := &charges[i]
+		if err := e.charge(c, call.Op, &call.Demands[i]); err != nil {
 			return nil, call.inDemand(i, err)
 		}
 		for j := range i {
@@ -100,7 +106,6 @@ func (e *Engine) charges(call *Call) ([]charge, error) {
 				}
 			}
 		}
-		charges[i] = c
 	}
 	return charges, nil
 }
@@ -141,15 +146,14 @@ func (c *Call) inDemand(i int, err error) error {
 // error is that of the first whose policy denies because the store failed.
 func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	if len(charges) == 1 {
-		c := &charges[0]
-		c.decision, c.err = e.decide(ctx, *c)
+		e.decide(ctx, &charges[0])
 	} else {
 		e.decideSeveral(ctx, charges)
 	}
 	var failed error
 	for i := range charges {
 		c := &charges[i]
-		e.observe(c, &c.decision)
+		e.observe(c)
 		if failed == nil {
 			failed = c.err
 		}

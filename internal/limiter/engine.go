@@ -26,7 +26,8 @@ type Engine struct {
 	anywhere  *claims // about all others
 	secrets   secrets
 
-	identities   []*Keys // hash identifiers for fingerprints, under every hash key that is known
+	borrowed     sync.Pool // of *[1]charge
+	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
 	reservations reservations
 }
 
@@ -242,39 +243,55 @@ func (e *Engine) store() Store {
 func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
 
 func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
-	c, err := e.charge(op, &d)
-	if err != nil {
+	one := e.borrow()
+	defer e.release(one)
+	c := &one[0]
+	if err := e.charge(c, op, &d); err != nil {
 		return Decision{}, err
 	}
-	decision, err := e.decide(ctx, c)
-	e.observe(&c, &decision)
-	return decision, err
+	e.decide(ctx, c)
+	e.observe(c)
+	return c.decision, c.err
 }
 
-// charge returns what d asks for, made ready to decide.
-func (e *Engine) charge(op Op, d *Demand) (charge, error) {
+// borrow returns memory for a charge until it is given back: most calls are of one, and
+// nobody keeps it.
+func (e *Engine) borrow() *[1]charge {
+	if one, ok := e.borrowed.Get().(*[1]charge); ok {
+		return one
+	}
+	return new([1]charge)
+}
+
+func (e *Engine) release(one *[1]charge) {
+	*one = [1]charge{}
+	e.borrowed.Put(one)
+}
+
+// charge makes c, which is zero, what d asks for, ready to decide.
+func (e *Engine) charge(c *charge, op Op, d *Demand) error {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
 	}
 	p, err := e.planOf(d.Policy, d.Identifier)
 	if err != nil {
-		return charge{}, err
+		return err
 	}
 	if err := p.checkCost(op, cost); err != nil {
-		return charge{}, err
+		return err
 	}
-	return charge{target: p.of(d.Identifier), op: op, cost: cost}, nil
+	c.target, c.op, c.cost = p.of(d.Identifier), op, cost
+	return nil
 }
 
-func (e *Engine) observe(c *charge, d *Decision) {
+func (e *Engine) observe(c *charge) {
 	op := c.op
 	if op == opReserve {
 		op = OpCheck
 	}
 	if e.opts.Observer != nil {
-		observed := *d // of its own, so that only who observes pays for the allocation
-		e.opts.Observer.Observe(op, c.key, c.cost, &observed)
+		e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
 	}
 }
 
@@ -308,49 +325,49 @@ func (p *plan) checkCost(op Op, cost int64) error {
 	return nil
 }
 
-// decide decides one charge.
-func (e *Engine) decide(ctx context.Context, c charge) (Decision, error) {
+// decide decides one charge, and fills in its decision and error.
+func (e *Engine) decide(ctx context.Context, c *charge) {
 	p := c.plan
 	if p.Mode == ModeOff {
-		return p.unasked(), nil
+		c.decision = p.unasked()
+		return
 	}
-	if d, blocked := e.blocked(&c); blocked {
-		return d, nil
+	if d, blocked := e.blocked(c); blocked {
+		c.decision = d
+		return
 	}
 	asked := e.asking(p)
-	d, err := e.ask(ctx, c)
-	if tooEarly(err) {
-		return p.unasked(), err // nobody failed: it is to be decided under another id
+	e.ask(ctx, c)
+	switch {
+	case tooEarly(c.err): // nobody failed: it is to be decided under another id
+		c.decision = p.unasked()
+	case c.err != nil:
+		c.decision, c.err = e.onStoreError(ctx, c, c.err)
+	default:
+		e.punish(c, &c.decision, asked)
+		e.remember(ctx, c, &c.decision)
 	}
-	if err != nil {
-		return e.onStoreError(ctx, &c, err)
-	}
-	e.punish(&c, &d, asked)
-	e.remember(ctx, &c, &d)
-	return d, nil
 }
 
-func (e *Engine) ask(ctx context.Context, c charge) (Decision, error) {
+func (e *Engine) ask(ctx context.Context, c *charge) {
 	if e.exclusive != nil {
-		return e.exclusive.decide(ctx, c, e.now())
+		e.exclusive.decide(ctx, c, e.now())
+	} else if c.err = e.checkClock(); c.err == nil {
+		c.decision, c.err = e.shared.decide(ctx, *c) // of its own: it may go on when nobody waits any more
 	}
-	if err := e.checkClock(); err != nil {
-		return Decision{}, err
-	}
-	return e.shared.decide(ctx, c)
 }
 
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
 func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
 	if c.plan.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
-		_, _ = e.local.decide(ctx, c.locally(OpRecord), e.now())
+		e.local.decide(ctx, c.locally(OpRecord), e.now())
 	}
 }
 
 // locally returns c as this instance's own store decides it.
-func (c *charge) locally(op Op) charge {
-	return charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold}
+func (c *charge) locally(op Op) *charge {
+	return &charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold}
 }
 
 // onStoreError answers c in the store's place as its policy says.
@@ -369,10 +386,12 @@ func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Deci
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
 	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
-		d, err := e.local.decide(ctx, c.locally(c.op), e.now())
-		if err != nil {
+		local := c.locally(c.op)
+		e.local.decide(ctx, local, e.now())
+		if local.err != nil {
 			return p.refused(failed), failed
 		}
+		d := local.decision
 		d.Policy, d.Degraded, d.Recorded, d.entry = &p.Policy, true, failed.Recorded, entry{}
 		return d, nil
 	}

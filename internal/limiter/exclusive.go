@@ -19,23 +19,22 @@ func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
 	return &exclusive{store: store, ids: ids, opts: opts}
 }
 
-// decide decides one charge at now.
-func (x *exclusive) decide(ctx context.Context, c charge, now Instant) (Decision, error) {
+// decide decides one charge at now, and fills in its decision and error.
+func (x *exclusive) decide(ctx context.Context, c *charge, now Instant) {
 	call := x.call(now)
-	call.charges = append(call.charges[:0], c)
-	err := x.update(ctx, call)
-	d := call.charges[0].decision
+	call.charges = append(call.charges, c)
+	c.err = x.update(ctx, call)
 	x.done(call)
-	return d, err
 }
 
 // decideAll decides charges at now, all or none of them, and fills in their decisions
 // and errors.
 func (x *exclusive) decideAll(ctx context.Context, charges []charge, now Instant) {
 	call := x.call(now)
-	call.charges = append(call.charges[:0], charges...)
+	for i := range charges {
+		call.charges = append(call.charges, &charges[i])
+	}
 	err := x.update(ctx, call)
-	copy(charges, call.charges)
 	x.done(call)
 	for i := range charges {
 		charges[i].err = err
@@ -50,7 +49,7 @@ func (x *exclusive) call(now Instant) *exclusiveCall {
 		c.charges = c.one[:0]
 		c.queries = c.query[:0]
 	}
-	c.now, c.opts, c.failed = now, x.opts, nil
+	c.now, c.opts, c.failed, c.charges = now, x.opts, nil, c.charges[:0]
 	return c
 }
 
@@ -62,8 +61,7 @@ func (x *exclusive) done(c *exclusiveCall) {
 func (x *exclusive) update(ctx context.Context, c *exclusiveCall) error {
 	c.queries = c.queries[:0]
 	logs := c.logs[:0]
-	for i := range c.charges {
-		ch := &c.charges[i]
+	for _, ch := range c.charges {
 		if ch.op != OpCheck && ch.id == (EventID{}) {
 			ch.id = x.ids.next(c.now)
 		}
@@ -87,11 +85,11 @@ type exclusiveCall struct {
 	opts  *Options
 
 	now     Instant
-	charges []charge
+	charges []*charge
 	queries []Query
 	failed  error
 
-	one    [1]charge
+	one    [1]*charge
 	query  [1]Query
 	logs   [SpanCount]LogQuery
 	events [1]Event
@@ -106,8 +104,7 @@ func (c *exclusiveCall) judgeStill(states []State, writes []Write) {
 	}
 	blocked := len(c.charges) > 1 && c.foresee(states)
 	at := 0
-	for i := range c.charges {
-		ch := &c.charges[i]
+	for _, ch := range c.charges {
 		c.decide(ch, ch.opIf(blocked), &states[at], &writes[at])
 		at += 1 + len(ch.old)
 	}
@@ -117,8 +114,7 @@ func (c *exclusiveCall) judgeStill(states []State, writes []Write) {
 // and by what is in its cell.
 func (c *exclusiveCall) open(states []State) error {
 	at := 0
-	for i := range c.charges {
-		ch := &c.charges[i]
+	for _, ch := range c.charges {
 		s := &states[at]
 		for j := range ch.old {
 			s.merge(&states[at+1+j])
@@ -136,8 +132,7 @@ func (c *exclusiveCall) open(states []State) error {
 // foresee reports whether one of the charges denies all of them.
 func (c *exclusiveCall) foresee(states []State) (blocked bool) {
 	at := 0
-	for i := range c.charges {
-		ch := &c.charges[i]
+	for _, ch := range c.charges {
 		if ch.op.mayDeny() {
 			s := &states[at]
 			d := ch.plan.decide(s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)

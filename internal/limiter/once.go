@@ -270,7 +270,7 @@ func (e *Engine) failAll(ctx context.Context, charges []charge, recorded Recorde
 			continue
 		}
 		c.decision, c.err = e.onStoreError(ctx, c, &StoreError{Recorded: recorded, Err: cause})
-		e.observe(c, &c.decision)
+		e.observe(c)
 		if failed == nil {
 			failed = c.err
 		}

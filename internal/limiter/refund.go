@@ -13,7 +13,8 @@ import (
 // empty when nothing was. Nor is there one while the store does not tell its secret:
 // that is no reason to fail what is counted.
 func (e *Engine) receipt(ctx context.Context, charges []charge) string {
-	t := tokenOf(tokenReceipt, charges)
+	var one [1]tokenEntry // most calls are of one demand
+	t := token{kind: tokenReceipt, entries: appendEntries(one[:0], charges)}
 	if len(t.entries) == 0 {
 		return ""
 	}
@@ -21,7 +22,7 @@ func (e *Engine) receipt(ctx context.Context, charges []charge) string {
 	if err != nil {
 		return ""
 	}
-	return keys.seal(t)
+	return keys.seal(&t)
 }
 
 // Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as

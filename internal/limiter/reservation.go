@@ -226,7 +226,7 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 	if err := e.recordAnew(ctx, t, again); err != nil {
 		return nil, err
 	}
-	receipt.entries = append(receipt.entries, tokenOf(tokenReceipt, again).entries...)
+	receipt.entries = appendEntries(receipt.entries, again)
 	return receipt, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 )
 
@@ -26,6 +27,8 @@ type secrets struct {
 type keyring struct {
 	aead cipher.AEAD
 	mac  []byte // for HMAC-SHA-256
+
+	sealings sync.Pool // of *sealing
 }
 
 const secretLen = 32 // bytes: as many as AES-256 and HMAC-SHA-256 take
@@ -129,9 +132,25 @@ const (
 	maxTokenLen = 4096
 )
 
+// sealing is memory to seal a token in: in plain, sealed and as text, one after the
+// other. That of a call of one demand fits; append makes what does not.
+type sealing [1 << 10]byte
+
 // seal returns t in a form that nobody else can read or make.
 func (k *keyring) seal(t *token) string {
-	b := []byte{tokenFormat, byte(t.kind)}
+	memory, ok := k.sealings.Get().(*sealing)
+	if !ok {
+		memory = new(sealing)
+	}
+	defer k.sealings.Put(memory)
+	plain := t.append(memory[:0])
+	sealed := k.aead.Seal(plain[len(plain):], nil, plain, nil)
+	return string(base64.RawURLEncoding.AppendEncode(sealed[len(sealed):], sealed))
+}
+
+// append appends what t says to b.
+func (t *token) append(b []byte) []byte {
+	b = append(b, tokenFormat, byte(t.kind))
 	b = binary.AppendVarint(b, int64(t.ends))
 	b = binary.AppendUvarint(b, uint64(len(t.entries)))
 	for i := range t.entries {
@@ -147,7 +166,7 @@ func (k *keyring) seal(t *token) string {
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	return base64.RawURLEncoding.EncodeToString(k.aead.Seal(nil, nil, b, nil))
+	return b
 }
 
 // open reads what seal returned, if it is of this kind.
@@ -187,14 +206,18 @@ func (k *keyring) open(text string, kind tokenKind) (*token, error) {
 // tokenOf returns the token for what was counted for charges, without those that
 // counted nothing.
 func tokenOf(kind tokenKind, charges []charge) *token {
-	t := &token{kind: kind}
+	return &token{kind: kind, entries: appendEntries(nil, charges)}
+}
+
+// appendEntries appends what was counted for charges, without those that counted nothing.
+func appendEntries(entries []tokenEntry, charges []charge) []tokenEntry {
 	for i := range charges {
 		c := &charges[i]
 		if c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
-			t.entries = append(t.entries, c.plan.entryOf(&c.decision.entry))
+			entries = append(entries, c.plan.entryOf(&c.decision.entry))
 		}
 	}
-	return t
+	return entries
 }
 
 // entryOf returns what a token says of n, which p counted.
