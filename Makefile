@@ -61,6 +61,7 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 	go vet ./...
 	$(GOLANGCI) run ./...
 	go mod tidy -diff
+	cd bench && $(GOLANGCI) run ./... && go mod tidy -diff
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
@@ -69,8 +70,19 @@ $(GOLANGCI):
 docs: ## write docs/api.md from the OpenAPI document
 	go test ./internal/api/apidoc -update
 
+BENCH ?=
+
 .PHONY: bench
-bench: ## all benchmarks, those of a real Cassandra too
+bench: ## ratelimitd and its peers under the same load, into bin/bench: half an hour; BENCH='-peers embedded,redis_rate'
+	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
+	$(localcassandra) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
+
+.PHONY: bench-smoke
+bench-smoke: ## the same for fractions of a second, and its tests: do all peers decide as they must?
+	cd bench && go test ./... && go run ./cmd/bench -smoke -out ../bin/bench-smoke
+
+.PHONY: gobench
+gobench: ## all Go benchmarks, those of a real Cassandra too
 	$(localcassandra) -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
 
 FAULTS ?= -duration 5m

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/policy"
+	"github.com/ratelimitd/ratelimitd/bench/report"
+)
+
+// bench is one measuring of all peers.
+type bench struct {
+	*settings
+	scratch   string // folder of programs and logs
+	policies  policy.List
+	cassandra []int // process ids
+	report    report.Report
+	skipped   map[*peer]bool
+	log       io.Writer
+}
+
+func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
+	scratch, err := os.MkdirTemp("", "ratelimitd-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), report: report.Report{
+		Started: time.Now(), Seed: s.seed, Machine: machine(),
+		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
+	}}
+	if err := b.prepare(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// prepare builds the programs and finds out what can be measured.
+func (b *bench) prepare(ctx context.Context) (err error) {
+	if b.dir, err = filepath.Abs(b.dir); err != nil {
+		return err
+	}
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	if b.policies, err = policy.Read(filepath.Join(b.dir, "policies.yaml")); err != nil {
+		return err
+	}
+	for _, p := range b.peers {
+		if reason := p.skip(ctx, b); reason != "" {
+			b.skipped[p] = true
+			b.report.Skipped = append(b.report.Skipped, p.name+", as "+reason)
+			fmt.Fprintf(b.log, "left out: %s, as %s\n", p.name, reason)
+		} else if p.cassandra && b.cassandra == nil {
+			if b.cassandra, err = cassandraPIDs(b.hosts); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// build builds ratelimitd from the checkout, and the peers.
+func (b *bench) build(ctx context.Context) error {
+	for folder, target := range map[string]string{filepath.Dir(b.dir): "./cmd/ratelimitd", b.dir: "./peers/..."} {
+		command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", b.scratch+"/", target)
+		command.Dir, command.Env = folder, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", target, err, out)
+		}
+	}
+	out, err := exec.CommandContext(ctx, "git", "-C", b.dir, "describe", "--always", "--dirty").Output()
+	if b.report.Version = "ratelimitd " + strings.TrimSpace(string(out)); err != nil {
+		b.report.Version = "ratelimitd of no known commit"
+	}
+	return ctx.Err()
+}
+
+func (b *bench) program(name string) string { return filepath.Join(b.scratch, name) }
+
+func (b *bench) close() error { return os.RemoveAll(b.scratch) }
+
+// job is one measurement.
+type job struct {
+	peer   *peer
+	policy policy.Policy
+	keys   load.Keys
+	rate   float64
+}
+
+// lasts returns how long to measure.
+func (b *bench) lasts(keys load.Keys) time.Duration {
+	if keys.String() == halved {
+		return b.zipf
+	}
+	return b.duration
+}
+
+// halved is the distribution that is also measured at half the rate.
+const halved = "zipf"
+
+// all measures everything, and writes what there is after each measurement.
+func (b *bench) all(ctx context.Context) error {
+	for _, j := range b.jobs() {
+		closed, err := b.measure(ctx, j)
+		if err != nil {
+			return err
+		}
+		if j.keys.String() != halved || j.peer.batch > 0 {
+			continue
+		}
+		if j.rate = math.Floor(closed.PerSecond() / 2); j.rate > 0 {
+			if _, err := b.measure(ctx, j); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// jobs returns the measurements in a closed loop.
+func (b *bench) jobs() (jobs []job) {
+	for _, p := range b.policies {
+		for _, keys := range b.keys {
+			for _, peer := range b.peers {
+				if !b.skipped[peer] && b.wants(p.Name) && peer.has(p.Name, b) {
+					jobs = append(jobs, job{peer: peer, policy: p, keys: keys})
+				}
+			}
+		}
+	}
+	return jobs
+}
+
+func (b *bench) wants(policy string) bool {
+	return b.settings.policies == "" || slices.Contains(strings.Split(b.settings.policies, ","), policy)
+}
+
+// measure runs one measurement on a subject of its own, and adds it to the report.
+func (b *bench) measure(ctx context.Context, j job) (r *report.Run, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s, %s, %v: %w", j.peer.name, j.policy.Name, j.keys, err)
+		}
+	}()
+	s, err := j.peer.start(ctx, b, j)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	meter := &meter{s: s}
+	result, err := load.Run(ctx, load.Options{
+		Open: s.open, Connections: b.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: b.lasts(j.keys),
+		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window, Mark: meter.mark,
+	})
+	if err = errors.Join(err, meter.err); err != nil {
+		return nil, err
+	}
+	r = j.report(result, meter.used)
+	r.Connections = b.connections
+	b.report.Runs = append(b.report.Runs, r)
+	fmt.Fprintf(b.log, "%-8s %-6s %-15s %8.0f/s %9.0f per CPU second, p99 %v us, failed %d %s\n", r.Policy, r.Keys, r.Peer,
+		r.PerSecond(), r.PerCPUSecond(), r.Latency.P99, r.Failed, r.Wrong)
+	return r, b.report.Write(b.out)
+}
+
+// limit is what the peer must hold keys to.
+func (j job) limit() int64 {
+	if j.peer.limitless {
+		return 1 << 40
+	}
+	return j.policy.Limit
+}
+
+func (j job) report(result *load.Result, used report.CPU) *report.Run {
+	r := &report.Run{
+		Peer: j.peer.name, Policy: j.policy.Name, Keys: j.keys.String(), Rate: j.rate, Batch: max(j.peer.batch, 1),
+		Seconds: result.Elapsed.Seconds(), CPU: used,
+		Sent: result.Sent(), Allowed: result.Allowed, Denied: result.Denied, Failed: result.Failed,
+	}
+	us := func(percent float64) float64 { return float64(result.Latency.ValueAtPercentile(percent)) / 1000 }
+	r.Latency = report.Latency{P50: us(50), P90: us(90), P99: us(99), P999: us(99.9), Max: float64(result.Latency.Max()) / 1000}
+	if err := result.Check(); err != nil {
+		r.Wrong = err.Error()
+	}
+	return r
+}
+
+// verdict returns an error if anything was decided wrongly, and, of a smoke test, if anything failed.
+func (b *bench) verdict() (err error) {
+	for _, r := range b.report.Runs {
+		if r.Wrong != "" {
+			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %s", r.Peer, r.Policy, r.Keys, r.Wrong))
+		}
+		if b.smoke && (r.Failed > 0 || r.Sent == 0) {
+			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %d of %d failed", r.Peer, r.Policy, r.Keys, r.Failed, r.Sent))
+		}
+	}
+	if len(b.report.Runs) == 0 {
+		err = errors.New("there was nothing to measure")
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/report"
+)
+
+func TestChoosing(t *testing.T) {
+	s, err := parse(strings.Fields("-peers embedded,redis_rate -keys hot,zipf -duration 1s"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(s.peers); !slices.Equal(got, []string{"embedded", "redis_rate"}) {
+		t.Errorf("peers %v", got)
+	}
+	if len(s.keys) != 2 || s.keys[0].String() != "hot" || s.keys[1].String() != "zipf" || s.duration != time.Second {
+		t.Errorf("keys %v, %v", s.keys, s.duration)
+	}
+	for _, wrong := range []string{"-peers redis", "-keys cold", "-peers ,", "-unknown"} {
+		if _, err := parse(strings.Fields(wrong), io.Discard); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}
+
+func TestAllIsMeasuredUnlessChosen(t *testing.T) {
+	s, err := parse(nil, io.Discard)
+	if err != nil || len(s.peers) != len(allPeers()) || len(s.keys) != len(load.Distributions()) {
+		t.Errorf("%v, %v", s, err)
+	}
+	if !slices.Contains(names(s.peers), report.Baseline) {
+		t.Errorf("the others are compared with %s, which is not there", report.Baseline)
+	}
+	if _, err := load.ParseKeys(halved); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProcessesEnd(t *testing.T) {
+	b := &bench{scratch: t.TempDir()}
+	p, err := b.start("/bin/sleep", "600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(p.pid(), 0); err != nil {
+		t.Fatalf("it does not run: %v", err)
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(p.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// A service that cannot start is an error with what it said.
+func TestServiceThatEndsAtOnce(t *testing.T) {
+	b := &bench{settings: &settings{}, scratch: t.TempDir()}
+	s := &subject{}
+	err := s.serve(b, job{}, "/bin/sh", "-c", "echo no room; exit 3")
+	if err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for name, test := range map[string]struct {
+		smoke bool
+		run   report.Run
+		fails bool
+	}{
+		"fine":                {true, report.Run{Sent: 10}, false},
+		"wrong":               {false, report.Run{Sent: 10, Wrong: "too many"}, true},
+		"failed":              {false, report.Run{Sent: 10, Failed: 1}, false},
+		"failed in smoke":     {true, report.Run{Sent: 10, Failed: 1}, true},
+		"nothing sent, smoke": {true, report.Run{}, true},
+	} {
+		b := &bench{settings: &settings{smoke: test.smoke}, report: report.Report{Runs: []*report.Run{&test.run}}}
+		if err := b.verdict(); (err != nil) != test.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if (&bench{settings: &settings{}}).verdict() == nil {
+		t.Error("nothing was measured, and that is fine")
+	}
+}
+
+func TestMeterReadsBetweenMarks(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("this needs Linux's /proc")
+	}
+	m := &meter{s: &subject{service: []int{os.Getpid()}}}
+	m.mark()
+	begin := m.last.Service
+	for used := begin; used < begin+.1; used = m.seconds(m.s.service) {
+		continue // something to measure
+	}
+	m.mark()
+	if m.err != nil || m.used.Service < .1 || m.used.Service > m.last.Service-begin || m.used.Store != 0 || m.used.Load < .1 {
+		t.Errorf("used %+v, %v; want .1 of service and of load", m.used, m.err)
+	}
+}

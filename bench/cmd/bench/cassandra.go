@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/ratelimitd/ratelimitd/bench/cpu"
+)
+
+// cassandraPIDs returns the processes of Cassandra's nodes: the only one on this machine, or else those that listen at
+// the hosts given.
+func cassandraPIDs(hosts []string) ([]int, error) {
+	all := cpu.Named("org.apache.cassandra.service.CassandraDaemon")
+	if len(all) == 1 && len(hosts) == 1 {
+		return all, nil // in a container it may listen at another address
+	}
+	var pids []int
+	for _, host := range hosts {
+		pid, err := listener(all, host)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+func listener(pids []int, host string) (int, error) {
+	const usualPort = "9042"
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = host, usualPort
+	}
+	address, err := netip.ParseAddrPort(net.JoinHostPort(name, port))
+	if err != nil || !address.Addr().Is4() {
+		return 0, fmt.Errorf("the address of Cassandra, %q, must be one of IPv4 on this machine", host)
+	}
+	for _, pid := range pids {
+		if listens, err := cpu.Listens(pid, address); err != nil {
+			return 0, err
+		} else if listens {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("of %d Cassandras on this machine none listens at %s: what it uses of the processor cannot be told", len(pids), host)
+}

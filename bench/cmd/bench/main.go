@@ -1,0 +1,117 @@
+// Command bench measures ratelimitd and its peers one after the other, each alone on a free port of 127.0.0.1, with the
+// same load, and writes a table, JSON and charts. docs/performance.md says what they mean.
+//
+// With RATELIMITD_TEST_CASSANDRA_HOSTS set, ratelimitd is measured on that Cassandra too, whose processes must be on this
+// machine. Exit code 1 says that something failed, or that a peer allowed what it must not have, or too little.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/bench/load"
+)
+
+// settings are what the flags say.
+type settings struct {
+	dir, out       string
+	peers          []*peer
+	keys           []load.Keys
+	policies       string // names; empty: all
+	connections    int
+	duration, zipf time.Duration
+	warmUp         time.Duration
+	seed           uint64
+	smoke          bool
+	hosts          []string // of Cassandra
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	s, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, s, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.all(ctx); err != nil {
+		return err
+	}
+	return errors.Join(b.report.Table(stdout), b.verdict())
+}
+
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	s := &settings{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.dir, "dir", ".", "folder of this module")
+	flags.StringVar(&s.out, "out", "results", "folder for the table, JSON and charts")
+	chosen := flags.String("peers", "", "comma-separated, of "+strings.Join(names(allPeers()), ", ")+" (default all)")
+	keys := flags.String("keys", "", fmt.Sprintf("comma-separated, of %v (default all)", load.Distributions()))
+	flags.StringVar(&s.policies, "policies", "", "comma-separated, of policies.yaml (default all)")
+	flags.IntVar(&s.connections, "connections", 64, "how many callers there are")
+	flags.DurationVar(&s.duration, "duration", 15*time.Second, "how long to measure under each distribution but zipf")
+	flags.DurationVar(&s.zipf, "zipf", 30*time.Second, "how long to measure under zipf, and at half the rate")
+	flags.DurationVar(&s.warmUp, "warmup", 5*time.Second, "how long to ask before that")
+	flags.Uint64Var(&s.seed, "seed", rand.Uint64N(1e9), "of the keys drawn")
+	flags.BoolVar(&s.smoke, "smoke", false, "all of it for fractions of a second, and any call that failed is an error")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if s.smoke {
+		s.duration, s.zipf, s.warmUp = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+	}
+	if hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS"); hosts != "" {
+		s.hosts = strings.Split(hosts, ",")
+	}
+	return s, s.choose(*chosen, *keys)
+}
+
+// choose fills in what is chosen by names.
+func (s *settings) choose(peers, keys string) error {
+	s.peers, s.keys = allPeers(), load.Distributions()
+	if peers != "" {
+		all := s.peers
+		s.peers = nil
+		for name := range strings.SplitSeq(peers, ",") {
+			i := slices.Index(names(all), name)
+			if i < 0 {
+				return fmt.Errorf("there is no peer %q; there are %s", name, strings.Join(names(all), ", "))
+			}
+			s.peers = append(s.peers, all[i])
+		}
+	}
+	if keys != "" {
+		s.keys = nil
+		for name := range strings.SplitSeq(keys, ",") {
+			k, err := load.ParseKeys(name)
+			if err != nil {
+				return err
+			}
+			s.keys = append(s.keys, k)
+		}
+	}
+	return nil
+}

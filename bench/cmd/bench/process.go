@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one that was started here.
+type process struct {
+	cmd    *exec.Cmd
+	log    string        // file of what it printed
+	dog    *os.File      // kills it when this process is gone
+	exited chan struct{} // closed when it has ended
+}
+
+// stopLimit is how long a process may take to end when it is asked to, before it is killed.
+const stopLimit = 15 * time.Second
+
+// start starts a program, in a process group of its own: a Ctrl-C is for this process. What it prints goes to a file.
+func (b *bench) start(program string, args ...string) (*process, error) {
+	p := &process{log: filepath.Join(b.scratch, filepath.Base(program)+".log"), exited: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, b.scratch
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in its log
+		close(p.exited)
+	}()
+	if p.dog, err = watchdog(p.pid()); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// watchdog starts a shell that kills the process when the pipe ends without a word, because this process has.
+func watchdog(pid int) (*os.File, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	dog := exec.Command("/bin/sh", "-c", `read -r stand_down || kill -KILL "$0"`, fmt.Sprint(pid))
+	dog.Stdin, dog.SysProcAttr = reader, &syscall.SysProcAttr{Setpgid: true}
+	if err := dog.Start(); err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	go func() { _ = dog.Wait() }()
+	return writer, nil
+}
+
+// stop asks the process to end, waits for it, and kills it in the end. A nil process has ended.
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	err := p.cmd.Process.Signal(syscall.SIGTERM)
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	late := time.AfterFunc(stopLimit, func() { _ = p.cmd.Process.Kill() })
+	defer late.Stop()
+	<-p.exited
+	if p.dog != nil {
+		_, told := p.dog.WriteString("\n")
+		err = errors.Join(err, told, p.dog.Close())
+	}
+	return err
+}
+
+// failed returns err with the end of what the process printed.
+func (p *process) failed(err error) error {
+	const most = 2000
+	log, _ := os.ReadFile(p.log) // err is what counts
+	return fmt.Errorf("%s: %w\n%s", filepath.Base(p.cmd.Path), err, log[max(0, len(log)-most):])
+}
+
+const (
+	startLimit = time.Minute // schema changes of Cassandra take their time
+	pollEvery  = 20 * time.Millisecond
+)
+
+// ready waits until probe succeeds, as long as the process lives.
+func (p *process) ready(probe func() error) error {
+	limit, ticker := time.After(startLimit), time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		err := probe()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-p.exited:
+			return p.failed(errors.New("it ended"))
+		case <-limit:
+			return p.failed(err)
+		}
+	}
+}
+
+// listening waits for the line in which a service says where it listens, and returns the host and port.
+func (p *process) listening() (address string, err error) {
+	err = p.ready(func() error {
+		log, err := os.Open(p.log)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			var found bool
+			if address, found = strings.CutPrefix(lines.Text(), "listening on http://"); found {
+				return nil
+			}
+		}
+		return errors.New("it does not say where it listens")
+	})
+	return address, err
+}

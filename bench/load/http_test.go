@@ -1,0 +1,99 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// operation is a take as a service reads it.
+type operation struct {
+	Op, Policy, Identifier string
+	Cost                   int64
+}
+
+// target serves answer on a port of its own.
+func target(t *testing.T, batch int, answer http.HandlerFunc) Target {
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return Target{
+		Address: strings.TrimPrefix(server.URL, "http://"), Policy: "api", Prefix: "+49151", Batch: batch, Lifetime: time.Minute,
+	}
+}
+
+func open(t *testing.T, target Target, cost int64) Caller {
+	t.Helper()
+	caller, err := target.Open(cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = caller.Close() })
+	return caller
+}
+
+func TestTakesOverOneConnection(t *testing.T) {
+	statuses := []int{200, 429, 503, 200}
+	var got []operation
+	remotes := make(map[string]bool)
+	caller := open(t, target(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		var o operation
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil || r.URL.Path != "/v1/take" {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+		remotes[r.RemoteAddr] = true
+		got = append(got, o)
+		w.WriteHeader(statuses[len(got)-1])
+		fmt.Fprintln(w, strings.Repeat("x", 100*len(got)))
+	}), 3)
+	var sum Outcome
+	for key := range uint64(4) {
+		outcome, err := caller.Take([]uint64{key * 1_234_567})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.add(outcome)
+	}
+	if want := (Outcome{2, 1, 1}); sum != want || len(remotes) != 1 {
+		t.Errorf("%+v over %d connections, want %+v", sum, len(remotes), want)
+	}
+	want := []operation{
+		{"", "api", "+49151000000000", 3}, {"", "api", "+49151001234567", 3},
+		{"", "api", "+49151002469134", 3}, {"", "api", "+49151003703701", 3},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("asked %v, want %v", got, want)
+	}
+}
+
+func TestBatchesAreCountedByOperation(t *testing.T) {
+	caller := open(t, target(t, 3, func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Operations []operation }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/v1/batch" || len(body.Operations) != 3 {
+			t.Errorf("%s: %v, %v", r.URL, body, err)
+		}
+		if last := body.Operations[2]; last != (operation{"take", "api", "+49151123456789", 1}) {
+			t.Errorf("the last operation is %v", last)
+		}
+		fmt.Fprint(w, `{"results":[{"status":200,"allowed":true},{"type":"…","status":429},{"status":503}]}`)
+	}), 1)
+	outcome, err := caller.Take([]uint64{1, 2, 123_456_789})
+	if want := (Outcome{1, 1, 1}); outcome != want || err != nil {
+		t.Errorf("%+v, %v; want %+v", outcome, err, want)
+	}
+}
+
+func TestAnswersThatCannotBeReadAreErrors(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"chunks": func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
+		"an end": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		if outcome, err := open(t, target(t, 0, answer), 1).Take([]uint64{1}); err == nil {
+			t.Errorf("%s: %+v", name, outcome)
+		}
+	}
+}

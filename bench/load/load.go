@@ -1,0 +1,185 @@
+// Package load asks a service for decisions, in a closed loop of so many callers, or in an open loop at a fixed rate
+// whose latencies count from when a request was due: a service that stalls delays the requests after it too. It does not
+// know who answers, nor what the processor is used for.
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Options say what to ask, and how. All are needed but Rate, Batch, Mark and Sleep.
+type Options struct {
+	// Open returns a caller whose takes are of so many units.
+	Open        func(cost int64) (Caller, error)
+	Connections int
+	// Rate is how many calls are due in a second; 0: each caller asks as soon as it was answered.
+	Rate             float64
+	WarmUp, Duration time.Duration
+	Keys             Keys
+	Seed             uint64
+	Batch            int // keys a call; 0: one
+	// Limit in Window is what keys are held to.
+	Limit  int64
+	Window time.Duration
+	// Mark is called when what is measured begins, and when it has ended.
+	Mark func()
+	// Sleep is how an open loop waits; nil: as exactly as the system can.
+	Sleep func(time.Duration)
+}
+
+// Result is what came of a run.
+type Result struct {
+	Outcome               // of what was measured
+	Elapsed time.Duration // of what was measured, until the last answer
+	// Latency is in nanoseconds, of calls.
+	Latency *hdrhistogram.Histogram
+	// Whole is what came of everything, the warm-up included, and AllowedMin and AllowedMax the bounds of what had to be
+	// allowed of that.
+	Whole                  Outcome
+	AllowedMin, AllowedMax int64
+}
+
+// Check returns an error if less or more was allowed than the limit and the keys asked for make.
+func (r *Result) Check() error {
+	if r.Whole.Allowed < r.AllowedMin-r.Whole.Failed || r.Whole.Allowed > r.AllowedMax {
+		return fmt.Errorf("%d of %d were allowed, and %d failed; want %d to %d",
+			r.Whole.Allowed, r.Whole.Sent(), r.Whole.Failed, r.AllowedMin, r.AllowedMax)
+	}
+	return nil
+}
+
+const (
+	shortest, longest = time.Microsecond, time.Minute // that a histogram tells apart
+	digits            = 3
+)
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(int64(shortest), int64(longest), digits)
+}
+
+// run is one load in progress.
+type run struct {
+	Options
+	tally      tally
+	start, end time.Time // of what is measured
+	due        <-chan time.Time
+}
+
+// Run asks as o says until o.Duration has passed after the warm-up, or ctx ends. It fails if callers cannot be opened.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	r := &run{Options: o}
+	r.Batch = max(r.Batch, 1)
+	begin := time.Now()
+	if err := r.prime(); err != nil {
+		return nil, fmt.Errorf("bringing keys to their limit: %w", err)
+	}
+	workers, err := r.workers()
+	if err != nil {
+		return nil, err
+	}
+	cut := context.AfterFunc(ctx, func() { closeAll(workers) })
+	defer closeAll(workers)
+	defer cut()
+	r.start = time.Now().Add(o.WarmUp)
+	r.end = r.start.Add(o.Duration)
+	result, err := r.measure(ctx, workers)
+	if err != nil {
+		return nil, err
+	}
+	result.AllowedMin, result.AllowedMax = r.tally.allowed(o.Keys.primed, o.Limit, o.Window, time.Since(begin))
+	return result, nil
+}
+
+// prime spends the whole limit of the keys that are to be denied from the start.
+func (r *run) prime() error {
+	if r.Keys.primed == 0 {
+		return nil
+	}
+	caller, err := r.Open(r.Limit)
+	if err != nil {
+		return err
+	}
+	defer caller.Close()
+	for key := uint64(0); key < r.Keys.primed; {
+		keys := make([]uint64, r.Batch)
+		for i := range keys {
+			keys[i] = key // a batch may go beyond those needed: nobody else asks for these
+			key++
+		}
+		outcome, err := caller.Take(keys)
+		if err != nil {
+			return err
+		}
+		if outcome.Failed > 0 || outcome.Denied > 0 {
+			return fmt.Errorf("of %d, %d were denied and %d failed", len(keys), outcome.Denied, outcome.Failed)
+		}
+	}
+	return nil
+}
+
+func (r *run) workers() (workers []*worker, err error) {
+	for i := range r.Connections {
+		w := &worker{run: r, latency: newHistogram(), next: r.Keys.of(r.Seed, i, r.Connections)}
+		if w.caller, err = r.Open(1); err != nil {
+			closeAll(workers)
+			return nil, err
+		}
+		workers = append(workers, w)
+	}
+	return workers, nil
+}
+
+func closeAll(workers []*worker) {
+	for _, w := range workers {
+		w.close()
+	}
+}
+
+// measure lets the workers ask, and adds up what they saw.
+func (r *run) measure(ctx context.Context, workers []*worker) (*Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	if r.Rate > 0 {
+		r.due = r.pace(ctx, &all)
+	}
+	for _, w := range workers {
+		all.Go(func() {
+			if err := w.work(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	r.waitFor(ctx, r.start)
+	r.mark()
+	all.Wait()
+	elapsed := time.Since(r.start)
+	r.mark()
+	result := &Result{Latency: newHistogram(), Elapsed: elapsed}
+	for _, w := range workers {
+		result.add(w.measured)
+		result.Whole.add(w.whole)
+		result.Latency.Merge(w.latency)
+	}
+	return result, context.Cause(ctx)
+}
+
+func (r *run) mark() {
+	if r.Mark != nil {
+		r.Mark()
+	}
+}
+
+func (r *run) waitFor(ctx context.Context, at time.Time) {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,89 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// worker is one caller and what it saw.
+type worker struct {
+	*run
+	next            func() uint64
+	latency         *hdrhistogram.Histogram
+	measured, whole Outcome
+
+	mu     sync.Mutex // of caller, which Run closes
+	caller Caller
+}
+
+func (w *worker) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.caller.Close() // nothing is lost
+}
+
+// work asks until the end. In an open loop it goes on until what was due by then is answered.
+func (w *worker) work(ctx context.Context) error {
+	keys := make([]uint64, w.Batch)
+	for ctx.Err() == nil {
+		due, more := w.wait()
+		if !more {
+			return nil
+		}
+		for i := range keys {
+			keys[i] = w.next()
+		}
+		if err := w.take(ctx, keys, due); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait returns when the next call is due, which may be long ago.
+func (w *worker) wait() (due time.Time, more bool) {
+	if w.due != nil {
+		due, more = <-w.due
+		return due, more
+	}
+	now := time.Now()
+	return now, now.Before(w.end)
+}
+
+func (w *worker) take(ctx context.Context, keys []uint64, due time.Time) error {
+	w.tally.add(keys)
+	outcome, err := w.caller.Take(keys)
+	late := time.Since(due)
+	if err != nil {
+		outcome = Outcome{Failed: int64(len(keys))}
+		if err := w.reopen(ctx, err); err != nil {
+			return err
+		}
+	}
+	w.whole.add(outcome)
+	if !due.Before(w.start) {
+		w.measured.add(outcome)
+		return w.latency.RecordValue(int64(min(max(late, shortest), longest)))
+	}
+	return nil
+}
+
+// reopen replaces a caller that failed.
+func (w *worker) reopen(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.caller.Close() // it has failed already
+	caller, err := w.Open(1)
+	if err != nil {
+		return fmt.Errorf("calling again after %w: %w", why, err)
+	}
+	w.caller = caller
+	return nil
+}

@@ -1,0 +1,135 @@
+// Package report writes what was measured: as JSON, as a table and as charts, and compares it with one of the peers. It
+// does not measure.
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Baseline is the peer that others are compared with.
+const Baseline = "redis_rate"
+
+// Run is one measurement.
+type Run struct {
+	Peer   string `json:"peer"`
+	Policy string `json:"policy"`
+	Keys   string `json:"keys"`
+	// Rate is how many calls were due in a second, of an open loop; 0: a closed loop.
+	Rate        float64 `json:"rate,omitempty"`
+	Connections int     `json:"connections"`
+	Batch       int     `json:"batch"` // decisions a call
+	Seconds     float64 `json:"seconds"`
+	Sent        int64   `json:"sent"`
+	Allowed     int64   `json:"allowed"`
+	Denied      int64   `json:"denied"`
+	Failed      int64   `json:"failed"`
+	Latency     Latency `json:"latency_us"`
+	CPU         CPU     `json:"cpu_seconds"`
+	// Wrong says what was allowed that must not have been, or the other way round; empty if nothing was.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+// Latency is in microseconds, of calls.
+type Latency struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99.9"`
+	Max  float64 `json:"max"`
+}
+
+// CPU is in seconds, user's and system's.
+type CPU struct {
+	Service float64 `json:"service"`
+	Store   float64 `json:"store"`
+	Load    float64 `json:"load"`
+}
+
+// PerSecond returns the decisions a second. What failed was none.
+func (r *Run) PerSecond() float64 { return over(float64(r.Allowed+r.Denied), r.Seconds) }
+
+// PerCPUSecond returns the decisions a second of processor time of service and store together.
+func (r *Run) PerCPUSecond() float64 {
+	return over(float64(r.Allowed+r.Denied), r.CPU.Service+r.CPU.Store)
+}
+
+// PerDecision returns the microseconds that seconds are for each decision.
+func (r *Run) PerDecision(seconds float64) float64 {
+	return over(seconds*1e6, float64(r.Allowed+r.Denied))
+}
+
+func over(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// Report is all runs, and where they were.
+type Report struct {
+	Started  time.Time `json:"started"`
+	Seed     uint64    `json:"seed"`
+	Machine  string    `json:"machine"`
+	Version  string    `json:"version"`
+	Settings string    `json:"settings"`
+	Skipped  []string  `json:"skipped,omitempty"` // peers, and why
+	Runs     []*Run    `json:"runs"`
+}
+
+// Ratio returns of(run) as a multiple of the baseline's, under the same policy, keys and kind of loop; 0 if there is none.
+func (r *Report) Ratio(run *Run, of func(*Run) float64) float64 {
+	for _, base := range r.Runs {
+		if base.Peer == Baseline && base.Policy == run.Policy && base.Keys == run.Keys && (base.Rate > 0) == (run.Rate > 0) {
+			return over(of(run), of(base))
+		}
+	}
+	return 0
+}
+
+// Write writes results.json, table.md and a chart for each policy into a folder.
+func (r *Report) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	err := write(folder, "results.json", func(to io.Writer) error {
+		encoder := json.NewEncoder(to)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	})
+	err = errors.Join(err, write(folder, "table.md", r.Table))
+	for _, policy := range r.policies() {
+		err = errors.Join(err, write(folder, policy+".svg", func(to io.Writer) error { return r.Chart(to, policy) }))
+	}
+	return err
+}
+
+// write creates a file and lets content fill it.
+func write(folder, name string, content func(io.Writer) error) error {
+	file, err := os.Create(filepath.Join(folder, name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(content(file), file.Close())
+}
+
+// policies returns those of the runs, in their order.
+func (r *Report) policies() []string {
+	return distinct(r.Runs, func(run *Run) string { return run.Policy })
+}
+
+// distinct returns the values of of, each where it is first.
+func distinct(runs []*Run, of func(*Run) string) (values []string) {
+	seen := make(map[string]bool)
+	for _, run := range runs {
+		if value := of(run); !seen[value] {
+			seen[value] = true
+			values = append(values, value)
+		}
+	}
+	return values
+}
