@@ -17,6 +17,7 @@ type policyView struct {
 	Description  string               `json:"description,omitempty"`
 	Limits       []limitView          `json:"limits"`
 	Count        limiter.CountMode    `json:"count"`
+	Counting     limiter.Counting     `json:"counting"`
 	Guarantee    limiter.Guarantee    `json:"guarantee"`
 	Consistency  consistencyView      `json:"consistency"`
 	Scope        limiter.Scope        `json:"scope"`
@@ -68,6 +69,7 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 		Description:  p.Description,
 		Limits:       make([]limitView, len(p.Limits)),
 		Count:        p.Count,
+		Counting:     p.Counting,
 		Guarantee:    p.Guarantee,
 		Consistency:  consistencyView{Write: p.Consistency.Write, Read: p.Consistency.Read},
 		Scope:        scope,

@@ -6,7 +6,10 @@ func counters() []Build {
 		{
 			Name: "a counter taken back twice", Broke: "a subtraction is made once", Vital: true, Finds: 1500,
 			Tests: []string{"TestSubtractionIsNeverRepeated", "TestDeniedEventsAreTakenBackAtOnceAndCountersLater"},
-			Edits: []Edit{{takeBackFile, "\n\tt.push(takeBack{write: w})\n", "\n\tt.push(takeBack{write: w})\n\tt.push(takeBack{write: w})\n"}},
+			Edits: []Edit{{takeBackFile, "of.plan.span,\n\t}})\n", `of.plan.span,
+	}})
+	t.push(takeBack{write: &Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.tally, Span: of.plan.span}})
+`}},
 		},
 		{
 			Name: "a counter taken back at once", Broke: "a subtraction is late enough",
@@ -16,14 +19,14 @@ func counters() []Build {
 		{
 			Name: "an unknown addition subtracted", Broke: "only what was acknowledged is subtracted", Finds: 1500,
 			Tests: []string{"TestCounterThatTimedOutIsNeverSubtractedFrom"},
-			Edits: []Edit{{countedFile, `if acknowledged { // a counter`, `if true { // a counter`}},
+			Edits: []Edit{{countedFile, `case !p.tally && counts == RecordedYes: // a counter`, `case !p.tally: // a counter`}},
 		},
 		{
 			Name: "subtracted again after a time-out", Broke: "a subtraction is made once", Finds: 1500,
 			Tests: []string{"TestSubtractionIsNeverRepeated"},
 			Edits: []Edit{{
 				takeBackFile,
-				`(len(b.write.Add) == 0 || errors.Is(err, ErrNotStored))`,
+				`(len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, ErrNotStored))`,
 				`(len(b.write.Add) == 0 || errors.Is(err, ErrUnavailable))`,
 			}},
 		},

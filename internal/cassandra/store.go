@@ -23,8 +23,9 @@ type Store struct {
 	clock      clock
 	sweeper    sweeper
 
-	reads  trips[*logRead]
-	writes trips[*saying]
+	reads   trips[*logRead]
+	tallies trips[*tallyRead]
+	writes  trips[*saying]
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -48,7 +49,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.sweeper = sweeper{session: session, config: &s.config}
-	s.reads.send, s.writes.send = s.readTogether, s.sayTogether
+	s.reads.send, s.tallies.send, s.writes.send = s.readTogether, s.readTalliesTogether, s.sayTogether
 	if err := checkSchema(ctx, session); err != nil {
 		session.Close()
 		return nil, err
@@ -114,7 +115,8 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 	}
 	key := q.Key.Bytes()
 	state := limiter.State{Logs: make([]limiter.Log, len(q.Logs))}
-	resets := make([]limiter.Instant, len(q.Logs)+1)
+	resets := make([]limiter.Instant, len(q.Logs)+2)
+	var tallies []limiter.Count
 	var all tasks
 	for i := range q.Logs {
 		all.add(func(ctx context.Context) (err error) {
@@ -128,9 +130,16 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 			return err
 		})
 	}
+	if q.Tally {
+		all.add(func(ctx context.Context) (err error) {
+			tallies, resets[len(q.Logs)+1], err = s.readTallies(ctx, key, level, q)
+			return err
+		})
+	}
 	if err := all.run(ctx); err != nil {
 		return limiter.State{}, unavailable("reading", err)
 	}
+	state.Counts = append(state.Counts, tallies...)
 	for _, reset := range resets {
 		state.Reset = max(state.Reset, reset)
 	}
@@ -163,6 +172,12 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	}
 	if len(w.Add) > 0 {
 		all.add(func(ctx context.Context) error { return s.addCounts(ctx, key, level, w.Add) })
+	}
+	if len(w.Put) > 0 {
+		all.add(func(ctx context.Context) error { return s.say(ctx, key, w.Span, level, putEntries(key, w)) })
+	}
+	if w.Reset > 0 && w.Tally {
+		all.add(func(ctx context.Context) error { return s.resetTallies(ctx, key, level, w) })
 	}
 	if w.Reset > 0 && w.Counts {
 		all.add(func(ctx context.Context) error { return s.resetCounts(ctx, key, level, w) })

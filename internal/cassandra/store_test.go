@@ -35,7 +35,9 @@ func newStore(t testing.TB, config cassandra.Config) *cassandra.Store {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, newStore(t, newConfig(t)))
+	store := newStore(t, newConfig(t))
+	storetest.Run(t, store)
+	storetest.RunTallied(t, store)
 }
 
 func TestTTLOfEventsIsTheLongestWindowAndTheMargins(t *testing.T) {

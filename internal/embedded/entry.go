@@ -11,6 +11,7 @@ import (
 type entry struct {
 	logs    [limiter.SpanCount]eventLog
 	counts  []limiter.Count
+	tallies []limiter.Tally // for engines that share this store within a process: the disk does not keep them
 	cell    *cell
 	removed []limiter.EventID // the last events that were, so that they stay it
 	reset   limiter.Instant
@@ -51,12 +52,18 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 	if q.Cell {
 		s.Cell = e.liveCell(clock)
 	}
-	if !q.Counts {
-		return
+	if q.Counts {
+		for _, c := range e.counts {
+			if c.Expires > q.ExpireAfter {
+				s.Counts = append(s.Counts, c)
+			}
+		}
 	}
-	for _, c := range e.counts {
-		if c.Expires > q.ExpireAfter {
-			s.Counts = append(s.Counts, c)
+	if q.Tally {
+		for i := range e.tallies {
+			if t := &e.tallies[i]; t.Expires > q.ExpireAfter {
+				s.Counts = append(s.Counts, t.Count)
+			}
 		}
 	}
 }
@@ -89,13 +96,13 @@ func (e *entry) lasts() limiter.Instant {
 
 // stores reports whether w leaves anything in an entry that was empty.
 func stores(w *limiter.Write) bool {
-	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || w.Reset > 0 ||
+	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 ||
 		w.Cell != nil && w.Cell.Version != (limiter.EventID{})
 }
 
 // changes reports whether w changes anything in an entry that is there.
 func changes(w *limiter.Write) bool {
-	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || w.Reset > 0 || w.Cell != nil
+	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil
 }
 
 // apply stores w, whatever its cell expects. clock tells the time to forget by, and
@@ -111,6 +118,9 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 	}
 	for _, c := range w.Add {
 		e.add(c, clock)
+	}
+	for i := range w.Put {
+		e.put(&w.Put[i], clock)
 	}
 	if w.Cell != nil {
 		e.set(w.Cell, clock)
@@ -173,10 +183,28 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 	e.counts = append(e.counts, c)
 }
 
+// put replaces a running total by t unless it is the later one, and forgets those that
+// have expired.
+func (e *entry) put(t *limiter.Tally, clock *Store) {
+	e.expires = max(e.expires, t.Expires)
+	now := min(t.Start, clock.instant())
+	e.tallies = slices.DeleteFunc(e.tallies, func(have limiter.Tally) bool { return have.Expires <= now })
+	at := slices.IndexFunc(e.tallies, func(have limiter.Tally) bool {
+		return have.Row == t.Row && have.Start == t.Start && have.Epoch == t.Epoch && have.Limit == t.Limit
+	})
+	switch {
+	case at < 0:
+		e.tallies = append(e.tallies, *t)
+	case e.tallies[at].Stamp < t.Stamp:
+		e.tallies[at] = *t
+	}
+}
+
 func (e *entry) forget(reset limiter.Instant) {
 	e.reset = reset
 	for i := range e.logs {
 		e.logs[i].events = slices.DeleteFunc(e.logs[i].events, func(have limiter.Event) bool { return have.At <= reset })
 	}
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })
+	e.tallies = slices.DeleteFunc(e.tallies, func(have limiter.Tally) bool { return have.Epoch < reset })
 }

@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 // engine writes first and counts then, as it does over a store that is shared.
 func TestConformanceShared(t *testing.T) {
 	storetest.Run(t, struct{ limiter.Store }{embedded.New(nil)})
+	storetest.RunTallied(t, embedded.New(nil))
 }
 
 // newEngine returns an engine over a store with these options, and the clock that

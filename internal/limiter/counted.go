@@ -17,6 +17,7 @@ import (
 // and what each step here is needed for.
 type counted struct {
 	store     Store
+	tallies   *tallies // the same store, with additions made running totals where a policy says so
 	ids       *eventIDs
 	opts      *Options
 	denied    recent[struct{}] // keys that were over their limit when last seen: a read may save a write
@@ -36,9 +37,10 @@ const (
 )
 
 func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
+	tallies := newTallies(store, ids, opts)
 	return &counted{
-		store: store, ids: ids, opts: opts,
-		denials: denials{opts: opts}, takeBacks: newTakeBacks(store, opts.StoreTimeout),
+		store: tallies, tallies: tallies, ids: ids, opts: opts,
+		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
 }
 
@@ -187,7 +189,7 @@ func (c *counted) forgetDenial(key Key) {
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
 func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts}
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 && !own.dated {
 		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
@@ -195,7 +197,7 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 		failAll(own.batch, RecordedNo, err)
 		return State{}, false
 	} else if err != nil {
-		c.forget(t, own, false)
+		c.forget(t, own, fateOf(err))
 		failAll(own.batch, RecordedUnknown, err)
 		return State{}, false
 	}
@@ -205,7 +207,7 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
 	}
 	if err != nil {
-		c.forget(t, own, true)
+		c.forget(t, own, RecordedYes)
 		failWritten(own.batch, err)
 		return State{}, false
 	}
@@ -236,10 +238,13 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) 
 // complete takes own's units out of state, so that each can be judged in its turn.
 // It is false, and answers the requests, when they were not all among what was read.
 func (c *counted) complete(t *target, own *units, state *State) bool {
+	if t.plan.tally {
+		own.totals = c.tallies.holds(t.key, own.counts)
+	}
 	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
 		return true
 	}
-	c.forget(t, own, true)
+	c.forget(t, own, RecordedYes)
 	failWritten(own.batch, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
 	return false
 }
@@ -284,16 +289,20 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 	return false
 }
 
-// takeBack removes refused's units, whose write was acknowledged. Events go at
-// once, and it reports whether they did; counters are subtracted from later.
+// takeBack removes refused's units, whose write was acknowledged. Events and running
+// totals go at once, and it reports whether they did; counters are subtracted from later.
 func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool {
-	c.takeBacks.subtract(t, refused.counts)
-	if len(t.plan.logs) == 0 {
+	w := removal(t, refused.events)
+	if t.plan.tally {
+		w.Add = negated(refused.counts)
+	} else {
+		c.takeBacks.subtract(t, refused.counts)
+	}
+	if len(t.plan.logs) == 0 && !t.plan.tally {
 		return true
 	}
-	w := removal(t, refused.events)
 	if err := c.store.Write(ctx, w); err != nil {
-		c.takeBacks.remove(w)
+		c.takeBacks.push(takeBack{write: w.again(err)})
 		return false
 	}
 	return true
@@ -301,8 +310,8 @@ func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool 
 
 // forget takes back later what may have been stored for takes that are not
 // admitted because the store failed. Records stay, and takes that the policy
-// allows in the store's place.
-func (c *counted) forget(t *target, own *units, acknowledged bool) {
+// allows in the store's place. counts says whether the counts of own were stored.
+func (c *counted) forget(t *target, own *units, counts Recorded) {
 	p := t.plan
 	if p.Count == CountAll {
 		return
@@ -312,12 +321,24 @@ func (c *counted) forget(t *target, own *units, acknowledged bool) {
 	if len(takes.batch) == 0 {
 		return
 	}
-	if acknowledged { // a counter whose add timed out may not have counted: leave it, its window ends
+	w := removal(t, takes.events)
+	switch {
+	case p.tally && counts != RecordedNo: // whether its total was stored or not, the next one makes up for it
+		w.Add = c.tallies.lower(t.key, takes.counts)
+	case !p.tally && counts == RecordedYes: // a counter whose add timed out may not have counted: leave it, its window ends
 		c.takeBacks.subtract(t, takes.counts)
 	}
-	if len(p.logs) > 0 {
-		c.takeBacks.remove(removal(t, takes.events))
+	if len(p.logs) > 0 || len(w.Add) > 0 {
+		c.takeBacks.push(takeBack{write: w})
 	}
+}
+
+// fateOf says what became of a write that failed with err.
+func fateOf(err error) Recorded {
+	if errors.Is(err, ErrNotStored) {
+		return RecordedNo
+	}
+	return RecordedUnknown
 }
 
 // datedError is a request whose event was dated by its maker, and not late enough:

@@ -351,7 +351,6 @@ func (e *Engine) stillTrue(c *Change) bool {
 func (e *Engine) dropHints(key Key) {
 	if e.shared != nil {
 		e.shared.counted.forgetDenial(key)
-		e.shared.counted.resets.remove(key)
 	}
 }
 

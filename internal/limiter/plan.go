@@ -15,7 +15,9 @@ type plan struct {
 	rules     []rule
 	logs      []logPlan  // one for each span that the policy's logs belong to; one at most beside a cell
 	logWrites []LogWrite // the same, as a Write names them
-	counters  bool       // some rule counts in counters
+	counters  bool       // some rule counts in counters, or in what is kept in their place
+	tally     bool       // that is running totals
+	span      Span       // of these
 	cell      bool       // some rule counts in the key's cell
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
@@ -60,6 +62,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	if p.cell && !still {
 		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
+	p.tally = p.counters && !still && !p.serial && p.Counting == CountingRows
 	p.sums = p.sumLimits()
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
@@ -109,6 +112,7 @@ func (p *plan) addRule(l *Limit, o *Options) {
 	case memoryCounters:
 		p.counters = true
 		r.width, r.lasts, r.almanac = algorithm.width(l), algorithm.lasts(l), newAlmanac(l)
+		p.span = max(p.span, SpanOf(l.longest()))
 	case memoryCells:
 		p.cell = true
 	}
@@ -197,7 +201,10 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 		log := &p.logs[i]
 		logs = append(logs, LogQuery{Span: log.span, After: now.Add(-log.window), Max: log.limit + own})
 	}
-	return Query{Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial, Cell: p.cell, ExpireAfter: now}
+	return Query{
+		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,
+		Tally: p.tally, Span: p.span, Cell: p.cell, ExpireAfter: now,
+	}
 }
 
 // decide judges cost at now under all of p's rules and, if it is to count, adds

@@ -14,6 +14,7 @@ type Policy struct {
 	Description  string       // for people; at most 1024 bytes
 	Limits       []Limit      // 1 to MaxLimits; all must admit
 	Count        CountMode    // which attempts use quota; zero: CountAdmitted
+	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
@@ -41,6 +42,17 @@ type CountMode string
 const (
 	CountAdmitted CountMode = "admitted" // only what was admitted or recorded
 	CountAll      CountMode = "all"      // denied attempts too
+)
+
+// Counting says how a store that instances share keeps the units of windows. A policy
+// that changes it starts counting anew in its windows. Logs and buckets are kept in one
+// way only.
+type Counting string
+
+// The values of Counting.
+const (
+	CountingCounters Counting = "counters" // one counter per window that all instances add to
+	CountingRows     Counting = "rows"     // a running total per window and instance, which expires by itself
 )
 
 // Guarantee says how many can get through when several instances decide at once.
@@ -98,6 +110,7 @@ const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter 
 // WithDefaults returns a copy of p with every default filled in, limits too.
 func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Count, CountAdmitted)
+	setDefault(&p.Counting, CountingCounters)
 	setDefault(&p.Guarantee, GuaranteeCounted)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
@@ -124,6 +137,7 @@ func (p Policy) Problems() []Problem {
 		found.add("description", "%d bytes long: at most %d", len(p.Description), maxDescriptionLen)
 	}
 	oneOf(&found, "count", p.Count, CountAdmitted, CountAll)
+	oneOf(&found, "counting", p.Counting, CountingCounters, CountingRows)
 	oneOf(&found, "mode", p.Mode, ModeEnforce, ModeShadow, ModeOff)
 	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
 	p.checkGuarantee(&found)
@@ -142,6 +156,9 @@ func (p Policy) checkGuarantee(found *problems) {
 		return
 	}
 	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
+	if p.Guarantee == GuaranteeSerial && p.Counting == CountingRows {
+		found.add("counting", "a serial policy counts in one place, by compare-and-set: remove it, or use guarantee %q", GuaranteeCounted)
+	}
 }
 
 // checkCount refuses to count denied attempts in a bucket: it would never drain

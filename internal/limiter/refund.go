@@ -162,7 +162,10 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) 
 	switch {
 	case len(counts) == 0:
 	case old:
-		failed = c.store.Write(ctx, &Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts})
+		w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts, Tally: t.plan.tally, Span: t.plan.span}
+		if failed = c.store.Write(ctx, w); failed != nil && t.plan.tally {
+			c.takeBacks.push(takeBack{write: w.again(failed)})
+		}
 	default:
 		c.takeBacks.subtract(t, t.plan.appendCounts(nil, n.epoch, n.at, n.cost))
 	}
@@ -170,7 +173,7 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) 
 		return failed
 	}
 	if err := c.store.Write(ctx, events); err != nil {
-		c.takeBacks.remove(events)
+		c.takeBacks.push(takeBack{write: events})
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -97,12 +97,14 @@ func (c *counted) reset(ctx context.Context, t *target) error {
 	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
 	for _, key := range append([]Key{t.key}, t.old...) {
 		w := &Write{
-			Key: key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Counts: t.plan.counters,
+			Key: key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites,
+			Counts: t.plan.counters && !t.plan.tally, Tally: t.plan.tally, Span: t.plan.span,
 			Reset: at, ResetTTL: t.plan.resetTTL,
 		}
 		if err := c.store.Write(ctx, w); err != nil {
 			return &StoreError{Recorded: RecordedUnknown, Err: err}
 		}
 	}
+	c.learn(t.key, at) // what is counted from now on is dated after it
 	return nil
 }

@@ -54,6 +54,7 @@ type weather struct {
 type partition struct {
 	logs     [limiter.SpanCount]logRows
 	added    []addition
+	put      []total
 	resets   resetWords // of the counters
 	versions []version  // of the cell, in the order in which they were applied
 	attempts []*attempt // on the cell, that are still to take place
@@ -149,7 +150,7 @@ func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (li
 		return c.readCell(ctx, from, q)
 	}
 	trips := make([]trip, len(q.Logs)+1)
-	if !q.Counts {
+	if !q.Counts && !q.Tally {
 		trips = trips[:len(q.Logs)]
 	}
 	c.enter(&arrival{from: from.n, kind: 0, key: q.Key, begin: func() {
@@ -175,6 +176,13 @@ func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (li
 	if q.Counts {
 		s.Counts = p.countsSeen(&trips[len(q.Logs)], q.ExpireAfter)
 		s.Reset = max(s.Reset, p.resets.seen(&trips[len(q.Logs)]))
+	}
+	if q.Tally {
+		t := &trips[len(q.Logs)]
+		s.Counts = p.totalsSeen(t, c.second(t), q.ExpireAfter)
+		if len(s.Counts) > 0 { // it is read beside them
+			s.Reset = max(s.Reset, p.resets.seen(t))
+		}
 	}
 	return s, nil
 }
@@ -264,6 +272,9 @@ func sizeOf(w *limiter.Write) (n int64) {
 	for i := range w.Add {
 		n += w.Add[i].Units + int64(w.Add[i].Start)
 	}
+	for i := range w.Put {
+		n += w.Put[i].Stamp
+	}
 	return n
 }
 
@@ -288,6 +299,10 @@ func (c *cluster) store(w *limiter.Write) (trips []trip) {
 			p.added = append(p.added, addition{count, t.reaches})
 		}
 		trips = append(trips, t)
+	}
+	if len(w.Put) > 0 {
+		trips = append(trips, c.travel(w.Level))
+		c.put(p, w, &trips[len(trips)-1])
 	}
 	return append(trips, c.reset(p, w)...)
 }

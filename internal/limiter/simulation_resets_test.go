@@ -38,7 +38,7 @@ func (c *cluster) reset(p *partition, w *limiter.Write) (trips []trip) {
 	for i := range w.Logs {
 		places[i] = &p.logs[w.Logs[i].Span].resets
 	}
-	if w.Counts {
+	if w.Counts || w.Tally {
 		places = append(places, &p.resets)
 	}
 	for _, place := range places {

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -53,6 +54,21 @@ func drawScenario(rng *rand.Rand) scenario {
 	s.weather = []weather{calm, slow, faulty, faulty, stormy}[rng.IntN(5)]
 	s.trouble = rng.IntN(5) < 2
 	s.settles = 25 * time.Second
+	return s
+}
+
+// tallied returns s with its windows counted in running totals in every other schedule.
+func (s scenario) tallied(seed uint64) scenario {
+	if rand.New(rand.NewPCG(seed, streamTallied)).IntN(2) == 0 {
+		return s
+	}
+	s.policies = slices.Clone(s.policies)
+	for i := range s.policies {
+		if p := &s.policies[i]; p.Guarantee != limiter.GuaranteeSerial {
+			p.Counting = limiter.CountingRows
+		}
+	}
+	s.name += " in rows"
 	return s
 }
 

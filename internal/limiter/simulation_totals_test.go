@@ -91,6 +91,8 @@ func (w *world) mayStay(p *limiter.Policy, l *limiter.Limit, u *unit) bool {
 		return p.Guarantee != limiter.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
 	case l.Algorithm == "sliding-log" && p.Guarantee != limiter.GuaranteeSerial:
 		return false
+	case p.Counting == limiter.CountingRows && !l.InCell():
+		return u.call.Reserve > 0 || len(u.call.Demands) > 1 // the end of a reservation may be in doubt
 	}
 	return p.Guarantee != limiter.GuaranteeSerial && !l.InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
 }

@@ -96,6 +96,8 @@ type Query struct {
 	Level  Level
 	Logs   []LogQuery
 	Counts bool // all counters of the key that expire after ExpireAfter
+	Tally  bool // all running totals of the key in Span that expire after ExpireAfter
+	Span   Span
 	Cell   bool // the key's cell; Logs are then those beside it, of which there is one
 
 	ExpireAfter Instant
@@ -149,6 +151,16 @@ type Count struct {
 	Expires Instant // nobody asks for it any more from here on
 	Epoch   Instant // the reset that it was counted under; 0: none
 	Units   int64   // can be negative while what was added and taken back settles
+	Row     EventID // of the writer whose running total it is; zero: a counter, which all writers add to
+}
+
+// Tally is the running total of one writer for one window, which replaces the one that
+// the writer stored before. Repeating it changes nothing, nor does an earlier one that
+// comes late.
+type Tally struct {
+	Count               // Row is not zero
+	Stamp int64         // microseconds since the Unix epoch; of two of one row the later stands
+	TTL   time.Duration // for how long it is kept; whole seconds
 }
 
 // Write changes the state of one key. Events and counters may be given together;
@@ -162,6 +174,9 @@ type Write struct {
 	Logs   []LogWrite // the logs that Events and Remove speak of
 	Settle bool       // Events were held and stay from now on: the later word on each, whenever it arrives
 	Add    []Count    // Units added to the counters, below 0 to take back; repeating counts twice
+	Put    []Tally    // running totals of the key in Span; safe to repeat
+	Tally  bool       // the key's counts are running totals: those that a reset must reach; a store finds no Add then
+	Span   Span       // of the running totals
 	Cell   *CellWrite // Events and Remove then speak of the log beside the cell and are part of the condition
 
 	Reset    Instant       // 0: none; the state's Reset becomes it, unless that is later
@@ -229,7 +244,7 @@ func (s *State) firstFrom(id LimitID, start Instant) Instant {
 // add counts c in s as a store would.
 func (s *State) add(c Count) {
 	for i := range s.Counts {
-		if have := &s.Counts[i]; have.Start == c.Start && have.Epoch == c.Epoch && have.Limit == c.Limit {
+		if have := &s.Counts[i]; have.same(c) {
 			have.Units += c.Units
 			return
 		}

@@ -14,7 +14,8 @@ import (
 //
 // A subtraction is made no sooner than a store timeout after its addition was
 // acknowledged, once, and never again: a read that saw it and missed the addition
-// would count too little. Removals are safe to repeat, and are until one succeeds.
+// would count too little. Removals and running totals are safe to repeat, and are until
+// one succeeds.
 // What can't be kept or fails stays counted until its window ends, which is on the
 // side of denying.
 type takeBacks struct {
@@ -66,17 +67,12 @@ func (t *takeBacks) subtract(of *target, counts []Count) {
 	if len(counts) == 0 {
 		return
 	}
-	w := &Write{Key: of.key, Level: of.plan.Consistency.Write}
-	for _, c := range counts {
-		c.Units = -c.Units
-		w.Add = append(w.Add, c)
-	}
-	t.push(takeBack{write: w})
+	t.push(takeBack{write: &Write{
+		Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.tally, Span: of.plan.span,
+	}})
 }
 
-// remove queues a removal of events.
-func (t *takeBacks) remove(w *Write) { t.push(takeBack{write: w}) }
-
+// push queues b, unless it has failed too often.
 func (t *takeBacks) push(b takeBack) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,7 +216,8 @@ func (t *takeBacks) makeOne(ctx context.Context, b takeBack) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	err := t.store.Write(ctx, b.write)
-	if err != nil && (len(b.write.Add) == 0 || errors.Is(err, ErrNotStored)) {
+	if err != nil && (len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, ErrNotStored)) {
+		b.write = b.write.again(err)
 		b.tries++
 		t.push(b)
 	}

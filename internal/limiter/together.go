@@ -246,7 +246,7 @@ func (s *shared) abandon(parts []*part, err error) {
 		}
 		p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
 		if p.own != nil {
-			s.counted.forget(&p.target, p.own, true)
+			s.counted.forget(&p.target, p.own, RecordedYes)
 		}
 	}
 }

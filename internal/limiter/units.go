@@ -9,6 +9,7 @@ type units struct {
 	epoch  Instant // the reset that they are counted under
 	events []Event // one for each request of batch, in its order
 	counts []Count // the sum of the batch, for each counter
+	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
 	dated  bool    // events are stored, and count: only the counts are to be written
 }
 
@@ -44,7 +45,7 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 		return false
 	}
 	own.epoch = state.Reset
-	c.resets.put(t.key, state.Reset)
+	c.learn(t.key, state.Reset)
 	switch {
 	case eventsGone && own.batch[0].id == (EventID{}):
 		c.date(t.plan, own, state.Reset+1)
@@ -55,6 +56,13 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 		own.counts = t.plan.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
 	}
 	return true
+}
+
+// learn remembers the latest reset of key.
+func (c *counted) learn(key Key, reset Instant) {
+	if known, _ := c.resets.get(key); known < reset {
+		c.resets.put(key, reset)
+	}
 }
 
 func sumOf(batch []*request) int64 {
@@ -80,17 +88,33 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 		seen := before - len(log.Events)
 		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
 	}
-	for _, add := range own.counts {
-		seen := slices.ContainsFunc(state.Counts, func(c Count) bool {
-			return c.Limit == add.Limit && c.Start == add.Start && c.Epoch == add.Epoch && c.Units >= add.Units
-		})
+	for i, add := range own.counts {
+		var seen bool
+		if own.totals != nil {
+			seen = state.replace(own.totals[i])
+			add.Row = own.totals[i].Row
+		} else {
+			seen = slices.ContainsFunc(state.Counts, func(c Count) bool { return c.same(add) && c.Units >= add.Units })
+		}
 		complete = complete && seen
-		if seen {
+		if seen || own.totals != nil {
 			add.Units = -add.Units
 			state.add(add)
 		}
 	}
 	return complete
+}
+
+// replace puts total in the place of what was read of it, and reports whether that was
+// anything.
+func (s *State) replace(total Count) (seen bool) {
+	i := slices.IndexFunc(s.Counts, total.same)
+	if i < 0 {
+		s.Counts = append(s.Counts, total)
+		return false
+	}
+	s.Counts[i].Units = total.Units
+	return true
 }
 
 // countAfter returns how many of events are later than bound, without the holds that
@@ -122,7 +146,7 @@ func (u *units) filter(keep func(i int, r *request) bool) *units {
 }
 
 func removal(t *target, events []Event) *Write {
-	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites}
+	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Tally: t.plan.tally, Span: t.plan.span}
 	for _, e := range events {
 		w.Remove = append(w.Remove, e.ID)
 	}

@@ -33,6 +33,7 @@ func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
 		fmt.Fprintf(b, "      - %s\n", formatLimit(l))
 	}
 	fmt.Fprintf(b, "    count: %s\n", p.Count)
+	fmt.Fprintf(b, "    counting: %s\n", p.Counting)
 	fmt.Fprintf(b, "    guarantee: %s\n", p.Guarantee)
 	if levels := formatLevels(p.Consistency); levels != "" {
 		fmt.Fprintf(b, "    consistency: %s\n", levels)

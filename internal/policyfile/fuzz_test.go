@@ -58,6 +58,7 @@ func TestFormatFillsInDefaults(t *testing.T) {
     limits:
       - {name: sliding-tail-1d, algorithm: sliding-tail, limit: 5, window: 1d, rounding: down}
     count: admitted
+    counting: counters
     guarantee: counted
     mode: enforce
     on_store_error: deny

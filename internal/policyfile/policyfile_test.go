@@ -153,7 +153,7 @@ func TestMistakes(t *testing.T) {
 		{"an alias", policy(goodLimits, "mode: *m"), "4: policies[0].mode: aliases such as *name are not supported"},
 		{"a merge key", policy("<<: *base"), "3: policies[0].<<: merge keys are not supported: write the members out"},
 		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
-		{"a key nothing is like", policy(goodLimits, "x: 1"), "The ones there are: name, description, limits, count, guarantee"},
+		{"a key nothing is like", policy(goodLimits, "x: 1"), "The ones there are: name, description, limits, count, counting, guarantee"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := lines(t, test.text)

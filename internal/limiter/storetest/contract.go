@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/rand"
 	"slices"
 	"sync"
@@ -208,5 +210,86 @@ func testResetIsReadWithTheCount(t *testing.T, store limiter.Store) {
 	}
 	if got := s.read(limiter.Query{Counts: true}).Reset; got != noon+500 {
 		t.Errorf("with the counters: reset at noon%+d ms, want +500", got-noon)
+	}
+}
+
+// tally is the running total of a counter like count's, by a writer.
+func tally(writer limiter.EventID, start, epoch limiter.Instant, units, stamp int64) limiter.Tally {
+	t := limiter.Tally{Count: count("a", start, epoch, units), Stamp: int64(noon)*1000 + stamp, TTL: time.Hour}
+	t.Row = writer
+	return t
+}
+
+func (s *subject) put(tallies ...limiter.Tally) {
+	s.t.Helper()
+	s.write(limiter.Write{Put: tallies, Tally: true, Span: limiter.SpanDay})
+}
+
+func (s *subject) wantTallies(expireAfter limiter.Instant, want ...limiter.Tally) {
+	s.t.Helper()
+	var counts []limiter.Count
+	for _, t := range want {
+		counts = append(counts, t.Count)
+	}
+	got := s.read(limiter.Query{Tally: true, Span: limiter.SpanDay, ExpireAfter: expireAfter}).Counts
+	byStart := func(a, b limiter.Count) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Epoch, b.Epoch), bytes.Compare(a.Row[:], b.Row[:]))
+	}
+	slices.SortFunc(got, byStart)
+	slices.SortFunc(counts, byStart)
+	if !slices.Equal(got, counts) {
+		s.t.Errorf("totals are %+v, want %+v", got, counts)
+	}
+}
+
+func testTalliesReplaceThemselves(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	one, other := s.ids(noon), s.ids(noon)
+	s.wantTallies(0)
+	s.put(tally(one, noon, 0, 2, 1), tally(one, noon+60_000, 0, 1, 1))
+	s.put(tally(other, noon, 0, 7, 1))
+	s.put(tally(one, noon, 0, 5, 3))
+	s.put(tally(one, noon, 0, 4, 2)) // comes late
+	s.put(tally(one, noon, noon+5, 9, 4))
+	first, second := tally(one, noon, 0, 5, 3), tally(one, noon+60_000, 0, 1, 1)
+	others, after := tally(other, noon, 0, 7, 1), tally(one, noon, noon+5, 9, 4)
+	s.wantTallies(0, first, second, others, after)
+	s.wantTallies(noon+119_999, first, second, others, after)
+	s.wantTallies(noon+120_000, second)
+	s.put(tally(one, noon, 0, -3, 9)) // what was given back elsewhere
+	s.wantTallies(0, tally(one, noon, 0, -3, 9), second, others, after)
+	s.wantCounts(0)
+}
+
+func testTalliesOfManyWriters(t *testing.T, store limiter.Store) {
+	const writers, each = 8, 25
+	s := newSubject(t, store)
+	want := make([]limiter.Tally, writers)
+	var all sync.WaitGroup
+	for i := range writers {
+		writer := s.ids(noon)
+		want[i] = tally(writer, noon, 0, each, each)
+		all.Go(func() {
+			for n := range int64(each) {
+				w := limiter.Write{Key: s.key, Level: limiter.LevelQuorum, Tally: true, Span: limiter.SpanDay}
+				w.Put = []limiter.Tally{tally(writer, noon, 0, n+1, n+1)}
+				if err := store.Write(t.Context(), &w); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.wantTallies(0, want...)
+}
+
+func testResetIsReadWithTheTallies(t *testing.T, store limiter.Store) {
+	s := newSubject(t, store)
+	s.put(tally(s.ids(noon), noon, noon+500, 1, 1))
+	for _, at := range []limiter.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+		s.write(limiter.Write{Reset: at, ResetTTL: time.Hour, Tally: true, Span: limiter.SpanDay})
+	}
+	if got := s.read(limiter.Query{Tally: true, Span: limiter.SpanDay}).Reset; got != noon+500 {
+		t.Errorf("reset at noon%+d ms, want +500", got-noon)
 	}
 }

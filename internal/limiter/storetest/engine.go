@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,16 @@ import (
 type Engine struct {
 	*limiter.Engine
 	Now *time.Time
+
+	tallied bool
+}
+
+// SetPolicies puts policies in force.
+func (e Engine) SetPolicies(policies []limiter.Policy) error {
+	if e.tallied {
+		policies = inRows(policies)
+	}
+	return e.Engine.SetPolicies(policies)
 }
 
 // NewEngine returns an engine with these policies in force, as of noon. Its
@@ -33,11 +44,23 @@ func NewEngine(t testing.TB, store limiter.Store, opts limiter.Options, policies
 	if opts.StoreTimeout == 0 {
 		opts.StoreTimeout = storeTimeout
 	}
-	e := limiter.New(store, &opts)
+	_, inRows := store.(tallied)
+	e := Engine{Engine: limiter.New(store, &opts), Now: &now, tallied: inRows}
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
-	return Engine{Engine: e, Now: &now}
+	return e
+}
+
+// inRows returns policies that count in running totals where they can.
+func inRows(policies []limiter.Policy) []limiter.Policy {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		if policies[i].Guarantee != limiter.GuaranteeSerial {
+			policies[i].Counting = limiter.CountingRows
+		}
+	}
+	return policies
 }
 
 // storeTimeout is generous: the suite tests answers, not their speed.

@@ -6,6 +6,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -13,58 +14,88 @@ import (
 
 // Run runs the whole suite against store, which several tests use at once.
 func Run(t *testing.T, store limiter.Store) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, limiter.Store)
-	}{
-		{"EventsNewestOfThoseLater", testEventsNewestOfThoseLater},
-		{"EventsOutOfOrder", testEventsOutOfOrder},
-		{"EventsOfOneMillisecond", testEventsOfOneMillisecond},
-		{"EventsRemoved", testEventsRemoved},
-		{"SpansAreApart", testSpansAreApart},
-		{"CountersAddUp", testCountersAddUp},
-		{"CountersAtTheSameTime", testCountersAtTheSameTime},
-		{"ResetIsReadWithTheCount", testResetIsReadWithTheCount},
-		{"Holds", testHolds},
-		{"SettledBeforeHeld", testSettledBeforeHeld},
-		{"EndedHoldsHideNothing", testEndedHoldsHideNothing},
-		{"WriteAll", testWriteAll},
-		{"CellChangesOnItsCondition", testCellChangesOnItsCondition},
-		{"CellRemoved", testCellRemoved},
-		{"EventsBesideACell", testEventsBesideACell},
-		{"CellExpires", testCellExpires},
-		{"CellWrittenByMany", testCellWrittenByMany},
-		{"Feed", testFeed},
-		{"ChangesExpire", testChangesExpire},
-		{"Trace", testTraces},
-		{"CheckRecordsNothing", testCheckRecordsNothing},
-		{"RecordGoesPastTheLimit", testRecordGoesPastTheLimit},
-		{"CostsCount", testCostsCount},
-		{"Modes", testModes},
-		{"SeveralLimits", testSeveralLimits},
-		{"ResetReachesEveryEngine", testResetReachesEveryEngine},
-		{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
-		{"ReloadKeepsCounts", testReloadKeepsCounts},
-		{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
-		{"TracesUnderSerial", testTracesUnderSerial},
-		{"EveryKindDenies", testEveryKindDenies},
-		{"AllOrNone", testAllOrNone},
-		{"DemandsByMode", testDemandsByMode},
-		{"RepetitionsCountOnce", testRepetitionsCountOnce},
-		{"DenialIsDecidedAnew", testDenialIsDecidedAnew},
-		{"RacingRepetitionsCountOnce", testRacingRepetitionsCountOnce},
-		{"ReservationIsSettledOnce", testReservationIsSettledOnce},
-		{"SettledAfterItsRefund", testSettledAfterItsRefund},
-		{"SettledBehindOthers", testSettledBehindOthers},
-		{"HoldsOfLogsEnd", testHoldsOfLogsEnd},
-		{"RefundOnce", testRefundOnce},
-		{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
-		{"TokensAreForOneUse", testTokensAreForOneUse},
-		{"HashKeysOutOfStep", testHashKeysOutOfStep},
-	} {
+	run(t, store, append(slices.Clone(contract), promises...))
+}
+
+// RunTallied runs what engines promise over store once more, with every window counted
+// in running totals.
+func RunTallied(t *testing.T, store limiter.Store) {
+	feed, _ := store.(limiter.Feed)
+	run(t, tallied{store, feed}, promises)
+}
+
+// tallied is a store whose engines count in running totals. It can't hold keys still.
+type tallied struct {
+	limiter.Store
+	limiter.Feed
+}
+
+// test is one test of the suite.
+type test struct {
+	name string
+	run  func(*testing.T, limiter.Store)
+}
+
+func run(t *testing.T, store limiter.Store, tests []test) {
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t, store)
 		})
 	}
+}
+
+// contract is what limiter.Store says.
+var contract = []test{
+	{"EventsNewestOfThoseLater", testEventsNewestOfThoseLater},
+	{"EventsOutOfOrder", testEventsOutOfOrder},
+	{"EventsOfOneMillisecond", testEventsOfOneMillisecond},
+	{"EventsRemoved", testEventsRemoved},
+	{"SpansAreApart", testSpansAreApart},
+	{"CountersAddUp", testCountersAddUp},
+	{"CountersAtTheSameTime", testCountersAtTheSameTime},
+	{"ResetIsReadWithTheCount", testResetIsReadWithTheCount},
+	{"TalliesReplaceThemselves", testTalliesReplaceThemselves},
+	{"TalliesOfManyWriters", testTalliesOfManyWriters},
+	{"ResetIsReadWithTheTallies", testResetIsReadWithTheTallies},
+	{"Holds", testHolds},
+	{"SettledBeforeHeld", testSettledBeforeHeld},
+	{"EndedHoldsHideNothing", testEndedHoldsHideNothing},
+	{"WriteAll", testWriteAll},
+	{"CellChangesOnItsCondition", testCellChangesOnItsCondition},
+	{"CellRemoved", testCellRemoved},
+	{"EventsBesideACell", testEventsBesideACell},
+	{"CellExpires", testCellExpires},
+	{"CellWrittenByMany", testCellWrittenByMany},
+	{"Feed", testFeed},
+	{"ChangesExpire", testChangesExpire},
+}
+
+// promises are what engines promise over a store.
+var promises = []test{
+	{"Trace", testTraces},
+	{"CheckRecordsNothing", testCheckRecordsNothing},
+	{"RecordGoesPastTheLimit", testRecordGoesPastTheLimit},
+	{"CostsCount", testCostsCount},
+	{"Modes", testModes},
+	{"SeveralLimits", testSeveralLimits},
+	{"ResetReachesEveryEngine", testResetReachesEveryEngine},
+	{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
+	{"ReloadKeepsCounts", testReloadKeepsCounts},
+	{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
+	{"TracesUnderSerial", testTracesUnderSerial},
+	{"EveryKindDenies", testEveryKindDenies},
+	{"AllOrNone", testAllOrNone},
+	{"DemandsByMode", testDemandsByMode},
+	{"RepetitionsCountOnce", testRepetitionsCountOnce},
+	{"DenialIsDecidedAnew", testDenialIsDecidedAnew},
+	{"RacingRepetitionsCountOnce", testRacingRepetitionsCountOnce},
+	{"ReservationIsSettledOnce", testReservationIsSettledOnce},
+	{"SettledAfterItsRefund", testSettledAfterItsRefund},
+	{"SettledBehindOthers", testSettledBehindOthers},
+	{"HoldsOfLogsEnd", testHoldsOfLogsEnd},
+	{"RefundOnce", testRefundOnce},
+	{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
+	{"TokensAreForOneUse", testTokensAreForOneUse},
+	{"HashKeysOutOfStep", testHashKeysOutOfStep},
 }

@@ -1,0 +1,41 @@
+package broken
+
+const talliesFile = "internal/limiter/tallies.go"
+
+// totals are builds that keep running totals another way than the proof needs.
+func totals() []Build {
+	return []Build{
+		{
+			Name: "a total lowered twice", Broke: "a total is never lowered below what was admitted",
+			Tests: []string{"TestTotalIsNotLoweredTwice"},
+			Edits: []Edit{{countedFile, `case p.tally && counts != RecordedNo:`, `case p.tally:`}},
+		},
+		{
+			Name: "a total begun anew in its row", Broke: "a total replaces an earlier one only", Vital: true, Finds: 1500,
+			Tests: []string{"TestTotalsSurviveAClockThatGoesBack"},
+			Edits: []Edit{{
+				talliesFile, `total.Row, total.Units = t.ids.next(InstantOf(now)), 0`, `total.Row, total.Units = EventID{1}, 0`,
+			}},
+		},
+		{
+			Name: "a total stamped by the clock alone", Broke: "a total replaces an earlier one only",
+			Tests: []string{"TestTotalsAreTakenBackAtOnce"},
+			Edits: []Edit{{talliesFile, `max(t.stamp+1, now.UnixMicro())`, `now.UnixMicro()`}},
+		},
+		{
+			Name: "totals that live from now on", Broke: "totals live long enough, whatever the clock",
+			Tests: []string{"TestTotalsLiveLongEnough"},
+			Edits: []Edit{{talliesFile, `total.Expires.Sub(total.Start)+`, `max(0, total.Expires.Sub(InstantOf(o.Now())))+`}},
+		},
+		{
+			Name: "a refused total kept", Broke: "denied: nothing stays counted", Finds: 1500,
+			Tests: []string{"TestTotalsAreTakenBackAtOnce"},
+			Edits: []Edit{{countedFile, `w.Add = negated(refused.counts)`, `_ = refused`}},
+		},
+		{
+			Name: "a total missing from its read accepted", Broke: "own units are among what was read",
+			Tests: []string{"TestTotalThatIsNotReadAdmitsNothing"},
+			Edits: []Edit{{"internal/limiter/units.go", `seen = state.replace(own.totals[i])`, `seen = state.replace(own.totals[i]) || true`}},
+		},
+	}
+}

@@ -1,0 +1,180 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// tallies are the running totals that this process keeps in a store: for each key and
+// window a row of its own, which nobody else writes. They stand in for counters that
+// all instances add to, and cost a store less: a total that is stored again replaces
+// itself, so whoever does not know what became of a write says the next total, and
+// what is not admitted is taken back at once.
+//
+// A read that meets every acknowledged total of every row sees each writer's admitted
+// units: what is in a total and not admitted only makes it larger, and a total is never
+// lowered below what was admitted under it. That is all that counting after writing needs.
+//
+// What is forgotten here, or was counted by a process that is gone, stays in the store
+// until it expires; the key's next unit begins a new row.
+type tallies struct {
+	Store
+
+	ids  *eventIDs
+	opts *Options
+
+	mu         sync.Mutex
+	young, old map[Key]*tally
+}
+
+// tally is what this process has counted for one key. A window that was forgotten and is
+// counted in again, because a clock went back, gets another row.
+type tally struct {
+	ids *eventIDs
+
+	mu     sync.Mutex
+	stamp  int64
+	totals []Count // of windows that are not over yet; each with its row
+}
+
+// maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB.
+// Beyond, the older one is forgotten, and its keys get new rows.
+const maxTallies = 1 << 17
+
+func newTallies(store Store, ids *eventIDs, opts *Options) *tallies {
+	return &tallies{Store: store, ids: ids, opts: opts}
+}
+
+// Write stores w, whose additions it makes totals of if w says so. After an error that
+// wraps ErrNotStored the totals are as they were; after any other they are not, and the
+// next one that is stored makes up for this one, whether it was stored or not.
+func (t *tallies) Write(ctx context.Context, w *Write) error {
+	if !w.Tally || len(w.Add) == 0 {
+		return t.Store.Write(ctx, w)
+	}
+	of := t.of(w.Key)
+	put := *w
+	put.Put, put.Add = of.add(w.Add, t.opts), nil
+	err := t.Store.Write(ctx, &put)
+	if errors.Is(err, ErrNotStored) {
+		of.add(negated(w.Add), t.opts)
+	}
+	return err
+}
+
+// of returns the tally of key, made if there is none.
+func (t *tallies) of(key Key) *tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mine, ok := t.young[key]; ok {
+		return mine
+	}
+	mine, ok := t.old[key]
+	if !ok {
+		mine = &tally{ids: t.ids}
+	}
+	if t.young == nil || len(t.young) >= maxTallies {
+		t.old, t.young = t.young, make(map[Key]*tally)
+	}
+	t.young[key] = mine
+	return mine
+}
+
+// add adds counts to the totals and returns those that changed, as they are to be
+// stored.
+func (t *tally) add(counts []Count, o *Options) []Tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := o.Now()
+	t.stamp = max(t.stamp+1, now.UnixMicro())
+	t.totals = slices.DeleteFunc(t.totals, func(c Count) bool { return c.Expires.Add(o.slack()) < InstantOf(now) })
+	put := make([]Tally, len(counts))
+	for i := range counts {
+		total := t.total(&counts[i])
+		if total == nil {
+			t.totals = append(t.totals, counts[i])
+			total = &t.totals[len(t.totals)-1]
+			total.Row, total.Units = t.ids.next(InstantOf(now)), 0
+		}
+		total.Units = addSaturating(total.Units, counts[i].Units)
+		put[i] = Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total)}
+	}
+	return put
+}
+
+// total returns the total that counts where c does, nil if there is none.
+func (t *tally) total(c *Count) *Count {
+	for i := range t.totals {
+		if total := &t.totals[i]; total.Start == c.Start && total.Epoch == c.Epoch && total.Limit == c.Limit {
+			return total
+		}
+	}
+	return nil
+}
+
+// lower takes counts out of key's totals, and returns what it takes to have them stored:
+// the addition of nothing.
+func (t *tallies) lower(key Key, counts []Count) []Count {
+	t.of(key).add(negated(counts), t.opts)
+	return emptied(counts)
+}
+
+// again returns w as it is to be repeated after err: what has changed the totals already
+// does not do so twice.
+func (w *Write) again(err error) *Write {
+	if len(w.Add) == 0 || errors.Is(err, ErrNotStored) {
+		return w
+	}
+	repeated := *w
+	repeated.Add = emptied(w.Add)
+	return &repeated
+}
+
+// emptied returns counts without their units.
+func emptied(counts []Count) []Count {
+	empty := slices.Clone(counts)
+	for i := range empty {
+		empty[i].Units = 0
+	}
+	return empty
+}
+
+// holds returns key's totals for the windows of counts: this process knows them better
+// than what it reads of them.
+func (t *tallies) holds(key Key, counts []Count) []Count {
+	of := t.of(key)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	held := emptied(counts)
+	for i := range held {
+		if total := of.total(&held[i]); total != nil {
+			held[i] = *total
+		}
+	}
+	return held
+}
+
+// same reports whether other counts the same units as c: for the same limit, in the
+// same window and epoch, by the same writer.
+func (c Count) same(other Count) bool {
+	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
+}
+
+// tallyTTL returns how long total must live: as long as it matters by the slowest of all
+// clocks, those of the store's own nodes among them. It is not counted from now on, which
+// a clock that is off would make too short.
+func (o *Options) tallyTTL(total *Count) time.Duration {
+	return wholeSeconds(total.Expires.Sub(total.Start)+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
+}
+
+// negated returns counts with what takes them back.
+func negated(counts []Count) []Count {
+	back := slices.Clone(counts)
+	for i := range back {
+		back[i].Units = -back[i].Units
+	}
+	return back
+}
