@@ -8,7 +8,7 @@ func counters() []Build {
 			Tests: []string{"TestSubtractionIsNeverRepeated", "TestDeniedEventsAreTakenBackAtOnceAndCountersLater"},
 			Edits: []Edit{{takeBackFile, "of.plan.span,\n\t}})\n", `of.plan.span,
 	}})
-	t.push(takeBack{write: &Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.tally, Span: of.plan.span}})
+	t.push(takeBack{write: &Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts)}})
 `}},
 		},
 		{

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,7 +84,8 @@ func TestNextTotalMakesUpForALostOne(t *testing.T) {
 func TestLostTotalIsTakenBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		e, other := newEngine(t, store, 0, inRows("fixed-window", 2, time.Hour)), newEngine(t, store, 0, inRows("fixed-window", 2, time.Hour))
+		policy := inRows("fixed-window", 2, time.Hour)
+		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
 		running(t, e)
 		store.onWrite = func(w *limiter.Write) error {
 			_ = store.Store.Write(context.Background(), w)
@@ -210,11 +212,13 @@ func TestTotalsOfOthersAreRefunded(t *testing.T) {
 		if err := other.Refund(t.Context(), answer.Receipt); err != nil {
 			t.Fatal(err)
 		}
-		for _, w := range store.writes {
-			if len(w.Put) > 0 && w.Put[0].Units != 1 {
-				t.Errorf("%+v at once: a read that is under way could see it and miss what it gives back", w)
+		store.set(func() {
+			for _, w := range store.writes {
+				if len(w.Put) > 0 && w.Put[0].Units != 1 {
+					t.Errorf("%+v at once: a read that is under way could see it and miss what it gives back", w)
+				}
 			}
-		}
+		})
 		time.Sleep(2 * timeout)
 		if total := store.total(t); total.Units != -1 {
 			t.Errorf("%+v: want one unit less", total)
@@ -252,20 +256,21 @@ func TestTotalIsSaidUntilItIsStored(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, inRows("fixed-window", 2, time.Hour))
 		running(t, e)
-		failing := 3
+		var writes atomic.Int32
 		store.onWrite = func(w *limiter.Write) error {
-			if failing--; failing == 2 {
+			n := writes.Add(1)
+			if n == 1 {
 				_ = store.Store.Write(context.Background(), w)
 			}
-			if failing >= 0 {
+			if n <= 3 {
 				return limiter.ErrUnavailable
 			}
 			return nil
 		}
 		_, _ = e.Take(t.Context(), somebody)
 		time.Sleep(30 * time.Second)
-		if total := store.total(t); failing >= 0 || total.Units != 0 {
-			t.Errorf("%+v, with %d failures to come: want it taken back", total, failing)
+		if total := store.total(t); writes.Load() != 4 || total.Units != 0 {
+			t.Errorf("%+v by write %d: want it taken back by the fourth", total, writes.Load())
 		}
 	})
 }
