@@ -9,6 +9,7 @@ package metrics
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type Metrics struct {
 
 	setting  sync.Mutex // held while the set of series changes
 	policies atomic.Pointer[map[string]*policySeries]
+	requests atomic.Pointer[httpSeries]
 }
 
 // flushEvery is how often episodes of overshoot that are over are published: about
@@ -48,6 +50,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	m := &Metrics{now: now, decisions: newDecisionVecs(), http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges()}
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
+	m.requests.Store(&httpSeries{})
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_overshoot_keys",
 		Help: "Keys that are over their limit now and whose further attempts are counted.",
@@ -87,10 +90,28 @@ func newHTTPVec() *prometheus.HistogramVec {
 	}, []string{"route", "status"})
 }
 
+// httpSeries are the durations of requests by route and class of status: looked up once,
+// as hashing labels costs more than counting. It is copied to be changed.
+type httpSeries map[[2]string]prometheus.Observer
+
 // ObserveHTTP counts an answered request. route must be one of few: a pattern,
 // never a path.
 func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration) {
-	m.http.WithLabelValues(route, statusClass(status)).Observe(d.Seconds())
+	labels := [2]string{route, statusClass(status)}
+	series, known := (*m.requests.Load())[labels]
+	if !known {
+		series = m.resolveHTTP(labels)
+	}
+	series.Observe(d.Seconds())
+}
+
+func (m *Metrics) resolveHTTP(labels [2]string) prometheus.Observer {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	known := maps.Clone(*m.requests.Load())
+	known[labels] = m.http.WithLabelValues(labels[0], labels[1])
+	m.requests.Store(&known)
+	return known[labels]
 }
 
 // statusClass returns "2xx" and its like, "other" for what is no status.
