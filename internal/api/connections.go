@@ -33,8 +33,24 @@ type Connections struct {
 	reached func(Bound)
 
 	mu      sync.Mutex
-	open    map[net.Conn]*list.Element // of waiting; nil: a request is under way
-	waiting list.List                  // of net.Conn: those that wait for a request, the longest first
+	open    int
+	waiting list.List // of *connection: those that wait for a request, the longest first
+}
+
+// connection is one of Connections.
+type connection struct {
+	net.Conn
+	open  bool
+	place *list.Element // in waiting; nil: a request is under way
+}
+
+// CloseWrite ends what is sent, and leaves open what is received: net/http does so before
+// it closes, where it can.
+func (c *connection) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return nil
 }
 
 // LimitConnections lets server have at most this many connections of those that listener
@@ -42,7 +58,7 @@ type Connections struct {
 // closed for a new one; if all are busy, the new one is refused: as a 503, where the
 // client is still there to read it. reached learns of both; it must not block.
 func LimitConnections(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Connections {
-	c := &Connections{Listener: listener, most: most, reached: reached, open: make(map[net.Conn]*list.Element)}
+	c := &Connections{Listener: listener, most: most, reached: reached}
 	server.ConnState = c.changed
 	return c
 }
@@ -51,22 +67,26 @@ func LimitConnections(server *http.Server, listener net.Listener, most int, reac
 func (c *Connections) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open)
+	return c.open
 }
 
 // Accept returns the next connection that there is room for.
 func (c *Connections) Accept() (net.Conn, error) {
 	for {
-		conn, err := c.Listener.Accept()
-		if err != nil || c.admit(conn) {
-			return conn, err
+		accepted, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn := &connection{Conn: accepted}
+		if c.admit(conn) {
+			return conn, nil
 		}
 		refuse(conn)
 	}
 }
 
 // admit counts conn, and closes another one for it where that is needed.
-func (c *Connections) admit(conn net.Conn) bool {
+func (c *Connections) admit(conn *connection) bool {
 	longest, admitted := c.enter(conn)
 	switch {
 	case !admitted:
@@ -79,43 +99,48 @@ func (c *Connections) admit(conn net.Conn) bool {
 }
 
 // enter counts conn. It returns the connection that has to be closed for it, if any.
-func (c *Connections) enter(conn net.Conn) (longest net.Conn, admitted bool) {
+func (c *Connections) enter(conn *connection) (longest *connection, admitted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.open) >= c.most {
+	if c.open >= c.most {
 		first := c.waiting.Front()
 		if first == nil {
 			return nil, false
 		}
-		longest = first.Value.(net.Conn)
+		longest = first.Value.(*connection)
 		c.forget(longest)
 	}
-	c.open[conn] = c.waiting.PushBack(conn)
+	c.open++
+	conn.open, conn.place = true, c.waiting.PushBack(conn)
 	return longest, true
 }
 
-// changed is told by the server what becomes of conn.
-func (c *Connections) changed(conn net.Conn, state http.ConnState) {
+// changed is told by the server what becomes of a connection.
+func (c *Connections) changed(changed net.Conn, state http.ConnState) {
+	conn, ok := changed.(*connection)
+	if !ok {
+		return // it came by another listener
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	place, open := c.open[conn]
 	switch {
-	case !open: // it was closed for another one
+	case !conn.open: // it was closed for another one
 	case state == http.StateClosed || state == http.StateHijacked:
 		c.forget(conn)
-	case state == http.StateActive && place != nil: // its headers are there
-		c.waiting.Remove(place)
-		c.open[conn] = nil
-	case state == http.StateIdle && place == nil:
-		c.open[conn] = c.waiting.PushBack(conn)
+	case state == http.StateActive && conn.place != nil: // its headers are there
+		c.waiting.Remove(conn.place)
+		conn.place = nil
+	case state == http.StateIdle && conn.place == nil:
+		conn.place = c.waiting.PushBack(conn)
 	}
 }
 
-func (c *Connections) forget(conn net.Conn) {
-	if place := c.open[conn]; place != nil {
-		c.waiting.Remove(place)
+func (c *Connections) forget(conn *connection) {
+	if conn.place != nil {
+		c.waiting.Remove(conn.place)
 	}
-	delete(c.open, conn)
+	conn.open, conn.place = false, nil
+	c.open--
 }
 
 // refusal is all that a client is told which is one too many: nothing of it was read.
