@@ -104,24 +104,24 @@ func isJSON(h http.Header) bool {
 // parse returns the one JSON value that body is.
 func parse(body []byte) (value, error) {
 	trimmed := bytes.Trim(body, " \t\r\n")
-	malformed := func(detail string) error { return &requestError{kind: errBody, detail: detail} }
+	mistake := func(detail string) error { return &requestError{kind: errBody, detail: detail} }
 	switch {
 	case len(trimmed) == 0:
-		return "", malformed("The body is empty: send a JSON object.")
+		return "", mistake("The body is empty: send a JSON object.")
 	case !utf8.Valid(body):
-		return "", malformed("The body is not valid UTF-8.")
-	case json.Valid(body):
+		return "", mistake("The body is not valid UTF-8.")
+	case isWellFormed(trimmed), json.Valid(body):
 		return value(trimmed), nil
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(body, new(json.RawMessage)); !errors.As(err, &syntax) {
-		return "", malformed("The body is not JSON.")
+		return "", mistake("The body is not JSON.")
 	}
 	at := strconv.FormatInt(syntax.Offset, 10)
 	if strings.Contains(syntax.Error(), "after top-level value") { // its text is all that tells the two apart
-		return "", malformed("There is more after the JSON value, at byte " + at + ".")
+		return "", mistake("There is more after the JSON value, at byte " + at + ".")
 	}
-	return "", malformed("The body is not JSON: it goes wrong at byte " + at + ".")
+	return "", mistake("The body is not JSON: it goes wrong at byte " + at + ".")
 }
 
 func wrong(field, detail string) error {
