@@ -140,7 +140,7 @@ type httpServer struct {
 
 // listen opens address and says so on stdout, in the first line that is there.
 func listen(
-	ctx context.Context, s *settings, handler http.Handler, stdout io.Writer, log *slog.Logger, bounds *boundSeries,
+	ctx context.Context, s *settings, handler *api.Server, stdout io.Writer, log *slog.Logger, bounds *boundSeries,
 ) (*httpServer, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {

@@ -52,13 +52,14 @@ type Server struct {
 	mux       *chi.Mux
 	exchanges sync.Pool // of *exchange
 	bodies    bodies
+	inMemory  bool // no decision waits for anybody
 
 	failures failureLog
 }
 
 // New returns a server for engine. A nil opts means the zero Options.
 func New(engine *limiter.Engine, opts *Options) *Server {
-	s := &Server{engine: engine, mux: chi.NewMux()}
+	s := &Server{engine: engine, mux: chi.NewMux(), inMemory: engine.InMemory()}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -74,7 +75,7 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 }
 
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, s.routed(r)) }
 
 func (s *Server) routes() {
 	s.mux.Use(s.observe, s.recoverPanic, middleware.GetHead)

@@ -30,7 +30,8 @@ const (
 // operation is one of a batch: a call, and what is wrong with it.
 type operation struct {
 	call
-	err error
+	err     error
+	problem *problem // that err is
 }
 
 // operations are what a batch may do, as "op" has them.
@@ -50,7 +51,7 @@ func decodeBatch(r *http.Request, m *scratch) (ops []operation, err error) {
 		return nil, err
 	}
 	seen, err := readObject(body, []string{"operations"}, func(_ string, v value) (err error) {
-		ops, err = readOperations(v)
+		ops, err = m.readOperations(v)
 		return err
 	})
 	if err == nil && !seen.has("operations") {
@@ -59,20 +60,24 @@ func decodeBatch(r *http.Request, m *scratch) (ops []operation, err error) {
 	return ops, err
 }
 
-func readOperations(v value) ([]operation, error) {
+func (m *scratch) readOperations(v value) ([]operation, error) {
 	if v[0] != '[' {
 		return nil, v.not("an array of operations")
 	}
-	elements := slices.Collect(v.elements())
-	if len(elements) == 0 || len(elements) > maxOperations {
-		return nil, wrong("", "A batch has 1 to "+strconv.Itoa(maxOperations)+" operations, and "+strconv.Itoa(len(elements))+" are here.")
+	m.elements = slices.AppendSeq(m.elements[:0], v.elements())
+	n := len(m.elements)
+	if n == 0 || n > maxOperations {
+		return nil, wrong("", "A batch has 1 to "+strconv.Itoa(maxOperations)+" operations, and "+strconv.Itoa(n)+" are here.")
 	}
-	ops := make([]operation, len(elements))
-	for i, e := range elements {
-		ops[i].place = i + 1
-		ops[i].readFrom(e)
+	if n > cap(m.operations) {
+		m.operations = make([]operation, n)
 	}
-	return ops, nil
+	m.operations = m.operations[:n]
+	for i, e := range m.elements {
+		m.operations[i].place = i + 1
+		m.operations[i].readFrom(e)
+	}
+	return m.operations, nil
 }
 
 // readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
@@ -98,7 +103,29 @@ func (v value) op() (limiter.Op, error) {
 
 // batch answers every operation on its own.
 func (s *Server) batch(ctx context.Context, ops []operation) (answer, error) {
-	a := &batched{results: make([]result, len(ops))}
+	if s.inMemory {
+		s.inTurn(ctx, ops)
+	} else {
+		s.inLanes(ctx, ops)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &callError{recorded: limiter.RecordedUnknown, err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
+	}
+	return newBatched(ops), nil
+}
+
+// inTurn decides one operation after the other: where none waits for anybody, all of them
+// are done within milliseconds, and sooner than they are shared out.
+func (s *Server) inTurn(ctx context.Context, ops []operation) {
+	for i := range ops {
+		if o := &ops[i]; o.err == nil && ctx.Err() == nil {
+			o.err = s.operate(ctx, &o.call)
+		}
+	}
+}
+
+// inLanes decides operations that are independent of each other at the same time.
+func (s *Server) inLanes(ctx context.Context, ops []operation) {
 	lanes := lanesOf(ops)
 	began := s.opts.Now()
 	var next atomic.Int64
@@ -107,36 +134,31 @@ func (s *Server) batch(ctx context.Context, ops []operation) (answer, error) {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(len(lanes)); i = next.Add(1) {
 				for _, at := range lanes[i-1] {
-					ops[at].err = s.operate(ctx, began, &ops[at].call, &a.results[at])
+					ops[at].err = s.operateInTime(ctx, began, &ops[at].call)
 				}
 			}
 		})
 	}
 	workers.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, &callError{recorded: limiter.RecordedUnknown, err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
+}
+
+// operateInTime decides one operation if there is time left for it.
+func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) error {
+	if ctx.Err() != nil || s.opts.Now().Sub(began) >= batchTime {
+		return c.failed(limiter.RecordedNo, errNotBegun)
 	}
-	for i := range ops {
-		if ops[i].err != nil {
-			a.fail(i, ops[i].err)
-		}
-	}
-	return a, nil
+	return s.operate(ctx, c)
 }
 
 // operate decides one operation. A panic is its error alone.
-func (s *Server) operate(ctx context.Context, began time.Time, c *call, into *result) (err error) {
+func (s *Server) operate(ctx context.Context, c *call) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 			err = c.failed(limiter.RecordedUnknown, errPanic)
 		}
 	}()
-	if ctx.Err() != nil || s.opts.Now().Sub(began) >= batchTime {
-		return c.failed(limiter.RecordedNo, errNotBegun)
-	}
-	into.decided, err = s.ask(ctx, c)
-	return err
+	return s.ask(ctx, c)
 }
 
 // errNotBegun is an operation that the time of its batch did not suffice for.
@@ -147,22 +169,23 @@ var errNotBegun = &requestError{
 
 // batched is the answer of batch.
 type batched struct {
-	results []result
-	err     error // the first that is the server's failure; nil: there is none
+	ops []operation
+	err error // the first that is the server's failure; nil: there is none
 }
 
-// result is what became of one operation.
-type result struct {
-	*decided
-	problem *problem // nil: it was decided
-}
-
-func (a *batched) fail(i int, err error) {
-	p := problemOf(err)
-	a.results[i].problem = p
-	if a.err == nil && p.status >= http.StatusInternalServerError {
-		a.err = err
+func newBatched(ops []operation) *batched {
+	a := &batched{ops: ops}
+	for i := range ops {
+		o := &ops[i]
+		if o.err == nil {
+			continue
+		}
+		o.problem = problemOf(o.err)
+		if a.err == nil && o.problem.status >= http.StatusInternalServerError {
+			a.err = o.err
+		}
 	}
+	return a
 }
 
 // failure returns the first error that is the server's.
@@ -172,26 +195,27 @@ func (a *batched) failure() error { return a.err }
 func (a *batched) render(h http.Header, b []byte) (status int, body []byte) {
 	h["Content-Type"] = contentTypeJSON
 	b = append(b, `{"results":[`...)
-	for i := range a.results {
+	for i := range a.ops {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(a.results[i].appendMembers(append(b, '{')), '}')
+		b = append(a.ops[i].appendMembers(append(b, '{')), '}')
 	}
 	return http.StatusOK, append(b, "]}\n"...)
 }
 
-// appendMembers appends the members of r, without braces. Its status is among them.
-func (r *result) appendMembers(b []byte) []byte {
-	if r.problem != nil {
-		return appendProblem(b, r.problem)
+// appendMembers appends the members of o's result, without braces. Its status is among
+// them.
+func (o *operation) appendMembers(b []byte) []byte {
+	if o.problem != nil {
+		return appendProblem(b, o.problem)
 	}
-	if r.Allowed {
+	if o.decided.Allowed {
 		b = appendInt(b, `"status":`, http.StatusOK)
 		b = append(b, ',')
 	}
-	b = r.decided.appendMembers(b)
-	if r.Replayed {
+	b = o.decided.appendMembers(b)
+	if o.decided.Replayed {
 		b = append(b, `,"replayed":true`...)
 	}
 	return b

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,7 +78,19 @@ func TestBatches(t *testing.T) {
 			{path: "/v1/batch", body: `{"operations":[` + oneOp + `,]}`},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { newFront(t, nil, smsSend, tail, closed, shadow, off).story(name, steps) })
+		eitherWay(t, func(t *testing.T, f *front) { f.story(name, steps) }, smsSend, tail, closed, shadow, off)
+	}
+}
+
+// eitherWay runs test with batches whose operations are decided in turn, and in lanes.
+func eitherWay(t *testing.T, test func(t *testing.T, f *front), policies ...limiter.Policy) {
+	t.Helper()
+	for way, inMemory := range map[string]bool{"in turn": true, "in lanes": false} {
+		t.Run(way, func(t *testing.T) {
+			f := newFront(t, nil, policies...)
+			f.server.inMemory = inMemory
+			test(t, f)
+		})
 	}
 }
 
@@ -131,21 +144,22 @@ func TestBatchBounds(t *testing.T) {
 // TestBatchIsInOrder decides operations on one identifier one after the other, however
 // long each takes.
 func TestBatchIsInOrder(t *testing.T) {
-	f := newFront(t, nil, tail, signup)
-	f.store.before = func() {
-		for range rand.N(20) {
-			runtime.Gosched()
+	eitherWay(t, func(t *testing.T, f *front) {
+		f.store.before = func() {
+			for range rand.N(20) {
+				runtime.Gosched()
+			}
 		}
-	}
-	ops := make([]string, 500)
-	for i := range ops {
-		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"%d"}`, i%5)
-	}
-	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...))) {
-		if r.Status != http.StatusOK || r.Used != int64(i/5+1) {
-			t.Fatalf("operation %d: %+v", i, r)
+		ops := make([]string, 500)
+		for i := range ops {
+			ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"%d"}`, i%5)
 		}
-	}
+		for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...))) {
+			if r.Status != http.StatusOK || r.Used != int64(i/5+1) {
+				t.Fatalf("operation %d: %+v", i, r)
+			}
+		}
+	}, tail, signup)
 }
 
 // TestLanes joins operations that share anything, directly or by others.
@@ -181,6 +195,7 @@ func TestLanes(t *testing.T) {
 func TestBatchWithoutTime(t *testing.T) {
 	var asked atomic.Int64
 	f := newFront(t, nil, tail)
+	f.server.inMemory = false
 	f.server.opts.Now = func() time.Time { // each look takes a second and a half
 		return f.now.Add(time.Duration(asked.Add(1)) * 1500 * time.Millisecond)
 	}
@@ -197,76 +212,74 @@ func TestBatchWithoutTime(t *testing.T) {
 
 // TestBatchOfAClientThatHangsUp begins nothing more.
 func TestBatchOfAClientThatHangsUp(t *testing.T) {
-	var status int
-	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration) { status = s }}, tail)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/batch", strings.NewReader(operationsOf(oneOp, oneOp)))
-	r.Header.Set("Content-Type", "application/json")
-	f.server.ServeHTTP(httptest.NewRecorder(), r)
-	if status != statusClientGone || f.store.Len() != 0 {
-		t.Errorf("%d, %d keys", status, f.store.Len())
-	}
+	eitherWay(t, func(t *testing.T, f *front) {
+		var status int
+		f.server.opts.Observe = func(_ string, s int, _ time.Duration) { status = s }
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/batch", strings.NewReader(operationsOf(oneOp, oneOp)))
+		r.Header.Set("Content-Type", "application/json")
+		f.server.ServeHTTP(httptest.NewRecorder(), r)
+		if status != statusClientGone || f.store.Len() != 0 {
+			t.Errorf("%d, %d keys", status, f.store.Len())
+		}
+	}, tail)
 }
 
 // TestBatchFailuresAreLogged warns of operations that the store failed, once.
 func TestBatchFailuresAreLogged(t *testing.T) {
-	f := newFront(t, nil, tail, closed)
-	f.do(http.MethodPost, "/v1/batch", operationsOf(`{"op":"take","policy":"closed","identifier":"a"}`, `{"op":"take"}`))
-	if log := f.log.String(); !strings.Contains(log, "level=DEBUG") || strings.Contains(log, "error=") {
-		t.Errorf("mistakes and denials are logged as failures: %s", log)
-	}
-	f.store.err = errStoreDown
-	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`, oneOp))) {
-		want := resultBody{Status: http.StatusServiceUnavailable, Recorded: "unknown", Detail: r.Detail}
-		if i == 1 {
-			want = resultBody{Status: http.StatusBadRequest, Field: "operations[1].policy", Detail: "It is missing."}
+	eitherWay(t, func(t *testing.T, f *front) {
+		f.do(http.MethodPost, "/v1/batch", operationsOf(`{"op":"take","policy":"closed","identifier":"a"}`, `{"op":"take"}`))
+		if log := f.log.String(); !strings.Contains(log, "level=DEBUG") || strings.Contains(log, "error=") {
+			t.Errorf("mistakes and denials are logged as failures: %s", log)
 		}
-		if r.Recorded == "no" {
-			r.Recorded = "unknown" // as far as this is about
+		f.store.err = errStoreDown
+		for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`, oneOp))) {
+			want := resultBody{Status: http.StatusServiceUnavailable, Recorded: "unknown", Detail: r.Detail}
+			if i == 1 {
+				want = resultBody{Status: http.StatusBadRequest, Field: "operations[1].policy", Detail: "It is missing."}
+			}
+			if r.Recorded == "no" {
+				r.Recorded = "unknown" // as far as this is about
+			}
+			if r != want {
+				t.Errorf("operation %d: %+v, want %+v", i, r, want)
+			}
 		}
-		if r != want {
-			t.Errorf("operation %d: %+v, want %+v", i, r, want)
+		if log := f.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "no host answers") {
+			t.Errorf("%s", log)
 		}
-	}
-	if log := f.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "no host answers") {
-		t.Errorf("%s", log)
-	}
+	}, tail, closed)
 }
 
 // TestBatchPanics fails the operations that panic, here for want of an engine, and
 // nothing else.
 func TestBatchPanics(t *testing.T) {
-	f := newFront(t, nil, tail)
-	f.server.engine = nil
-	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`)))
-	if results[0].Status != http.StatusInternalServerError || results[0].Recorded != "unknown" || results[1].Status != http.StatusBadRequest {
-		t.Errorf("%+v", results)
-	}
-	if log := f.log.String(); !strings.Contains(log, "panic in an operation") || strings.Contains(log, "49151") {
-		t.Errorf("%s", log)
-	}
+	eitherWay(t, func(t *testing.T, f *front) {
+		f.server.engine = nil
+		results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, `{"op":"take"}`)))
+		if results[0].Status != http.StatusInternalServerError || results[0].Recorded != "unknown" || results[1].Status != http.StatusBadRequest {
+			t.Errorf("%+v", results)
+		}
+		if log := f.log.String(); !strings.Contains(log, "panic in an operation") || strings.Contains(log, "49151") {
+			t.Errorf("%s", log)
+		}
+	}, tail)
 }
 
-// BenchmarkBatch measures a full batch of different identifiers.
+// BenchmarkBatch measures batches of different identifiers.
 func BenchmarkBatch(b *testing.B) {
-	f := newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
-		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
-	}})
-	f.server.opts.Logger = New(nil, nil).opts.Logger
-	ops := make([]string, maxOperations)
-	for i := range ops {
-		ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"+49151%08d"}`, i)
-	}
-	text := operationsOf(ops...)
-	body := strings.NewReader(text)
-	r := httptest.NewRequest(http.MethodPost, "/v1/batch", body)
-	r.Header.Set("Content-Type", "application/json")
-	w := discard{}
-	b.ReportAllocs()
-	for b.Loop() {
-		body.Reset(text)
-		clear(w)
-		f.server.ServeHTTP(w, r)
+	for _, size := range []int{100, maxOperations} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			f := newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+				{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
+			}})
+			ops := make([]string, size)
+			for i := range ops {
+				ops[i] = fmt.Sprintf(`{"op":"take","policy":"api","identifier":"+49151%08d"}`, i)
+			}
+			f.benchmark(b, "/v1/batch", operationsOf(ops...))
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/decision")
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,15 +11,19 @@ import (
 // BenchmarkTake measures a take from the router to the answer's last byte, over
 // the embedded store and without a connection.
 func BenchmarkTake(b *testing.B) {
-	f := newFront(&testing.T{}, nil, tail)
-	f.server.opts.Logger = New(nil, nil).opts.Logger
-	body := strings.NewReader(oneTail)
-	r := httptest.NewRequest(http.MethodPost, "/v1/take", body)
+	newFront(&testing.T{}, nil, tail).benchmark(b, "/v1/take", oneTail)
+}
+
+// benchmark posts body to path again and again.
+func (f *front) benchmark(b *testing.B, path, body string) {
+	f.server.opts.Logger = slog.New(slog.DiscardHandler)
+	reader := strings.NewReader(body)
+	r := httptest.NewRequest(http.MethodPost, path, reader)
 	r.Header.Set("Content-Type", "application/json")
 	w := discard{}
 	b.ReportAllocs()
 	for b.Loop() {
-		body.Reset(oneTail)
+		reader.Reset(body)
 		clear(w)
 		f.server.ServeHTTP(w, r)
 	}

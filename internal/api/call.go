@@ -15,6 +15,8 @@ type call struct {
 	place  int               // among the operations of a batch, from 1 on; 0: it is the body
 	one    [1]limiter.Demand // that of a body without "demands"
 	listed bool              // it has "demands", and so has the answer
+
+	decided decided // the answer, once there is one
 }
 
 // The members of what is counted for whom, of a demand and of the body of each operation.

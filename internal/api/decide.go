@@ -9,20 +9,20 @@ import (
 
 // decide answers check, record and take.
 func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
-	d, err := s.ask(ctx, c)
-	if err != nil {
+	if err := s.ask(ctx, c); err != nil {
 		return nil, err
 	}
-	return d, nil
+	return &c.decided, nil
 }
 
 // ask has the engine decide c.
-func (s *Server) ask(ctx context.Context, c *call) (*decided, error) {
+func (s *Server) ask(ctx context.Context, c *call) error {
 	a, err := s.engine.Do(ctx, &c.Call)
 	if err != nil {
-		return nil, c.failed(a.Recorded, err)
+		return c.failed(a.Recorded, err)
 	}
-	return &decided{Answer: a, listed: c.listed || a.Demands != nil, families: s.opts.Headers}, nil
+	c.decided = decided{Answer: a, listed: c.listed || a.Demands != nil, families: s.opts.Headers}
+	return nil
 }
 
 // callError is an error in doing what a call asks for.

@@ -51,10 +51,10 @@ func (a *decided) appendMembers(b []byte) []byte {
 	}
 	b = appendDecision(b, d, a.inShadow())
 	if a.Receipt != "" {
-		b = appendMember(b, `,"receipt":`, a.Receipt)
+		b = appendToken(b, `,"receipt":"`, a.Receipt)
 	}
 	if a.Reservation != "" {
-		b = appendMember(b, `,"reservation":`, a.Reservation)
+		b = appendToken(b, `,"reservation":"`, a.Reservation)
 	}
 	if a.listed {
 		b = a.appendDemands(b)
@@ -188,6 +188,11 @@ func ceil(d, unit time.Duration) int64 {
 }
 
 func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
+
+// appendToken appends a text that the engine made of letters, digits, '-' and '_'.
+func appendToken(b []byte, name, token string) []byte {
+	return append(append(append(b, name...), token...), '"')
+}
 
 func appendInt(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), n, 10)

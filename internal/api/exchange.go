@@ -16,9 +16,11 @@ type exchange struct {
 
 // scratch is memory that one request borrows: its body, what that says, and its answer.
 type scratch struct {
-	in   []byte
-	call call
-	out  []byte
+	in         []byte
+	call       call        // what in says
+	operations []operation // likewise, of a batch
+	elements   []value     // of in, while it is read
+	out        []byte
 
 	bodies  *bodies // nil: nothing bounds them
 	charged int64   // that in has taken of them
@@ -31,17 +33,22 @@ func (s *Server) begin(w http.ResponseWriter) *exchange {
 	return x
 }
 
-// maxScratchLen keeps the rare long answer from staying in memory: a list of
-// many policies, where a decision takes about a kilobyte.
-const maxScratchLen = 64 << 10
+// Bounds of what an exchange keeps: the rare long answer, or a list of many policies,
+// does not stay in memory.
+const (
+	maxScratchLen     = 128 << 10 // bytes, where a decision takes about half a kilobyte
+	maxKeptOperations = 128       // at some 500 bytes each; elements may be more than a batch takes
+)
 
 // end forgets the request, and keeps x for another one.
 func (s *Server) end(x *exchange) {
 	x.discharge()
-	if cap(x.in) > 2*maxScratchLen || cap(x.out) > maxScratchLen {
+	if max(cap(x.in), cap(x.out)) > maxScratchLen || max(cap(x.operations), cap(x.elements)) > maxKeptOperations {
 		return
 	}
-	*x = exchange{scratch: scratch{in: x.in, out: x.out, bodies: x.bodies}}
+	clear(x.operations)
+	clear(x.elements)
+	*x = exchange{scratch: scratch{in: x.in, operations: x.operations[:0], elements: x.elements[:0], out: x.out, bodies: x.bodies}}
 	s.exchanges.Put(x)
 }
 

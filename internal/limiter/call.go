@@ -165,8 +165,11 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 // count and some don't, as when a record of several fails half way, nobody can tell by
 // one word but "unknown".
 func (e *Engine) halfDone(charges []charge, failed error) error {
+	if len(charges) == 1 || failed == nil {
+		return failed
+	}
 	var store *StoreError
-	if len(charges) == 1 || !errors.As(failed, &store) {
+	if !errors.As(failed, &store) {
 		return failed
 	}
 	for i := range charges {

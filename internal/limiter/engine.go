@@ -176,6 +176,10 @@ func (e *Engine) Policy(name string) (*Policy, bool) {
 	return &p.Policy, true
 }
 
+// InMemory reports whether the store is in this process's memory: no decision waits for
+// anybody.
+func (e *Engine) InMemory() bool { return e.exclusive != nil }
+
 // Promise says how far "never more than the limit" holds for p, and in a sentence
 // what it does not cover; a store with a single copy holds it everywhere.
 func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
