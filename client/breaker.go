@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// breaker keeps a service that does not answer from costing every call its whole time: after
+// some failures in a row requests fail at once, and one at a time finds out whether the service
+// is back.
+type breaker struct {
+	circuit  *gobreaker.CircuitBreaker[struct{}]
+	made     time.Time
+	answered atomic.Int64 // when a request was last answered, in nanoseconds after made
+}
+
+// silence is how long no request has been answered, beside the failures in a row, when calls
+// begin to fail at once: calls that have little time fail together while others are answered.
+const silence = 500 * time.Millisecond
+
+func newBreaker(o *Options) *breaker {
+	b := &breaker{made: time.Now()}
+	b.answered.Store(int64(-silence)) // nothing was yet
+	b.circuit = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  1,
+		Timeout:      o.Pause,
+		ReadyToTrip:  func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= o.Failures && b.silent() >= silence },
+		IsSuccessful: func(err error) bool { return err == nil || isProblem(err) },
+		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case to == gobreaker.StateClosed:
+				o.Logger.Info("ratelimitd answers again")
+			case from == gobreaker.StateClosed:
+				o.Logger.Error("ratelimitd does not answer: calls give what Options.OnUnavailable says", "failures", o.Failures)
+			}
+		},
+	})
+	return b
+}
+
+func isProblem(err error) bool {
+	p := (*Problem)(nil)
+	return errors.As(err, &p)
+}
+
+func (b *breaker) silent() time.Duration {
+	return time.Since(b.made) - time.Duration(b.answered.Load())
+}
+
+// do makes a request, unless requests fail at once.
+func (b *breaker) do(request func() error) error {
+	_, err := b.circuit.Execute(func() (struct{}, error) { return struct{}{}, request() })
+	switch {
+	case err == nil || isProblem(err):
+		b.answered.Store(int64(time.Since(b.made)))
+	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
+		return &goneError{errOpen, true}
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package client
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Op is what a call does.
+type Op string
+
+// The operations.
+const (
+	OpCheck  Op = "check"  // would this be allowed now? Records nothing
+	OpRecord Op = "record" // records the event, whatever the limit
+	OpTake   Op = "take"   // checks and records as one step
+)
+
+// Demand asks for some units of one policy for one identifier.
+type Demand struct {
+	Policy     string
+	Identifier string // who is counted: 1 to 1024 bytes of UTF-8; the service stores a hash of it
+	Cost       int64  // units; 0 means 1
+}
+
+// Call is one question with all that it may have. Check, Record and Take are shorter for
+// most.
+type Call struct {
+	Op Op
+	// Demands stand or fall together: all are recorded or none is. Up to 16, none twice. A
+	// record with a Reservation needs none.
+	Demands []Demand
+	// Reserve has a check that allows hold the units for so long, in whole milliseconds from
+	// 1 to an hour; 0: it holds nothing.
+	Reserve time.Duration
+	// Reservation is what a check answered that a record settles; empty: none.
+	Reservation string
+	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
+	// ASCII, and is for takes and records. Empty: none, unless Options.Retries has the client
+	// make one.
+	IdempotencyKey string
+}
+
+// Bounds of what the service takes, as far as they keep one call from spoiling those that it
+// travels with.
+const (
+	maxReserve   = time.Hour
+	maxKeyLen    = 255
+	maxLoneLen   = 64 << 10 // bytes of a request of one call
+	maxBatchLen  = 1 << 20  // bytes of a batch
+	maxBatchOps  = 1000
+	batchOpening = `{"operations":[`
+	batchClosing = `]}`
+)
+
+// counts reports whether c leaves something behind: units that count, or are held.
+func (c *Call) counts() bool { return c.Op != OpCheck || c.Reserve > 0 }
+
+// safe reports whether c may be repeated after a try that left recorded.
+func (c *Call) safe(recorded Recorded) bool { return recorded == RecordedNo || c.IdempotencyKey != "" }
+
+// check refuses what could not be sent, or would spoil the calls that it travels with. What
+// else may be wrong is the service's to say.
+func (c *Call) check() error {
+	switch {
+	case c.Op != OpCheck && c.Op != OpRecord && c.Op != OpTake:
+		return refuse("op", "It must be one of check, record, take.")
+	case len(c.Demands) == 0 && c.Reservation == "":
+		return refuse("demands", "A call has at least one demand.")
+	case c.Reserve < 0 || c.Reserve > maxReserve || c.Reserve%time.Millisecond != 0:
+		return refuse("reserve_ms", "It must be whole milliseconds, up to an hour.")
+	case c.Reserve > 0 && c.Op != OpCheck:
+		return refuse("reserve_ms", "Only a check reserves.")
+	case c.Reservation != "" && c.Op != OpRecord:
+		return refuse("reservation", "Only a record settles a reservation.")
+	case !printable(c.IdempotencyKey) || len(c.IdempotencyKey) > maxKeyLen:
+		return refuse("idempotency_key", "It must be up to 255 bytes of printable ASCII.")
+	case !utf8.ValidString(c.Reservation):
+		return refuse("reservation", "It must be given back as it was answered.")
+	}
+	return c.checkDemands()
+}
+
+func (c *Call) checkDemands() error {
+	for i := range c.Demands {
+		d, field := &c.Demands[i], ""
+		switch {
+		case !utf8.ValidString(d.Policy):
+			field = "policy"
+		case !utf8.ValidString(d.Identifier):
+			field = "identifier"
+		default:
+			continue
+		}
+		if len(c.Demands) > 1 {
+			field = "demands[" + strconv.Itoa(i) + "]." + field
+		}
+		return refuse(field, "It must be valid UTF-8.")
+	}
+	return nil
+}
+
+func printable(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// appendMembers appends the members of c that a request of its own and a batch's operation
+// share, without braces.
+func (c *Call) appendMembers(b []byte) []byte {
+	start := len(b)
+	switch len(c.Demands) {
+	case 0:
+	case 1:
+		b = c.Demands[0].appendMembers(b)
+	default:
+		b = append(b, `"demands":[`...)
+		for i := range c.Demands {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(c.Demands[i].appendMembers(append(b, '{')), '}')
+		}
+		b = append(b, ']')
+	}
+	if c.Reserve > 0 {
+		b = strconv.AppendInt(append(b, `,"reserve_ms":`...), c.Reserve.Milliseconds(), 10)
+	}
+	if c.Reservation != "" {
+		if len(b) > start {
+			b = append(b, ',')
+		}
+		b = appendText(append(b, `"reservation":`...), c.Reservation)
+	}
+	return b
+}
+
+func (d *Demand) appendMembers(b []byte) []byte {
+	b = appendText(append(b, `"policy":`...), d.Policy)
+	b = appendText(append(b, `,"identifier":`...), d.Identifier)
+	if d.Cost != 0 {
+		b = strconv.AppendInt(append(b, `,"cost":`...), d.Cost, 10)
+	}
+	return b
+}
+
+// appendOperation appends c as a batch has it. members are its own, as appendMembers made
+// them.
+func (c *Call) appendOperation(b, members []byte) []byte {
+	b = append(b, `{"op":"`...)
+	b = append(b, c.Op...)
+	b = append(b, `",`...)
+	b = append(b, members...)
+	if c.IdempotencyKey != "" {
+		b = appendText(append(b, `,"idempotency_key":`...), c.IdempotencyKey)
+	}
+	return append(b, '}')
+}
+
+// operationFrame is how long the frame of an operation is at most, beside its members and
+// its idempotency key.
+const operationFrame = len(`,{"op":"record",,"idempotency_key":""}`)
+
+// operationLen bounds how much of a batch c takes: a key may double in escapes.
+func (c *Call) operationLen(members []byte) int {
+	return operationFrame + len(members) + 2*len(c.IdempotencyKey)
+}
+
+const hex = "0123456789abcdef"
+
+// appendText appends text, which is valid UTF-8, as a JSON string.
+func appendText(b []byte, text string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"' || c == '\\':
+			b = append(append(b, text[from:i]...), '\\', c)
+			from = i + 1
+		case c < ' ':
+			b = append(append(b, text[from:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			from = i + 1
+		}
+	}
+	return append(append(b, text[from:]...), '"')
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"math"
+	"time"
+)
+
+// Never is the RetryAfter of a denial that no wait would change. It is longer than any wait.
+const Never = time.Duration(math.MaxInt64)
+
+// Mode is how a policy is applied.
+type Mode string
+
+// The modes.
+const (
+	ModeEnforce Mode = "enforce"
+	ModeShadow  Mode = "shadow" // decides and reports, always allows
+	ModeOff     Mode = "off"
+)
+
+// Recorded says whether the units of a call count.
+type Recorded string
+
+// What Recorded may be. The empty string goes by the decision: what a take or record allows
+// counts, and nothing else.
+const (
+	RecordedYes     Recorded = "yes"
+	RecordedNo      Recorded = "no"
+	RecordedUnknown Recorded = "unknown"
+)
+
+// Decision is what the service says to a call. Of several demands it speaks of the tightest
+// limit, but for Allowed, WouldAllow, RetryAfter and Degraded, which are those of all.
+type Decision struct {
+	Allowed    bool
+	WouldAllow bool // the verdict: that of Allowed, but for a policy in mode shadow
+	Policy     string
+	Limit      int64         // of the tightest limit, as are Remaining, Used and ResetAfter
+	Remaining  int64         // units that could be spent at once, after this call
+	Used       int64         // after this call: exact up to the limit, past it a lower bound
+	ResetAfter time.Duration // until the limit is whole again
+	RetryAfter time.Duration // until the same call passes if nobody else comes: 0 when allowed, Never when no wait helps
+	Limits     []LimitDecision
+	Mode       Mode
+	Blocked    bool     // a block after an earlier denial decided
+	Degraded   bool     // the store, or the service, did not answer: something else decided
+	Recorded   Recorded // of a degraded decision, and otherwise empty
+
+	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
+	Reservation string     // by which a record settles what a check holds; empty: it holds nothing
+	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
+	Demands     []Decision // one for each of several demands, in their order; nil: there was one
+}
+
+// LimitDecision is what one limit of a policy says.
+type LimitDecision struct {
+	Name       string
+	Algorithm  string
+	Limit      int64
+	Window     time.Duration
+	Allowed    bool
+	Used       int64
+	Remaining  int64
+	ResetAfter time.Duration
+	RetryAfter time.Duration // Never when no wait helps
+}
+
+// failOpen is what calls of c give while nobody decides.
+func (c *Call) failOpen(recorded Recorded) Decision {
+	d := Decision{Allowed: true, WouldAllow: true, Degraded: true, Recorded: recorded}
+	if len(c.Demands) > 0 {
+		d.Policy = c.Demands[0].Policy
+	}
+	if len(c.Demands) < 2 {
+		return d
+	}
+	demands := make([]Decision, len(c.Demands))
+	for i := range demands {
+		demands[i] = d
+		demands[i].Policy = c.Demands[i].Policy
+	}
+	d.Demands = demands
+	return d
+}

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// Bounds of the waits between tries.
+const (
+	firstWait = 50 * time.Millisecond // an instance that is restarted is back, or another one has its address
+	maxWait   = time.Second
+)
+
+// tries counts how often a call is tried.
+type tries struct {
+	left  int
+	wait  time.Duration // before the next, where the service says nothing
+	until time.Time     // when the call's time is over; only where there are tries left
+}
+
+func (c *Client) newTries() tries {
+	t := tries{left: c.opts.Retries, wait: firstWait}
+	if t.left > 0 {
+		t.until = time.Now().Add(c.opts.Timeout)
+	}
+	return t
+}
+
+// again waits for the time of another try. It is false where there is none: err is no
+// failure that passes, or the call's time would be over, as over says then.
+func (t *tries) again(ctx context.Context, err error, over <-chan time.Time) bool {
+	wait := t.waitAfter(err)
+	if t.left == 0 || wait == 0 || !time.Now().Add(wait).Before(t.until) {
+		return false
+	}
+	t.left--
+	t.wait = min(2*t.wait, maxWait)
+	pause := time.NewTimer(wait)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-ctx.Done():
+	case <-over:
+	}
+	return false
+}
+
+// waitAfter returns how long to wait after err: as long as the service says, and longer by
+// chance, so that callers who failed together don't come back together. 0: for ever.
+func (t *tries) waitAfter(err error) time.Duration {
+	var problem *Problem
+	var foreign *foreignError
+	var lost *goneError
+	switch {
+	case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable && problem.RetryAfter > 0:
+		return between(problem.RetryAfter, problem.RetryAfter*3/2)
+	case errors.As(err, &foreign) && foreign.status == http.StatusServiceUnavailable && foreign.retryAfter > 0:
+		return between(foreign.retryAfter, foreign.retryAfter*3/2)
+	case errors.As(err, &lost) && lost.ofConnection():
+		return between(t.wait/2, t.wait)
+	}
+	return 0
+}
+
+func between(least, most time.Duration) time.Duration {
+	return least + rand.N(most-least+1)
+}
+
+// ofConnection reports whether the connection failed, and not the call's time or this end.
+func (e *goneError) ofConnection() bool {
+	for _, other := range []error{errTimeout, errOpen, errFull, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(e.cause, other) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// trip is one request to the service, with one call or several.
+type trip struct {
+	calls  []*asked
+	size   int           // of its batch in bytes, at most
+	alike  [places]uint8 // how many calls have a demand of that place
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	aboard atomic.Int32 // calls whose callers wait
+}
+
+var seed = maphash.MakeSeed() // of places in trip.alike; it is the same for all
+
+// admits reports whether there is room for a beside the calls that are there.
+func (t *trip) admits(a *asked) bool {
+	if len(t.calls) == 0 {
+		return true
+	}
+	if t.size+a.call.operationLen(a.members) > maxBatchLen {
+		return false
+	}
+	for i := range a.call.Demands {
+		if t.alike[place(&a.call.Demands[i])] >= maxAlike {
+			return false
+		}
+	}
+	return true
+}
+
+// places is how many there are: enough that a full trip has hardly nine calls in one by
+// chance.
+const places = 1 << 12
+
+// place is where a demand's fellows are counted. Others may be counted there too, which
+// delays them by a trip.
+func place(d *Demand) uint64 {
+	return (maphash.String(seed, d.Identifier) + uint64(len(d.Policy))) % places
+}
+
+func (t *trip) board(a *asked) {
+	t.calls = append(t.calls, a)
+	t.size += a.call.operationLen(a.members)
+	for i := range a.call.Demands {
+		t.alike[place(&a.call.Demands[i])]++
+	}
+	a.on = t
+	a.state.Store(travelling)
+}
+
+// close has no more calls come. A request of one call has the values of its caller's context,
+// for transports that trace.
+func (t *trip) close() {
+	t.aboard.Store(int32(len(t.calls)))
+	parent := context.Background()
+	if len(t.calls) == 1 {
+		parent = context.WithoutCancel(t.calls[0].ctx)
+	}
+	t.ctx, t.cancel = context.WithCancelCause(parent)
+}
+
+// disembark notes that a caller does not wait any more. The request ends with the last.
+func (t *trip) disembark(why error) {
+	if t.aboard.Add(-1) == 0 {
+		t.cancel(why)
+	}
+}
+
+// deliver gives every call its answer, or err.
+func (t *trip) deliver(err error) {
+	t.cancel(nil)
+	for _, a := range t.calls {
+		a.err = err
+		if a.state.CompareAndSwap(travelling, answered) {
+			a.done <- struct{}{}
+		}
+	}
+}
+
+// send makes a trip.
+func (c *Client) send(t *trip) { t.deliver(c.sendCalls(t.ctx, t.calls, t.size)) }
+
+// sendCalls fills in the answer of every call. The error is of all of them.
+func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int) error {
+	if len(calls) == 1 {
+		a := calls[0]
+		r := request{path: string(a.call.Op), key: a.call.IdempotencyKey, body: make([]byte, 0, len(a.members)+len("{}"))}
+		r.body = append(append(append(r.body, '{'), a.members...), '}')
+		return c.exchange(ctx, &r, func(r *reply) error { return r.readOne(&a.answer) })
+	}
+	r := request{path: "batch", body: append(make([]byte, 0, size), batchOpening...)}
+	for i, a := range calls {
+		if i > 0 {
+			r.body = append(r.body, ',')
+		}
+		r.body = a.call.appendOperation(r.body, a.members)
+	}
+	r.body = append(r.body, batchClosing...)
+	return c.exchange(ctx, &r, func(r *reply) error { return r.readAll(calls) })
+}
+
+// readOne reads the answer to one call.
+func (r *reply) readOne(a *answer) error {
+	*a = answer{}
+	if err := r.scanner().readAnswer(r.status, a); err != nil {
+		return r.foreign(err.Error())
+	}
+	a.decision.Replayed = r.replayed
+	if !a.decided {
+		a.problem.Field = strings.Replace(a.problem.Field, "Idempotency-Key", "idempotency_key", 1)
+		a.problem.RetryAfter = r.retryAfter
+	}
+	return nil
+}
+
+// readAll reads the answer to a batch of calls.
+func (r *reply) readAll(calls []*asked) error {
+	if r.status != http.StatusOK {
+		return r.problem()
+	}
+	err := r.scanner().readResults(len(calls), func(i int) *answer {
+		calls[i].answer = answer{}
+		return &calls[i].answer
+	})
+	if err != nil {
+		return r.foreign(err.Error())
+	}
+	for _, a := range calls {
+		a.answer.problem.inBatch()
+	}
+	return nil
+}
+
+// inBatch makes p what it would be if its call had gone alone.
+func (p *Problem) inBatch() {
+	if _, field, ok := strings.Cut(p.Field, "]."); ok && strings.HasPrefix(p.Field, "operations[") {
+		p.Field = field
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		p.RetryAfter = batchRetryAfter
+	}
+}
