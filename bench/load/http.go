@@ -19,8 +19,8 @@ type Caller interface {
 	Close() error
 }
 
-// Outcome is what came of requests: decisions, and what was none.
-type Outcome struct{ Allowed, Denied, Failed int64 }
+// Outcome is what came of requests: decisions, what was none, and the bytes of the answers, headers included.
+type Outcome struct{ Allowed, Denied, Failed, Bytes int64 }
 
 // Sent returns how many requests there were.
 func (o Outcome) Sent() int64 { return o.Allowed + o.Denied + o.Failed }
@@ -29,6 +29,7 @@ func (o *Outcome) add(other Outcome) {
 	o.Allowed += other.Allowed
 	o.Denied += other.Denied
 	o.Failed += other.Failed
+	o.Bytes += other.Bytes
 }
 
 // Target says how to ask a service by HTTP/1.1.
@@ -92,6 +93,7 @@ type caller struct {
 	keys    []int
 	batch   bool
 	body    []byte // of the last answer
+	bytes   int64  // of the last answer
 }
 
 // Close closes the connection.
@@ -113,7 +115,9 @@ func (c *caller) Take(keys []uint64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return c.outcome(status), nil
+	outcome := c.outcome(status)
+	outcome.Bytes = c.bytes
+	return outcome, nil
 }
 
 func (c *caller) outcome(status int) Outcome {
@@ -121,7 +125,7 @@ func (c *caller) outcome(status int) Outcome {
 	case status == 200 && c.batch:
 		allowed := int64(bytes.Count(c.body, []byte(`"status":200`)))
 		denied := int64(bytes.Count(c.body, []byte(`"status":429`)))
-		return Outcome{allowed, denied, int64(len(c.keys)) - allowed - denied}
+		return Outcome{Allowed: allowed, Denied: denied, Failed: int64(len(c.keys)) - allowed - denied}
 	case status == 200:
 		return Outcome{Allowed: 1}
 	case status == 429:
@@ -136,11 +140,13 @@ var errAnswer = errors.New("the answer is not one of HTTP/1.1 with a Content-Len
 // length, or give it themselves.
 func (c *caller) answer() (status int, err error) {
 	length := -1
+	c.bytes = 0
 	for first := true; ; first = false {
 		line, err := c.reader.ReadSlice('\n')
 		if err != nil {
 			return 0, err
 		}
+		c.bytes += int64(len(line))
 		switch {
 		case first:
 			if status, err = statusOf(line); err != nil {
@@ -162,6 +168,7 @@ func (c *caller) read(length int) error {
 		c.body = make([]byte, length)
 	}
 	c.body = c.body[:length]
+	c.bytes += int64(length)
 	_, err := io.ReadFull(c.reader, c.body)
 	return err
 }

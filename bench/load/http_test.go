@@ -58,7 +58,8 @@ func TestTakesOverOneConnection(t *testing.T) {
 		}
 		sum.add(outcome)
 	}
-	if want := (Outcome{2, 1, 1}); sum != want || len(remotes) != 1 {
+	sum.Bytes = 0 // below
+	if want := (Outcome{Allowed: 2, Denied: 1, Failed: 1}); sum != want || len(remotes) != 1 {
 		t.Errorf("%+v over %d connections, want %+v", sum, len(remotes), want)
 	}
 	want := []operation{
@@ -71,19 +72,38 @@ func TestTakesOverOneConnection(t *testing.T) {
 }
 
 func TestBatchesAreCountedByOperation(t *testing.T) {
-	caller := open(t, target(t, 3, func(w http.ResponseWriter, r *http.Request) {
+	caller := open(t, target(t, 4, func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ Operations []operation }
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/v1/batch" || len(body.Operations) != 3 {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.URL.Path != "/v1/batch" || len(body.Operations) != 4 {
 			t.Errorf("%s: %v, %v", r.URL, body, err)
 		}
-		if last := body.Operations[2]; last != (operation{"take", "api", "+49151123456789", 1}) {
+		if last := body.Operations[3]; last != (operation{"take", "api", "+49151123456789", 1}) {
 			t.Errorf("the last operation is %v", last)
 		}
-		fmt.Fprint(w, `{"results":[{"status":200,"allowed":true},{"type":"…","status":429},{"status":503}]}`)
+		fmt.Fprint(w, `{"results":[{"status":200,"allowed":true},{"type":"…","status":429},{"status":503},{"status":429}]}`)
 	}), 1)
-	outcome, err := caller.Take([]uint64{1, 2, 123_456_789})
-	if want := (Outcome{1, 1, 1}); outcome != want || err != nil {
+	outcome, err := caller.Take([]uint64{1, 2, 3, 123_456_789})
+	outcome.Bytes = 0
+	if want := (Outcome{Allowed: 1, Denied: 2, Failed: 1}); outcome != want || err != nil {
 		t.Errorf("%+v, %v; want %+v", outcome, err, want)
+	}
+}
+
+func TestBytesOfAnAnswer(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX: y\r\n\r\n{}"
+	caller := open(t, target(t, 0, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte(answer + answer)) // if not, the takes fail
+	}), 1)
+	for range 2 {
+		if outcome, err := caller.Take([]uint64{1}); err != nil || outcome != (Outcome{Allowed: 1, Bytes: int64(len(answer))}) {
+			t.Errorf("%+v, %v; want %d bytes", outcome, err, len(answer))
+		}
 	}
 }
 

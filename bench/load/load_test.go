@@ -157,6 +157,9 @@ func TestBrokenCallsFailAndAreFollowedByOthers(t *testing.T) {
 		if r.Whole.Failed != 5 || s.opened != 4+5 || r.Whole.Allowed == 0 {
 			t.Errorf("%+v, opened %d times; want 5 failed and 9 opened", r.Whole, s.opened)
 		}
+		if err := r.Check(); err != nil {
+			t.Errorf("what failed was not allowed, and need not have been: %v", err)
+		}
 	})
 }
 

@@ -60,7 +60,7 @@ func (r *Report) Chart(to io.Writer, policy string) error {
 	}
 	return svg.Execute(to, map[string]any{
 		"Width": width, "Height": y, "Groups": groups,
-		"Title": "Decisions per CPU second of service and store, " + policy + " (× as " + Baseline + ")",
+		"Title": "Decisions per CPU second of service and store, " + policy + " (in brackets: as a multiple of " + Baseline + "'s)",
 	})
 }
 

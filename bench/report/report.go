@@ -28,6 +28,7 @@ type Run struct {
 	Allowed     int64   `json:"allowed"`
 	Denied      int64   `json:"denied"`
 	Failed      int64   `json:"failed"`
+	AnswerBytes float64 `json:"answer_bytes"` // of a call, headers included
 	Latency     Latency `json:"latency_us"`
 	CPU         CPU     `json:"cpu_seconds"`
 	// Wrong says what was allowed that must not have been, or the other way round; empty if nothing was.

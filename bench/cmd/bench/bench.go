@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/measure"
 	"github.com/ratelimitd/ratelimitd/bench/policy"
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
@@ -35,7 +36,7 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 		return nil, err
 	}
 	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), report: report.Report{
-		Started: time.Now(), Seed: s.seed, Machine: machine(),
+		Started: time.Now(), Seed: s.seed, Machine: measure.Machine(),
 		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
 	}}
 	if err := b.prepare(ctx); err != nil {
@@ -157,16 +158,14 @@ func (b *bench) measure(ctx context.Context, j job) (r *report.Run, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	meter := &meter{s: s}
-	result, err := load.Run(ctx, load.Options{
+	r, err = measure.Run(ctx, load.Options{
 		Open: s.open, Connections: b.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: b.lasts(j.keys),
-		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window, Mark: meter.mark,
-	})
-	if err = errors.Join(err, meter.err); err != nil {
+		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window,
+	}, s.service, s.store)
+	if err != nil {
 		return nil, err
 	}
-	r = j.report(result, meter.used)
-	r.Connections = b.connections
+	r.Peer, r.Policy = j.peer.name, j.policy.Name
 	b.report.Runs = append(b.report.Runs, r)
 	fmt.Fprintf(b.log, "%-8s %-6s %-15s %8.0f/s %9.0f per CPU second, p99 %v us, failed %d %s\n", r.Policy, r.Keys, r.Peer,
 		r.PerSecond(), r.PerCPUSecond(), r.Latency.P99, r.Failed, r.Wrong)
@@ -179,20 +178,6 @@ func (j job) limit() int64 {
 		return 1 << 40
 	}
 	return j.policy.Limit
-}
-
-func (j job) report(result *load.Result, used report.CPU) *report.Run {
-	r := &report.Run{
-		Peer: j.peer.name, Policy: j.policy.Name, Keys: j.keys.String(), Rate: j.rate, Batch: max(j.peer.batch, 1),
-		Seconds: result.Elapsed.Seconds(), CPU: used,
-		Sent: result.Sent(), Allowed: result.Allowed, Denied: result.Denied, Failed: result.Failed,
-	}
-	us := func(percent float64) float64 { return float64(result.Latency.ValueAtPercentile(percent)) / 1000 }
-	r.Latency = report.Latency{P50: us(50), P90: us(90), P99: us(99), P999: us(99.9), Max: float64(result.Latency.Max()) / 1000}
-	if err := result.Check(); err != nil {
-		r.Wrong = err.Error()
-	}
-	return r
 }
 
 // verdict returns an error if anything was decided wrongly, and, of a smoke test, if anything failed.
@@ -208,5 +193,26 @@ func (b *bench) verdict() (err error) {
 	if len(b.report.Runs) == 0 {
 		err = errors.New("there was nothing to measure")
 	}
-	return err
+	return errors.Join(err, b.bareIsAsLong())
+}
+
+// bareIsAsLong returns an error if bare's answers are not as long as ratelimitd's, which allow the same.
+func (b *bench) bareIsAsLong() error {
+	const tolerance = .1 // names and numbers differ
+	bare, embedded := b.unique("bare"), b.unique("embedded")
+	if bare == nil || embedded == nil || math.Abs(bare.AnswerBytes/embedded.AnswerBytes-1) < tolerance {
+		return nil
+	}
+	return fmt.Errorf("answers of bare have %.0f bytes, those of ratelimitd %.0f: bring peers/bare up to date",
+		bare.AnswerBytes, embedded.AnswerBytes)
+}
+
+// unique returns the first run of a peer in which all were allowed.
+func (b *bench) unique(peer string) *report.Run {
+	for _, r := range b.report.Runs {
+		if r.Peer == peer && r.Keys == "unique" {
+			return r
+		}
+	}
+	return nil
 }

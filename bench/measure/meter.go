@@ -1,8 +1,9 @@
-package main
+package measure
 
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -11,19 +12,24 @@ import (
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
 
-// meter reads what a subject and this process use of the processor.
+// meter reads what processes and this one use of the processor.
 type meter struct {
-	s    *subject
-	used report.CPU // between the last two marks
-	last report.CPU
-	err  error
+	service, store []int
+	used           report.CPU // between the last two marks
+	last           report.CPU
+	err            error
 }
 
 func (m *meter) mark() {
-	now := report.CPU{Service: m.seconds(m.s.service), Store: m.seconds(m.s.store), Load: m.seconds([]int{os.Getpid()})}
-	m.used = report.CPU{Service: now.Service - m.last.Service, Store: now.Store - m.last.Store, Load: now.Load - m.last.Load}
+	now := report.CPU{Service: m.seconds(m.service), Store: m.seconds(m.store), Load: m.seconds([]int{os.Getpid()})}
+	m.used = report.CPU{
+		Service: rounded(now.Service - m.last.Service), Store: rounded(now.Store - m.last.Store), Load: rounded(now.Load - m.last.Load),
+	}
 	m.last = now
 }
+
+// rounded returns what /proc can tell: hundredths.
+func rounded(seconds float64) float64 { return math.Round(seconds*100) / 100 }
 
 func (m *meter) seconds(pids []int) float64 {
 	used, err := cpu.Used(pids...)
@@ -31,8 +37,8 @@ func (m *meter) seconds(pids []int) float64 {
 	return used.Seconds()
 }
 
-// machine says in a line what this is measured on.
-func machine() string {
+// Machine says in a line what this is measured on.
+func Machine() string {
 	model := "unknown processor"
 	info, _ := os.ReadFile("/proc/cpuinfo") // where there is none, it is unknown
 	for line := range strings.Lines(string(info)) {

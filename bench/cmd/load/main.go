@@ -1,0 +1,109 @@
+// Command load asks a service that runs already for decisions, by HTTP/1.1, and prints what came of it as JSON: of
+// ratelimitd, or of anything that answers POST /v1/take or /v1/batch as it does.
+//
+//	load -address 127.0.0.1:8080 -policy api=1000/1m -keys zipf -service 4711 -store 4712,4713
+//
+// Exit code 1 says that it could not, or that more or less was allowed than the policy says.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/measure"
+	"github.com/ratelimitd/ratelimitd/bench/policy"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+// pids is a flag: a comma-separated list of process ids.
+type pids []int
+
+func (p *pids) String() string { return fmt.Sprint(*p) }
+
+func (p *pids) Set(list string) error {
+	for item := range strings.SplitSeq(list, ",") {
+		pid, err := strconv.Atoi(item)
+		if err != nil {
+			return err
+		}
+		*p = append(*p, pid)
+	}
+	return nil
+}
+
+// arguments are what the flags say.
+type arguments struct {
+	load.Options
+	target         load.Target
+	service, store pids
+}
+
+func parse() (*arguments, error) {
+	a, policies := &arguments{}, policy.List(nil)
+	flag.StringVar(&a.target.Address, "address", "127.0.0.1:8080", "host:port of the service")
+	flag.Var(&policies, "policy", "NAME=LIMIT/WINDOW")
+	keys := flag.String("keys", "zipf", fmt.Sprint("one of ", load.Distributions()))
+	flag.IntVar(&a.Connections, "connections", 64, "how many callers there are")
+	flag.Float64Var(&a.Rate, "rate", 0, "calls a second that are due, whatever is answered; 0: each caller asks when it was answered")
+	flag.IntVar(&a.Batch, "batch", 0, "takes a call, by POST /v1/batch; 0: one by POST /v1/take")
+	flag.DurationVar(&a.WarmUp, "warmup", 5*time.Second, "how long to ask before measuring")
+	flag.DurationVar(&a.Duration, "duration", 15*time.Second, "how long to measure")
+	flag.Uint64Var(&a.Seed, "seed", rand.Uint64N(1e9), "of the keys drawn")
+	flag.Var(&a.service, "service", "process ids whose use of the processor is the service's")
+	flag.Var(&a.store, "store", "process ids whose use of the processor is the store's")
+	flag.Parse()
+	if len(policies) != 1 {
+		return nil, errors.New("give one -policy")
+	}
+	const patience = 30 * time.Second
+	a.Limit, a.Window = policies[0].Limit, policies[0].Window
+	a.target.Policy, a.target.Batch, a.target.Lifetime = policies[0].Name, a.Batch, a.WarmUp+a.Duration+patience
+	a.target.Prefix = fmt.Sprintf("+49%d", time.Now().UnixMilli()) // callers of this run only
+	a.Open = a.target.Open
+	var err error
+	a.Keys, err = load.ParseKeys(*keys)
+	return a, err
+}
+
+func run(ctx context.Context) error {
+	a, err := parse()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "seed", a.Seed)
+	r, err := measure.Run(ctx, a.Options, a.service, a.store)
+	if err != nil {
+		return err
+	}
+	r.Peer, r.Policy = a.target.Address, a.target.Policy
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(r); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%.0f decisions a second, %.0f a CPU second\n", r.PerSecond(), r.PerCPUSecond())
+	if r.Wrong != "" {
+		return errors.New(r.Wrong)
+	}
+	return nil
+}
