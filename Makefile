@@ -73,7 +73,7 @@ docs: ## write docs/api.md from the OpenAPI document
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: half an hour; BENCH='-peers embedded,redis_rate'
+bench: ## ratelimitd and its peers under the same load, into bin/bench: 40 minutes; BENCH='-peers embedded,redis_rate'
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
 	$(localcassandra) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 

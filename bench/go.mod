@@ -2,17 +2,21 @@ module github.com/ratelimitd/ratelimitd/bench
 
 go 1.26.0
 
+replace github.com/ratelimitd/ratelimitd => ../
+
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/goccy/go-yaml v1.19.2
+	github.com/ratelimitd/ratelimitd v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/sethvargo/go-limiter v0.7.1
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/sony/gobreaker/v2 v2.4.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Caller asks for decisions, for one goroutine at a time. The public Go client fits behind it as well as a connection.
+// Caller asks for decisions, for one goroutine at a time.
 type Caller interface {
 	// Take takes one unit for each key, in one call. After an error the caller is of no use any more.
 	Take(keys []uint64) (Outcome, error)

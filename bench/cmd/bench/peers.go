@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/bench/load"
 	"github.com/ratelimitd/ratelimitd/bench/policy"
+	"github.com/ratelimitd/ratelimitd/client"
 )
 
 // peer is one way of deciding.
@@ -20,15 +21,17 @@ type peer struct {
 	policies  string // file of ratelimitd's policies; empty: policies.yaml
 	cassandra bool
 	batch     int  // decisions a call, by POST /v1/batch; 0: one
+	client    bool // asked by the Go client
 	limitless bool // allows everything
 	start     func(context.Context, *bench, job) (*subject, error)
 }
 
-// subject is a peer that runs. To measure something else than calls by HTTP, as the Go client, set open.
+// subject is a peer that runs.
 type subject struct {
 	open           func(cost int64) (load.Caller, error)
 	service, store []int // process ids
 	processes      []*process
+	client         *client.Client // nil: asked without one
 }
 
 const batchSize = 100
@@ -41,8 +44,10 @@ func allPeers() []*peer {
 		{name: "go-limiter", start: startPeer},
 		{name: "embedded", start: startRatelimitd},
 		{name: "embedded-batch", start: startRatelimitd, batch: batchSize},
+		{name: "embedded-client", start: startRatelimitd, client: true},
 		{name: "embedded-local", start: startRatelimitd, policies: "policies-local.yaml"},
 		{name: "cassandra", start: startRatelimitd, cassandra: true},
+		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true},
 		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml"},
 		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml"},
 	}
@@ -131,20 +136,32 @@ func (s *subject) serve(b *bench, j job, program string, args ...string) error {
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
+	if j.peer.client {
+		if err := s.ask(address, j.policy.Name); err != nil {
+			return errors.Join(err, s.stop())
+		}
+		return nil
+	}
 	s.open = func(cost int64) (load.Caller, error) {
 		return load.Target{
-			Address: address, Policy: j.policy.Name, Prefix: "+49151", Batch: j.peer.batch,
+			Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
 			Lifetime: b.warmUp + b.lasts(j.keys) + patience,
 		}.Open(cost)
 	}
 	return nil
 }
 
+// prefix is how all identifiers begin, as phone numbers do.
+const prefix = "+49151"
+
 // patience is how long an answer may take at the end.
 const patience = 30 * time.Second
 
 // stop ends the processes, the last started first.
 func (s *subject) stop() (err error) {
+	if s.client != nil {
+		err = s.client.Close()
+	}
 	for i := range s.processes {
 		err = errors.Join(err, s.processes[len(s.processes)-1-i].stop())
 	}
