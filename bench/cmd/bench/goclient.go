@@ -35,7 +35,7 @@ func (g goClient) Close() error { return nil }
 
 // ask has s asked by the Go client.
 func (s *subject) ask(address, policy string) (err error) {
-	s.client, err = client.New("http://"+address, nil)
+	s.client, err = client.New("http://"+address, &client.Options{Timeout: patience})
 	s.open = func(cost int64) (load.Caller, error) { return goClient{s.client, policy, cost}, nil }
 	return err
 }

@@ -88,11 +88,12 @@ func (p *peer) skip(ctx context.Context, b *bench) string {
 }
 
 func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
-	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b)}
+	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b),
+		"--store-timeout=5s"} // it is saturated on purpose
 	s := &subject{}
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
-			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM", "--store-timeout=5s", // it is saturated on purpose
+			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM",
 			fmt.Sprintf("--namespace=bench-%d-%d", b.report.Started.UnixMilli(), len(b.report.Runs)))
 		s.store = b.cassandra
 	}
