@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -112,6 +113,38 @@ func TestIdempotencyKeys(t *testing.T) {
 		d, err := c.Do(t.Context(), client.Call{Op: client.OpTake, Demands: []client.Demand{one("api", "x")}, IdempotencyKey: `a "key"`})
 		if err != nil || d.Used != 1 || d.Replayed != (i == 1) {
 			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+// TestIdentifiersAreSentAsTheyAre, whatever JSON has to escape in them.
+func TestIdentifiersAreSentAsTheyAre(t *testing.T) {
+	s := newService(t)
+	c := s.overHTTP(nil)
+	odd := []string{`"`, `\`, `\"`, "\x00", "a\nb\x1f\x7f", "<&>", "müßig – \u202e", "\u2028", "😀", `{"policy":"x"}`, " "}
+	calls := make([]client.Call, len(odd))
+	for i, identifier := range odd {
+		if d, err := c.Record(t.Context(), one("api", identifier)); err != nil || d.Used != 1 {
+			t.Errorf("%q: %+v, %v", identifier, d, err)
+		}
+		calls[i] = client.Call{Op: client.OpRecord, Demands: []client.Demand{one("api", identifier)}}
+		calls[i].IdempotencyKey = `"\` + names(20)[i]
+	}
+	for range 2 { // the second is replayed
+		results, err := c.Batch(t.Context(), calls)
+		for i, r := range results {
+			if err != nil || r.Err != nil || r.Decision.Used != 2 {
+				t.Errorf("%q: %+v, %v", odd[i], r, err)
+			}
+		}
+	}
+	for _, identifier := range odd {
+		quoted, err := json.Marshal(identifier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.used(string(quoted[1 : len(quoted)-1])); n != 2 {
+			t.Errorf("%q: %d units count", identifier, n)
 		}
 	}
 }

@@ -70,6 +70,16 @@ func TestALostAnswerIsCountedOnce(t *testing.T) {
 	})
 }
 
+// TestAResetIsRepeated, as it can be.
+func TestAResetIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := failing(t, 1, client.Options{Retries: 1}, lost)
+		if err := c.Reset(t.Context(), "api", "x"); err != nil || len(s.requests()) != 2 {
+			t.Errorf("%v after %d requests", err, len(s.requests()))
+		}
+	})
+}
+
 // TestALostAnswerOfABatch tries all of its calls again, each with its key.
 func TestALostAnswerOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -116,6 +126,29 @@ func TestA503WaitsAsLongAsItSays(t *testing.T) {
 	}
 }
 
+// TestResultsThatAreBusy are of a batch whose request was answered: each call waits a second
+// and is made once more, and nothing of the first answer is left.
+func TestResultsThatAreBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := failing(t, 1, client.Options{Retries: 1}, func(_ *service, w http.ResponseWriter, _ *http.Request) {
+			const busy = `{"type":"about:blank","title":"Busy","status":503,"detail":"Busy.","recorded":"no","degraded":true}`
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"results":[` + busy + "," + busy + "]}"))
+		})
+		call := client.Call{Op: client.OpTake, Demands: []client.Demand{one("api", "x")}}
+		began := time.Now()
+		results, err := c.Batch(t.Context(), []client.Call{call, call})
+		if took := time.Since(began); err != nil || took < time.Second || len(s.requests()) != 2 {
+			t.Errorf("%v after %v", err, took)
+		}
+		for _, r := range results {
+			if r.Err != nil || !r.Decision.Allowed || r.Decision.Degraded || r.Decision.Recorded != "" {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
 // TestTriesAreBounded by number and by time.
 func TestTriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,6 +167,21 @@ func TestTriesAreBounded(t *testing.T) {
 		if took := time.Since(began); took != 0 || len(s.requests()) != 1 {
 			t.Errorf("%d requests within %v: its time is over before a second", len(s.requests()), took)
 		}
+	})
+}
+
+// TestAnEarlierTryMayCountYet: that a later one certainly did not, does not tell of it.
+func TestAnEarlierTryMayCountYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		_, c := failing(t, 2, client.Options{Retries: 1}, func(s *service, w http.ResponseWriter, r *http.Request) {
+			if n.Add(1) == 1 {
+				lost(s, w, r)
+			}
+			busy(s, w, r)
+		})
+		_, err := c.Take(t.Context(), one("api", "x"))
+		mustBe(t, err, client.ErrUnavailable, client.RecordedUnknown)
 	})
 }
 

@@ -68,6 +68,7 @@ func nonsense() map[string]http.HandlerFunc {
 		"a proxy's 502":       answers(502, "text/html", "<html>needle</html>"),
 		"a proxy's 429":       answers(429, "text/plain", "needle"),
 		"a 401":               answers(401, "application/json", `{"error":"needle"}`),
+		"a decision as text":  answers(200, "text/plain", `{"allowed":true,"policy":"needle"}`),
 		"nothing":             answers(200, json, ""),
 		"no object":           answers(200, json, `["needle"]`),
 		"another object":      answers(200, json, `{"needle":true}`),
@@ -233,6 +234,51 @@ func serveOnce(s *service, conn net.Conn) {
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}()
+}
+
+// TestProblemsAreAnswers: a service that refuses calls is there.
+func TestProblemsAreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newService(t).inMemory(nil)
+		time.Sleep(time.Second)
+		for range 20 {
+			_, err := c.Take(t.Context(), one("nosuch", "x"))
+			mustBe(t, err, client.ErrUnknownPolicy, client.RecordedNo)
+		}
+		if _, err := c.Take(t.Context(), one("api", "x")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOneAtATimeFindsOut: while one call asks whether the service is back, others fail at
+// once.
+func TestOneAtATimeFindsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t)
+		g := newGate()
+		var answers atomic.Bool
+		s.instead = func(_ http.ResponseWriter, r *http.Request) bool {
+			if !answers.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			g.hold(r)
+			return false
+		}
+		c := s.inMemory(&client.Options{Trips: 4})
+		for range 5 {
+			_, err := c.Take(t.Context(), one("api", "x"))
+			mustBe(t, err, client.ErrUnavailable, client.RecordedUnknown)
+		}
+		answers.Store(true)
+		time.Sleep(1100 * time.Millisecond)
+		probe := ask(t.Context(), c, "x")
+		_, err := c.Take(t.Context(), one("api", "x"))
+		mustBe(t, err, client.ErrUnavailable, client.RecordedNo)
+		g.open()
+		mustAllow(t, probe)
+		mustAllow(t, ask(t.Context(), c, "x"))
+	})
 }
 
 // TestTheBreaker has a service that is gone for a while: after some failures calls fail at
