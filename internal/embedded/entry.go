@@ -7,15 +7,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// entry is all that is kept of one key.
+// entry is all that is kept of one key. What nearly every decision looks at comes first,
+// so that it is fetched together.
 type entry struct {
+	reset   limiter.Instant
+	expires limiter.Instant // of the last thing in it but for the cell
 	logs    [limiter.SpanCount]eventLog
 	counts  []limiter.Count
 	tallies []limiter.Tally // for engines that share this store within a process: the disk does not keep them
 	cell    *cell
 	removed []limiter.EventID // the last events that were, so that they stay it
-	reset   limiter.Instant
-	expires limiter.Instant // of the last thing in it but for the cell
 
 	dirty bool // it is in its shard's dirty
 	saved bool // the disk may have it, as it is or was

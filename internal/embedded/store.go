@@ -72,8 +72,9 @@ type shard struct {
 
 // scratch is memory that is reused by every Update whose first shard it is in.
 type scratch struct {
-	states []limiter.State
-	writes []limiter.Write
+	states  []limiter.State
+	writes  []limiter.Write
+	entries []*entry // of the keys, in their order; nil for one that is not kept
 }
 
 // New returns an empty store in memory only. A nil opts means the zero Options.
@@ -122,7 +123,7 @@ func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 			return err
 		}
 	}
-	return s.store([]limiter.Write{*w})
+	return s.store([]limiter.Write{*w}, []*entry{sh.entries[w.Key]})
 }
 
 // WriteAll stores all of w or, when there is no room for a key of it, nothing.
@@ -133,7 +134,11 @@ func (s *Store) WriteAll(_ context.Context, w []limiter.Write) error {
 	}
 	s.lock(held)
 	defer s.unlock(held)
-	return s.store(w)
+	entries := make([]*entry, len(w))
+	for i := range w {
+		entries[i] = s.entry(w[i].Key)
+	}
+	return s.store(w, entries)
 }
 
 // Update reads, lets decide judge, and writes, while it holds the keys' shards. When
@@ -145,21 +150,24 @@ func (s *Store) Update(_ context.Context, q []limiter.Query, decide func([]limit
 	}
 	s.lock(held)
 	defer s.unlock(held)
-	states, writes := s.shards[held.first()].scratch.of(len(q))
+	scratch := &s.shards[held.first()].scratch
+	states, writes := scratch.of(len(q))
 	for i := range q {
-		s.entry(q[i].Key).read(&q[i], &states[i], s)
+		e := s.entry(q[i].Key)
+		scratch.entries[i] = e
+		e.read(&q[i], &states[i], s)
 	}
 	decide(states, writes)
 	for i := range q {
 		writes[i].Key = q[i].Key
 	}
-	return s.store(writes)
+	return s.store(writes, scratch.entries[:len(q)])
 }
 
-// of returns n states and n writes with nothing in them.
+// of returns n states and n writes with nothing in them, and makes room for n entries.
 func (s *scratch) of(n int) ([]limiter.State, []limiter.Write) {
 	for len(s.states) < n {
-		s.states, s.writes = append(s.states, limiter.State{}), append(s.writes, limiter.Write{})
+		s.states, s.writes, s.entries = append(s.states, limiter.State{}), append(s.writes, limiter.Write{}), append(s.entries, nil)
 	}
 	for i := range n {
 		state := &s.states[i]
@@ -249,37 +257,40 @@ func (s *Store) unlock(held shardSet) {
 	}
 }
 
-// store stores all of w or, when there is no room for a key of it, nothing. The
-// shards are locked.
-func (s *Store) store(w []limiter.Write) error {
+// store stores all of w or, when there is no room for a key of it, nothing. entries are
+// those of its keys, nil where there is none. The shards are locked.
+func (s *Store) store(w []limiter.Write, entries []*entry) error {
 	for i := range w {
-		if s.entry(w[i].Key) != nil || !stores(&w[i]) {
+		if entries[i] != nil || !stores(&w[i]) {
 			continue
 		}
-		if err := s.makeRoom(w[i].Key, w); err != nil {
+		if entries[i] = s.entry(w[i].Key); entries[i] != nil { // an earlier one of w made it
+			continue
+		}
+		e, err := s.makeRoom(w[i].Key, w)
+		if err != nil {
 			s.dropEmpty(w[:i])
 			return err
 		}
+		entries[i] = e
 	}
 	for i := range w {
-		sh := s.shard(w[i].Key)
-		if e := sh.entries[w[i].Key]; e != nil && changes(&w[i]) {
+		if e := entries[i]; e != nil && changes(&w[i]) {
 			e.apply(&w[i], s)
-			sh.touch(w[i].Key, e)
+			s.shard(w[i].Key).touch(w[i].Key, e)
 		}
 	}
 	return nil
 }
 
 // makeRoom makes an empty entry for k, without taking the place of another key of w.
-func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) error {
+func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) (*entry, error) {
 	sh := s.shard(k)
 	if len(sh.entries) >= sh.maxKeys && !sh.evict(s.instant(), w) {
-		return fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
+		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
 	}
-	sh.newEntry(k)
-	return nil
+	return sh.newEntry(k), nil
 }
 
 // dropEmpty removes the entries that were made for w.
