@@ -79,12 +79,17 @@ func (r *rule) windowAt(at Instant) (start, end Instant) {
 // judge says whether cost fits into r at now, and where that leaves the caller.
 // A cost of 0 asks only for the latter.
 func (r *rule) judge(s *State, now Instant, cost int64) Verdict {
-	used := r.algorithm.used(r, s, now)
-	v := Verdict{
-		Allowed:   cost == 0 || addSaturating(used, cost) <= r.capacity,
-		Used:      used,
-		Remaining: max(0, r.capacity-used),
-	}
+	return r.verdict(s, now, cost, r.algorithm.used(r, s, now))
+}
+
+// fits reports whether r has room for cost beside what is used.
+func (r *rule) fits(used, cost int64) bool {
+	return cost == 0 || addSaturating(used, cost) <= r.capacity
+}
+
+// verdict is judge for who knows what is used.
+func (r *rule) verdict(s *State, now Instant, cost, used int64) Verdict {
+	v := Verdict{Allowed: r.fits(used, cost), Used: used, Remaining: max(0, r.capacity-used)}
 	if used > 0 && r.capacity > 0 {
 		v.ResetAfter = r.algorithm.wait(r, s, now, r.capacity)
 	}

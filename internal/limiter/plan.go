@@ -214,14 +214,19 @@ func (p *plan) decide(s *State, op Op, id EventID, now Instant, cost int64) Deci
 	fits := true
 	for i := range p.rules {
 		r := &p.rules[i]
-		v := r.judge(s, now, cost)
-		fits = fits && v.Allowed
-		d.Limits[i] = LimitDecision{Limit: &r.Limit, Verdict: v}
+		used := r.algorithm.used(r, s, now)
+		allowed := r.fits(used, cost)
+		fits = fits && allowed
+		d.Limits[i] = LimitDecision{Limit: &r.Limit, Verdict: Verdict{Allowed: allowed, Used: used}}
 	}
 	if op != OpCheck && (fits || op == OpRecord || p.Count == CountAll && op == OpTake) {
 		p.count(s, id, now, cost)
 		d.Recorded = RecordedYes
 		p.judgeAfter(&d, s, op, now, cost)
+	} else {
+		for i := range p.rules {
+			d.Limits[i].Verdict = p.rules[i].verdict(s, now, cost, d.Limits[i].Used)
+		}
 	}
 	d.conclude()
 	return d
