@@ -9,11 +9,11 @@ import (
 )
 
 // cassandraPIDs returns the processes of Cassandra's nodes: the only one on this machine, or else those that listen at
-// the hosts given.
+// the hosts given. In a container a node may listen elsewhere than it is asked.
 func cassandraPIDs(hosts []string) ([]int, error) {
 	all := cpu.Named("org.apache.cassandra.service.CassandraDaemon")
 	if len(all) == 1 && len(hosts) == 1 {
-		return all, nil // in a container it may listen at another address
+		return all, nil
 	}
 	var pids []int
 	for _, host := range hosts {
@@ -43,5 +43,5 @@ func listener(pids []int, host string) (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("of %d Cassandras on this machine none listens at %s: what it uses of the processor cannot be told", len(pids), host)
+	return 0, fmt.Errorf("of %d Cassandras on this machine none listens at %s: say which it is by -cassandra", len(pids), host)
 }

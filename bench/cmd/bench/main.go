@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/measure"
 )
 
 // settings are what the flags say.
@@ -31,9 +32,11 @@ type settings struct {
 	connections    int
 	duration, zipf time.Duration
 	warmUp         time.Duration
+	settling       time.Duration
 	seed           uint64
 	smoke          bool
 	hosts          []string // of Cassandra
+	cassandra      measure.PIDs
 }
 
 func main() {
@@ -75,13 +78,15 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.DurationVar(&s.duration, "duration", 15*time.Second, "how long to measure under each distribution but zipf")
 	flags.DurationVar(&s.zipf, "zipf", 30*time.Second, "how long to measure under zipf, and at half the rate")
 	flags.DurationVar(&s.warmUp, "warmup", 5*time.Second, "how long to ask before that")
+	flags.DurationVar(&s.settling, "settle", 30*time.Second, "how long to ask on Cassandra before the first measurement under a policy")
 	flags.Uint64Var(&s.seed, "seed", rand.Uint64N(1e9), "of the keys drawn")
+	flags.Var(&s.cassandra, "cassandra", "comma-separated process ids of Cassandra's nodes (default: found by where they listen)")
 	flags.BoolVar(&s.smoke, "smoke", false, "all of it for fractions of a second, and any call that failed is an error")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if s.smoke {
-		s.duration, s.zipf, s.warmUp = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		s.duration, s.zipf, s.warmUp, s.settling = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond, 2*time.Second
 	}
 	if hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS"); hosts != "" {
 		s.hosts = strings.Split(hosts, ",")

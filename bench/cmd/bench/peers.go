@@ -94,7 +94,7 @@ func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
 			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM",
-			fmt.Sprintf("--namespace=bench-%d-%d", b.report.Started.UnixMilli(), len(b.report.Runs)))
+			fmt.Sprintf("--namespace=bench-%d-%d", b.report.Started.UnixMilli(), b.started))
 		s.store = b.cassandra
 	}
 	return s, s.serve(b, j, b.program("ratelimitd"), args...)
@@ -146,7 +146,7 @@ func (s *subject) serve(b *bench, j job, program string, args ...string) error {
 	s.open = func(cost int64) (load.Caller, error) {
 		return load.Target{
 			Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
-			Lifetime: b.warmUp + b.lasts(j.keys) + patience,
+			Lifetime: b.warmUp + max(b.lasts(j), b.settling) + patience,
 		}.Open(cost)
 	}
 	return nil

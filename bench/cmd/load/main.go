@@ -15,8 +15,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -35,27 +33,11 @@ func main() {
 	}
 }
 
-// pids is a flag: a comma-separated list of process ids.
-type pids []int
-
-func (p *pids) String() string { return fmt.Sprint(*p) }
-
-func (p *pids) Set(list string) error {
-	for item := range strings.SplitSeq(list, ",") {
-		pid, err := strconv.Atoi(item)
-		if err != nil {
-			return err
-		}
-		*p = append(*p, pid)
-	}
-	return nil
-}
-
 // arguments are what the flags say.
 type arguments struct {
 	load.Options
 	target         load.Target
-	service, store pids
+	service, store measure.PIDs
 }
 
 func parse() (*arguments, error) {
