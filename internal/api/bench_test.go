@@ -6,23 +6,40 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // BenchmarkTake measures a take from the router to the answer's last byte, over
 // the embedded store and without a connection.
 func BenchmarkTake(b *testing.B) {
-	newFront(&testing.T{}, nil, tail).benchmark(b, "/v1/take", oneTail)
+	for name, limit := range map[string]int64{"allowed": limiter.MaxLimit, "denied": 0} {
+		b.Run(name, func(b *testing.B) {
+			newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+				{Algorithm: "sliding-tail", Limit: limit, Window: time.Minute},
+			}}).benchmark(b, "/v1/take", oneTail)
+		})
+	}
 }
 
 // benchmark posts body to path again and again.
 func (f *front) benchmark(b *testing.B, path, body string) {
+	ask := f.repeat(path, body)
+	b.ReportAllocs()
+	for b.Loop() {
+		ask()
+	}
+}
+
+// repeat returns what posts body to path, logs nothing and reads no answer.
+func (f *front) repeat(path, body string) (ask func()) {
 	f.server.opts.Logger = slog.New(slog.DiscardHandler)
 	reader := strings.NewReader(body)
 	r := httptest.NewRequest(http.MethodPost, path, reader)
 	r.Header.Set("Content-Type", "application/json")
 	w := discard{}
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		reader.Reset(body)
 		clear(w)
 		f.server.ServeHTTP(w, r)

@@ -37,13 +37,14 @@ func (s *Server) begin(w http.ResponseWriter) *exchange {
 // does not stay in memory.
 const (
 	maxScratchLen     = 128 << 10 // bytes, where a decision takes about half a kilobyte
-	maxKeptOperations = 128       // at some 500 bytes each; elements may be more than a batch takes
+	maxKeptOperations = 128       // at some 500 bytes each
 )
 
 // end forgets the request, and keeps x for another one.
 func (s *Server) end(x *exchange) {
 	x.discharge()
-	if max(cap(x.in), cap(x.out)) > maxScratchLen || max(cap(x.operations), cap(x.elements)) > maxKeptOperations {
+	if max(cap(x.in), cap(x.out)) > maxScratchLen || cap(x.operations) > maxKeptOperations ||
+		cap(x.elements) > maxOperations { // somebody sent more than a batch takes
 		return
 	}
 	clear(x.operations)

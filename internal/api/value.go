@@ -226,9 +226,18 @@ func (v value) endOfString(i int) int {
 // endOfRun returns the index after the number or name at i, or after the one
 // byte of anything else.
 func (v value) endOfRun(i int) int {
-	for i++; strings.IndexByte(" \t\r\n,:]}\"[{", v[i]) < 0; i++ {
+	for i++; !isMark(v[i]); i++ {
 	}
 	return i
+}
+
+// isMark reports whether c ends a number or a name.
+func isMark(c byte) bool {
+	switch c {
+	case ' ', '\t', '\r', '\n', ',', ':', ']', '}', '"', '[', '{':
+		return true
+	}
+	return false
 }
 
 func (v value) skipSpace(i int) int {

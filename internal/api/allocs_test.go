@@ -1,0 +1,36 @@
+//go:build !race
+
+package api
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// TestTakesHardlyAllocate holds a take to what docs/performance.md says: what is left is
+// the body as a string, the limits' verdicts, the receipt, the headers, the request's id
+// and, without a connection, what chi makes. The race detector throws borrowed memory away.
+func TestTakesHardlyAllocate(t *testing.T) {
+	generous := limiter.Policy{Name: "api", Limits: []limiter.Limit{
+		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
+	}}
+	for path, c := range map[string]struct {
+		body string
+		most float64 // for each decision
+	}{
+		"/v1/take":  {oneTail, 12},
+		"/v1/batch": {operationsOf(slices.Repeat([]string{oneOp}, 100)...), 2.5},
+	} {
+		f := newFront(t, nil, generous)
+		decisions := float64(max(1, strings.Count(c.body, `"op"`)))
+		ask := f.repeat(path, c.body)
+		ask() // the first one makes what the others find
+		if got := testing.AllocsPerRun(100, ask) / decisions; got > c.most {
+			t.Errorf("%s: %.1f allocations for a decision, want %.1f at most", path, got, c.most)
+		}
+	}
+}
