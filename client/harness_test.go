@@ -236,6 +236,9 @@ func mustBe(t *testing.T, err, target error, recorded client.Recorded) {
 	if !errors.Is(err, target) || client.RecordedOf(err) != recorded {
 		t.Errorf("the error is %v, recorded %q; want %v, recorded %q", err, client.RecordedOf(err), target, recorded)
 	}
+	if errors.Is(err, context.Canceled) && errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("%v blames the service", err)
+	}
 }
 
 func names(n int) []string {

@@ -1,0 +1,78 @@
+package httplimit
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+// Bodies of answers, as ratelimitd has them.
+const (
+	mediaProblem = "application/problem+json"
+	quotaType    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedType  = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	reduced      = `{"type":"` + reducedType + `","title":"Temporary Reduced Capacity","status":503,` +
+		`"detail":"Nobody can tell whether this is within its limit. Try again shortly."}` + "\n"
+)
+
+// unavailable answers a request of which nobody could tell.
+func unavailable(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", mediaProblem)
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = io.WriteString(w, reduced) // whoever is gone does not miss it
+}
+
+// denied answers a request that is over its limit.
+func denied(w http.ResponseWriter, _ *http.Request, d client.Decision) {
+	detail := "Waiting would not change that."
+	if d.RetryAfter != client.Never {
+		detail = "There is room for it in " + strconv.FormatInt(seconds(d.RetryAfter), 10) + " s."
+	}
+	w.Header().Set("Content-Type", mediaProblem)
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, `{"type":"`+quotaType+`","title":"Quota Exceeded","status":429,`+
+		`"detail":"This is over its limit. `+detail+`"}`+"\n")
+}
+
+// setHeaders tells of d as ratelimitd's answers do. A decision that nobody made has none.
+func setHeaders(h http.Header, d *client.Decision) {
+	if len(d.Limits) == 0 {
+		return
+	}
+	h.Set("X-RateLimit-Limit", strconv.FormatInt(d.Limit, 10))
+	h.Set("X-RateLimit-Remaining", strconv.FormatInt(d.Remaining, 10))
+	h.Set("X-RateLimit-Reset", strconv.FormatInt(seconds(d.ResetAfter), 10))
+	var policy, limit strings.Builder
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		if i > 0 {
+			policy.WriteString(", ")
+			limit.WriteString(", ")
+		}
+		writeItem(&policy, l.Name, ";q=", l.Limit, ";w=", seconds(l.Window))
+		writeItem(&limit, l.Name, ";r=", l.Remaining, ";t=", seconds(l.ResetAfter))
+	}
+	h.Set("RateLimit-Policy", policy.String())
+	h.Set("RateLimit", limit.String())
+	if !d.Allowed && d.RetryAfter != client.Never {
+		h.Set("Retry-After", strconv.FormatInt(max(1, seconds(d.RetryAfter)), 10))
+	}
+}
+
+// maxFieldInteger is the greatest Integer of a structured field (RFC 9651, section 3.3.1).
+const maxFieldInteger = 999_999_999_999_999
+
+// writeItem writes one limit of a structured field. Names of limits have nothing that needs
+// escapes.
+func writeItem(b *strings.Builder, name, first string, one int64, second string, two int64) {
+	b.WriteString(`"` + name + `"` + first + strconv.FormatInt(min(one, maxFieldInteger), 10) +
+		second + strconv.FormatInt(min(two, maxFieldInteger), 10))
+}
+
+// seconds returns d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

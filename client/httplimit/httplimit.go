@@ -1,0 +1,236 @@
+// Package httplimit limits a net/http service's requests by ratelimitd's policies:
+//
+//	limit := httplimit.New(limits, nil) // limits is a *client.Client
+//	mux.Handle("POST /withdraw", limit.Policy("withdraw", httplimit.Cost(2))(withdraw))
+//	r.With(limit.Policy("withdraw", httplimit.Cost(2))).Post("/withdraw", withdraw) // chi
+//
+// A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
+// one that is allowed gets the headers too. Several policies take one request to the service,
+// and stand or fall together. While the service does not decide, requests pass, unless
+// Options.FailClosed.
+//
+// Who asks is the address of the connection unless a rule says otherwise; forwarded addresses
+// count only where a trusted proxy wrote them.
+package httplimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+// Taker is what a Limiter asks: a *client.Client.
+type Taker interface {
+	Take(ctx context.Context, demands ...client.Demand) (client.Decision, error)
+}
+
+// Options of a Limiter. The zero value suits a service that no proxy is in front of.
+type Options struct {
+	// TrustedProxies are the addresses of those whose X-Forwarded-For is believed; empty: of
+	// nobody.
+	TrustedProxies []netip.Prefix
+	Identify       Identify                  // who asks, for rules without By; nil: IP(TrustedProxies...)
+	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1 for GET, HEAD and OPTIONS, else 2
+	Skip           func(*http.Request) bool  // requests that are not limited; nil: none
+	FailClosed     bool                      // answers 503 where nobody decided; false: lets the request pass
+
+	// Denied answers a request that is denied, with its headers set; nil: a problem of RFC
+	// 9457.
+	Denied func(http.ResponseWriter, *http.Request, client.Decision)
+	Logger *slog.Logger // of calls that the service refuses, once a second; nil: nothing is logged
+}
+
+// Limiter makes middleware. It is safe for concurrent use; make one with New.
+type Limiter struct {
+	taker  Taker
+	opts   Options
+	ip     Identify
+	logged atomic.Int64 // when, in nanoseconds since the epoch
+}
+
+// New returns a Limiter that asks taker. A nil opts means the zero Options.
+func New(taker Taker, opts *Options) *Limiter {
+	l := &Limiter{taker: taker}
+	if opts != nil {
+		l.opts = *opts
+	}
+	l.ip = IP(l.opts.TrustedProxies...)
+	if l.opts.Identify == nil {
+		l.opts.Identify = l.ip
+	}
+	if l.opts.Cost == nil {
+		l.opts.Cost = CostByMethod(1, 2)
+	}
+	if l.opts.Denied == nil {
+		l.opts.Denied = denied
+	}
+	if l.opts.Logger == nil {
+		l.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+// CostByMethod returns an Options.Cost: read units for GET, HEAD and OPTIONS, and write units
+// for others.
+func CostByMethod(read, write int64) func(*http.Request) int64 {
+	return func(r *http.Request) int64 {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions:
+			return read
+		}
+		return write
+	}
+}
+
+// SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
+// slash.
+func SkipPaths(paths ...string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		for _, path := range paths {
+			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Policy returns middleware that takes units of one policy.
+func (l *Limiter) Policy(name string, how ...RuleOption) func(http.Handler) http.Handler {
+	return l.All(Use(name, how...))
+}
+
+// All returns middleware that takes units under all rules, by one request to the service, or
+// under none.
+func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var demands []client.Demand
+			if l.opts.Skip == nil || !l.opts.Skip(r) {
+				demands = l.demands(r, rules)
+			}
+			if len(demands) == 0 {
+				next.ServeHTTP(w, r)
+				return
+			}
+			l.serve(w, r, demands, next)
+		})
+	}
+}
+
+func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, demands []client.Demand, next http.Handler) {
+	d, err := l.taker.Take(r.Context(), demands...)
+	switch {
+	case err != nil && (l.opts.FailClosed || r.Context().Err() != nil):
+		l.note(r.Context(), err)
+		unavailable(w)
+	case err != nil:
+		l.note(r.Context(), err)
+		next.ServeHTTP(w, r)
+	case !d.Allowed:
+		setHeaders(w.Header(), &d)
+		l.opts.Denied(w, r, d)
+	default:
+		setHeaders(w.Header(), &d)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
+	}
+}
+
+type decisionKey struct{}
+
+// DecisionOf returns what allowed r, for a handler that refunds its receipt; false if nobody
+// decided.
+func DecisionOf(r *http.Request) (client.Decision, bool) {
+	d, ok := r.Context().Value(decisionKey{}).(client.Decision)
+	return d, ok
+}
+
+// note logs that the service refuses calls: a policy's name is wrong, or a cost. That it is
+// gone, the client logs.
+func (l *Limiter) note(ctx context.Context, err error) {
+	if !errors.Is(err, client.ErrInvalid) {
+		return
+	}
+	now, last := time.Now().UnixNano(), l.logged.Load()
+	if now-last >= int64(time.Second) && l.logged.CompareAndSwap(last, now) {
+		l.opts.Logger.ErrorContext(ctx, "ratelimitd refuses calls: requests are not limited by it", "error", err)
+	}
+}
+
+// Rule says what is taken for a request. Make one with Use.
+type Rule struct {
+	policy   string
+	identify Identify
+	cost     func(*http.Request) int64
+}
+
+// RuleOption changes a Rule.
+type RuleOption func(*Rule)
+
+// Use returns the Rule to take units of a policy.
+func Use(policy string, how ...RuleOption) Rule {
+	rule := Rule{policy: policy}
+	for _, option := range how {
+		option(&rule)
+	}
+	return rule
+}
+
+// Cost has every request take so many units; 0: none are taken.
+func Cost(units int64) RuleOption {
+	return CostOf(func(*http.Request) int64 { return units })
+}
+
+// CostOf has each request take as many units as cost says, such as its length; if that is less
+// than 1, it is not limited.
+func CostOf(cost func(*http.Request) int64) RuleOption {
+	return func(rule *Rule) { rule.cost = cost }
+}
+
+// By says who asks. A request of which identify does not know it is limited by its address, so
+// that nobody gets around a limit by leaving a header out.
+func By(identify Identify) RuleOption {
+	return func(rule *Rule) { rule.identify = identify }
+}
+
+// demands returns what is taken for r: what two rules say alike, once.
+func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
+	demands := make([]client.Demand, 0, len(rules))
+	for _, rule := range rules {
+		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: l.opts.Cost(r)}
+		if rule.cost != nil {
+			d.Cost = rule.cost(r)
+		}
+		if d.Cost > 0 && !has(demands, &d) {
+			demands = append(demands, d)
+		}
+	}
+	return demands
+}
+
+func has(demands []client.Demand, d *client.Demand) bool {
+	for i := range demands {
+		if demands[i].Policy == d.Policy && demands[i].Identifier == d.Identifier {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Limiter) identify(r *http.Request, by Identify) string {
+	if by == nil {
+		by = l.opts.Identify
+	}
+	if identifier := by(r); identifier != "" {
+		return bounded(identifier)
+	}
+	return unidentified + cmp.Or(l.ip(r), "unknown")
+}

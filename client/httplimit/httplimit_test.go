@@ -1,0 +1,305 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/httplimit"
+	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
+)
+
+const policies = `
+policies:
+  - name: api
+    limits: [{name: per-minute, algorithm: sliding-log, limit: 4, window: 1m}]
+  - name: login
+    limits:
+      - {name: per-hour, algorithm: fixed-window, limit: 2, window: 1h}
+      - {name: per-day, algorithm: fixed-window, limit: 100, window: 1d}
+  - name: closed
+    limits: [{algorithm: fixed-window, limit: 0, window: 1m}]
+`
+
+// ok is the service that is limited.
+var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if d, decided := httplimit.DecisionOf(r); decided {
+		fmt.Fprintf(w, "%s %d", d.Policy, d.Used)
+	}
+})
+
+// ask sends a request from address to h, with headers in pairs.
+func ask(h http.Handler, method, path, address string, headers ...string) *http.Response {
+	r := httptest.NewRequest(method, path, nil)
+	r.RemoteAddr = address
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, res *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// mustBe fails the test unless the answers to requests, one after the other, have these
+// statuses.
+func mustBe(t *testing.T, want string, answers ...*http.Response) {
+	t.Helper()
+	var got []int
+	for _, a := range answers {
+		got = append(got, a.StatusCode)
+	}
+	if text := strings.Trim(fmt.Sprint(got), "[]"); text != want {
+		t.Errorf("statuses %s, want %s", text, want)
+	}
+}
+
+func TestARouteIsLimited(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	h := httplimit.New(s.Client(nil), nil).Policy("api")(ok)
+	me := "203.0.113.7:4711"
+	first := ask(h, "GET", "/", me)
+	if text := body(t, first); text != "api 1" || first.Header.Get("X-RateLimit-Remaining") != "3" {
+		t.Errorf("%q, %v", text, first.Header)
+	}
+	mustBe(t, "200 200 429 200", ask(h, "POST", "/", me), ask(h, "GET", "/", me), ask(h, "POST", "/", me), ask(h, "GET", "/", "203.0.113.8:1"))
+	s.Advance(time.Minute + time.Second)
+	mustBe(t, "200", ask(h, "POST", "/", me))
+}
+
+// TestDenialsAreToldAsRatelimitdTells compares with an answer of the service's own.
+func TestDenialsAreToldAsRatelimitdTells(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	h := httplimit.New(s.Client(nil), nil).Policy("login", httplimit.By(httplimit.Header("X-User")))(ok)
+	for range 2 {
+		mustBe(t, "200", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "alice"))
+	}
+	got := ask(h, "GET", "/", "203.0.113.7:1", "X-User", "alice")
+	mustBe(t, "429", got)
+	own, err := http.Post(s.URL+"/v1/take", "application/json", strings.NewReader(`{"policy":"login","identifier":"alice"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Body.Close()
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit-Policy", "Content-Type"} {
+		if got.Header.Get(name) != own.Header.Get(name) || got.Header.Get(name) == "" {
+			t.Errorf("%s: %q, ratelimitd says %q", name, got.Header.Get(name), own.Header.Get(name))
+		}
+	}
+	if got.Header.Get("Retry-After") == "" || !strings.HasPrefix(got.Header.Get("RateLimit"), `"per-hour";r=0;t=`) {
+		t.Errorf("%v", got.Header)
+	}
+	var problem struct {
+		Type   string
+		Status int
+	}
+	text := body(t, got)
+	err = json.Unmarshal([]byte(text), &problem)
+	if err != nil || problem.Status != 429 || !strings.HasSuffix(problem.Type, "quota-exceeded") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if strings.Contains(text, "alice") {
+		t.Errorf("%s tells who asked", text)
+	}
+	never := ask(httplimit.New(s.Client(nil), nil).Policy("closed")(ok), "GET", "/", "203.0.113.7:1")
+	if mustBe(t, "429", never); never.Header.Get("Retry-After") != "" || !json.Valid([]byte(body(t, never))) {
+		t.Errorf("%v", never.Header)
+	}
+}
+
+func TestSeveralPoliciesStandOrFallTogether(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	limit := httplimit.New(s.Client(nil), nil)
+	user := httplimit.By(httplimit.Header("X-User"))
+	h := limit.All(httplimit.Use("api", httplimit.Cost(1)), httplimit.Use("login", user, httplimit.Cost(1)),
+		httplimit.Use("api", httplimit.Cost(1)))(ok) // the same twice counts once
+	for range 2 {
+		mustBe(t, "200", ask(h, "POST", "/", "203.0.113.7:1", "X-User", "alice"))
+	}
+	mustBe(t, "429 429", ask(h, "POST", "/", "203.0.113.7:1", "X-User", "alice"), ask(h, "POST", "/", "203.0.113.7:1", "X-User", "alice"))
+	mustBe(t, "200 200", ask(h, "POST", "/", "203.0.113.7:1", "X-User", "bob"), ask(h, "POST", "/", "203.0.113.7:1", "X-User", "carol"))
+	mustBe(t, "429", ask(h, "POST", "/", "203.0.113.7:1", "X-User", "dave")) // the address has had its four
+}
+
+// TestTheSamePolicyForTwo has one rule for the address and one for the user.
+func TestTheSamePolicyForTwo(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	user := httplimit.By(httplimit.Header("X-User"))
+	h := httplimit.New(s.Client(nil), nil).All(httplimit.Use("api"), httplimit.Use("api", user, httplimit.Cost(4)))(ok)
+	mustBe(t, "200 429", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "alice"), ask(h, "GET", "/", "203.0.113.8:1", "X-User", "alice"))
+}
+
+// decides always says the same.
+type decides client.Decision
+
+func (d decides) Take(context.Context, ...client.Demand) (client.Decision, error) {
+	return client.Decision(d), nil
+}
+
+// TestSecondsAreRoundedUp, so that nobody comes back too early.
+func TestSecondsAreRoundedUp(t *testing.T) {
+	d := client.Decision{Limit: 1e15, ResetAfter: 1001 * time.Millisecond, RetryAfter: time.Millisecond}
+	d.Limits = []client.LimitDecision{{Name: "a", Limit: 1e15, Window: 1500 * time.Millisecond}, {Name: "b", Remaining: 7}}
+	h := ask(httplimit.New(decides(d), nil).Policy("api")(ok), "GET", "/", "203.0.113.7:1").Header
+	for name, want := range map[string]string{
+		"Retry-After": "1", "X-RateLimit-Reset": "2", "X-RateLimit-Limit": "1000000000000000",
+		"RateLimit-Policy": `"a";q=999999999999999;w=2, "b";q=0;w=0`, "RateLimit": `"a";r=0;t=0, "b";r=7;t=0`,
+	} {
+		if h.Get(name) != want {
+			t.Errorf("%s: %q, want %q", name, h.Get(name), want)
+		}
+	}
+}
+
+// TestLeavingAHeaderOutIsNoWayAround: who is not known is limited by address.
+func TestLeavingAHeaderOutIsNoWayAround(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	h := httplimit.New(s.Client(nil), nil).Policy("api", httplimit.By(httplimit.APIKey()), httplimit.Cost(4))(ok)
+	mustBe(t, "200 429 200 200", ask(h, "GET", "/", "203.0.113.7:1"), ask(h, "GET", "/", "203.0.113.7:2"),
+		ask(h, "GET", "/", "203.0.113.7:1", "X-API-Key", "203.0.113.7"), ask(h, "GET", "/", "203.0.113.8:1"))
+}
+
+func TestAServiceThatIsGone(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	s.SetGone(true)
+	lenient := httplimit.New(s.Client(nil), nil).Policy("api")(ok)
+	strict := httplimit.New(s.Client(nil), &httplimit.Options{FailClosed: true}).Policy("api")(ok)
+	open := httplimit.New(s.Client(&client.Options{OnUnavailable: client.FailOpen}), &httplimit.Options{FailClosed: true}).Policy("api")(ok)
+	a, b, c := ask(lenient, "GET", "/", "203.0.113.7:1"), ask(strict, "GET", "/", "203.0.113.7:1"), ask(open, "GET", "/", "203.0.113.7:1")
+	mustBe(t, "200 503 200", a, b, c)
+	if b.Header.Get("Retry-After") != "1" || !json.Valid([]byte(body(t, b))) {
+		t.Errorf("%v", b.Header)
+	}
+	if a.Header.Get("X-RateLimit-Limit") != "" || c.Header.Get("X-RateLimit-Limit") != "" {
+		t.Errorf("%v, %v", a.Header, c.Header)
+	}
+}
+
+// TestMistakesAreLogged, and don't stop the service that is limited.
+func TestMistakesAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := ratelimittest.New(t, policies)
+	opts := httplimit.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	h := httplimit.New(s.Client(nil), &opts).Policy("no-such", httplimit.By(httplimit.Header("X-User")))(ok)
+	mustBe(t, "200", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "needle"))
+	if text := log.String(); !strings.Contains(text, "No policy of that name") || strings.Contains(text, "needle") {
+		t.Errorf("the log is %q", text)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	opts := httplimit.Options{
+		Skip: httplimit.SkipPaths("/healthz", "/static/"),
+		Cost: httplimit.CostByMethod(0, 4),
+		Denied: func(w http.ResponseWriter, _ *http.Request, d client.Decision) {
+			w.WriteHeader(http.StatusTeapot)
+			fmt.Fprint(w, d.Policy)
+		},
+		Identify: httplimit.Both(httplimit.User(), httplimit.Path()),
+	}
+	h := httplimit.New(s.Client(nil), &opts).Policy("api")(ok)
+	const alice = "Basic YWxpY2U6c2VjcmV0"
+	post := func(path string) *http.Response { return ask(h, "POST", path, "203.0.113.7:1", "Authorization", alice) }
+	mustBe(t, "200 418 200", post("/a"), post("/a"), post("/b"))
+	mustBe(t, "200 200 200 200", post("/healthz"), post("/healthz"), post("/static/x"), post("/static/x"))
+	mustBe(t, "200 200 418", ask(h, "GET", "/a", "203.0.113.7:1", "Authorization", alice),
+		post("/healthz/x"), post("/healthz/x"))
+	teapot := post("/a")
+	if text := body(t, teapot); text != "api" || teapot.Header.Get("Retry-After") == "" {
+		t.Errorf("%q, %v", text, teapot.Header)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48"),
+		netip.MustParsePrefix("fe80:0:0:1::/64")}
+	const forwarded = "X-Forwarded-For"
+	for _, c := range []struct {
+		remote  string
+		headers []string // of X-Forwarded-For
+		want    string
+	}{
+		{"203.0.113.7:4711", nil, "203.0.113.7"},
+		{"203.0.113.7:4711", []string{"198.51.100.1"}, "203.0.113.7"},                // of nobody who is trusted
+		{"10.0.0.1:80", []string{"198.51.100.1"}, "198.51.100.1"},                    // of a proxy
+		{"10.0.0.1:80", []string{"1.2.3.4, 198.51.100.1, 10.0.0.2"}, "198.51.100.1"}, // the client wrote the first
+		{"10.0.0.1:80", []string{"1.2.3.4", "198.51.100.1", "10.0.0.2"}, "198.51.100.1"},
+		{"10.0.0.1:80", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"}, // all are trusted
+		{"10.0.0.1:80", nil, "10.0.0.1"},
+		{"10.0.0.1:80", []string{""}, "10.0.0.1"},
+		{"10.0.0.1:80", []string{"198.51.100.1, evil"}, "10.0.0.1"},
+		{"10.0.0.1:80", []string{"198.51.100.1:5000"}, "198.51.100.1"},
+		{"10.0.0.1:80", []string{"[2001:db8:1:2:3::4]:5000"}, "2001:db8:1:2::/64"},
+		{"10.0.0.1:80", []string{"2001:db8:1:2:ffff::4"}, "2001:db8:1:2::/64"},
+		{"[2001:db8:f::1]:80", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"[::ffff:10.0.0.1]:80", []string{"::ffff:198.51.100.1"}, "198.51.100.1"},
+		{"[fe80::1%eth0]:80", nil, "fe80::/64"},
+		{"[fe80:0:0:1::1%eth0]:80", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"@", []string{"198.51.100.1"}, "@"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = c.remote
+		r.Header[forwarded] = c.headers
+		if got := httplimit.IP(trusted...)(r); got != c.want {
+			t.Errorf("%s, %q: %s, want %s", c.remote, c.headers, got, c.want)
+		}
+	}
+}
+
+func TestIdentities(t *testing.T) {
+	r := httptest.NewRequest("GET", "/a?b", nil)
+	for want, by := range map[string]httplimit.Identify{"/a": httplimit.Path()} {
+		if got := by(r); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	r.Header.Set("Authorization", "bearer  t")
+	if got := httplimit.APIKey()(r); got != "t" {
+		t.Errorf("%q", got)
+	}
+	r.Header.Set("X-API-Key", "k")
+	if got := httplimit.APIKey()(r); got != "k" {
+		t.Errorf("%q", got)
+	}
+	r.Header.Del("X-API-Key")
+	r.SetBasicAuth("alice", "secret")
+	if got := httplimit.APIKey()(r); got != "" { // a password is no key
+		t.Errorf("%q", got)
+	}
+	if got := httplimit.Both(httplimit.User(), httplimit.Path())(r); got != "alice\n/a" {
+		t.Errorf("%q", got)
+	}
+	r.Header.Del("Authorization")
+	if got := httplimit.Both(httplimit.User(), httplimit.Path())(r); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestLongIdentitiesAreHashed rather than refused, which would let them pass.
+func TestLongIdentitiesAreHashed(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	h := httplimit.New(s.Client(nil), nil).Policy("api", httplimit.By(httplimit.Header("X-User")), httplimit.Cost(4))(ok)
+	long := strings.Repeat("x", 2000)
+	mustBe(t, "200 429 200 200 429", ask(h, "GET", "/", "203.0.113.7:1", "X-User", long), ask(h, "GET", "/", "203.0.113.7:1", "X-User", long),
+		ask(h, "GET", "/", "203.0.113.7:1", "X-User", long+"y"),
+		ask(h, "GET", "/", "203.0.113.7:1", "X-User", "\xff"), ask(h, "GET", "/", "203.0.113.7:1", "X-User", "\xff"))
+}
