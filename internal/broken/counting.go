@@ -56,7 +56,7 @@ func counting() []Build {
 		{
 			Name: "writes at ONE", Broke: "levels meet", Finds: 1500,
 			Tests: []string{"TestLevelsOfWritesAndReads"},
-			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts,`, `Level: LevelOne, Add: own.counts,`}},
+			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.added(),`, `Level: LevelOne, Add: own.added(),`}},
 		},
 	}
 }
@@ -123,7 +123,7 @@ func answering() []Build {
 		{
 			Name: "takes without an answer not removed", Broke: "what was not admitted is taken back", Finds: 3000,
 			Tests: []string{"TestTakeThatFailedIsTakenBackOnceTheStoreIsBack", "TestTakesThatFailedDuringAnOutageAreTakenBack"},
-			Edits: []Edit{{countedFile, `	if len(p.logs) > 0 || len(w.Add) > 0 {`, `	if len(w.Add) > 0 {`}},
+			Edits: []Edit{{countedFile, `	if len(p.logs) > 0 && len(takes.batch) > 0 {`, `	if len(p.logs) > 1<<10 {`}},
 		},
 		{
 			Name: "denied attempts taken back under count: all", Broke: "what is said to be counted is", Finds: 1500,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -24,6 +25,7 @@ type counted struct {
 	denials   denials          // what their denials rest on
 	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
+	leases    leases
 }
 
 // Bounds of one decision over a shared store.
@@ -38,10 +40,19 @@ const (
 
 func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	tallies := newTallies(store, ids, opts)
-	return &counted{
+	c := &counted{
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
 		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
+	c.leases = leases{opts: opts, give: c.give, mark: c.denials.since}
+	return c
+}
+
+// run gives back what is to be, until ctx ends, and then what is left.
+func (c *counted) run(ctx context.Context) {
+	var leases sync.WaitGroup
+	leases.Go(func() { c.leases.run(ctx) })
+	c.takeBacks.run(ctx, leases.Wait)
 }
 
 // check answers r as if it came now, and records nothing.
@@ -51,6 +62,10 @@ func (c *counted) check(ctx context.Context, t *target, r *request) {
 
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
+	batch = c.spend(t, batch)
+	if len(batch) == 0 {
+		return
+	}
 	open := c.attempt(ctx, t, batch)
 	if len(open) == 0 {
 		return
@@ -62,6 +77,19 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 		c.attemptAgain(ctx, t, open)
 	case <-ctx.Done():
 	}
+}
+
+// spend answers the requests of batch that a lease holds enough for, and returns the rest.
+func (c *counted) spend(t *target, batch []*request) (rest []*request) {
+	now := InstantOf(c.opts.Now())
+	for _, r := range batch {
+		if d, ok := c.leases.answer(t, r.op, r.cost, c.ids, now); ok {
+			r.decision = d
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	return rest
 }
 
 // attemptAgain answers batch, whose requests are denied already. Where the store
@@ -91,10 +119,12 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		return open
 	}
 	refused, unsettled := c.judge(t, own, &state)
-	if len(refused.batch) == 0 {
+	if !refused.any() {
 		return open
 	}
-	c.denied.put(t.key, struct{}{})
+	if len(refused.batch) > 0 {
+		c.denied.put(t.key, struct{}{})
+	}
 	if !c.takeBack(ctx, t, refused) || !unsettled {
 		return open
 	}
@@ -106,6 +136,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, State, bool) {
 	own := c.newUnits(t, batch)
 	if batch[0].id != (EventID{}) && own.now <= own.epoch {
+		c.giveLeaseBack(t, own)
 		batch[0].err = &datedError{after: own.epoch}
 		return own, State{}, false
 	}
@@ -160,12 +191,13 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
 	now := InstantOf(c.opts.Now())
 	q := t.plan.query(t.key, now, len(batch), nil)
-	mark := c.denials.since(t.key)
+	mark, ahead := c.denials.since(t.key), c.leases.left(t)
 	state, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
 		return false, err
 	}
+	c.leases.discount(t, ahead, &state)
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	denied := true
@@ -189,11 +221,12 @@ func (c *counted) forgetDenial(key Key) {
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
 func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.added(), Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 && !own.dated {
 		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
-	if err := c.store.Write(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {
+	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {
+		c.giveLeaseBack(t, own)
 		failAll(own.batch, RecordedNo, err)
 		return State{}, false
 	} else if err != nil {
@@ -212,6 +245,14 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 		return State{}, false
 	}
 	return state, true
+}
+
+// writeAny stores w, if anything is in it.
+func (c *counted) writeAny(ctx context.Context, w *Write) error {
+	if len(w.Add) == 0 && len(w.Events) == 0 {
+		return nil
+	}
+	return c.store.Write(ctx, w)
 }
 
 // read returns what is counted under all of t's keys, less what this process is
@@ -266,10 +307,41 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
+	c.lease(t, own, refused, state)
 	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == OpRecord }) {
 		c.denials.forget(t.key) // more is counted now, whatever the limit
 	}
 	return refused, unsettled
+}
+
+// lease makes a lease of what own counted ahead, and adds to refused what is not granted.
+func (c *counted) lease(t *target, own, refused *units, state *State) {
+	granted := c.leases.grant(t, own, state, sumOf(own.batch)-sumOf(refused.batch))
+	for i := range refused.counts {
+		refused.counts[i].Units += own.ahead - granted
+	}
+	own.counts = withUnits(own.counts, sumOf(own.batch))
+	own.lease, own.had, own.ahead = nil, 0, 0
+}
+
+// give gives back counts that were acknowledged and that nobody was admitted for.
+func (c *counted) give(t *target, counts []Count) {
+	if t.plan.tally {
+		c.takeBacks.push(takeBack{write: &Write{
+			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.span,
+		}})
+		return
+	}
+	c.takeBacks.subtract(t, counts)
+}
+
+// giveLeaseBack gives back what was left of the lease that own ended, when nothing was
+// added to it.
+func (c *counted) giveLeaseBack(t *target, own *units) {
+	if own.had > 0 {
+		c.give(t, withUnits(own.counts, own.had))
+	}
+	own.lease, own.had, own.ahead = nil, 0, 0
 }
 
 // hasUnsettled reports whether state holds events of other instances that are so
@@ -318,18 +390,15 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 	}
 	allows := p.OnStoreError != OnStoreErrorDeny || p.Mode == ModeShadow
 	takes := own.filter(func(_ int, r *request) bool { return r.op.mayDeny() && (r.denied || !allows) })
-	if len(takes.batch) == 0 {
-		return
+	switch added := withUnits(takes.counts, sumOf(takes.batch)+own.ahead); {
+	case counts == RecordedYes || p.tally && counts == RecordedUnknown:
+		c.give(t, added) // if in a total, whether it was stored or not: the next one makes up for it
+	default: // a counter whose add timed out may not have counted: leave it, its window ends
+		c.giveLeaseBack(t, own)
 	}
-	w := removal(t, takes.events)
-	switch {
-	case p.tally && counts != RecordedNo: // whether its total was stored or not, the next one makes up for it
-		w.Add = c.tallies.lower(t.key, takes.counts)
-	case !p.tally && counts == RecordedYes: // a counter whose add timed out may not have counted: leave it, its window ends
-		c.takeBacks.subtract(t, takes.counts)
-	}
-	if len(p.logs) > 0 || len(w.Add) > 0 {
-		c.takeBacks.push(takeBack{write: w})
+	own.lease, own.had, own.ahead = nil, 0, 0
+	if len(p.logs) > 0 && len(takes.batch) > 0 {
+		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}
 }
 

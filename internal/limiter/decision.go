@@ -41,6 +41,7 @@ type Decision struct {
 	Degraded   bool            // the store did not answer; OnStoreError decided
 	Blocked    bool            // a block decided, and nobody was asked: Used and Remaining are the limit and 0
 	Remembered bool            // a denial by what was read before: the store was not asked
+	Leased     bool            // decided by units that this instance had counted ahead: the store was not asked
 	Recorded   Recorded        // whether the units count now
 	Limits     []LimitDecision // one for each limit of the policy, in its order
 

@@ -49,6 +49,7 @@ type Options struct {
 	Observer       Observer         // learns of every decision; nil: nobody
 
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
+	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
 }
 
@@ -228,7 +229,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })
 	if e.shared != nil {
-		all.Go(func() { e.shared.counted.takeBacks.run(ctx) })
+		all.Go(func() { e.shared.counted.run(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.run(ctx) })

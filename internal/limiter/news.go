@@ -317,6 +317,9 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 func (e *Engine) heardReset(ctx context.Context, c *Change) {
 	at, now := e.resetBy(c), e.now()
 	e.dropHints(c.Key)
+	if e.shared != nil {
+		e.shared.counted.leases.forget(c.Key)
+	}
 	lifted := e.blocks.lift(c.Key, at)
 	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not

@@ -105,6 +105,8 @@ func (c *counted) reset(ctx context.Context, t *target) error {
 			return &StoreError{Recorded: RecordedUnknown, Err: err}
 		}
 	}
+	c.denials.forget(t.key)
+	c.leases.forget(t.key)
 	c.learn(t.key, at) // what is counted from now on is dated after it
 	return nil
 }

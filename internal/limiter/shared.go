@@ -32,6 +32,9 @@ func (s *shared) decide(ctx context.Context, c charge) (Decision, error) {
 	if d, denied := s.denied(&c); denied {
 		return d, nil
 	}
+	if d, leased := s.counted.leases.answer(&c.target, c.op, c.cost, s.counted.ids, InstantOf(s.opts.Now())); leased {
+		return d, nil
+	}
 	r := &request{op: c.op, cost: c.cost}
 	if c.op == OpCheck {
 		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)

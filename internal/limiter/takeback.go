@@ -129,8 +129,8 @@ func (t *takeBacks) discount(r refused, s *State) {
 }
 
 // run makes the queued writes in their time until ctx ends, and then those that
-// are left, as far as lastTakeBacks allows.
-func (t *takeBacks) run(ctx context.Context) {
+// are left, as far as lastTakeBacks allows. last waits for those who still queue any.
+func (t *takeBacks) run(ctx context.Context, last func()) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -140,6 +140,7 @@ func (t *takeBacks) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+	last()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTakeBacks)
 	defer cancel()
 	for t.waiting() && ctx.Err() == nil {

@@ -134,12 +134,15 @@ func (w *Write) again(err error) *Write {
 }
 
 // emptied returns counts without their units.
-func emptied(counts []Count) []Count {
-	empty := slices.Clone(counts)
-	for i := range empty {
-		empty[i].Units = 0
+func emptied(counts []Count) []Count { return withUnits(counts, 0) }
+
+// withUnits returns counts of units each.
+func withUnits(counts []Count, units int64) []Count {
+	same := slices.Clone(counts)
+	for i := range same {
+		same[i].Units = units
 	}
-	return empty
+	return same
 }
 
 // holds returns key's totals for the windows of counts: this process knows them better

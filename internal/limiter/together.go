@@ -171,9 +171,12 @@ func (s *shared) place(ctx context.Context, p *part) {
 	if !ok {
 		return
 	}
-	if refused, _ := s.counted.judge(&p.target, own, &state); len(refused.batch) > 0 {
-		s.counted.denied.put(p.key, struct{}{})
+	refused, _ := s.counted.judge(&p.target, own, &state)
+	if refused.any() {
 		s.counted.takeBack(ctx, &p.target, refused)
+	}
+	if len(refused.batch) > 0 {
+		s.counted.denied.put(p.key, struct{}{})
 		return
 	}
 	p.own = own

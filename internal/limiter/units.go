@@ -11,6 +11,12 @@ type units struct {
 	counts []Count // the sum of the batch, for each counter
 	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
 	dated  bool    // events are stored, and count: only the counts are to be written
+
+	lease []Count // what was left of a lease when it ended
+	had   int64   // of that, what is in the same windows and epoch as counts: it is stored already
+	ahead int64   // units that counts have beside those of the batch, to make a lease of
+	taken int64   // what this process had admitted in these windows before
+	mark  uint64  // of denials, when the lease ended
 }
 
 func (c *counted) newUnits(t *target, batch []*request) *units {
@@ -20,6 +26,8 @@ func (c *counted) newUnits(t *target, batch []*request) *units {
 	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
 		now = id.Instant()
 	}
+	own.mark = c.denials.since(t.key)
+	c.leases.draw(t, own, now)
 	c.date(t.plan, own, now)
 	return own
 }
@@ -34,7 +42,30 @@ func (c *counted) date(p *plan, own *units, now Instant) {
 		}
 		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
-	own.counts = p.appendCounts(nil, own.epoch, now, sumOf(own.batch))
+	c.count(p, own)
+}
+
+// count makes own's counts: for the batch, and for what is counted ahead. What is left of
+// a lease in the same windows is a part of that.
+func (c *counted) count(p *plan, own *units) {
+	sum := sumOf(own.batch)
+	own.counts = p.appendCounts(nil, own.epoch, own.now, sum)
+	own.had = 0
+	if len(own.lease) > 0 && slices.EqualFunc(own.lease, own.counts, Count.same) {
+		own.had = own.lease[0].Units
+	}
+	own.ahead = max(own.ahead, own.had-sum)
+	for i := range own.counts {
+		own.counts[i].Units = addSaturating(sum, own.ahead)
+	}
+}
+
+// added returns what is to be added to the counters for own.
+func (u *units) added() []Count {
+	if len(u.counts) == 0 || u.counts[0].Units == u.had {
+		return nil
+	}
+	return withUnits(u.counts, u.counts[0].Units-u.had)
 }
 
 // renew makes own anew if a reset that came before the read has forgotten it,
@@ -53,7 +84,7 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 		own.dated = false
 	default:
 		own.dated = true
-		own.counts = t.plan.appendCounts(nil, own.epoch, own.now, sumOf(own.batch))
+		c.count(t.plan, own)
 	}
 	return true
 }
@@ -143,6 +174,11 @@ func (u *units) filter(keep func(i int, r *request) bool) *units {
 		part.counts[i].Units = sumOf(part.batch)
 	}
 	return part
+}
+
+// any reports whether u has anything to take back.
+func (u *units) any() bool {
+	return len(u.batch) > 0 || len(u.counts) > 0 && u.counts[0].Units != 0
 }
 
 func removal(t *target, events []Event) *Write {

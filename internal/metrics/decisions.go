@@ -34,6 +34,7 @@ type decisionVecs struct {
 	total      *prometheus.CounterVec // policy, limit, op, outcome
 	degraded   *prometheus.CounterVec // policy
 	remembered *prometheus.CounterVec // policy
+	leased     *prometheus.CounterVec // policy
 	limits     *prometheus.GaugeVec   // policy, limit
 	windows    *prometheus.GaugeVec   // policy, limit
 	overshootVecs
@@ -54,6 +55,10 @@ func newDecisionVecs() decisionVecs {
 			Name: "ratelimitd_remembered_denials_total",
 			Help: "Denials from memory, for which the store was not asked.",
 		}, []string{"policy"}),
+		leased: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_leased_decisions_total",
+			Help: "Requests that were allowed from units counted ahead, for which the store was not asked.",
+		}, []string{"policy"}),
 		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_limit_units",
 			Help: "Units that a limit holds in its window.",
@@ -67,7 +72,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.limits, v.windows)
+	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.leased, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy, or of one limit of it.
@@ -80,6 +85,7 @@ func (v *decisionVecs) remove(labels prometheus.Labels) {
 	}
 	v.degraded.DeletePartialMatch(labels)
 	v.remembered.DeletePartialMatch(labels)
+	v.leased.DeletePartialMatch(labels)
 	v.overshootVecs.remove(labels)
 }
 
@@ -90,6 +96,7 @@ type policySeries struct {
 	limits     []limitSeries
 	degraded   prometheus.Counter
 	remembered prometheus.Counter
+	leased     prometheus.Counter
 	overshootSeries
 }
 
@@ -138,6 +145,7 @@ func (m *Metrics) newPolicySeries(p *limiter.Policy, old *policySeries) *policyS
 		limits:          make([]limitSeries, len(p.Limits)),
 		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
 		remembered:      m.decisions.remembered.WithLabelValues(p.Name),
+		leased:          m.decisions.leased.WithLabelValues(p.Name),
 		overshootSeries: m.decisions.of(p.Name, tally, m.now()),
 	}
 	for i, l := range p.Limits {
@@ -177,6 +185,9 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter
 	}
 	if d.Remembered {
 		s.remembered.Inc()
+	}
+	if d.Leased {
+		s.leased.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
 		m.countOver(s, key, cost, d, over)

@@ -1,0 +1,278 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// leases are units that this process has counted ahead of the requests for them, in the
+// windows of keys that it is asked for often and that have much room left. It hands them
+// out from memory, without asking the store: they were counted, and found to fit, as if
+// they had been admitted when they were. So nothing of what counting after writing
+// promises changes: in the store there is nothing to tell a lease from units that were
+// admitted.
+//
+// What it may cost others is bounded: they may be denied for what is left of a lease, and
+// see it as used. A lease is at most a leaseShare of the room that there was, at most as
+// much as this process has taken from the key already, and what is left of it is given
+// back after maxLeaseAge. Where the room is less than minLeaseRoom, there are none.
+//
+// Answers of a lease tell of others what was known when it was granted.
+type leases struct {
+	opts *Options
+	give func(t *target, back []Count) // gives back what is left of a lease
+	mark func(Key) uint64              // changes when a key is reset
+
+	mu    sync.Mutex
+	live  map[Key]*lease
+	taken recent[demand] // by keys without one
+}
+
+// demand is what this process has admitted for a key in the window that ends then, and
+// what room it saw last.
+type demand struct {
+	ends  Instant
+	units int64
+	room  int64
+}
+
+// lease is what was counted for a key when it was granted, and what of it is left.
+type lease struct {
+	target target
+	counts []Count // one for each counter: those that the units are in
+	epoch  Instant
+	since  Instant
+	until  Instant // the end of the first of the windows, or of its age
+	ends   Instant // the end of the first of the windows
+
+	mu    sync.Mutex
+	state State // all that counts, without what is left
+	left  int64
+	taken int64 // in these windows, by this process
+}
+
+// Bounds of leases.
+const (
+	// leaseAfter is how many units of a key a process takes one by one in a window
+	// before it takes any ahead: who looks at a caller with a few requests sees them all.
+	leaseAfter = 4
+	// leaseShare is the part of a key's room that one process may take ahead: 16 of them
+	// that stand still leave a third of it to others.
+	leaseShare = 16
+	// minLeaseRoom is the least room that is taken ahead from: small limits are exact.
+	minLeaseRoom = 128
+	// maxLeaseAge is how long units are kept that nobody asks for, and how old what an
+	// answer tells of others may be.
+	maxLeaseAge = 5 * time.Second
+	// maxLeases bounds those that are live, of a few hundred bytes each.
+	maxLeases = 1 << 16
+	// leaseSweep is how often those are looked for that are too old.
+	leaseSweep = time.Second
+)
+
+// leasable reports whether units under p may be taken ahead: all of them are sums of
+// windows, and news of resets comes.
+func (l *leases) leasable(t *target) bool {
+	p := t.plan
+	return p.counters && !p.cell && len(p.logs) == 0 && p.Count == CountAdmitted && len(t.old) == 0 &&
+		(l.opts.Feed != nil || l.opts.eager) && !l.opts.forgetful
+}
+
+// answer decides a request of t at now if a lease of its key holds enough for it.
+func (l *leases) answer(t *target, op Op, cost int64, ids *eventIDs, now Instant) (Decision, bool) {
+	held := l.of(t.key)
+	if held == nil || op != OpTake && op != OpRecord {
+		return Decision{}, false
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	if held.target.plan != t.plan || held.left < cost || now >= held.until {
+		return Decision{}, false
+	}
+	at := max(now, held.since)
+	id := ids.next(at)
+	d := t.plan.decide(&held.state, op, id, at, cost)
+	d.postpone(at.Sub(now))
+	d.Leased = true
+	d.entry = entry{key: t.key, id: id, at: at, epoch: held.epoch, cost: cost}
+	held.left -= cost
+	held.taken += cost
+	return d, true
+}
+
+func (l *leases) of(key Key) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live[key]
+}
+
+// left returns what is left of a lease of t.
+func (l *leases) left(t *target) int64 {
+	held := l.of(t.key)
+	if held == nil {
+		return 0
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	return held.left
+}
+
+// discount takes what is left of a lease out of s, which was read since before was left:
+// whoever asks this process is not denied for it.
+func (l *leases) discount(t *target, before int64, s *State) {
+	held := l.of(t.key)
+	if held == nil || before == 0 {
+		return
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	for _, c := range held.counts {
+		c.Units = -min(before, held.left)
+		s.add(c)
+	}
+}
+
+// draw ends the lease of t, so that nobody else is answered by it, and fills in what own
+// may make of it.
+func (l *leases) draw(t *target, own *units, now Instant) {
+	if !l.leasable(t) {
+		return
+	}
+	known, _ := l.taken.get(t.key)
+	if held := l.remove(t.key); held != nil {
+		known, own.lease = held.demand(), held.rest()
+	}
+	if known.ends <= now {
+		return
+	}
+	own.taken = known.units
+	after, share, least := int64(leaseAfter), int64(leaseShare), int64(minLeaseRoom)
+	if l.opts.eager {
+		after, share, least = 1, 2, 2
+	}
+	if room := known.room - sumOf(own.batch); known.units >= after && room >= least {
+		own.ahead = min(known.units, room/share)
+	}
+}
+
+// demand returns what is known of the key of a lease that was removed.
+func (h *lease) demand() demand {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return demand{ends: h.ends, units: h.taken, room: h.target.plan.room(&h.state, h.since)}
+}
+
+// remove ends the lease of key.
+func (l *leases) remove(key Key) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := l.live[key]
+	delete(l.live, key)
+	return held
+}
+
+// forget drops the lease of key without giving anything back: it was reset, and its mark
+// has changed.
+func (l *leases) forget(key Key) {
+	l.remove(key)
+	l.taken.remove(key)
+}
+
+// grant makes a lease of as much of what own counted ahead as fits beside state, which
+// has all that counts but that, and returns it: nothing if the key may have been reset
+// since. admitted is what own has besides.
+func (l *leases) grant(t *target, own *units, state *State, admitted int64) (units int64) {
+	if !l.leasable(t) {
+		return 0
+	}
+	ends, room := t.plan.windowsEnd(own.now), t.plan.room(state, own.now)
+	units = min(own.ahead, room)
+	if units == 0 {
+		l.taken.put(t.key, demand{ends: ends, units: own.taken + admitted, room: room})
+		return 0
+	}
+	granted := &lease{
+		target: *t, counts: own.counts, epoch: own.epoch, since: own.now,
+		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)),
+		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mark(t.key) != own.mark || len(l.live) >= maxLeases {
+		return 0
+	}
+	if l.live == nil {
+		l.live = make(map[Key]*lease)
+	}
+	l.live[t.key] = granted
+	return units
+}
+
+// windowsEnd returns the end of the first to end of the windows that p counts in at now.
+func (p *plan) windowsEnd(now Instant) Instant {
+	ends := Distant
+	for i := range p.rules {
+		_, end := p.rules[i].windowAt(now)
+		ends = min(ends, end)
+	}
+	return ends
+}
+
+// room returns how many units fit beside what s counts at now.
+func (p *plan) room(s *State, now Instant) int64 {
+	room := int64(MaxLimit)
+	for i := range p.rules {
+		r := &p.rules[i]
+		room = min(room, r.capacity-r.algorithm.used(r, s, now))
+	}
+	return max(0, room)
+}
+
+// run gives back what is left of leases when they are too old, until ctx ends, and then
+// of all.
+func (l *leases) run(ctx context.Context) {
+	tick := time.NewTicker(leaseSweep)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			l.sweep(InstantOf(l.opts.Now()))
+		case <-ctx.Done():
+		}
+	}
+	l.sweep(Distant)
+}
+
+// sweep ends leases that are over at now. What is left of one whose window is over is
+// not worth a write.
+func (l *leases) sweep(now Instant) {
+	l.mu.Lock()
+	var over []*lease
+	for key, held := range l.live {
+		if held.until <= now {
+			over = append(over, held)
+			delete(l.live, key)
+		}
+	}
+	l.mu.Unlock()
+	for _, held := range over {
+		l.taken.put(held.target.key, held.demand())
+		if back := held.rest(); back != nil && InstantOf(l.opts.Now()) < held.ends {
+			l.give(&held.target, back)
+		}
+	}
+}
+
+// rest takes what is left of a lease that has ended; nil for nothing.
+func (h *lease) rest() []Count {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.left == 0 {
+		return nil
+	}
+	back := withUnits(h.counts, h.left)
+	h.left = 0
+	return back
+}
