@@ -18,6 +18,10 @@ func (c *Client) write(a *asked, call Call) error {
 		a.call.IdempotencyKey = rand.Text()
 	}
 	a.members = a.call.appendMembers(a.members[:0])
+	a.places = a.places[:0]
+	for i := range a.call.Demands {
+		a.places = append(a.places, place(&a.call.Demands[i]))
+	}
 	if len(a.members) > maxLoneLen-len("{}") {
 		return refuse("", "The call is longer than "+strconv.Itoa(maxLoneLen)+" bytes.")
 	}

@@ -11,7 +11,8 @@ import (
 // asked is one call while it waits, travels and is answered.
 type asked struct {
 	call    Call
-	members []byte // of call, as appendMembers makes them
+	members []byte   // of call, as appendMembers makes them
+	places  []uint16 // of its demands
 	answer  answer
 	err     error // why there is no answer
 
@@ -77,6 +78,14 @@ const (
 	// maxAlike is how many calls of one policy and identifier travel together: the service
 	// decides them one after the other, and the whole trip waits for them.
 	maxAlike = 8
+	// slowAlike and slowCall tell a service that takes milliseconds for each of several alike
+	// calls, as over a store that it has to wait for: it joins them itself if they come as
+	// requests of their own. slowSpan is for how long no trip of such calls was faster, as a busy
+	// machine holds some up by chance, and slowFor, for how long they go by themselves then.
+	slowAlike = 4
+	slowCall  = time.Millisecond
+	slowSpan  = 50 * time.Millisecond
+	slowFor   = 5 * time.Second
 	// maxLooked bounds what is looked at for a trip while many calls are alike.
 	maxLooked = 4 * maxBatchOps
 	// maxAlone is how many requests go at the same time where calls do not travel together.
@@ -94,8 +103,11 @@ type traffic struct {
 
 	mu       sync.Mutex
 	queue    queue
+	alike    [places]int32 // how many demands of each place are under way
+	slow     time.Time     // until then alike calls don't travel together
+	slowFrom time.Time     // since then trips of alike calls are slow; zero: the last one was not
 	underWay int
-	direct   int  // requests under way that are no trips
+	direct   int  // requests under way beside those, which nobody waits for
 	armed    bool // late runs
 	closed   bool
 }
@@ -115,6 +127,10 @@ func (t *traffic) enter(a *asked) error {
 		return ErrClosed
 	case t.queue.len >= maxWaiting:
 		return &goneError{errFull, true}
+	}
+	if t.isSlow() && t.hasAlike(a) && t.direct < maxTrips {
+		t.spinOff(a)
+		return nil
 	}
 	t.queue.push(a)
 	if t.underWay < t.most {
@@ -148,8 +164,64 @@ func (t *traffic) isLate() {
 // travel makes trips for as long as calls wait.
 func (t *traffic) travel() {
 	for trip := t.depart(false); trip != nil; trip = t.depart(true) {
-		t.send(trip)
+		t.ride(trip)
 	}
+}
+
+// ride makes trip, and finds out whether alike calls should travel together.
+func (t *traffic) ride(trip *trip) {
+	began := time.Now()
+	t.send(trip)
+	ended := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mark(trip, -1)
+	switch {
+	case trip.most < slowAlike:
+		return
+	case ended.Sub(began) < time.Duration(trip.most)*slowCall:
+		t.slowFrom = time.Time{}
+	case t.slowFrom.IsZero():
+		t.slowFrom = began
+	case ended.Sub(t.slowFrom) >= slowSpan:
+		t.slow, t.slowFrom = ended.Add(slowFor), time.Time{}
+	}
+}
+
+// isSlow reports whether alike calls go as requests of their own.
+func (t *traffic) isSlow() bool { return !t.slow.IsZero() && time.Now().Before(t.slow) }
+
+// hasAlike reports whether a call like a is under way.
+func (t *traffic) hasAlike(a *asked) bool {
+	for _, p := range a.places {
+		if t.alike[p] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mark adds n to what is under way for each demand of trip.
+func (t *traffic) mark(trip *trip, n int32) {
+	for _, p := range trip.places {
+		t.alike[p] += n
+	}
+}
+
+// spinOff sends a off, which is in no queue, as a request of its own.
+func (t *traffic) spinOff(a *asked) {
+	trip := newTrip()
+	trip.board(a)
+	trip.close()
+	t.mark(trip, 1)
+	t.direct++
+	go func() {
+		t.ride(trip)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.direct--
+		t.ended()
+	}()
 }
 
 // depart returns the next trip, or nil where there is none to make: then one less is under
@@ -158,13 +230,16 @@ func (t *traffic) depart(again bool) *trip {
 	runtime.Gosched() // whoever runs already, as those who were just answered, may have more to ask
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.queue.len == 0 || again && t.underWay > t.most {
+	var trip *trip
+	if t.queue.len > 0 && (!again || t.underWay <= t.most) {
+		trip = t.load()
+	}
+	if trip == nil {
 		t.underWay--
 		t.arm()
 		t.ended()
 		return nil
 	}
-	trip := t.load()
 	if t.armed && again { // it is not late
 		t.armed = false
 		t.late.Stop()
@@ -173,18 +248,26 @@ func (t *traffic) depart(again bool) *trip {
 	return trip
 }
 
-// load takes from the queue what travels together.
+// load takes from the queue what travels together; nil where none of it does.
 func (t *traffic) load() *trip {
-	trip := &trip{size: len(batchOpening) + len(batchClosing)}
+	trip, slow := newTrip(), t.isSlow()
 	for a, looked := t.queue.first, 0; a != nil && len(trip.calls) < t.full && looked < maxLooked; looked++ {
 		next := a.after
-		if trip.admits(a) {
+		switch {
+		case slow && (trip.hasAlike(a) || t.hasAlike(a)) && t.direct < maxTrips:
+			t.queue.remove(a)
+			t.spinOff(a)
+		case trip.admits(a):
 			t.queue.remove(a)
 			trip.board(a)
 		}
 		a = next
 	}
+	if len(trip.calls) == 0 {
+		return nil
+	}
 	trip.close()
+	t.mark(trip, 1)
 	return trip
 }
 

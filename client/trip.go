@@ -12,13 +12,17 @@ import (
 type trip struct {
 	calls  []*asked
 	size   int           // of its batch in bytes, at most
-	alike  [places]uint8 // how many calls have a demand of that place
+	alike  [places]uint8 // how many demands of each place are there
+	most   uint8         // of alike
+	places []uint16      // of all demands
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	aboard atomic.Int32 // calls whose callers wait
 }
 
 var seed = maphash.MakeSeed() // of places in trip.alike; it is the same for all
+
+func newTrip() *trip { return &trip{size: len(batchOpening) + len(batchClosing)} }
 
 // admits reports whether there is room for a beside the calls that are there.
 func (t *trip) admits(a *asked) bool {
@@ -28,12 +32,22 @@ func (t *trip) admits(a *asked) bool {
 	if t.size+a.call.operationLen(a.members) > maxBatchLen {
 		return false
 	}
-	for i := range a.call.Demands {
-		if t.alike[place(&a.call.Demands[i])] >= maxAlike {
+	for _, p := range a.places {
+		if t.alike[p] >= maxAlike {
 			return false
 		}
 	}
 	return true
+}
+
+// hasAlike reports whether a call like a is there.
+func (t *trip) hasAlike(a *asked) bool {
+	for _, p := range a.places {
+		if t.alike[p] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // places is how many there are: enough that a full trip has hardly nine calls in one by
@@ -42,16 +56,18 @@ const places = 1 << 12
 
 // place is where a demand's fellows are counted. Others may be counted there too, which
 // delays them by a trip.
-func place(d *Demand) uint64 {
-	return (maphash.String(seed, d.Identifier) + uint64(len(d.Policy))) % places
+func place(d *Demand) uint16 {
+	return uint16((maphash.String(seed, d.Identifier) + uint64(len(d.Policy))) % places)
 }
 
 func (t *trip) board(a *asked) {
 	t.calls = append(t.calls, a)
 	t.size += a.call.operationLen(a.members)
-	for i := range a.call.Demands {
-		t.alike[place(&a.call.Demands[i])]++
+	for _, p := range a.places {
+		t.alike[p]++
+		t.most = max(t.most, t.alike[p])
 	}
+	t.places = append(t.places, a.places...)
 	a.on = t
 	a.state.Store(travelling)
 }
