@@ -89,7 +89,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return failure{err}
 	}
-	if err := inOrder(ctx, server.run, source.run, source.engine.Run, store.run, measured.Run); err != nil {
+	if err := inOrder(ctx, server.run, source.run, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")
