@@ -188,47 +188,6 @@ func TestAlikeCallsTravelApart(t *testing.T) {
 	})
 }
 
-// TestAlikeCallsOfASlowService has one that takes 3 ms for each of several alike calls: for a
-// while they go as requests of their own then, which it joins itself, while others travel
-// together as ever.
-func TestAlikeCallsOfASlowService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t)
-		s.instead = func(_ http.ResponseWriter, r *http.Request) bool {
-			saw := s.requests()
-			time.Sleep(time.Duration(min(8, saw[len(saw)-1].calls)) * 3 * time.Millisecond)
-			return false
-		}
-		c := s.inMemory(&client.Options{Trips: 1})
-		same := strings.Split(strings.Repeat("same ", 20), " ")[:20]
-		mustAllow(t, ask(t.Context(), c, same...))
-		before := len(s.requests())
-		if before > 4 {
-			t.Fatalf("requests of %v calls: it is not known to be slow yet", s.sizes())
-		}
-		mustAllow(t, ask(t.Context(), c, same...))
-		before = len(s.requests())
-		began := time.Now()
-		mustAllow(t, ask(t.Context(), c, same...))
-		if took := time.Since(began); took != 3*time.Millisecond || len(s.requests()) != before+20 {
-			t.Errorf("20 alike calls took %v, by %d requests", took, len(s.requests())-before)
-		}
-		mustAllow(t, ask(t.Context(), c, names(20)...))
-		if got := fmt.Sprint(s.sizes()[before+20:]); got != "[1 19]" {
-			t.Errorf("requests of %s others", got)
-		}
-		time.Sleep(6 * time.Second) // it is tried again
-		before = len(s.requests())
-		mustAllow(t, ask(t.Context(), c, same...))
-		if n := len(s.requests()) - before; n > 6 {
-			t.Errorf("requests of %v calls, much later", s.sizes()[before:])
-		}
-		if n := s.used("same"); n != 80 {
-			t.Errorf("%d units were taken", n)
-		}
-	})
-}
-
 // TestTripsAreBounded has more calls, and longer ones, than a batch takes.
 func TestTripsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
