@@ -23,7 +23,7 @@ func TestTakesHardlyAllocate(t *testing.T) {
 		most float64 // for each decision
 	}{
 		"/v1/take":  {oneTail, 12},
-		"/v1/batch": {operationsOf(slices.Repeat([]string{oneOp}, 100)...), 2.5},
+		"/v1/batch": {operationsOf(slices.Repeat([]string{oneOp}, 100)...), 2.2},
 	} {
 		f := newFront(t, nil, generous)
 		decisions := float64(max(1, strings.Count(c.body, `"op"`)))

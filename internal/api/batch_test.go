@@ -191,6 +191,29 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// TestBatchesForgetEachOther answers a batch as if none had been before it, whatever that
+// has left in the memory that it borrows.
+func TestBatchesForgetEachOther(t *testing.T) {
+	eitherWay(t, func(t *testing.T, f *front) {
+		mistakes := []string{
+			`{"op":"refund"}`,
+			`{"op":"check","policy":"api","identifier":"held","reserve_ms":1000,"cost":7}`,
+			`{"op":"take","policy":"api","identifier":"other","cost":9,"idempotency_key":"k"}`,
+			`{"op":"take","demands":[` + oneTail + `,{"policy":"sms-send","identifier":"a"}]}`,
+		}
+		for n := range 5 { // one of them at least borrows what the last one had
+			f.do(http.MethodPost, "/v1/batch", operationsOf(mistakes...))
+			plain := fmt.Sprintf(`{"op":"take","policy":"api","identifier":"plain %d"}`, n)
+			res := f.do(http.MethodPost, "/v1/batch", operationsOf(plain, plain, plain, plain))
+			for i, r := range resultsOf(t, res) {
+				if r != (resultBody{Status: http.StatusOK, Used: int64(i + 1)}) {
+					t.Fatalf("operation %d: %+v", i, r)
+				}
+			}
+		}
+	}, tail, smsSend)
+}
+
 // TestBatchWithoutTime answers operations that could not begin in time.
 func TestBatchWithoutTime(t *testing.T) {
 	var asked atomic.Int64
