@@ -142,6 +142,7 @@ func TestWrongCallsExitWithTwo(t *testing.T) {
 		{"a time-out", nil, "serve --store-timeout=1h", `"1h" is no duration from 1ms to 5s`},
 		{"headers", nil, "serve --headers=all", `"all" is no family of headers`},
 		{"a folder for data", nil, "serve --store=cassandra --data-dir=d", "--data-dir is for the store embedded: remove it"},
+		{"how often to merge", nil, "serve --sync-interval=1m", `"1m" is no duration from 10ms to 10s`},
 		{"how often to save", nil, "serve --data-sync-interval=1ms", `"1ms" is no duration from 10ms to 1h0m0s`},
 		{"a variable", []string{"RATELIMITD_MAX_KEYS=0"}, "serve",
 			`environment variable RATELIMITD_MAX_KEYS: "0" is no whole number of at least 1`},

@@ -81,6 +81,9 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err := source.set(policies); err != nil {
 		return err
 	}
+	if !source.engine.InMemory() {
+		registry.MustRegister(metrics.NewBehind(source.engine.Behind))
+	}
 	handler := api.New(source.engine, &api.Options{
 		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
@@ -118,6 +121,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		Now:            now,
 		Skewed:         store.skewed,
 		Local:          store.local,
+		SyncInterval:   s.syncInterval,
 		Feed:           store.feed,
 		Observer:       observer,
 	})

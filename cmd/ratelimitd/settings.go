@@ -44,6 +44,7 @@ type settings struct {
 	clockBeyondTolerance string
 	consistency          limiter.Level
 	storeTimeout         time.Duration
+	syncInterval         time.Duration
 
 	cassandra cassandraSettings
 }
@@ -89,6 +90,13 @@ const (
 	maxDataSync = time.Hour
 )
 
+// Bounds of --sync-interval: below, a store takes longer than that for one write and one
+// read; above, news of resets come sooner than counts.
+const (
+	minSyncInterval = 10 * time.Millisecond
+	maxSyncInterval = 10 * time.Second
+)
+
 // maxClockTolerance is more than any clock that is kept in step is ever off.
 const maxClockTolerance = time.Minute
 
@@ -124,6 +132,8 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 		"to write and read at, for policies that do not say", limiter.ParseReadLevel)
 	parsed(flags, &s.storeTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", between(time.Millisecond, maxStoreTimeout))
+	parsed(flags, &s.syncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
+		"how often instances merge what they count under guarantee local", between(minSyncInterval, maxSyncInterval))
 }
 
 func (s *settings) addCassandraFlags(flags *pflag.FlagSet) {

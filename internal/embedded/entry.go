@@ -128,6 +128,8 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 	}
 	if w.Reset > e.reset {
 		e.forget(w.Reset)
+	}
+	if w.Reset > 0 && w.Reset == e.reset {
 		e.expires = max(e.expires, w.Reset.Add(w.ResetTTL))
 	}
 }

@@ -81,6 +81,28 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
+// The same reset again lives as long as it is asked to then.
+func TestResetThatIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := embedded.New(nil)
+		running, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = store.Run(running) }()
+		at, key := limiter.InstantOf(time.Now()), limiter.KeyFrom([limiter.KeySize]byte{1})
+		for _, lives := range []time.Duration{time.Second, time.Hour, time.Second} {
+			if err := store.Write(t.Context(), &limiter.Write{Key: key, Reset: at, ResetTTL: lives}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []limiter.Instant{at, 0} {
+			time.Sleep(40 * time.Minute)
+			if s, err := store.Read(t.Context(), &limiter.Query{Key: key}); err != nil || s.Reset != want {
+				t.Errorf("reset at %d, %v: want %d", s.Reset, err, want)
+			}
+		}
+	})
+}
+
 func TestNoRoomForANewKey(t *testing.T) {
 	e, store, now := newEngine(t, embedded.Options{MaxKeys: 640}, policyOf("sliding-log", 3, time.Minute))
 	refused := 0

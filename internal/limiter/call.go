@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -97,6 +98,9 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 		c := &charges[i]
 		if err := e.charge(c, call.Op, &call.Demands[i]); err != nil {
 			return nil, call.inDemand(i, err)
+		}
+		if call.Reserve > 0 && c.plan.behind {
+			return nil, errLocalReserve
 		}
 		for j := range i {
 			if charges[j].key == c.key {
@@ -224,6 +228,10 @@ func (e *Engine) askAll(ctx context.Context, charges []charge) {
 		for i := range charges {
 			charges[i].err = err
 		}
+		return
+	}
+	if slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }) {
+		e.behind.decideAll(ctx, e, charges)
 		return
 	}
 	e.shared.decideAll(ctx, charges)

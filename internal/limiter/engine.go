@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type Engine struct {
 	exclusive *exclusive // decides over a store that can hold keys still; else nil
 	shared    *shared    // decides over one that can't; else nil
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
+	behind    *behind    // decides under GuaranteeLocal over a store that is shared; nil: nobody does
 	blocks    *blocks
 	news      *news   // nil: there is no feed
 	claims    *claims // about policies whose promises end at a data centre's border
@@ -44,7 +46,8 @@ type Options struct {
 	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
 	Now            func() time.Time // nil: time.Now
 	Skewed         func() bool      // whether this instance's clock is beyond the tolerance; nil: never
-	Local          Exclusive        // decides for OnStoreErrorLocal; nil: those policies deny
+	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny, and under GuaranteeLocal, else they are refused
+	SyncInterval   time.Duration    // between two merges of what instances count under GuaranteeLocal; zero: DefaultSyncInterval
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 
@@ -108,6 +111,9 @@ func New(store Store, opts *Options) *Engine {
 	if e.opts.Local != nil {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
 	}
+	if e.shared != nil && e.local != nil {
+		e.behind = newBehind(e.shared.counted, e.local)
+	}
 	e.blocks = newBlocks(maxBlocks)
 	if e.opts.Feed != nil {
 		e.news = newNews(e.opts.Feed, e.ids, &e.opts)
@@ -120,6 +126,9 @@ func New(store Store, opts *Options) *Engine {
 func (o Options) withDefaults() Options {
 	if o.StoreTimeout == 0 {
 		o.StoreTimeout = DefaultStoreTimeout
+	}
+	if o.SyncInterval == 0 {
+		o.SyncInterval = DefaultSyncInterval
 	}
 	if o.ClockError == 0 {
 		o.ClockError = time.Second
@@ -149,6 +158,11 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 		made := newPlan(p, &e.opts, e.exclusive != nil)
 		if e.local != nil {
 			made.local = newPlan(p, &e.opts, true)
+			made.local.mirrors = made.behind
+		}
+		if made.behind && e.local == nil {
+			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
+				p.Name, GuaranteeLocal, GuaranteeCounted)
 		}
 		plans[p.Name] = made
 	}
@@ -187,6 +201,9 @@ func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
 	if e.exclusive != nil {
 		return ScopeCluster, ""
 	}
+	if p.Guarantee == GuaranteeLocal {
+		return ScopeNone, strings.Trim(localCaveat+"; "+p.Consistency.Caveat(), "; ")
+	}
 	inCells, elsewhere := p.kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
 	switch {
@@ -222,14 +239,17 @@ func (e *Engine) checkClock() error {
 }
 
 // Run does what must happen beside the decisions, until ctx ends: it takes back
-// what was counted and not admitted, and carries news between instances. What is still
-// to be taken back or told then is, which takes it up to three store timeouts. It
-// returns nil.
+// what was counted and not admitted, carries news between instances, and writes behind
+// what was decided in memory. What is still to be taken back, told or written then is,
+// which takes it up to three store timeouts or two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })
 	if e.shared != nil {
 		all.Go(func() { e.shared.counted.run(ctx) })
+	}
+	if e.behind != nil {
+		all.Go(func() { e.behind.run(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.run(ctx) })
@@ -357,7 +377,13 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 func (e *Engine) ask(ctx context.Context, c *charge) {
 	if e.exclusive != nil {
 		e.exclusive.decide(ctx, c, e.now())
-	} else if c.err = e.checkClock(); c.err == nil {
+		return
+	}
+	switch c.err = e.checkClock(); {
+	case c.err != nil:
+	case c.plan.behind:
+		e.behind.decide(ctx, c, e.now())
+	default:
 		c.decision, c.err = e.shared.decide(ctx, *c) // of its own: it may go on when nobody waits any more
 	}
 }
@@ -365,7 +391,7 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
 func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
-	if c.plan.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
+	if c.plan.OnStoreError == OnStoreErrorLocal && !c.plan.behind && e.local != nil && d.Recorded == RecordedYes {
 		e.local.decide(ctx, c.locally(OpRecord), e.now())
 	}
 }

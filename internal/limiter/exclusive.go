@@ -49,7 +49,7 @@ func (x *exclusive) call(now Instant) *exclusiveCall {
 		c.charges = c.one[:0]
 		c.queries = c.query[:0]
 	}
-	c.now, c.opts, c.failed, c.charges = now, x.opts, nil, c.charges[:0]
+	c.now, c.ids, c.opts, c.failed, c.charges = now, x.ids, x.opts, nil, c.charges[:0]
 	return c
 }
 
@@ -82,6 +82,7 @@ func (x *exclusive) update(ctx context.Context, c *exclusiveCall) error {
 // exclusiveCall is one call's scratch memory.
 type exclusiveCall struct {
 	judge func([]State, []Write) // judgeStill, bound once
+	ids   *eventIDs
 	opts  *Options
 
 	now     Instant
@@ -145,6 +146,9 @@ func (c *exclusiveCall) foresee(states []State) (blocked bool) {
 
 func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 	now := max(c.now, s.Reset+1)
+	if ch.plan.mirrors && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
+		ch.id = c.ids.next(now)
+	}
 	ch.decision = ch.plan.decide(s, op, ch.id, now, ch.cost)
 	ch.decision.postpone(now.Sub(c.now))
 	if ch.decision.Recorded != RecordedYes {

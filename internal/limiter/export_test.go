@@ -96,3 +96,6 @@ const (
 	MaxDenials      = 2 * maxDenials
 	MaxDenialEvents = 2 * maxDenialEvents
 )
+
+// MaxUnsyncedKeys is how many keys wait to be written behind at most.
+const MaxUnsyncedKeys = maxUnsyncedKeys

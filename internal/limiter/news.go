@@ -266,6 +266,7 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error 
 		e.dropHints(key)
 		lifted := block{}
 		if kind == ChangeReset {
+			c.Until = e.forgotten(t)
 			lifted = e.blocks.lift(key, e.resetBy(c))
 			c.TTL = max(c.TTL, livesUntil(lifted.ends, now))
 		}
@@ -309,6 +310,9 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 		e.heardReset(ctx, c)
 	case ChangeRefund:
 		e.dropHints(c.Key)
+		if e.behind != nil {
+			e.behind.heardRefund(c.Key)
+		}
 	case ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
 	}
@@ -324,10 +328,13 @@ func (e *Engine) heardReset(ctx context.Context, c *Change) {
 	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not
 		// find the news of the block alone.
-		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, TTL: livesUntil(lifted.ends, now)})
+		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, Until: c.Until, TTL: livesUntil(lifted.ends, now)})
 	}
 	if e.local != nil {
-		forgetIn(ctx, e.local.store, c.Key, at, max(c.TTL, time.Second))
+		forgetIn(ctx, e.local.store, c.Key, cmp.Or(c.Until, at), max(c.TTL, time.Second))
+	}
+	if e.behind != nil && c.Until > 0 {
+		e.behind.resets.put(c.Key, c.Until)
 	}
 }
 
@@ -360,7 +367,7 @@ func (e *Engine) dropHints(key Key) {
 // forgetIn forgets what store, of this instance alone, has counted for key up to at.
 // There is nothing to be done about it if that fails.
 func forgetIn(ctx context.Context, store Exclusive, key Key, at Instant, ttl time.Duration) {
-	q := Query{Key: key, Counts: true, Cell: true}
+	q := Query{Key: key, Counts: true, Tally: true, Cell: true}
 	w := Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}
 	for span := range SpanCount {
 		q.Logs = append(q.Logs, LogQuery{Span: span, Max: 1})

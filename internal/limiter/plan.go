@@ -23,6 +23,8 @@ type plan struct {
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
 	sums      uint64 // tells the limits whose units are in counters and cells from others
+	behind    bool   // decided in memory, and written behind to a store that instances share
+	mirrors   bool   // of the plan that does so: what others wrote there is beside what is counted here
 	regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
@@ -44,6 +46,10 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.promising = p.Consistency.Scope() != ScopeNone
 	p.serial = !still && p.Guarantee == GuaranteeSerial
+	p.behind = !still && p.Guarantee == GuaranteeLocal
+	if p.behind {
+		p.Counting = CountingRows // what was written and is repeated must not count twice
+	}
 	for i := range p.Limits {
 		p.addRule(&p.Limits[i], o)
 	}
@@ -203,7 +209,7 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,
-		Tally: p.tally, Span: p.span, Cell: p.cell, ExpireAfter: now,
+		Tally: p.tally || p.mirrors, Span: p.span, Cell: p.cell, ExpireAfter: now,
 	}
 }
 

@@ -148,16 +148,25 @@ func (p Policy) Problems() []Problem {
 	return found
 }
 
-// checkGuarantee refuses the guarantee that is not built yet rather than serving a
+// checkGuarantee refuses what a guarantee can't be kept for rather than serving a
 // weaker one under its name.
 func (p Policy) checkGuarantee(found *problems) {
-	if p.Guarantee == GuaranteeLocal {
-		found.add("guarantee", "%q is not available in this version: use %q or %q", p.Guarantee, GuaranteeCounted, GuaranteeSerial)
-		return
-	}
+	p.checkLocal(found)
 	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
 	if p.Guarantee == GuaranteeSerial && p.Counting == CountingRows {
 		found.add("counting", "a serial policy counts in one place, by compare-and-set: remove it, or use guarantee %q", GuaranteeCounted)
+	}
+}
+
+// checkLocal refuses buckets that each instance fills by itself: no two levels can be
+// merged but by compare-and-set.
+func (p Policy) checkLocal(found *problems) {
+	for i := range p.Limits {
+		if p.Guarantee == GuaranteeLocal && p.Limits[i].InCell() {
+			found.add("guarantee", "%q has no meaning for limits[%d], a %s, whose level instances share: use %q, or another algorithm",
+				p.Guarantee, i, p.Limits[i].Algorithm, GuaranteeCounted)
+			return
+		}
 	}
 }
 

@@ -95,6 +95,9 @@ func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 	if e.exclusive != nil {
 		return e.exclusive.giveBack(ctx, t, n, sums, e.now())
 	}
+	if t.plan.behind {
+		return e.behind.giveBack(ctx, t, n, sums)
+	}
 	return e.shared.giveBack(ctx, t, n, sums)
 }
 

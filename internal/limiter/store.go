@@ -49,7 +49,7 @@ type Change struct {
 	ID      EventID // dated when it was made
 	Kind    ChangeKind
 	Key     Key
-	Until   Instant       // the end of a block
+	Until   Instant       // the end of a block; of a reset, up to which instant what was counted is forgotten, if that is told
 	Strikes int           // blocks of the key in a row, this one included
 	TTL     time.Duration // for how long it is kept; whole seconds
 }

@@ -1,0 +1,129 @@
+package cassandra_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// timedStore knows how long its slowest write and read took, one after the other.
+type timedStore struct {
+	limiter.Store
+
+	slowestWrite, slowestRead atomic.Int64
+}
+
+func (s *timedStore) Write(ctx context.Context, w *limiter.Write) error {
+	defer slower(&s.slowestWrite, time.Now())
+	return s.Store.Write(ctx, w)
+}
+
+func (s *timedStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	defer slower(&s.slowestRead, time.Now())
+	return s.Store.Read(ctx, q)
+}
+
+func slower(slowest *atomic.Int64, began time.Time) {
+	took := int64(time.Since(began))
+	for was := slowest.Load(); took > was && !slowest.CompareAndSwap(was, took); was = slowest.Load() {
+	}
+}
+
+// sync returns the longest that a sync of a key can have taken.
+func (s *timedStore) sync() time.Duration {
+	return time.Duration(s.slowestWrite.Load() + s.slowestRead.Load())
+}
+
+// TestLocalOvershoot has three instances, which share a limit of 1000 a minute that each
+// decides about in memory, asked for one key at a steady pace, and tells by how much they
+// go past it.
+func TestLocalOvershoot(t *testing.T) {
+	const instances, limit = 3, 1000
+	store := &timedStore{Store: newStore(t, newConfig(t))}
+	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
+		for _, each := range []int{100, 1000} { // a second
+			t.Run(fmt.Sprintf("%s, %d a second at each", algorithm, each), func(t *testing.T) {
+				intoTheMinute := time.Duration(time.Now().UnixNano()) % time.Minute
+				policy := limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+					{Name: fmt.Sprint(each), Algorithm: algorithm, Limit: limit, Window: time.Minute},
+				}}
+				admitted := make([][]time.Time, instances)
+				var all sync.WaitGroup
+				for i := range admitted {
+					e := localInstance(t, store, intoTheMinute, policy)
+					all.Go(func() {
+						admitted[i] = askUntilDenied(t, e, limiter.Identifier(algorithm+fmt.Sprint(each)), time.Second/time.Duration(each))
+					})
+				}
+				all.Wait()
+				total, bound, least := 0, limit, limit
+				for _, times := range admitted {
+					beyond := 1 + most(times, limiter.DefaultSyncInterval+store.sync())
+					total, bound, least = total+len(times), bound+beyond, min(least, beyond)
+				}
+				t.Logf("%d of %d were admitted: %d beyond the limit, of at most %d; a sync took up to %v",
+					total, limit, total-limit, bound-least-limit, store.sync())
+				if total < limit || total > bound-least {
+					t.Errorf("%d of %d were admitted, at most %d may be", total, limit, bound-least)
+				}
+			})
+		}
+	}
+}
+
+// localInstance returns an instance of its own whose minute began when the test did.
+func localInstance(t *testing.T, store limiter.Store, behind time.Duration, policy limiter.Policy) *limiter.Engine {
+	t.Helper()
+	now := func() time.Time { return time.Now().Add(-behind) }
+	e := limiter.New(store, &limiter.Options{Now: now, Local: embedded.New(&embedded.Options{Now: now}), StoreTimeout: 5 * time.Second})
+	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = e.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+// askUntilDenied takes at a steady pace until it has been denied for a second, and returns
+// when it was not.
+func askUntilDenied(t *testing.T, e *limiter.Engine, id limiter.Identifier, pace time.Duration) (admitted []time.Time) {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	denied := 0
+	for now := range tick.C {
+		d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: id})
+		switch {
+		case err != nil:
+			t.Error(err)
+			return admitted
+		case d.Allowed:
+			admitted, denied = append(admitted, now), 0
+		default:
+			denied++
+		}
+		if time.Duration(denied)*pace >= time.Second {
+			return admitted
+		}
+	}
+	return admitted
+}
+
+// most returns how many of times lie within any stretch of time at most.
+func most(times []time.Time, stretch time.Duration) (n int) {
+	from := 0
+	for i, at := range times {
+		for at.Sub(times[from]) > stretch {
+			from++
+		}
+		n = max(n, i+1-from)
+	}
+	return n
+}

@@ -1,0 +1,230 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// behind decides under GuaranteeLocal over a store that instances share: at once, by
+// what is in this instance's memory. What is counted there is noted, written to the
+// shared store every sync interval, and what other instances wrote there is merged into
+// the memory: their events by id, and their running totals beside what is counted here.
+//
+// Every sync of a key writes first and reads then, so whatever an instance counted before
+// a sync is known to all that read later. Of the instances that count for a key, consider
+// the one whose last admission goes by the latest read: all that others counted before
+// their own last reads is known to it. So a window holds, beyond the limit, at most what
+// each of the others admitted after its own: within one interval and one sync, one
+// request at least, and the request by which it first saw the key, which reads nothing.
+type behind struct {
+	counted *counted   // of the shared store
+	memory  *exclusive // of this instance
+	opts    *Options
+
+	shards [behindShards]behindShard
+	keys   atomic.Int64    // that wait to be written or read
+	events atomic.Int64    // that wait to be written
+	resets recent[Instant] // made elsewhere, for keys that the memory may hear of later
+	stale  recent[Instant] // keys of which something is given back elsewhere until then
+	merges atomic.Int64    // stamps what is merged: what was read last stands
+	later  lateRefunds
+	syncs  syncs
+}
+
+// behindShard is the part of the keys that wait for their sync.
+type behindShard struct {
+	mu      sync.Mutex
+	waiting map[Key]*unsynced
+}
+
+// unsynced is what a sync of one key has to do.
+type unsynced struct {
+	target target // in the shared store
+	since  time.Time
+	first  Instant // of what was counted
+	events []Event
+	remove []EventID
+	counts []Count
+	read   bool // others' counts are to be merged
+}
+
+// DefaultSyncInterval is the SyncInterval of Options that give none: a key that is busy
+// costs each instance four writes and reads a second.
+const DefaultSyncInterval = 250 * time.Millisecond
+
+// Bounds of what waits to be written behind. Past them nothing is counted in memory: the
+// decision is as if the store did not answer.
+const (
+	maxUnsyncedKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than tallies remember while they are retried
+	maxUnsyncedEvents = 1 << 20 // of 40 bytes: 40 MiB
+	// behindShards is large enough that two cores rarely meet.
+	behindShards = 64
+)
+
+// localCaveat is what GuaranteeLocal does not promise.
+const localCaveat = "guarantee local decides in memory: beyond the limit each further instance may admit what it is asked for " +
+	"within one sync interval, and up to the whole limit while the store does not answer"
+
+var errLocalReserve = &FieldError{
+	Field:  "reserve_ms",
+	Detail: "a policy under guarantee local holds nothing for later: take instead of check, or use another guarantee",
+}
+
+func newBehind(c *counted, memory *exclusive) *behind {
+	return &behind{counted: c, memory: memory, opts: c.opts}
+}
+
+// decide decides one charge at now by what is in memory, and notes what it counted.
+func (b *behind) decide(ctx context.Context, c *charge, now Instant) {
+	if c.err = b.room(c.op); c.err != nil {
+		return
+	}
+	b.catchUp(ctx, c)
+	b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
+	b.note(c)
+}
+
+// room returns an error when no more can wait for its sync.
+func (b *behind) room(op Op) error {
+	if op != OpCheck && (b.keys.Load() >= maxUnsyncedKeys || b.events.Load() >= maxUnsyncedEvents) {
+		return fmt.Errorf("%w: %w: %d keys with %d events wait to be written to the store",
+			ErrOverloaded, ErrNotStored, b.keys.Load(), b.events.Load())
+	}
+	return nil
+}
+
+// inMemory does something with c as memory counts it.
+func (b *behind) inMemory(c *charge, do func()) {
+	shared := c.target
+	c.target = target{plan: shared.plan.local, key: shared.key}
+	do()
+	c.target = shared
+	c.decision.Policy = &shared.plan.Policy
+}
+
+// catchUp has memory forget what a reset elsewhere forgot. It may know nothing of the key
+// yet: what it counts is to be counted under that reset all the same.
+func (b *behind) catchUp(ctx context.Context, c *charge) {
+	if at, reset := b.resets.get(c.key); reset {
+		b.forget(ctx, &c.target, at)
+		b.resets.remove(c.key)
+	}
+}
+
+// forget has memory forget what was counted for t up to at.
+func (b *behind) forget(ctx context.Context, t *target, at Instant) {
+	w := Write{Key: t.key, Logs: t.plan.logWrites, Counts: true, Tally: true, Reset: at, ResetTTL: t.plan.resetTTL}
+	_ = b.memory.store.Write(ctx, &w) // without room for the key there is nothing to forget
+}
+
+// reset forgets what was counted for t in the shared store, and here by the same instant:
+// all instances count under it then. The error is a StoreError.
+func (b *behind) reset(ctx context.Context, s *shared, t *target) error {
+	if err := s.reset(ctx, t); err != nil {
+		return err
+	}
+	at, _ := b.counted.resets.get(t.key)
+	b.forget(ctx, t, at)
+	return nil
+}
+
+// forgotten returns up to which instant the last reset of t forgot, if t is decided in
+// memory: those who hear of it count under the same. 0: they go by the news' own.
+func (e *Engine) forgotten(t *target) Instant {
+	if !t.plan.behind {
+		return 0
+	}
+	at, _ := e.shared.counted.resets.get(t.key)
+	return at
+}
+
+// note remembers what memory counted for c, to be written, and that its key is to be
+// read: unless it was seen for the first time, which would cost as much as deciding there,
+// or was denied, which a read could only change if something was given back.
+func (b *behind) note(c *charge) {
+	d := &c.decision
+	if c.err != nil {
+		return
+	}
+	counted := d.Recorded == RecordedYes
+	if !counted && !d.WouldAllow && !b.isStale(c.key) {
+		return
+	}
+	sh, waits := b.wait(&c.target)
+	defer sh.mu.Unlock()
+	waits.read = waits.read || !counted || c.plan.outlastsNews() || usedBefore(d, c.cost)
+	if !counted {
+		return
+	}
+	n := &d.entry
+	if waits.first == 0 || n.at < waits.first {
+		waits.first = n.at
+	}
+	if len(c.plan.logs) > 0 {
+		waits.events = append(waits.events, Event{ID: n.id, At: n.at, Cost: n.cost})
+		b.events.Add(1)
+	}
+	var counts [MaxLimits]Count
+	waits.count(c.plan.appendCounts(counts[:0], n.epoch, n.at, n.cost))
+}
+
+// isStale reports whether something was given back of key elsewhere that may not have been
+// read yet.
+func (b *behind) isStale(key Key) bool {
+	until, stale := b.stale.get(key)
+	if stale && InstantOf(b.opts.Now()) > until {
+		b.stale.remove(key)
+	}
+	return stale
+}
+
+// heardRefund has key, of which something is given back elsewhere, read when somebody
+// asks for it: once after it was surely written.
+func (b *behind) heardRefund(key Key) {
+	b.stale.put(key, InstantOf(b.opts.Now()).Add(b.refundWait()+b.opts.SyncInterval+b.opts.StoreTimeout))
+}
+
+// usedBefore reports whether something was counted for d's key before the units that d
+// counted.
+func usedBefore(d *Decision, units int64) bool {
+	for i := range d.Limits {
+		if d.Limits[i].Used > units {
+			return true
+		}
+	}
+	return false
+}
+
+// outlastsNews reports whether p's windows may have been reset longer ago than news of it
+// live: what is counted for a key that was never seen may be counted under a reset that
+// this instance has not heard of.
+func (p *plan) outlastsNews() bool { return p.counters && p.resetTTL > newsLives }
+
+// wait returns what waits for t's sync, and its shard, locked.
+func (b *behind) wait(t *target) (*behindShard, *unsynced) {
+	sh := &b.shards[t.key.Prefix()%behindShards]
+	sh.mu.Lock()
+	waits := sh.waiting[t.key]
+	if waits == nil {
+		if sh.waiting == nil {
+			sh.waiting = make(map[Key]*unsynced)
+		}
+		waits = &unsynced{since: time.Now()}
+		sh.waiting[t.key] = waits
+		b.keys.Add(1)
+	}
+	waits.target = *t
+	return sh, waits
+}
+
+// count adds counts to those of u.
+func (u *unsynced) count(counts []Count) {
+	s := State{Counts: u.counts}
+	for _, c := range counts {
+		s.add(c)
+	}
+	u.counts = s.Counts
+}

@@ -1,0 +1,103 @@
+package limiter
+
+import "context"
+
+// decideAll decides charges, all or none of them, of which some are decided in memory:
+// these first, as taking them back costs nothing. Others may be denied meanwhile for
+// units that are.
+func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge) {
+	var near, far []charge
+	for i := range charges {
+		if c := &charges[i]; c.plan.behind {
+			near = append(near, *c)
+		} else {
+			far = append(far, *c)
+		}
+	}
+	b.decideInMemory(ctx, near, e.now())
+	switch {
+	case len(far) == 0:
+	case anyBlocks(near):
+		e.askInVain(ctx, far)
+	default:
+		e.shared.decideAll(ctx, far)
+		if anyBlocks(far) {
+			b.takeBack(ctx, near, e.now())
+		}
+	}
+	for i := range near {
+		b.note(&near[i])
+	}
+	for i := range charges {
+		from := &far
+		if charges[i].plan.behind {
+			from = &near
+		}
+		charges[i], *from = (*from)[0], (*from)[1:]
+	}
+}
+
+// decideInMemory decides charges, all or none of them.
+func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Instant) {
+	for i := range charges {
+		if err := b.room(charges[i].op); err != nil {
+			failCharges(charges, err)
+			return
+		}
+		b.catchUp(ctx, &charges[i])
+	}
+	targets := make([]target, len(charges))
+	for i := range charges {
+		c := &charges[i]
+		targets[i] = c.target
+		c.target = target{plan: c.plan.local, key: c.key}
+	}
+	b.memory.decideAll(ctx, charges, now)
+	for i := range charges {
+		c := &charges[i]
+		c.target = targets[i]
+		c.decision.Policy = &c.plan.Policy
+	}
+}
+
+func failCharges(charges []charge, err error) {
+	for i := range charges {
+		charges[i].err = err
+	}
+}
+
+// anyBlocks reports whether one of charges denies all of their call.
+func anyBlocks(charges []charge) bool {
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case !c.op.mayDeny():
+		case c.err != nil && c.plan.onFailure() == OnStoreErrorDeny, c.err == nil && !c.decision.stands():
+			return true
+		}
+	}
+	return false
+}
+
+// takeBack takes out of memory what was counted for charges, unless it counts when it is
+// denied, too. They are answered as checks then.
+func (b *behind) takeBack(ctx context.Context, charges []charge, now Instant) {
+	for i := range charges {
+		c := &charges[i]
+		op := c.op
+		if c.err != nil || c.opIf(true) != OpCheck || op == OpCheck {
+			continue
+		}
+		counted := c.decision.entry
+		c.op, c.id = OpCheck, EventID{}
+		b.inMemory(c, func() {
+			if c.decision.Recorded == RecordedYes {
+				c.err = b.memory.giveBack(ctx, &c.target, &counted, true, now)
+			}
+			if c.err == nil {
+				b.memory.decide(ctx, c, now)
+			}
+		})
+		c.op = op
+	}
+}
