@@ -15,7 +15,7 @@ import (
 
 // serve runs a ratelimitd with the tests' policies; sms-send allows 3 an hour.
 func serve() (url string, stop func()) {
-	engine := limiter.New(embedded.New(nil), nil)
+	engine := limiter.New(embedded.New(nil), &limiter.Options{StoreTimeout: patience})
 	if err := engine.SetPolicies(policies); err != nil {
 		panic(err)
 	}

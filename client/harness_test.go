@@ -21,6 +21,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
+// patience is how long a busy machine may take for what takes milliseconds: the time of a call,
+// where a test does not say otherwise.
+const patience = time.Minute
+
 // The policies that the tests ask for.
 var policies = []limiter.Policy{
 	{Name: "sms-send", Limits: []limiter.Limit{{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
@@ -53,7 +57,7 @@ type service struct {
 func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{t: t}
-	engine := limiter.New(&frail{Store: embedded.New(nil), of: s}, nil)
+	engine := limiter.New(&frail{Store: embedded.New(nil), of: s}, &limiter.Options{StoreTimeout: patience})
 	if err := engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +123,12 @@ func (s *service) overHTTP(opts *client.Options) *client.Client {
 	s.t.Helper()
 	server := httptest.NewServer(s)
 	s.t.Cleanup(server.Close)
+	if opts == nil {
+		opts = new(client.Options)
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = patience
+	}
 	return newClient(s.t, server.URL, opts)
 }
 

@@ -105,7 +105,7 @@ func TestNonsenseIsNoDecision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			closed := newClient(t, server.URL, nil)
+			closed := newClient(t, server.URL, &client.Options{Timeout: patience})
 			_, err := closed.Take(t.Context(), one("api", "needle"))
 			mustBe(t, err, client.ErrUnavailable, client.RecordedUnknown)
 			call := client.Call{Op: client.OpTake, Demands: []client.Demand{one("api", "needle")}}
@@ -117,7 +117,7 @@ func TestNonsenseIsNoDecision(t *testing.T) {
 			if strings.Contains(err.Error()+results[0].Err.Error(), "needle") {
 				t.Errorf("%v, %v", err, results[0].Err)
 			}
-			d, err := newClient(t, server.URL, &client.Options{OnUnavailable: client.FailOpen}).Take(t.Context(), one("api", "needle"))
+			d, err := newClient(t, server.URL, &client.Options{OnUnavailable: client.FailOpen, Timeout: patience}).Take(t.Context(), one("api", "needle"))
 			if err != nil || !d.Allowed || !d.Degraded || d.Recorded != client.RecordedUnknown || d.Policy != "api" {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -204,7 +204,7 @@ func TestAServerThatHalfCloses(t *testing.T) {
 			closed <- struct{}{}
 		}
 	}()
-	c := newClient(t, "http://"+l.Addr().String(), &client.Options{Retries: 2})
+	c := newClient(t, "http://"+l.Addr().String(), &client.Options{Retries: 2, Timeout: patience})
 	for i := range int64(5) {
 		d, err := c.Take(t.Context(), one("api", "x"))
 		if err != nil || d.Used != i+1 {

@@ -6,6 +6,7 @@
 package ratelimittest
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -18,6 +19,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
+
+// patience is how long a busy machine may take for what takes microseconds, so that no test
+// fails by it: the store timeout, and the time of a call unless Options say otherwise.
+const patience = time.Minute
 
 // Server is a ratelimitd of one test. Make one with New.
 type Server struct {
@@ -37,7 +42,7 @@ func New(tb testing.TB, policies string) *Server {
 		tb.Fatalf("ratelimittest: %v", err)
 	}
 	s := &Server{tb: tb}
-	engine := limiter.New(embedded.New(&embedded.Options{Now: s.now}), &limiter.Options{Now: s.now})
+	engine := limiter.New(embedded.New(&embedded.Options{Now: s.now}), &limiter.Options{Now: s.now, StoreTimeout: patience})
 	if err := engine.SetPolicies(parsed); err != nil {
 		tb.Fatalf("ratelimittest: %v", err)
 	}
@@ -56,10 +61,15 @@ func New(tb testing.TB, policies string) *Server {
 func (s *Server) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 // Client returns a client of s, which is closed when the test ends. A nil opts means the zero
-// Options.
+// Options, but for a Timeout that no busy machine exceeds.
 func (s *Server) Client(opts *client.Options) *client.Client {
 	s.tb.Helper()
-	c, err := client.New(s.URL, opts)
+	o := client.Options{}
+	if opts != nil {
+		o = *opts
+	}
+	o.Timeout = cmp.Or(o.Timeout, patience)
+	c, err := client.New(s.URL, &o)
 	if err != nil {
 		s.tb.Fatalf("ratelimittest: %v", err)
 	}
