@@ -117,7 +117,8 @@ func TestNonsenseIsNoDecision(t *testing.T) {
 			if strings.Contains(err.Error()+results[0].Err.Error(), "needle") {
 				t.Errorf("%v, %v", err, results[0].Err)
 			}
-			d, err := newClient(t, server.URL, &client.Options{OnUnavailable: client.FailOpen, Timeout: patience}).Take(t.Context(), one("api", "needle"))
+			open := newClient(t, server.URL, &client.Options{OnUnavailable: client.FailOpen, Timeout: patience})
+			d, err := open.Take(t.Context(), one("api", "needle"))
 			if err != nil || !d.Allowed || !d.Degraded || d.Recorded != client.RecordedUnknown || d.Policy != "api" {
 				t.Errorf("%+v, %v", d, err)
 			}
