@@ -33,7 +33,7 @@ type Edit struct {
 
 // Builds returns all of them.
 func Builds() []Build {
-	return slices.Concat(counting(), timing(), answering(), counters(), totals(), comparing(), together(), once(), keys())
+	return slices.Concat(counting(), timing(), answering(), counters(), totals(), inMemory(), comparing(), together(), once(), keys())
 }
 
 // Apply returns the files that b changes, by path below root, as they are then. The

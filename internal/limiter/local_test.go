@@ -218,6 +218,31 @@ func most(admitted []admission, stretch time.Duration) (units int64) {
 	return units
 }
 
+// What was counted until a sync is known to whoever reads after it, so that instances which
+// ask at the same pace, and sync at the same time, pass the limit by what one of them
+// admits within one interval, and not within two.
+func TestLocalIsWrittenBeforeItIsRead(t *testing.T) {
+	const pace = 10 * time.Millisecond
+	for limit := int64(100); limit < 200; limit += 7 {
+		bubble(t, fmt.Sprint(limit), func(t *testing.T) {
+			time.Sleep(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
+			store, policy := newFakeStore(), inMemory("fixed-window", limit, time.Hour)
+			engines := []*limiter.Engine{instance(t, store, nil, policy), instance(t, store, nil, policy)}
+			time.Sleep(pace / 2)
+			total := 0
+			for range limit {
+				for _, e := range engines {
+					total += takes(t, e, 1)
+				}
+				time.Sleep(pace)
+			}
+			if most := limit + 1 + int64(limiter.DefaultSyncInterval/pace); int64(total) > most {
+				t.Errorf("%d of %d were admitted, at most %d may be", total, limit, most)
+			}
+		})
+	}
+}
+
 // While the store does not answer each instance goes by its own counts. Then all that was
 // counted is written, once.
 func TestLocalThroughAnOutage(t *testing.T) {
@@ -336,15 +361,16 @@ func TestLocalReset(t *testing.T) {
 			bubble(t, algorithm+" "+window.String(), func(t *testing.T) {
 				time.Sleep(window - time.Duration(time.Now().UnixNano())%window)
 				store, feed := newFakeStore(), newFakeFeed()
-				policy := inMemory(algorithm, 4, window)
+				policy := inMemory(algorithm, 5, window)
 				a, b, c := instance(t, store, feed, policy), instance(t, store, feed, policy), instance(t, store, feed, policy)
-				takes(t, a, 4)
-				takes(t, b, 4)
+				takes(t, a, 5)
+				takes(t, b, 5)
 				time.Sleep(time.Second)
 				mustReset(t, a)
+				takes(t, a, 1) // it is dated after the reset, which is ahead of the clock
 				time.Sleep(time.Second)
-				if used := mustCheck(t, a).Used + mustCheck(t, b).Used; used != 0 {
-					t.Errorf("%d used after the reset", used)
+				if here, there := mustCheck(t, a).Used, mustCheck(t, b).Used; here != 1 || there != 0 {
+					t.Errorf("%d used where it was reset, %d elsewhere", here, there)
 				}
 				for _, e := range []*limiter.Engine{a, b, c} { // c has never seen the key
 					if allowed := takes(t, e, 1); allowed != 1 {
@@ -352,6 +378,15 @@ func TestLocalReset(t *testing.T) {
 					}
 				}
 				nextSync()
+				var writes []limiter.Write
+				store.set(func() { writes = slices.Clone(store.writes) })
+				for _, w := range writes {
+					for _, event := range w.Events {
+						if event.At != event.ID.Instant() {
+							t.Errorf("an event of %d is written as one of %d", event.At, event.ID.Instant())
+						}
+					}
+				}
 				late := instance(t, store, feed, policy)
 				for range 2 {
 					for _, e := range []*limiter.Engine{a, b, c, late} {
@@ -360,8 +395,8 @@ func TestLocalReset(t *testing.T) {
 					nextSync()
 				}
 				for i, e := range []*limiter.Engine{a, b, c, late} {
-					if used := mustCheck(t, e).Used; used != 3 {
-						t.Errorf("instance %d: %d used, want 3", i, used)
+					if used := mustCheck(t, e).Used; used != 4 {
+						t.Errorf("instance %d: %d used, want 4", i, used)
 					}
 				}
 			})
@@ -440,6 +475,34 @@ func TestLocalRefund(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// What another instance counted and has not written yet is not given back before: whoever
+// read the one without the other would count too little.
+func TestLocalRefundOfWhatIsNotWritten(t *testing.T) {
+	for _, algorithm := range writtenFirst()[1:] { // a log's events have names
+		bubble(t, algorithm, func(t *testing.T) {
+			store := newFakeStore()
+			slow := &fakeStore{Store: store.Store}
+			policy := inMemory(algorithm, 9, time.Hour)
+			a, b, c := instance(t, slow, nil, policy), instance(t, store, nil, policy), instance(t, store, nil, policy)
+			counted := mustDo(t, a, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			slow.set(func() { slow.writeTakes = 400 * time.Millisecond })
+			if err := b.Refund(t.Context(), counted.Receipt); err != nil {
+				t.Fatal(err)
+			}
+			takes(t, c, 2)
+			for range 20 {
+				if used := mustCheck(t, c).Used; used < 2 {
+					t.Fatalf("%d used, where 2 were taken", used)
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+			if used := mustCheck(t, c).Used; used != 2 {
+				t.Errorf("%d used in the end, want 2", used)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,98 @@
+package broken
+
+const (
+	localFile     = "internal/limiter/local.go"
+	localSyncFile = "internal/limiter/localsync.go"
+	localCallFile = "internal/limiter/localcall.go"
+)
+
+// inMemory are builds that decide in memory without what bounds it.
+func inMemory() []Build {
+	const bound = "beyond the limit in memory no more than the bound"
+	return []Build{
+		{
+			Name: "local: read before it is written", Broke: bound,
+			Tests: []string{"TestLocalIsWrittenBeforeItIsRead"},
+			Edits: []Edit{
+				{localSyncFile, "	if err == nil {\n		err = b.write(ctx, u)\n	}\n", "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"},
+				{localSyncFile, "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n	if err != nil {", "	if err == nil {\n		err = b.write(ctx, u)\n	}\n	if err != nil {"},
+			},
+		},
+		{
+			Name: "local: others' totals not merged", Broke: bound,
+			Tests: []string{"TestLocalMergesWhatOthersCount", "TestLocalOvershootIsBounded"},
+			Edits: []Edit{{localSyncFile, `w.Put = b.totalsOf(&found, stamp)`, `_ = stamp`}},
+		},
+		{
+			Name: "local: known keys not read", Broke: bound,
+			Tests: []string{"TestLocalMergesWhatOthersCount", "TestLocalOvershootIsBounded"},
+			Edits: []Edit{{localFile, `c.plan.outlastsNews() || usedBefore(d, c.cost)`, `c.plan.outlastsNews()`}},
+		},
+		{
+			Name: "local: own totals read as others'", Broke: "what others counted in memory counts once",
+			Tests: []string{"TestLocalMergesWhatOthersCount"},
+			Edits: []Edit{{localSyncFile, `if c.Row.node() != b.counted.ids.nodeBits {`, `if c.Row != (EventID{}) {`}},
+		},
+		{
+			Name: "local: a failed write dropped", Broke: "what was counted in memory is written once",
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{localSyncFile, `		b.again(u)`, `		_ = b.again`}},
+		},
+		{
+			Name: "local: a failed write counted again", Broke: "what was counted in memory is written once",
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{localSyncFile, `			u.counts = w.again(err).Add
+`, ``}},
+		},
+		{
+			Name: "local: nothing written at a stop", Broke: "a stop writes what was counted in memory",
+			Tests: []string{"TestLocalIsWrittenAtAStop"},
+			Edits: []Edit{{localSyncFile, `for b.writeAll(ctx) && ctx.Err() == nil {`, `for false {`}},
+		},
+		{
+			Name: "local: a reset by each one's own instant", Broke: "a reset reaches what is counted in memory, and no more",
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/news.go", `c.Until = e.forgotten(t)`, `_ = e.forgotten(t)`}},
+		},
+		{
+			Name: "local: a reset forgotten by who has not seen the key", Broke: "a reset reaches what is counted in memory, and no more",
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/news.go", `e.behind.resets.put(c.Key, c.Until)`, `_ = c`}},
+		},
+		{
+			Name: "local: counted under a reset that was not heard of", Broke: "a reset reaches what is counted in memory, and no more",
+			Tests: []string{"TestLocalResetThatIsNotHeard"},
+			Edits: []Edit{{localSyncFile, `			w.Add = lost`, `			lost = nil`}},
+		},
+		{
+			Name: "local: written under an earlier date than counted", Broke: "a reset reaches what is counted in memory, and no more",
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/exclusive.go", `if ch.plan.mirrors && op != OpCheck &&`, `if false &&`}},
+		},
+		{
+			Name: "local: refunded before it is written", Broke: "a refund of what was counted in memory gives back once",
+			Tests: []string{"TestLocalRefundOfWhatIsNotWritten"},
+			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && InstantOf`, `	if own && !own && InstantOf`}},
+		},
+		{
+			Name: "local: removed elsewhere and kept here", Broke: "a refund of what was counted in memory gives back once",
+			Tests: []string{"TestLocalRefund"},
+			Edits: []Edit{{localSyncFile, `		if p.promising {`, `		if false {`}},
+		},
+		{
+			Name: "local: news of refunds ignored", Broke: "a refund of what was counted in memory gives back once",
+			Tests: []string{"TestLocalRefund"},
+			Edits: []Edit{{"internal/limiter/news.go", `e.behind.heardRefund(c.Key)`, `_ = c`}},
+		},
+		{
+			Name: "local: kept when another demand denies", Broke: "denied: nothing stays counted",
+			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
+			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
+		},
+		{
+			Name: "local: others asked though memory denies", Broke: "denied: nothing stays counted",
+			Tests: []string{"TestLocalBesideOthersAllOrNone"},
+			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
+		},
+	}
+}
