@@ -8,14 +8,19 @@ const (
 
 // inMemory are builds that decide in memory without what bounds it.
 func inMemory() []Build {
+	const (
+		ifFine = "	if err == nil {\n"
+		write  = "		err = b.write(ctx, u)\n	"
+		merge  = "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"
+	)
 	const bound = "beyond the limit in memory no more than the bound"
 	return []Build{
 		{
 			Name: "local: read before it is written", Broke: bound,
 			Tests: []string{"TestLocalIsWrittenBeforeItIsRead"},
 			Edits: []Edit{
-				{localSyncFile, "	if err == nil {\n		err = b.write(ctx, u)\n	}\n", "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"},
-				{localSyncFile, "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n	if err != nil {", "	if err == nil {\n		err = b.write(ctx, u)\n	}\n	if err != nil {"},
+				{localSyncFile, ifFine + write + "}\n", ifFine + "if u.read {\n\t\terr = b.merge(ctx, u, wrote, taken)\n\t}}\n"},
+				{localSyncFile, merge + "	if err != nil {", ifFine + write + "}\n	if err != nil {"},
 			},
 		},
 		{
