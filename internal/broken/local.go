@@ -4,6 +4,7 @@ const (
 	localFile     = "internal/limiter/local.go"
 	localSyncFile = "internal/limiter/localsync.go"
 	localCallFile = "internal/limiter/localcall.go"
+	localPourFile = "internal/limiter/localbucket.go"
 )
 
 // inMemory are builds that decide in memory without what bounds it.
@@ -72,7 +73,7 @@ func inMemory() []Build {
 		{
 			Name: "local: written under an earlier date than counted", Broke: "a reset reaches what is counted in memory, and no more",
 			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/exclusive.go", `if ch.plan.mirrors && op != OpCheck &&`, `if false &&`}},
+			Edits: []Edit{{"internal/limiter/exclusive.go", `if ch.plan.mirrors != nil && op != OpCheck &&`, `if false &&`}},
 		},
 		{
 			Name: "local: refunded before it is written", Broke: "a refund of what was counted in memory gives back once",
@@ -87,7 +88,7 @@ func inMemory() []Build {
 		{
 			Name: "local: news of refunds ignored", Broke: "a refund of what was counted in memory gives back once",
 			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{"internal/limiter/news.go", `e.behind.heardRefund(c.Key)`, `_ = c`}},
+			Edits: []Edit{{"internal/limiter/news.go", "		if e.behind != nil {\n			e.behind.heardOf(c.Key)", "		if e.behind != nil {"}},
 		},
 		{
 			Name: "local: kept when another demand denies", Broke: "denied: nothing stays counted",
@@ -98,6 +99,44 @@ func inMemory() []Build {
 			Name: "local: others asked though memory denies", Broke: "denied: nothing stays counted",
 			Tests: []string{"TestLocalBesideOthersAllOrNone"},
 			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
+		},
+		{
+			Name: "local: shared buckets not adopted", Broke: bound,
+			Tests: []string{"TestLocalBucketsMergeWhatOthersPour", "TestLocalBucketsAreBounded"},
+			Edits: []Edit{{localPourFile, `		s.levels = slices.Clone(there.levels)`, ``}},
+		},
+		{
+			Name: "local: forgotten what was poured during a sync", Broke: bound,
+			Tests: []string{"TestLocalBucketsMergeWhatOthersPour"},
+			Edits: []Edit{{localPourFile, `func(u *unsynced) { u.onto(s, at) }`, `func(*unsynced) {}`}},
+		},
+		{
+			Name: "local: poured at once when it is synced", Broke: "a bucket in memory drains between syncs",
+			Tests: []string{"TestLocalBucketsDrainBetweenSyncs"},
+			Edits: []Edit{{localPourFile, `.minus(drained)`, ``}, {localPourFile, `			drained := amount`, `			_ = amount`}},
+		},
+		{
+			Name: "local: a failed sync of a bucket forgets the one before", Broke: "what was counted in memory is written once",
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{localPourFile, `addSaturating(earlier.poured.units, u.poured.units), alone: earlier.poured.alone`, `u.poured.units`}},
+		},
+		{
+			Name: "local: units of a bucket kept when another demand denies", Broke: "denied: nothing stays counted",
+			Tests: []string{"TestLocalBesideOthersAllOrNone"},
+			Edits: []Edit{{localCallFile, `if c.plan.cell && counted != (entry{}) {`, `if false {`}},
+		},
+		{
+			Name: "local: a refund of a bucket not written", Broke: "a refund of what was counted in memory gives back once",
+			Tests: []string{"TestLocalRefund"},
+			Edits: []Edit{{"internal/limiter/localrefund.go", `		if sums {
+			b.noteScooped(t, n)
+		}
+`, ``}},
+		},
+		{
+			Name: "local: buckets not reset in memory", Broke: "a reset reaches what is counted in memory, and no more",
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{localFile, `return b.resetBuckets(ctx, t)`, `return nil`}},
 		},
 	}
 }

@@ -112,7 +112,7 @@ func New(store Store, opts *Options) *Engine {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
 	}
 	if e.shared != nil && e.local != nil {
-		e.behind = newBehind(e.shared.counted, e.local)
+		e.behind = newBehind(e.shared, e.opts.Local)
 	}
 	e.blocks = newBlocks(maxBlocks)
 	if e.opts.Feed != nil {
@@ -158,7 +158,9 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 		made := newPlan(p, &e.opts, e.exclusive != nil)
 		if e.local != nil {
 			made.local = newPlan(p, &e.opts, true)
-			made.local.mirrors = made.behind
+			if made.behind {
+				made.local.mirrors = made
+			}
 		}
 		if made.behind && e.local == nil {
 			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
@@ -202,7 +204,11 @@ func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
 		return ScopeCluster, ""
 	}
 	if p.Guarantee == GuaranteeLocal {
-		return ScopeNone, strings.Trim(localCaveat+"; "+p.Consistency.Caveat(), "; ")
+		caveat = p.Consistency.Caveat()
+		if inCells, _ := p.kept(); inCells {
+			caveat = e.opts.Serial.caveat()
+		}
+		return ScopeNone, strings.Trim(localCaveat+"; "+caveat, "; ")
 	}
 	inCells, elsewhere := p.kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()

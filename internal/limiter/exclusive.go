@@ -9,10 +9,11 @@ import (
 // exclusive decides over a store that can hold keys still: read, judge and write
 // with nobody in between, so nothing is ever taken back.
 type exclusive struct {
-	store Exclusive
-	ids   *eventIDs
-	opts  *Options
-	calls sync.Pool // of *exclusiveCall
+	store  Exclusive
+	ids    *eventIDs
+	opts   *Options
+	poured func(*charge) // told of what a bucket takes, while its key is held still; nil: nobody is
+	calls  sync.Pool     // of *exclusiveCall
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
@@ -49,7 +50,7 @@ func (x *exclusive) call(now Instant) *exclusiveCall {
 		c.charges = c.one[:0]
 		c.queries = c.query[:0]
 	}
-	c.now, c.ids, c.opts, c.failed, c.charges = now, x.ids, x.opts, nil, c.charges[:0]
+	c.now, c.ids, c.opts, c.poured, c.failed, c.charges = now, x.ids, x.opts, x.poured, nil, c.charges[:0]
 	return c
 }
 
@@ -84,6 +85,8 @@ type exclusiveCall struct {
 	judge func([]State, []Write) // judgeStill, bound once
 	ids   *eventIDs
 	opts  *Options
+
+	poured func(*charge)
 
 	now     Instant
 	charges []*charge
@@ -146,7 +149,7 @@ func (c *exclusiveCall) foresee(states []State) (blocked bool) {
 
 func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 	now := max(c.now, s.Reset+1)
-	if ch.plan.mirrors && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
+	if ch.plan.mirrors != nil && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
 		ch.id = c.ids.next(now)
 	}
 	ch.decision = ch.plan.decide(s, op, ch.id, now, ch.cost)
@@ -164,6 +167,9 @@ func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 	}
 	if ch.plan.cell {
 		w.Cell = ch.plan.shut(s, &chain{}, ch.id, now, c.opts)
+		if c.poured != nil {
+			c.poured(ch)
+		}
 	}
 	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
 		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)

@@ -21,6 +21,7 @@ import (
 // request at least, and the request by which it first saw the key, which reads nothing.
 type behind struct {
 	counted *counted   // of the shared store
+	serial  *serial    // of the same: its buckets
 	memory  *exclusive // of this instance
 	opts    *Options
 
@@ -48,7 +49,9 @@ type unsynced struct {
 	events []Event
 	remove []EventID
 	counts []Count
-	read   bool // others' counts are to be merged
+	poured poured
+	scoops []entry // that are given back of buckets
+	read   bool    // others' counts are to be merged
 }
 
 // DefaultSyncInterval is the SyncInterval of Options that give none: a key that is busy
@@ -73,8 +76,10 @@ var errLocalReserve = &FieldError{
 	Detail: "a policy under guarantee local holds nothing for later: take instead of check, or use another guarantee",
 }
 
-func newBehind(c *counted, memory *exclusive) *behind {
-	return &behind{counted: c, memory: memory, opts: c.opts}
+func newBehind(s *shared, memory Exclusive) *behind {
+	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
+	b.memory.poured = b.notePoured
+	return b
 }
 
 // decide decides one charge at now by what is in memory, and notes what it counted.
@@ -126,6 +131,9 @@ func (b *behind) reset(ctx context.Context, s *shared, t *target) error {
 	if err := s.reset(ctx, t); err != nil {
 		return err
 	}
+	if t.plan.cell {
+		return b.resetBuckets(ctx, t)
+	}
 	at, _ := b.counted.resets.get(t.key)
 	b.forget(ctx, t, at)
 	return nil
@@ -134,7 +142,7 @@ func (b *behind) reset(ctx context.Context, s *shared, t *target) error {
 // forgotten returns up to which instant the last reset of t forgot, if t is decided in
 // memory: those who hear of it count under the same. 0: they go by the news' own.
 func (e *Engine) forgotten(t *target) Instant {
-	if !t.plan.behind {
+	if !t.plan.behind || t.plan.cell {
 		return 0
 	}
 	at, _ := e.shared.counted.resets.get(t.key)
@@ -155,8 +163,8 @@ func (b *behind) note(c *charge) {
 	}
 	sh, waits := b.wait(&c.target)
 	defer sh.mu.Unlock()
-	waits.read = waits.read || !counted || c.plan.outlastsNews() || usedBefore(d, c.cost)
-	if !counted {
+	waits.read = waits.read || !counted || c.plan.cell || c.plan.outlastsNews() || usedBefore(d, c.cost)
+	if !counted || c.plan.cell { // what was poured is noted already
 		return
 	}
 	n := &d.entry
@@ -181,9 +189,9 @@ func (b *behind) isStale(key Key) bool {
 	return stale
 }
 
-// heardRefund has key, of which something is given back elsewhere, read when somebody
-// asks for it: once after it was surely written.
-func (b *behind) heardRefund(key Key) {
+// heardOf has key, of which something is given back elsewhere, read when somebody asks for
+// it: once after it was surely written.
+func (b *behind) heardOf(key Key) {
 	b.stale.put(key, InstantOf(b.opts.Now()).Add(b.refundWait()+b.opts.SyncInterval+b.opts.StoreTimeout))
 }
 

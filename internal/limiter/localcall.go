@@ -98,6 +98,9 @@ func (b *behind) takeBack(ctx context.Context, charges []charge, now Instant) {
 				b.memory.decide(ctx, c, now)
 			}
 		})
+		if c.plan.cell && counted != (entry{}) {
+			b.noteScooped(&c.target, &counted)
+		}
 		c.op = op
 	}
 }

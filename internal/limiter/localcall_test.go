@@ -19,7 +19,7 @@ func nearAndFar(algorithm string, p, q int64) []limiter.Policy {
 // Of several demands all are counted or none, whichever of them is decided in memory and
 // whichever denies.
 func TestLocalBesideOthersAllOrNone(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range limiter.Algorithms() {
 		for name, limits := range map[string][2]int64{"the store denies": {5, 1}, "memory denies": {1, 5}} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				store := newFakeStore()
@@ -104,7 +104,7 @@ func TestLocalDemandsTogether(t *testing.T) {
 
 // A call with an idempotency key counts once, at whatever instance it comes again.
 func TestLocalRepetitionsCountOnce(t *testing.T) {
-	for _, algorithm := range writtenFirst() {
+	for _, algorithm := range limiter.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			policy := inMemory(algorithm, 5, time.Hour)
@@ -118,7 +118,7 @@ func TestLocalRepetitionsCountOnce(t *testing.T) {
 			}
 			for range 2 {
 				_, _ = mustCheck(t, a), mustCheck(t, b)
-				nextSync()
+				someSyncs()
 			}
 			if mustCheck(t, a).Used != 1 || mustCheck(t, b).Used != 1 {
 				t.Errorf("%d and %d used", mustCheck(t, a).Used, mustCheck(t, b).Used)

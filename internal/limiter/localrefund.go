@@ -47,6 +47,12 @@ func (b *behind) giveBackNow(ctx context.Context, t *target, n *entry, sums bool
 	if err := b.memory.giveBack(ctx, &target{plan: t.plan.local, key: t.key}, n, sums, now); err != nil {
 		return err
 	}
+	if t.plan.cell {
+		if sums {
+			b.noteScooped(t, n)
+		}
+		return nil
+	}
 	sh, waits := b.wait(t)
 	defer sh.mu.Unlock()
 	if len(t.plan.logs) > 0 {

@@ -151,6 +151,10 @@ func (b *behind) sync(ctx context.Context, all []*unsynced) {
 // syncOne writes what was counted for a key until it was taken, and merges then what
 // others did.
 func (b *behind) syncOne(ctx context.Context, u *unsynced, taken Instant) {
+	if u.target.plan.cell {
+		b.syncBuckets(ctx, u)
+		return
+	}
 	wrote := slices.Clone(u.counts)
 	err := ctx.Err()
 	if err == nil {
@@ -198,11 +202,15 @@ func (b *behind) again(u *unsynced) {
 	u.events = slices.DeleteFunc(u.events, func(e Event) bool { return e.At < horizon })
 	u.remove = slices.DeleteFunc(u.remove, func(id EventID) bool { return id.Instant() < horizon })
 	u.counts = slices.DeleteFunc(u.counts, func(c Count) bool { return c.Expires.Add(b.opts.slack()) < now })
-	if !u.read && len(u.events)+len(u.remove)+len(u.counts) == 0 {
+	if p.cell {
+		u.dropDrained(now)
+	}
+	if !u.read && len(u.events)+len(u.remove)+len(u.counts)+len(u.scoops) == 0 && u.poured.units == 0 {
 		return
 	}
 	sh, waits := b.wait(&u.target)
 	defer sh.mu.Unlock()
+	waits.follow(u, now)
 	if u.since.Before(waits.since) {
 		waits.since = u.since
 	}

@@ -311,7 +311,7 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 	case ChangeRefund:
 		e.dropHints(c.Key)
 		if e.behind != nil {
-			e.behind.heardRefund(c.Key)
+			e.behind.heardOf(c.Key)
 		}
 	case ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
@@ -333,7 +333,11 @@ func (e *Engine) heardReset(ctx context.Context, c *Change) {
 	if e.local != nil {
 		forgetIn(ctx, e.local.store, c.Key, cmp.Or(c.Until, at), max(c.TTL, time.Second))
 	}
-	if e.behind != nil && c.Until > 0 {
+	if e.behind == nil {
+		return
+	}
+	e.behind.heardOf(c.Key)
+	if c.Until > 0 {
 		e.behind.resets.put(c.Key, c.Until)
 	}
 }

@@ -24,7 +24,7 @@ type plan struct {
 	resetTTL  time.Duration
 	sums      uint64 // tells the limits whose units are in counters and cells from others
 	behind    bool   // decided in memory, and written behind to a store that instances share
-	mirrors   bool   // of the plan that does so: what others wrote there is beside what is counted here
+	mirrors   *plan  // of the plan that does so: the one of the shared store, whose counts are beside its own
 	regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
@@ -209,7 +209,7 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,
-		Tally: p.tally || p.mirrors, Span: p.span, Cell: p.cell, ExpireAfter: now,
+		Tally: p.tally || p.mirrors != nil, Span: p.span, Cell: p.cell, ExpireAfter: now,
 	}
 }
 

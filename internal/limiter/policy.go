@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -158,16 +159,16 @@ func (p Policy) checkGuarantee(found *problems) {
 	}
 }
 
-// checkLocal refuses buckets that each instance fills by itself: no two levels can be
-// merged but by compare-and-set.
+// checkLocal refuses buckets beside other limits, which are written and merged another
+// way.
 func (p Policy) checkLocal(found *problems) {
-	for i := range p.Limits {
-		if p.Guarantee == GuaranteeLocal && p.Limits[i].InCell() {
-			found.add("guarantee", "%q has no meaning for limits[%d], a %s, whose level instances share: use %q, or another algorithm",
-				p.Guarantee, i, p.Limits[i].Algorithm, GuaranteeCounted)
-			return
-		}
+	inCells, elsewhere := p.kept()
+	if p.Guarantee != GuaranteeLocal || !inCells || !elsewhere {
+		return
 	}
+	i := slices.IndexFunc(p.Limits, Limit.InCell)
+	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
+		p.Guarantee, i, p.Limits[i].Algorithm)
 }
 
 // checkCount refuses to count denied attempts in a bucket: it would never drain

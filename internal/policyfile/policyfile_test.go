@@ -108,8 +108,9 @@ func TestMistakes(t *testing.T) {
 		{"a level alone", policy(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
 		{"a guarantee there is not", policy(goodLimits, "guarantee: locla"),
 			`4: policies[0].guarantee: "locla" is not known: use one of counted, serial, local`},
-		{"a bucket in memory", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "guarantee: local"),
-			`4: policies[0].guarantee: "local" has no meaning for limits[0], a leaky-bucket, whose level instances share: use "counted"`},
+		{"a bucket beside a log in memory", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
+			"{algorithm: sliding-log, limit: 1, window: 1h}]", "guarantee: local"),
+			`4: policies[0].guarantee: "local" can't keep limits[0], a leaky-bucket, beside other limits`},
 		{"levels beside serial", policy(goodLimits, "guarantee: serial", "consistency: {read: QUORUM}"),
 			"5: policies[0].consistency: a serial policy goes by the server's --serial-consistency alone: remove it"},
 		{"buckets that count denied attempts", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
