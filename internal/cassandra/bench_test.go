@@ -3,9 +3,12 @@ package cassandra_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -41,4 +44,38 @@ func takeOfManyCallers(b *testing.B, policy limiter.Policy) {
 			}
 		}
 	})
+}
+
+// BenchmarkTakeOfZipf takes from keys some of which are asked for often, 64 at a time.
+func BenchmarkTakeOfZipf(b *testing.B) {
+	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
+		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
+	})
+	if err := e.SetPolicies([]limiter.Policy{{
+		Name: "p", Counting: limiter.CountingRows,
+		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
+	}}); err != nil {
+		b.Fatal(err)
+	}
+	var leased, remembered atomic.Int64
+	const callers, s, keys = 64, 1.1, 100_000
+	b.SetParallelism(callers)
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), s, 1, keys-1)
+		for p.Next() {
+			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.FormatUint(zipf.Uint64(), 10))})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if d.Leased {
+				leased.Add(1)
+			}
+			if d.Remembered {
+				remembered.Add(1)
+			}
+		}
+	})
+	b.ReportMetric(float64(leased.Load())/float64(b.N), "leased/op")
+	b.ReportMetric(float64(remembered.Load())/float64(b.N), "remembered/op")
 }

@@ -10,6 +10,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
+// TokenOf returns the place of a key on the ring.
+func TokenOf(key []byte) int64 { return tokenOf(key) }
+
+// Ask asks for the first row, without a level of its own.
+func (s *Store) Ask(into any, cql string, args ...any) error {
+	return s.session.Query(cql, args...).Scan(into)
+}
+
 // SetClusterTime makes the sweeper believe that it is now, until the clock is measured
 // again.
 func (s *Store) SetClusterTime(now time.Time) {

@@ -25,6 +25,7 @@ type Store struct {
 
 	reads   trips[*logRead]
 	tallies trips[*tallyRead]
+	owners  owners
 	writes  trips[*saying]
 }
 

@@ -13,9 +13,9 @@ import (
 
 // trips lets requests of one kind, for different keys, travel to Cassandra together:
 // ten rows in one request cost it a third of what they cost in ten. A request goes at
-// once, and alone, unless some are under way already; those that come meanwhile go
-// together as soon as one of these is back, or its patience is over. So a lone request
-// waits for nobody, and the busier a node is the fuller the trips.
+// once, and alone, unless another trip is under way; those that come meanwhile go
+// together as soon as none is, they fill a trip, or their patience is over. So a lone
+// request waits for nobody, and the busier a node is the fuller the trips.
 type trips[R any] struct {
 	send func(lane, []*rider[R]) // answers every rider of a trip; it must not panic
 
@@ -34,21 +34,24 @@ type lane struct {
 type road[R any] struct {
 	underWay int
 	waiting  []*rider[R]
+	parts    int         // of those that wait
+	patience *time.Timer // that of the first that waits, or of one that is gone
+	waits    bool        // patience is running
 }
 
 // rider is a request that waits for its trip, or is on it.
 type rider[R any] struct {
 	request R
 	parts   int // how much of a trip it takes
+	since   time.Time
 	err     error
 	done    chan struct{} // closed when it is answered
 }
 
 // Bounds of trips.
 const (
-	// tripsUnderWay is how many go at the same time to one node, for one table at one
-	// level, before others wait: enough to keep a node's cores busy, with two fewer rows
-	// were answered a second and more CPU was used for each.
+	// tripsUnderWay is how many full trips go at the same time to one node, for one table at
+	// one level: enough to keep a node's cores busy.
 	tripsUnderWay = 4
 	// tripPatience is how long a request waits at most: a few round trips, so that a node
 	// which does not answer holds up those that it was asked for, and no others.
@@ -73,20 +76,14 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 		defer t.back(l)
 		return alone(ctx)
 	}
-	patience := time.NewTimer(tripPatience)
-	defer patience.Stop()
-	for {
-		select {
-		case <-mine.done:
-			return mine.err
-		case <-patience.C:
-			t.depart(l, mine)
-		case <-ctx.Done():
-			if t.leave(l, mine) {
-				return fmt.Errorf("%w: %w before it was sent", limiter.ErrNotStored, ctx.Err())
-			}
-			return ctx.Err()
+	select {
+	case <-mine.done:
+		return mine.err
+	case <-ctx.Done():
+		if t.leave(l, mine) {
+			return fmt.Errorf("%w: %w before it was sent", limiter.ErrNotStored, ctx.Err())
 		}
+		return ctx.Err()
 	}
 }
 
@@ -102,17 +99,32 @@ func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 		on = new(road[R])
 		t.roads[l] = on
 	}
-	if on.underWay < tripsUnderWay {
+	if on.underWay == 0 {
 		on.underWay++
 		return nil, nil
 	}
 	if len(on.waiting) >= maxTripWaiting {
 		return nil, fmt.Errorf("%w: %w: %d requests wait for one node", limiter.ErrNotStored, limiter.ErrOverloaded, maxTripWaiting)
 	}
-	mine := &rider[R]{request: r, parts: parts, done: make(chan struct{})}
+	mine := &rider[R]{request: r, parts: parts, since: time.Now(), done: make(chan struct{})}
 	on.waiting = append(on.waiting, mine)
+	on.parts += parts
+	t.goOn(l, on)
+	if len(on.waiting) > 0 {
+		t.wait(l, on)
+	}
 	return mine, nil
 }
+
+// goOn sends off those that wait, if they may go.
+func (t *trips[R]) goOn(l lane, on *road[R]) {
+	for len(on.waiting) > 0 && (on.underWay == 0 || on.full() && on.underWay < tripsUnderWay) {
+		t.sendOff(l, on)
+	}
+}
+
+// full reports whether those that wait fill a trip.
+func (r *road[R]) full() bool { return len(r.waiting) >= maxTripKeys || r.parts >= maxTripParts }
 
 // back notes that a trip is over, and sends off those that wait.
 func (t *trips[R]) back(l lane) {
@@ -120,19 +132,35 @@ func (t *trips[R]) back(l lane) {
 	defer t.mu.Unlock()
 	on := t.roads[l]
 	on.underWay--
-	if len(on.waiting) > 0 {
+	t.goOn(l, on)
+}
+
+// depart sends off those whose patience is over, and sees to the others when theirs is.
+func (t *trips[R]) depart(l lane, on *road[R]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for len(on.waiting) > 0 && now.Sub(on.waiting[0].since) >= tripPatience {
 		t.sendOff(l, on)
+	}
+	on.waits = len(on.waiting) > 0
+	if on.waits {
+		on.patience.Reset(on.waiting[0].since.Add(tripPatience).Sub(now))
 	}
 }
 
-// depart sends off those that wait, if mine is still among them.
-func (t *trips[R]) depart(l lane, mine *rider[R]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	on := t.roads[l]
-	for on.index(mine) >= 0 {
-		t.sendOff(l, on)
+// wait has on departed when the patience of the first that waits is over. One timer does
+// for all: it runs on when those that it was set for are gone.
+func (t *trips[R]) wait(l lane, on *road[R]) {
+	switch {
+	case on.waits:
+		return
+	case on.patience == nil:
+		on.patience = time.AfterFunc(tripPatience, func() { t.depart(l, on) })
+	default:
+		on.patience.Reset(tripPatience)
 	}
+	on.waits = true
 }
 
 // leave takes mine out of those that wait; false when it is on its way.
@@ -145,6 +173,7 @@ func (t *trips[R]) leave(l lane, mine *rider[R]) bool {
 		return false
 	}
 	on.waiting = append(on.waiting[:i], on.waiting[i+1:]...)
+	on.parts -= mine.parts
 	return true
 }
 
@@ -166,6 +195,7 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	}
 	trip := append([]*rider[R](nil), on.waiting[:n]...)
 	on.waiting = append(on.waiting[:0], on.waiting[n:]...)
+	on.parts -= parts
 	on.underWay++
 	go func() {
 		defer t.back(l)
@@ -174,15 +204,4 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 			close(r.done)
 		}
 	}()
-}
-
-// laneOf returns the lane of requests for key: those whose first replica is the same
-// node, which needs no other to answer for them at a level of one.
-func (s *Store) laneOf(key []byte, span limiter.Span, level gocql.Consistency) lane {
-	l := lane{span: span, level: level}
-	query := s.session.Query("").RoutingKey(key).Consistency(level)
-	if host := s.nodes.withinBorders(query)(); host != nil {
-		l.owner = host.Info().HostID()
-	}
-	return l
 }

@@ -24,13 +24,8 @@ type station struct {
 
 const roundTrip = time.Second
 
-// first returns as many numbers as find the road free.
-func first() (numbers []int) {
-	for i := range tripsUnderWay {
-		numbers = append(numbers, 100+i)
-	}
-	return numbers
-}
+// first returns the number that finds the road free.
+func first() []int { return []int{100} }
 
 func newStation() *station {
 	s := &station{began: time.Now()}
@@ -90,7 +85,7 @@ func TestTrips(t *testing.T) {
 		{"who doesn't goes with the others", []int{3, -4, 5}, 1, [][]int{{3, -4, 5}}},
 		{"no more keys than a batch may have", []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, 1,
 			[][]int{{3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13, 14}}},
-		{"nor more rows", []int{3, 4, 5}, maxTripParts / 2, [][]int{{3, 4}, {5}}},
+		{"nor more rows", []int{3, 4, 5}, maxTripParts/2 + 1, [][]int{{3}, {4}, {5}}},
 		{"one that is too large for company", []int{3, 4}, maxTripParts + 1, [][]int{{3}, {4}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,8 +102,33 @@ func TestTrips(t *testing.T) {
 }
 
 // A node that does not answer holds nobody up for longer than the patience of those that
-// wait, and whoever waits goes as soon as another is back.
+// wait, and whoever waits goes as soon as another is back, or a trip is full.
 func TestTripsWaitBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		var numbers []int
+		for n := range maxTripKeys {
+			numbers = append(numbers, n)
+		}
+		s.askEach(t, append(first(), numbers...), 1)()
+		if len(s.at) != 1 || s.at[0] != 0 || len(s.sent[0]) != maxTripKeys {
+			t.Errorf("%v went after %v, want all of them at once", s.sent, s.at)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // each has a patience of its own
+		s := newStation()
+		defer s.askEach(t, first(), 1)()
+		for n := range 3 {
+			defer s.askEach(t, []int{n}, 1)()
+			time.Sleep(tripPatience * 3 / 4)
+		}
+		time.Sleep(roundTrip / 2)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if want := []time.Duration{tripPatience, tripPatience * 10 / 4}; !slices.Equal(s.at, want) {
+			t.Errorf("those that waited went after %v, want %v: %v", s.at, want, s.sent)
+		}
+	})
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		s.askEach(t, append(first(), 3), 1)()

@@ -62,7 +62,7 @@ func (c *counted) check(ctx context.Context, t *target, r *request) {
 
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
-	batch = c.spend(t, batch)
+	batch = c.recall(t, batch)
 	if len(batch) == 0 {
 		return
 	}
@@ -79,11 +79,16 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	}
 }
 
-// spend answers the requests of batch that a lease holds enough for, and returns the rest.
-func (c *counted) spend(t *target, batch []*request) (rest []*request) {
+// recall answers the requests of batch that need not ask the store by now: the batch
+// before may have found out what they want to know.
+func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 	now := InstantOf(c.opts.Now())
 	for _, r := range batch {
-		if d, ok := c.leases.answer(t, r.op, r.cost, c.ids, now); ok {
+		d, ok := c.leases.answer(t, r.op, r.cost, c.ids, now)
+		if !ok && r.op.mayDeny() {
+			d, ok = c.denials.answer(t, r.cost, now)
+		}
+		if ok {
 			r.decision = d
 		} else {
 			rest = append(rest, r)
@@ -207,7 +212,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		denied = denied && r.op != OpRecord && !r.decision.WouldAllow
 	}
 	if denied {
-		c.denials.put(t, &state, unsettled, now, mark)
+		c.denials.put(t, &state, unsettled, batch[0].op != OpCheck && c.tallies.hold(t, &state), now, mark)
 	}
 	return unsettled, nil
 }

@@ -63,9 +63,9 @@ func (d *denials) since(key Key) (mark uint64) {
 }
 
 // put remembers state, which was read for t after mark and left no room; others say
-// whether units of other instances in it may yet be taken back. It keeps nothing of
-// state itself.
-func (d *denials) put(t *target, state *State, others bool, now Instant, mark uint64) {
+// whether units of other instances in it may yet be taken back, and own that all sums
+// in it are this process's, and stay. It keeps nothing of state itself.
+func (d *denials) put(t *target, state *State, others, own bool, now Instant, mark uint64) {
 	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
@@ -78,7 +78,7 @@ func (d *denials) put(t *target, state *State, others bool, now Instant, mark ui
 	switch {
 	case others:
 		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
-	case d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, now):
+	case d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, own, now):
 		memory.until = now.Add(d.opts.StoreTimeout)
 	}
 	d.mu.Lock()
@@ -94,33 +94,34 @@ func (d *denials) put(t *target, state *State, others bool, now Instant, mark ui
 }
 
 // settled reports whether nobody will take back any of state's units any more. No
-// counter tells how old its units are.
-func (d *denials) settled(p *plan, state *State, now Instant) bool {
+// counter tells how old its units are, nor do others' running totals.
+func (d *denials) settled(p *plan, state *State, own bool, now Instant) bool {
 	bound := now.Add(-2*d.opts.StoreTimeout - 2*d.opts.ClockTolerance)
 	for i := range state.Logs {
 		if events := state.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > bound {
 			return false
 		}
 	}
-	return !p.counters
+	return !p.counters || own
 }
 
-// answer decides c at now if what is remembered of its key leaves no room for it.
-func (d *denials) answer(c *charge, now Instant) (Decision, bool) {
+// answer decides a request of t at now if what is remembered of its key leaves no room
+// for it.
+func (d *denials) answer(t *target, cost int64, now Instant) (Decision, bool) {
 	d.mu.Lock()
-	memory, ok := d.young[c.key]
+	memory, ok := d.young[t.key]
 	if !ok {
-		memory, ok = d.old[c.key]
+		memory, ok = d.old[t.key]
 	}
 	d.mu.Unlock()
-	if !ok || memory.plan != c.plan || memory.until <= now {
+	if !ok || memory.plan != t.plan || memory.until <= now {
 		return Decision{}, false
 	}
 	at := max(now, memory.state.Reset+1)
-	if !c.plan.full(&memory.state, at) {
+	if !t.plan.full(&memory.state, at) {
 		return Decision{}, false
 	}
-	decision := c.plan.decide(&memory.state, OpCheck, EventID{}, at, c.cost)
+	decision := t.plan.decide(&memory.state, OpCheck, EventID{}, at, cost)
 	decision.postpone(at.Sub(now))
 	decision.Remembered = true
 	return decision, true

@@ -253,3 +253,97 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Who is over a limit that this instance alone has counted in running totals costs the
+// store nothing for seconds: nobody else can take anything back.
+func TestDeniedFromMemoryByOwnTotals(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, inRows("fixed-window", 3, time.Hour))
+		for range 3 {
+			mustTake(t, e)
+		}
+		deny(t, e)
+		for range 20 {
+			if d, asked := store.asks(t, e); asked > 0 || !d.Remembered || d.Allowed {
+				t.Fatalf("%d requests for a denial: %+v", asked, d)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+}
+
+// Totals of another instance may yet be lowered: a denial by them is remembered for a
+// store timeout.
+func TestDenialByTotalsOfOthersIsForgottenSoon(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		policy := inRows("fixed-window", 3, time.Hour)
+		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
+		for range 2 {
+			mustTake(t, e)
+		}
+		mustTake(t, other)
+		deny(t, e)
+		if _, asked := store.asks(t, e); asked > 0 {
+			t.Errorf("%d requests at once", asked)
+		}
+		time.Sleep(timeout + time.Millisecond)
+		if _, asked := store.asks(t, e); asked == 0 {
+			t.Error("no request after a store timeout")
+		}
+	})
+}
+
+// A total that is lower than what was read of it is about to be stored: nothing of that
+// is remembered for long.
+func TestDenialByATotalInDoubtIsForgottenSoon(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, inRows("fixed-window", 3, time.Hour))
+		for range 2 {
+			mustTake(t, e)
+		}
+		store.onWrite = func(w *limiter.Write) error { // stored, and not known to be
+			_ = store.Store.Write(context.Background(), w)
+			return limiter.ErrUnavailable
+		}
+		_, _ = e.Take(t.Context(), somebody)
+		store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+		over := somebody
+		over.Cost = 2
+		if d, err := e.Take(t.Context(), over); err != nil || d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		store.onWrite = nil
+		time.Sleep(timeout + time.Millisecond)
+		if d := mustTake(t, e); !d.Allowed || d.Used != 3 {
+			t.Errorf("%+v: want the third admitted", d)
+		}
+	})
+}
+
+// Those who wait for one key while it is found full are denied by what was found, and
+// only records go on.
+func TestWaitersAreDeniedByOneRead(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := toldEngine(t, store, policyOf("fixed-window", 3, time.Hour))
+		for range 3 {
+			mustTake(t, e)
+		}
+		deny(t, e)
+		time.Sleep(5 * time.Second)
+		store.set(func() { store.readTakes = time.Millisecond })
+		before, _ := store.counts()
+		if allowed, failed := takeAtOnce(e, 50); allowed > 0 || len(failed) > 0 {
+			t.Errorf("%d allowed, %v", allowed, failed)
+		}
+		if after, _ := store.counts(); after != before+1 {
+			t.Errorf("%d reads for 50 who wait", after-before)
+		}
+		if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != limiter.RecordedYes || d.Used != 4 {
+			t.Errorf("%+v, %v: want it recorded", d, err)
+		}
+	})
+}

@@ -80,7 +80,7 @@ func RememberDenials(n, each int) (keys, events int) {
 	for i := range n {
 		t := target{plan: p}
 		binary.BigEndian.PutUint64(t.key.sum[:], uint64(i))
-		d.put(&t, &state, false, now, 0)
+		d.put(&t, &state, false, false, now, 0)
 	}
 	for _, generation := range []map[Key]*denial{d.young, d.old} {
 		keys += len(generation)

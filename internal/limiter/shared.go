@@ -53,7 +53,7 @@ func (s *shared) denied(c *charge) (Decision, bool) {
 	if c.op == OpRecord || c.plan.cell {
 		return Decision{}, false
 	}
-	return s.counted.denials.answer(c, InstantOf(s.opts.Now()))
+	return s.counted.denials.answer(&c.target, c.cost, InstantOf(s.opts.Now()))
 }
 
 func (s *shared) check(ctx context.Context, t *target, r *request) {

@@ -160,6 +160,21 @@ func (t *tallies) holds(key Key, counts []Count) []Count {
 	return held
 }
 
+// hold reports whether all sums of state are totals of this process, as it knows them
+// itself. It says nothing of units that are being written or taken back.
+func (t *tallies) hold(of *target, state *State) bool {
+	if !of.plan.tally {
+		return false
+	}
+	own := t.of(of.key)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return !slices.ContainsFunc(state.Counts, func(c Count) bool {
+		total := own.total(&c)
+		return total == nil || *total != c
+	})
+}
+
 // same reports whether other counts the same units as c: for the same limit, in the
 // same window and epoch, by the same writer.
 func (c Count) same(other Count) bool {
