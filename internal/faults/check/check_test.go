@@ -28,6 +28,7 @@ func policies() []history.Policy {
 		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 2, Window: 4 * time.Second},
 		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 2, Window: 4 * time.Second, Burst: 3},
 		{Name: "kept", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day},
+		{Name: "kept-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day},
 		{Name: "pair", Algorithm: "sliding-log", Limit: 3, Window: day, With: "twin"},
 		{Name: "twin", Algorithm: "sliding-log", Limit: 2, Window: day, With: "pair"},
 	}
@@ -362,6 +363,31 @@ func TestReservationsCountOnce(t *testing.T) {
 	}, func(s *story) {
 		settle(s, 1)
 		s.final("kept", 60, 0)
+	})
+}
+
+// What a process had counted ahead when it died stays, and no more than it was asked for.
+func TestWhatIsCountedAheadOfTheDead(t *testing.T) {
+	dies := func(s *story, policy string, used int64) {
+		for i := range 4 {
+			s.allowed(policy, float64(i), int64(i+1))
+		}
+		process := s.Calls[len(s.Calls)-1].Process
+		for i := range s.Calls {
+			s.Calls[i].Process = process
+		}
+		died := history.Span{From: seconds(5), Until: seconds(6)}
+		s.Faults = append(s.Faults, history.Fault{Kind: history.ProcessKill, Target: process, Span: died})
+		s.final(policy, 60, used)
+	}
+	bothWays(t, check.CheckDouble, func(s *story) { dies(s, "kept-fixed", 8) }, func(s *story) { dies(s, "kept-fixed", 9) })
+	bothWays(t, check.CheckDouble, func(s *story) { dies(s, "kept", 4) }, func(s *story) { dies(s, "kept", 5) })
+	bothWays(t, check.CheckDouble, func(s *story) { // nobody died
+		s.allowed("kept-fixed", 1, 1)
+		s.final("kept-fixed", 60, 1)
+	}, func(s *story) {
+		s.allowed("kept-fixed", 1, 1)
+		s.final("kept-fixed", 60, 2)
 	})
 }
 

@@ -12,21 +12,27 @@ import (
 
 // Kinds of denials, of which some may be wrong.
 const (
-	KindSerial  = "serial"  // never
-	KindBucket  = "buckets" // never
-	KindLog     = "logs"    // where instances meet at the limit, and after one of them died
-	KindWindow  = "windows" // the same, and until what was denied has been subtracted
+	KindSerial  = "serial"        // never
+	KindBucket  = "buckets"       // never
+	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
+	KindWindow  = "windows"       // the same, and until what was denied has been subtracted
+	KindLarge   = "large windows" // the same, and for what others have counted ahead: every one of a burst
 	KindSeveral = "several demands"
 )
 
 // Kinds lists all kinds of denials, in the order of reports.
-func Kinds() []string { return []string{KindSerial, KindBucket, KindLog, KindWindow, KindSeveral} }
+func Kinds() []string {
+	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
+}
 
 // mostWrong is the share of denials that may be wrong, where some may be: far more than
 // is seen, less than a service that denies at random. A few are too few to tell.
-var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindSeveral: 0.6}
+var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.9, KindSeveral: 0.6}
 
 const tooFewToTell = 40
+
+// largeLimit is the least of which units are counted ahead.
+const largeLimit = 128
 
 func kindOf(p *history.Policy) string {
 	switch {
@@ -38,6 +44,9 @@ func kindOf(p *history.Policy) string {
 		return KindBucket
 	case p.Algorithm == "sliding-log":
 		return KindLog
+	}
+	if p.Limit >= largeLimit {
+		return KindLarge
 	}
 	return KindWindow
 }

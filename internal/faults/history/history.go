@@ -37,6 +37,7 @@ type Policy struct {
 	Name      string
 	Algorithm string
 	Serial    bool // guarantee serial instead of counted
+	Rows      bool `json:",omitempty"` // counting rows instead of counters
 	Limit     int64
 	Window    time.Duration
 	Buckets   int    // of a sliding window

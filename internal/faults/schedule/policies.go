@@ -22,8 +22,11 @@ const (
 
 func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(stream))) }
 
-// Policies returns the policies of a run: every algorithm counted, some of them serial,
-// two logs that are taken from together, and some whose windows outlast it. Those of
+// largeLimit is one of which processes count units ahead.
+const largeLimit = 150
+
+// Policies returns the policies of a run: every algorithm counted, some of them serial or
+// in rows, some with much room, two logs that are taken from together, and some whose windows outlast it. Those of
 // fixed windows last for so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
 	day := 24 * time.Hour
@@ -39,6 +42,10 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "fixed", Algorithm: "fixed-window", Limit: 5, Window: 3 * time.Second},
 		{Name: "window", Algorithm: "sliding-window", Limit: 5, Window: 4 * time.Second, Buckets: 4},
 		{Name: "tail", Algorithm: "sliding-tail", Limit: 5, Window: 3 * time.Second},
+		{Name: "rows-fixed", Algorithm: "fixed-window", Rows: true, Limit: 5, Window: 3 * time.Second},
+		{Name: "rows-tail", Algorithm: "sliding-tail", Rows: true, Limit: 5, Window: 3 * time.Second},
+		{Name: "large", Algorithm: "fixed-window", Limit: largeLimit, Window: 6 * time.Second},
+		{Name: "rows-large", Algorithm: "fixed-window", Rows: true, Limit: largeLimit, Window: 6 * time.Second},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 3, Window: 2 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
@@ -48,6 +55,7 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "twin", Algorithm: "sliding-log", Limit: 7, Window: day, With: "pair"},
 		as(kept, "kept-log", "sliding-log", false),
 		as(fixed, "kept-fixed", "fixed-window", false),
+		inRows(as(fixed, "kept-rows", "fixed-window", false)),
 		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
 	}
@@ -55,6 +63,11 @@ func Policies(now time.Time) []history.Policy {
 
 func as(p history.Policy, name, algorithm string, serial bool) history.Policy {
 	p.Name, p.Algorithm, p.Serial = name, algorithm, serial
+	return p
+}
+
+func inRows(p history.Policy) history.Policy {
+	p.Rows = true
 	return p
 }
 
@@ -66,6 +79,9 @@ func File(policies []history.Policy) []byte {
 		guarantee := "counted"
 		if p.Serial {
 			guarantee = "serial"
+		}
+		if p.Rows {
+			guarantee += "\n    counting: rows"
 		}
 		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",
 			p.Name, guarantee, p.Algorithm, p.Limit, p.Window)
