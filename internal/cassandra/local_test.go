@@ -48,7 +48,10 @@ func TestLocalOvershoot(t *testing.T) {
 	store := &timedStore{Store: newStore(t, newConfig(t))}
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
 		for _, each := range []int{100, 1000} { // a second
-			t.Run(fmt.Sprintf("%s, %d a second at each", algorithm, each), func(t *testing.T) { overshoot(t, store, algorithm, each) })
+			t.Run(fmt.Sprintf("%s, %d a second at each", algorithm, each), func(t *testing.T) {
+				t.Parallel()
+				overshoot(t, store, algorithm, each)
+			})
 		}
 	}
 }
@@ -95,6 +98,32 @@ func beyond(admitted [][]time.Time, stretch time.Duration) (n int) {
 		n, least = n+more, min(least, more)
 	}
 	return n - least
+}
+
+// What was counted for many keys in memory travels together when it is written.
+func TestLocalKeysTravelTogether(t *testing.T) {
+	const keys = 2000
+	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
+		t.Run(algorithm, func(t *testing.T) {
+			store := newStore(t, newConfig(t))
+			var trips, travelled atomic.Int64
+			store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
+			e := localInstance(t, store, 0, limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+				{Algorithm: algorithm, Limit: 10, Window: time.Hour},
+			}})
+			for i := range keys {
+				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			eventually(t, "all are written", func() bool { return e.Behind().Written == keys })
+			t.Logf("%d keys in %v, of which %d in %d trips", keys, time.Since(began), travelled.Load(), trips.Load())
+			if travelled.Load() < 2*trips.Load() {
+				t.Errorf("%d keys in %d trips: want at least two in each", travelled.Load(), trips.Load())
+			}
+		})
+	}
 }
 
 // localInstance returns an instance of its own whose minute began when the test did.

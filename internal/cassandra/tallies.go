@@ -51,8 +51,10 @@ func (s *Store) readTallies(
 ) ([]limiter.Count, limiter.Instant, error) {
 	r := &tallyRead{key: key, after: q.ExpireAfter}
 	l := s.laneOf(key, q.Span, level)
-	err := s.tallies.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readTally(ctx, l, r) })
-	return r.counts, r.reset, err
+	if err := s.tallies.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readTally(ctx, l, r) }); err != nil {
+		return nil, 0, err // a trip that is still under way may be writing to r
+	}
+	return r.counts, r.reset, nil
 }
 
 // readTally reads for r alone.

@@ -57,6 +57,34 @@ func BenchmarkEmbeddedTake(b *testing.B) {
 	}
 }
 
+// BenchmarkLocalTake measures a take that is decided in memory and written behind, to a
+// store that is in memory as well, by ten thousand callers within their limit.
+func BenchmarkLocalTake(b *testing.B) {
+	for _, name := range limiter.Algorithms() {
+		b.Run(name, func(b *testing.B) {
+			e := limiter.New(struct{ limiter.Store }{embedded.New(nil)}, &limiter.Options{Local: embedded.New(nil)})
+			if err := e.SetPolicies([]limiter.Policy{inMemory(name, limiter.MaxLogLimit, time.Hour)}); err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() { defer close(done); _ = e.Run(ctx) }()
+			b.ReportAllocs()
+			var next atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				for i := int(next.Add(1)) * 7919; pb.Next(); i++ {
+					id := limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i%10_000))
+					if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: id}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			cancel()
+			<-done
+		})
+	}
+}
+
 // BenchmarkEmbeddedNewKeys measures takes of callers never seen before.
 func BenchmarkEmbeddedNewKeys(b *testing.B) {
 	e := limiter.New(embedded.New(&embedded.Options{MaxKeys: 1 << 30}), nil)

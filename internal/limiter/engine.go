@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,11 +203,7 @@ func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
 		return ScopeCluster, ""
 	}
 	if p.Guarantee == GuaranteeLocal {
-		caveat = p.Consistency.Caveat()
-		if inCells, _ := p.kept(); inCells {
-			caveat = e.opts.Serial.caveat()
-		}
-		return ScopeNone, strings.Trim(localCaveat+"; "+caveat, "; ")
+		return ScopeNone, localPromise(p, e.opts.Serial)
 	}
 	inCells, elsewhere := p.kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()

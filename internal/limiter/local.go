@@ -71,6 +71,21 @@ const (
 const localCaveat = "guarantee local decides in memory: beyond the limit each further instance may admit what it is asked for " +
 	"within one sync interval, and up to the whole limit while the store does not answer"
 
+// localPromise says what p, which is decided in memory, does not promise.
+func localPromise(p *Policy, serial Level) (caveat string) {
+	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
+	if inCells, _ := p.kept(); inCells {
+		scope, more = serial.scope(), serial.caveat()
+	}
+	switch {
+	case scope == ScopeDatacenter:
+		more = "each data centre counts on its own"
+	case more == "":
+		return localCaveat
+	}
+	return localCaveat + "; " + more
+}
+
 var errLocalReserve = &FieldError{
 	Field:  "reserve_ms",
 	Detail: "a policy under guarantee local holds nothing for later: take instead of check, or use another guarantee",

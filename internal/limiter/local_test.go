@@ -577,9 +577,22 @@ func TestLocalOverAStoreInMemory(t *testing.T) {
 }
 
 func TestLocalSaysWhatItDoesNotPromise(t *testing.T) {
-	e := newEngine(t, newFakeStore(), 0, inMemory("sliding-log", 3, time.Hour))
-	if scope, caveat := e.Promise(e.Policies()[0]); scope != limiter.ScopeNone || !strings.Contains(caveat, "within one sync interval") {
-		t.Errorf("%s %q", scope, caveat)
+	for levels, want := range map[limiter.Level]string{
+		limiter.LevelQuorum:      "while the store does not answer",
+		limiter.LevelLocalQuorum: "while the store does not answer; each data centre counts on its own",
+		limiter.LevelOne:         "; write ONE with read ONE: a read may miss what was just recorded, so more than the limit can get through",
+	} {
+		p := inMemory("sliding-log", 3, time.Hour)
+		p.Consistency = limiter.Consistency{Write: levels, Read: levels}
+		e := newEngine(t, newFakeStore(), 0, p)
+		scope, caveat := e.Promise(e.Policies()[0])
+		if scope != limiter.ScopeNone || !strings.Contains(caveat, "within one sync interval") || !strings.HasSuffix(caveat, want) {
+			t.Errorf("%s: %s %q", levels, scope, caveat)
+		}
+	}
+	e := newEngine(t, newFakeStore(), 0, inMemory("token-bucket", 3, time.Hour))
+	if _, caveat := e.Promise(e.Policies()[0]); !strings.HasSuffix(caveat, "; each data centre counts on its own") {
+		t.Errorf("a bucket: %q", caveat)
 	}
 }
 
