@@ -50,7 +50,9 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.sweeper = sweeper{session: session, config: &s.config}
-	s.reads.send, s.tallies.send, s.writes.send = s.readTogether, s.readTalliesTogether, s.sayTogether
+	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead}
+	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead}
+	s.writes = trips[*saying]{send: s.sayTogether, most: maxWritten}
 	if err := checkSchema(ctx, session); err != nil {
 		session.Close()
 		return nil, err

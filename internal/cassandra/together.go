@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// maxReadTogether is the most rows of a key that a request for several asks for: ten
+// maxReadTogether is the most rows of a key that a request for several asks for: maxRead
 // times as many fit in one page. Longer logs are read alone.
 const maxReadTogether = 200
 

@@ -18,6 +18,7 @@ import (
 // request waits for nobody, and the busier a node is the fuller the trips.
 type trips[R any] struct {
 	send func(lane, []*rider[R]) // answers every rider of a trip; it must not panic
+	most int                     // keys in a trip
 
 	mu    sync.Mutex
 	roads map[lane]*road[R]
@@ -56,8 +57,11 @@ const (
 	// tripPatience is how long a request waits at most: a few round trips, so that a node
 	// which does not answer holds up those that it was asked for, and no others.
 	tripPatience = 10 * time.Millisecond
-	// maxTripKeys is how many partitions a batch may have before Cassandra warns.
-	maxTripKeys = 10
+	// maxWritten is how many partitions a batch may have before Cassandra warns.
+	maxWritten = 10
+	// maxRead is how many keys a read may have; Cassandra minds none. 25 at a time cost the
+	// service a sixth less of a take than 10, and more keep the first waiting.
+	maxRead = 25
 	// maxTripParts is how many rows of some 100 bytes stay under 4 KiB; Cassandra warns of
 	// batches over 5.
 	maxTripParts = 40
@@ -118,13 +122,13 @@ func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 
 // goOn sends off those that wait, if they may go.
 func (t *trips[R]) goOn(l lane, on *road[R]) {
-	for len(on.waiting) > 0 && (on.underWay == 0 || on.full() && on.underWay < tripsUnderWay) {
+	for len(on.waiting) > 0 && (on.underWay == 0 || t.full(on) && on.underWay < tripsUnderWay) {
 		t.sendOff(l, on)
 	}
 }
 
-// full reports whether those that wait fill a trip.
-func (r *road[R]) full() bool { return len(r.waiting) >= maxTripKeys || r.parts >= maxTripParts }
+// full reports whether those that wait on a road fill a trip.
+func (t *trips[R]) full(on *road[R]) bool { return len(on.waiting) >= t.most || on.parts >= maxTripParts }
 
 // back notes that a trip is over, and sends off those that wait.
 func (t *trips[R]) back(l lane) {
@@ -189,7 +193,7 @@ func (r *road[R]) index(mine *rider[R]) int {
 // sendOff begins a trip of those that wait longest.
 func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	n, parts := 1, on.waiting[0].parts
-	for n < min(len(on.waiting), maxTripKeys) && parts+on.waiting[n].parts <= maxTripParts {
+	for n < min(len(on.waiting), t.most) && parts+on.waiting[n].parts <= maxTripParts {
 		parts += on.waiting[n].parts
 		n++
 	}

@@ -29,6 +29,7 @@ func first() []int { return []int{100} }
 
 func newStation() *station {
 	s := &station{began: time.Now()}
+	s.most = maxWritten
 	s.send = func(_ lane, riders []*rider[int]) {
 		var numbers []int
 		for _, r := range riders {
@@ -107,11 +108,11 @@ func TestTripsWaitBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		var numbers []int
-		for n := range maxTripKeys {
+		for n := range maxWritten {
 			numbers = append(numbers, n)
 		}
 		s.askEach(t, append(first(), numbers...), 1)()
-		if len(s.at) != 1 || s.at[0] != 0 || len(s.sent[0]) != maxTripKeys {
+		if len(s.at) != 1 || s.at[0] != 0 || len(s.sent[0]) != maxWritten {
 			t.Errorf("%v went after %v, want all of them at once", s.sent, s.at)
 		}
 	})
