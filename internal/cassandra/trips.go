@@ -128,7 +128,9 @@ func (t *trips[R]) goOn(l lane, on *road[R]) {
 }
 
 // full reports whether those that wait on a road fill a trip.
-func (t *trips[R]) full(on *road[R]) bool { return len(on.waiting) >= t.most || on.parts >= maxTripParts }
+func (t *trips[R]) full(on *road[R]) bool {
+	return len(on.waiting) >= t.most || on.parts >= maxTripParts
+}
 
 // back notes that a trip is over, and sends off those that wait.
 func (t *trips[R]) back(l lane) {
