@@ -32,7 +32,7 @@ func inMemory() []Build {
 		{
 			Name: "local: known keys not read", Broke: bound,
 			Tests: []string{"TestLocalMergesWhatOthersCount", "TestLocalOvershootIsBounded"},
-			Edits: []Edit{{localFile, `c.plan.outlastsNews() || usedBefore(d, c.cost)`, `c.plan.outlastsNews()`}},
+			Edits: []Edit{{localFile, `b.mayBeReset(c.plan) || usedBefore(d, c.cost)`, `b.mayBeReset(c.plan)`}},
 		},
 		{
 			Name: "local: own totals read as others'", Broke: "what others counted in memory counts once",

@@ -24,6 +24,7 @@ type behind struct {
 	serial  *serial    // of the same: its buckets
 	memory  *exclusive // of this instance
 	opts    *Options
+	started Instant
 
 	shards [behindShards]behindShard
 	keys   atomic.Int64    // that wait to be written or read
@@ -93,7 +94,7 @@ var errLocalReserve = &FieldError{
 
 func newBehind(s *shared, memory Exclusive) *behind {
 	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
-	b.memory.poured = b.notePoured
+	b.memory.poured, b.started = b.notePoured, InstantOf(s.opts.Now())
 	return b
 }
 
@@ -178,7 +179,7 @@ func (b *behind) note(c *charge) {
 	}
 	sh, waits := b.wait(&c.target)
 	defer sh.mu.Unlock()
-	waits.read = waits.read || !counted || c.plan.cell || c.plan.outlastsNews() || usedBefore(d, c.cost)
+	waits.read = waits.read || !counted || c.plan.cell || b.mayBeReset(c.plan) || usedBefore(d, c.cost)
 	if !counted || c.plan.cell { // what was poured is noted already
 		return
 	}
@@ -221,10 +222,12 @@ func usedBefore(d *Decision, units int64) bool {
 	return false
 }
 
-// outlastsNews reports whether p's windows may have been reset longer ago than news of it
-// live: what is counted for a key that was never seen may be counted under a reset that
-// this instance has not heard of.
-func (p *plan) outlastsNews() bool { return p.counters && p.resetTTL > newsLives }
+// mayBeReset reports whether windows of p that count now may have been reset before this
+// process started, and longer ago than news of it live: what is counted for a key that was
+// never seen here may be counted under a reset that nobody tells of.
+func (b *behind) mayBeReset(p *plan) bool {
+	return p.counters && p.resetTTL > newsLives && InstantOf(b.opts.Now()).Sub(b.started) < p.resetTTL
+}
 
 // wait returns what waits for t's sync, and its shard, locked.
 func (b *behind) wait(t *target) (*behindShard, *unsynced) {

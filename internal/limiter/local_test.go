@@ -83,6 +83,29 @@ func TestLocalAsksNobody(t *testing.T) {
 	}
 }
 
+// A key that is seen for the first time is read where it may have been reset before this
+// process started and nobody tells of it any more.
+func TestLocalLooksForResetsBeforeItsTime(t *testing.T) {
+	for window, reads := range map[time.Duration][2]int{10 * time.Minute: {0, 0}, time.Hour: {1, 1}, 24 * time.Hour: {1, 2}} {
+		bubble(t, window.String(), func(t *testing.T) {
+			store := newFakeStore()
+			e := instance(t, store, nil, inMemory("fixed-window", 3, window))
+			for i, want := range reads {
+				d := somebody
+				d.Identifier += limiter.Identifier(fmt.Sprint(i))
+				if _, err := e.Take(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+				nextSync()
+				if got, _ := store.counts(); got != want {
+					t.Errorf("%d reads, want %d", got, want)
+				}
+				time.Sleep(3 * time.Hour)
+			}
+		})
+	}
+}
+
 // What one instance counts, the others know after a sync of each, and count it once,
 // however often they read it.
 func TestLocalMergesWhatOthersCount(t *testing.T) {
