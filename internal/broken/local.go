@@ -1,5 +1,7 @@
 package broken
 
+import "slices"
+
 const (
 	localFile     = "internal/limiter/local.go"
 	localSyncFile = "internal/limiter/localsync.go"
@@ -7,8 +9,14 @@ const (
 	localPourFile = "internal/limiter/localbucket.go"
 )
 
-// inMemory are builds that decide in memory without what bounds it.
+// inMemory are builds that decide in memory without what its promises rest on.
 func inMemory() []Build {
+	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits())
+}
+
+// inMemoryBound are those that let more through than the bound says, or less than they
+// may.
+func inMemoryBound() []Build {
 	const (
 		ifFine = "	if err == nil {\n"
 		write  = "		err = b.write(ctx, u)\n	"
@@ -40,67 +48,6 @@ func inMemory() []Build {
 			Edits: []Edit{{localSyncFile, `if c.Row.node() != b.counted.ids.nodeBits {`, `if c.Row != (EventID{}) {`}},
 		},
 		{
-			Name: "local: a failed write dropped", Broke: "what was counted in memory is written once",
-			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `		b.again(u)`, `		_ = b.again`}},
-		},
-		{
-			Name: "local: a failed write counted again", Broke: "what was counted in memory is written once",
-			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `			u.counts = w.again(err).Add
-`, ``}},
-		},
-		{
-			Name: "local: nothing written at a stop", Broke: "a stop writes what was counted in memory",
-			Tests: []string{"TestLocalIsWrittenAtAStop"},
-			Edits: []Edit{{localSyncFile, `for b.writeAll(ctx) && ctx.Err() == nil {`, `for false {`}},
-		},
-		{
-			Name: "local: a reset by each one's own instant", Broke: "a reset reaches what is counted in memory, and no more",
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/news.go", `c.Until = e.forgotten(t)`, `_ = e.forgotten(t)`}},
-		},
-		{
-			Name: "local: a reset forgotten by who has not seen the key", Broke: "a reset reaches what is counted in memory, and no more",
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/news.go", `e.behind.resets.put(c.Key, c.Until)`, `_ = c`}},
-		},
-		{
-			Name: "local: counted under a reset that was not heard of", Broke: "a reset reaches what is counted in memory, and no more",
-			Tests: []string{"TestLocalResetThatIsNotHeard"},
-			Edits: []Edit{{localSyncFile, `			w.Add = lost`, `			lost = nil`}},
-		},
-		{
-			Name: "local: written under an earlier date than counted", Broke: "a reset reaches what is counted in memory, and no more",
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/exclusive.go", `if ch.plan.mirrors != nil && op != OpCheck &&`, `if false &&`}},
-		},
-		{
-			Name: "local: refunded before it is written", Broke: "a refund of what was counted in memory gives back once",
-			Tests: []string{"TestLocalRefundOfWhatIsNotWritten"},
-			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && InstantOf`, `	if own && !own && InstantOf`}},
-		},
-		{
-			Name: "local: removed elsewhere and kept here", Broke: "a refund of what was counted in memory gives back once",
-			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{localSyncFile, `		if p.promising {`, `		if false {`}},
-		},
-		{
-			Name: "local: news of refunds ignored", Broke: "a refund of what was counted in memory gives back once",
-			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{"internal/limiter/news.go", "		if e.behind != nil {\n			e.behind.heardOf(c.Key)", "		if e.behind != nil {"}},
-		},
-		{
-			Name: "local: kept when another demand denies", Broke: "denied: nothing stays counted",
-			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
-			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
-		},
-		{
-			Name: "local: others asked though memory denies", Broke: "denied: nothing stays counted",
-			Tests: []string{"TestLocalBesideOthersAllOrNone"},
-			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
-		},
-		{
 			Name: "local: shared buckets not adopted", Broke: bound,
 			Tests: []string{"TestLocalBucketsMergeWhatOthersPour", "TestLocalBucketsAreBounded"},
 			Edits: []Edit{{localPourFile, `		s.levels = slices.Clone(there.levels)`, ``}},
@@ -115,8 +62,91 @@ func inMemory() []Build {
 			Tests: []string{"TestLocalBucketsDrainBetweenSyncs"},
 			Edits: []Edit{{localPourFile, `.minus(drained)`, ``}, {localPourFile, `			drained := amount`, `			_ = amount`}},
 		},
+	}
+}
+
+// inMemoryResets are those that a reset does not reach as it should.
+func inMemoryResets() []Build {
+	const reach = "a reset reaches what is counted in memory, and no more"
+	return []Build{
 		{
-			Name: "local: a failed sync of a bucket forgets the one before", Broke: "what was counted in memory is written once",
+			Name: "local: a reset by each one's own instant", Broke: reach,
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/news.go", `c.Until = e.forgotten(t)`, `_ = e.forgotten(t)`}},
+		},
+		{
+			Name: "local: a reset forgotten by who has not seen the key", Broke: reach,
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/news.go", `e.behind.resets.put(c.Key, c.Until)`, `_ = c`}},
+		},
+		{
+			Name: "local: counted under a reset that was not heard of", Broke: reach,
+			Tests: []string{"TestLocalResetThatIsNotHeard"},
+			Edits: []Edit{{localSyncFile, `			w.Add = lost`, `			lost = nil`}},
+		},
+		{
+			Name: "local: written under an earlier date than counted", Broke: reach,
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/exclusive.go", `if ch.plan.mirrors != nil && op != OpCheck &&`, `if false &&`}},
+		},
+		{
+			Name: "local: buckets not reset in memory", Broke: reach,
+			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{localFile, `return b.resetBuckets(ctx, t)`, `return nil`}},
+		},
+	}
+}
+
+// inMemoryUnits are those that count a unit too often, or not at all.
+func inMemoryUnits() []Build {
+	const (
+		once   = "what was counted in memory is written once"
+		refund = "a refund of what was counted in memory gives back once"
+	)
+	return []Build{
+		{
+			Name: "local: a failed write dropped", Broke: once,
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{localSyncFile, `		b.again(u)`, `		_ = b.again`}},
+		},
+		{
+			Name: "local: a failed write counted again", Broke: once,
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{localSyncFile, `			u.counts = w.again(err).Add
+`, ``}},
+		},
+		{
+			Name: "local: nothing written at a stop", Broke: "a stop writes what was counted in memory",
+			Tests: []string{"TestLocalIsWrittenAtAStop"},
+			Edits: []Edit{{localSyncFile, `for b.writeAll(ctx) && ctx.Err() == nil {`, `for false {`}},
+		},
+		{
+			Name: "local: refunded before it is written", Broke: refund,
+			Tests: []string{"TestLocalRefundOfWhatIsNotWritten"},
+			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && InstantOf`, `	if own && !own && InstantOf`}},
+		},
+		{
+			Name: "local: removed elsewhere and kept here", Broke: refund,
+			Tests: []string{"TestLocalRefund"},
+			Edits: []Edit{{localSyncFile, `		if p.promising {`, `		if false {`}},
+		},
+		{
+			Name: "local: news of refunds ignored", Broke: refund,
+			Tests: []string{"TestLocalRefund"},
+			Edits: []Edit{{"internal/limiter/news.go", "		if e.behind != nil {\n			e.behind.heardOf(c.Key)", "		if e.behind != nil {"}},
+		},
+		{
+			Name: "local: kept when another demand denies", Broke: "denied: nothing stays counted",
+			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
+			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
+		},
+		{
+			Name: "local: others asked though memory denies", Broke: "denied: nothing stays counted",
+			Tests: []string{"TestLocalBesideOthersAllOrNone"},
+			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
+		},
+		{
+			Name: "local: a failed sync of a bucket forgets the one before", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
 			Edits: []Edit{{localPourFile, `addSaturating(earlier.poured.units, u.poured.units), alone: earlier.poured.alone`, `u.poured.units`}},
 		},
@@ -126,17 +156,12 @@ func inMemory() []Build {
 			Edits: []Edit{{localCallFile, `if c.plan.cell && counted != (entry{}) {`, `if false {`}},
 		},
 		{
-			Name: "local: a refund of a bucket not written", Broke: "a refund of what was counted in memory gives back once",
+			Name: "local: a refund of a bucket not written", Broke: refund,
 			Tests: []string{"TestLocalRefund"},
 			Edits: []Edit{{"internal/limiter/localrefund.go", `		if sums {
 			b.noteScooped(t, n)
 		}
 `, ``}},
-		},
-		{
-			Name: "local: buckets not reset in memory", Broke: "a reset reaches what is counted in memory, and no more",
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{localFile, `return b.resetBuckets(ctx, t)`, `return nil`}},
 		},
 	}
 }
