@@ -133,9 +133,7 @@ func (s *Server) inLanes(ctx context.Context, ops []operation) {
 	for range min(batchWorkers, len(lanes)) {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(len(lanes)); i = next.Add(1) {
-				for _, at := range lanes[i-1] {
-					ops[at].err = s.operateInTime(ctx, began, &ops[at].call)
-				}
+				s.inLane(ctx, began, ops, lanes[i-1])
 			}
 		})
 	}

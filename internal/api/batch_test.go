@@ -9,12 +9,14 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -162,6 +164,111 @@ func TestBatchIsInOrder(t *testing.T) {
 	}, tail, signup)
 }
 
+// TestBatchOfOneKey takes operations that ask alike to a store that waits together, and
+// answers as if they had come one after the other.
+func TestBatchOfOneKey(t *testing.T) {
+	store := &counting{Store: embedded.New(nil)}
+	perHour := limiter.Policy{Name: "sms-send", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 3, Window: time.Hour}}}
+	f := newFront(t, nil, perHour)
+	f.server.engine = engineOver(t, f, store, perHour)
+	f.server.inMemory = false
+	take, check, twice := oneTake, strings.Replace(oneTake, "take", "check", 1), strings.Replace(oneTake, "}", `,"cost":2}`, 1)
+	ops := append(slices.Repeat([]string{take}, 40), check, twice, take)
+	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...)))
+	for i, r := range results {
+		want := resultBody{Status: http.StatusTooManyRequests, Used: 3}
+		if i < 3 {
+			want = resultBody{Status: http.StatusOK, Used: int64(i + 1)}
+		}
+		if r.Status != want.Status || r.Used != want.Used {
+			t.Errorf("operation %d: %+v, want %+v", i, r, want)
+		}
+	}
+	store.writes.Store(0)
+	record := strings.Replace(oneTake, "take", "record", 1)
+	for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(slices.Repeat([]string{record}, 40)...))) {
+		if r.Status != http.StatusOK || r.Used != int64(i+4) {
+			t.Errorf("record %d: %+v", i, r)
+		}
+	}
+	if n := store.writes.Load(); n > 20 {
+		t.Errorf("%d writes for 40 records", n)
+	}
+}
+
+// counting is a store that can't hold keys still, and counts what is written.
+type counting struct {
+	limiter.Store
+	writes atomic.Int64
+}
+
+func (c *counting) Write(ctx context.Context, w *limiter.Write) error {
+	c.writes.Add(1)
+	runtime.Gosched()
+	return c.Store.Write(ctx, w)
+}
+
+func engineOver(t *testing.T, f *front, store limiter.Store, policies ...limiter.Policy) *limiter.Engine {
+	t.Helper()
+	e := limiter.New(store, &limiter.Options{Now: func() time.Time { return f.now }, StoreTimeout: 10 * time.Second})
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+const oneTake = `{"op":"take","policy":"sms-send","identifier":"+4915112345678"}`
+
+// TestAnswersAlikeAreInOrder puts those who were admitted first.
+func TestAnswersAlikeAreInOrder(t *testing.T) {
+	of := func(allowed bool, used int64) (d decided) {
+		d.Allowed, d.Used = allowed, used
+		return d
+	}
+	answers := []decided{of(false, 3), of(true, 3), of(false, 2), of(true, 1), of(true, 2)}
+	slices.SortStableFunc(answers, before)
+	var used []int64
+	for _, d := range answers {
+		used = append(used, d.Used)
+	}
+	if !slices.Equal(used, []int64{1, 2, 3, 2, 3}) || !answers[2].Allowed || answers[3].Allowed {
+		t.Errorf("%v", used)
+	}
+}
+
+// TestAlike tells what can be decided at the same time from what can't.
+func TestAlike(t *testing.T) {
+	for body, want := range map[string]int{
+		oneTake + "," + oneTake + "," + oneTake:                                           3,
+		oneTake + "," + strings.Replace(oneTake, "take", "record", 1):                     1,
+		oneTake + "," + strings.Replace(oneTake, "}", `,"cost":2}`, 1):                    1,
+		oneTake + "," + strings.Replace(oneTake, "}", `,"idempotency_key":"k"}`, 1):       1,
+		strings.Replace(oneTake, "}", `,"idempotency_key":"k"}`, 1) + "," + oneTake:       1,
+		strings.Repeat(oneTake+",", maxAlike) + oneTake:                                   maxAlike,
+		oneTake + "," + oneTake + "," + strings.Replace(oneTake, "sms-send", "signup", 1): 2,
+	} {
+		ops := operationsIn(t, operationsOf(body))
+		lane := make([]int, len(ops))
+		for i := range lane {
+			lane[i] = i
+		}
+		if got := alike(ops, lane); got != want {
+			t.Errorf("%d of %s, want %d", got, body, want)
+		}
+	}
+}
+
+func operationsIn(t *testing.T, body string) []operation {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/v1/batch", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	ops, err := decodeBatch(r, new(scratch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
 // TestLanes joins operations that share anything, directly or by others.
 func TestLanes(t *testing.T) {
 	read := func(body string) operation {
@@ -222,7 +329,11 @@ func TestBatchWithoutTime(t *testing.T) {
 	f.server.opts.Now = func() time.Time { // each look takes a second and a half
 		return f.now.Add(time.Duration(asked.Add(1)) * 1500 * time.Millisecond)
 	}
-	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(oneOp, oneOp, oneOp, oneOp)))
+	var ops []string
+	for i := range 4 { // none like another, which would begin with it
+		ops = append(ops, fmt.Sprintf(`{"op":"take","policy":"api","identifier":"a","cost":%d}`, i+1))
+	}
+	results := resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(ops...)))
 	for i, r := range results {
 		if i < 2 && r.Status != http.StatusOK {
 			t.Errorf("operation %d: %+v", i, r)

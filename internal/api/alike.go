@@ -1,0 +1,76 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxAlike is how many operations that ask alike are decided at the same time: as many as
+// an engine takes to a store together.
+const maxAlike = 64
+
+// inLane decides operations that must come one after the other. Those in a row that ask
+// alike are decided at the same time: over a store that waits they share what it answers,
+// and who is first among them makes no difference but to the order of the answers.
+func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, lane []int) {
+	for len(lane) > 0 {
+		n := alike(ops, lane)
+		if n == 1 {
+			o := &ops[lane[0]]
+			o.err = s.operateInTime(ctx, began, &o.call)
+		} else {
+			s.atOnce(ctx, began, ops, lane[:n])
+		}
+		lane = lane[n:]
+	}
+}
+
+// alike returns how many of lane, from the first one on, ask the same of one demand and
+// nothing else.
+func alike(ops []operation, lane []int) (n int) {
+	first := &ops[lane[0]].call
+	for n = 1; n < min(maxAlike, len(lane)); n++ {
+		if c := &ops[lane[n]].call; !first.plain() || !c.plain() || c.Op != first.Op || c.Demands[0] != first.Demands[0] {
+			break
+		}
+	}
+	return n
+}
+
+// plain reports whether c is of one demand, without an idempotency key or a reservation.
+func (c *call) plain() bool {
+	return len(c.Demands) == 1 && c.IdempotencyKey == "" && c.Reserve == 0 && c.Reservation == ""
+}
+
+// atOnce decides operations that ask alike, and has those that were answered tell it in
+// their order: whoever was admitted first is the first.
+func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, lane []int) {
+	var all sync.WaitGroup
+	for _, at := range lane {
+		all.Go(func() { ops[at].err = s.operateInTime(ctx, began, &ops[at].call) })
+	}
+	all.Wait()
+	var answers []decided
+	answered := slices.DeleteFunc(slices.Clone(lane), func(at int) bool { return ops[at].err != nil })
+	for _, at := range answered {
+		answers = append(answers, ops[at].decided)
+	}
+	slices.SortStableFunc(answers, before)
+	for i, at := range answered {
+		ops[at].decided = answers[i]
+	}
+}
+
+// before puts who was admitted first, and of those the one that found less used.
+func before(a, b decided) int {
+	switch {
+	case a.Allowed == b.Allowed:
+		return cmp.Compare(a.Used, b.Used)
+	case a.Allowed:
+		return -1
+	}
+	return 1
+}
