@@ -212,7 +212,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		denied = denied && r.op != OpRecord && !r.decision.WouldAllow
 	}
 	if denied {
-		c.denials.put(t, &state, unsettled, batch[0].op != OpCheck && c.tallies.hold(t, &state), now, mark)
+		c.denials.put(t, &state, unsettled, batch[0].op != OpCheck && c.tallies.areAllOwn(t, &state), now, mark)
 	}
 	return unsettled, nil
 }
@@ -285,7 +285,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) 
 // It is false, and answers the requests, when they were not all among what was read.
 func (c *counted) complete(t *target, own *units, state *State) bool {
 	if t.plan.tally {
-		own.totals = c.tallies.holds(t.key, own.counts)
+		own.totals = c.tallies.totalsOf(t.key, own.counts)
 	}
 	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
 		return true
@@ -312,41 +312,11 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
-	c.lease(t, own, refused, state)
+	c.grantLease(t, own, refused, state)
 	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == OpRecord }) {
 		c.denials.forget(t.key) // more is counted now, whatever the limit
 	}
 	return refused, unsettled
-}
-
-// lease makes a lease of what own counted ahead, and adds to refused what is not granted.
-func (c *counted) lease(t *target, own, refused *units, state *State) {
-	granted := c.leases.grant(t, own, state, sumOf(own.batch)-sumOf(refused.batch))
-	for i := range refused.counts {
-		refused.counts[i].Units += own.ahead - granted
-	}
-	own.counts = withUnits(own.counts, sumOf(own.batch))
-	own.lease, own.had, own.ahead = nil, 0, 0
-}
-
-// give gives back counts that were acknowledged and that nobody was admitted for.
-func (c *counted) give(t *target, counts []Count) {
-	if t.plan.tally {
-		c.takeBacks.push(takeBack{write: &Write{
-			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.span,
-		}})
-		return
-	}
-	c.takeBacks.subtract(t, counts)
-}
-
-// giveLeaseBack gives back what was left of the lease that own ended, when nothing was
-// added to it.
-func (c *counted) giveLeaseBack(t *target, own *units) {
-	if own.had > 0 {
-		c.give(t, withUnits(own.counts, own.had))
-	}
-	own.lease, own.had, own.ahead = nil, 0, 0
 }
 
 // hasUnsettled reports whether state holds events of other instances that are so

@@ -276,3 +276,33 @@ func (h *lease) rest() []Count {
 	h.left = 0
 	return back
 }
+
+// grantLease makes a lease of what own counted ahead, and adds to refused what is not granted.
+func (c *counted) grantLease(t *target, own, refused *units, state *State) {
+	granted := c.leases.grant(t, own, state, sumOf(own.batch)-sumOf(refused.batch))
+	for i := range refused.counts {
+		refused.counts[i].Units += own.ahead - granted
+	}
+	own.counts = withUnits(own.counts, sumOf(own.batch))
+	own.lease, own.had, own.ahead = nil, 0, 0
+}
+
+// give gives back counts that were acknowledged and that nobody was admitted for.
+func (c *counted) give(t *target, counts []Count) {
+	if t.plan.tally {
+		c.takeBacks.push(takeBack{write: &Write{
+			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.span,
+		}})
+		return
+	}
+	c.takeBacks.subtract(t, counts)
+}
+
+// giveLeaseBack gives back what was left of the lease that own ended, when nothing was
+// added to it.
+func (c *counted) giveLeaseBack(t *target, own *units) {
+	if own.had > 0 {
+		c.give(t, withUnits(own.counts, own.had))
+	}
+	own.lease, own.had, own.ahead = nil, 0, 0
+}

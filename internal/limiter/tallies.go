@@ -145,9 +145,9 @@ func withUnits(counts []Count, units int64) []Count {
 	return same
 }
 
-// holds returns key's totals for the windows of counts: this process knows them better
+// totalsOf returns key's totals for the windows of counts: this process knows them better
 // than what it reads of them.
-func (t *tallies) holds(key Key, counts []Count) []Count {
+func (t *tallies) totalsOf(key Key, counts []Count) []Count {
 	of := t.of(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -160,9 +160,9 @@ func (t *tallies) holds(key Key, counts []Count) []Count {
 	return held
 }
 
-// hold reports whether all sums of state are totals of this process, as it knows them
+// areAllOwn reports whether all sums of state are totals of this process, as it knows them
 // itself. It says nothing of units that are being written or taken back.
-func (t *tallies) hold(of *target, state *State) bool {
+func (t *tallies) areAllOwn(of *target, state *State) bool {
 	if !of.plan.tally {
 		return false
 	}
