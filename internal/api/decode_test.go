@@ -38,11 +38,12 @@ func (c *plainCall) call(op limiter.Op) limiter.Call {
 	made := limiter.Call{
 		Op: op, Reserve: time.Duration(c.ReserveMS) * time.Millisecond, Reservation: c.Reservation, IdempotencyKey: c.IdempotencyKey,
 	}
-	demands := []plainDemand{{Cost: c.Cost}}
-	if c.Demands != nil {
+	var demands []plainDemand // none beside a reservation, which knows its own
+	switch {
+	case c.Demands != nil:
 		demands = *c.Demands
-	} else {
-		demands[0].Policy, demands[0].Identifier = *c.Policy, *c.Identifier
+	case c.Policy != nil && c.Identifier != nil:
+		demands = []plainDemand{{Policy: *c.Policy, Identifier: *c.Identifier, Cost: c.Cost}}
 	}
 	for _, d := range demands {
 		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: limiter.Identifier(d.Identifier), Cost: d.Cost})
@@ -71,7 +72,7 @@ func onlyMistakes(t *testing.T, err error) {
 func FuzzDecodeCall(f *testing.F) {
 	for _, seed := range []string{
 		oneTail, `{"demands":[` + oneTail + `,{"policy":"p","identifier":"i","cost":3}]}`, `{"demands":[],"cost":1}`,
-		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`, `{"reservation":""}`,
+		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`, `{"reservation":""}`, `{"reservation":"r"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -89,8 +90,10 @@ func FuzzDecodeCall(f *testing.F) {
 			if want := plain.call(op); !reflect.DeepEqual(got.Call, want) {
 				t.Fatalf("%s %q: %+v, want %+v", op, body, got.Call, want)
 			}
-			if n := len(got.Demands); n < 1 || n > limiter.MaxDemands || len(got.Reservation) > maxTokenLen {
+			if n := len(got.Demands); n > limiter.MaxDemands || len(got.Reservation) > maxTokenLen {
 				t.Fatalf("%s %q: past a bound", op, body)
+			} else if n == 0 && (op != limiter.OpRecord || got.Reservation == "") {
+				t.Fatalf("%s %q: nothing to decide", op, body)
 			}
 		}
 	})
@@ -101,7 +104,7 @@ func FuzzDecodeCall(f *testing.F) {
 func FuzzDecodeBatch(f *testing.F) {
 	for _, seed := range []string{
 		operationsOf(oneOp), operationsOf(oneOp, `1`, `{"op":"check","demands":[`+oneTail+`],"reserve_ms":1000}`, `null`),
-		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`), `{"operations":[]}`, `{}`,
+		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`, `{"op":"record","reservation":"r"}`), `{"operations":[]}`, `{}`,
 		operationsOf(`{"op":"take","policy":"p","identifier":"i","idempotency_key":"k"}`, `[{"op":"take"}]`, oneOp),
 	} {
 		f.Add([]byte(seed))
