@@ -60,7 +60,7 @@ func (s *settings) keyOf(policy string, id limiter.Identifier, log *slog.Logger)
 		return limiter.Key{}, err
 	}
 	engine := newEngine(s, s.keyless(), hashKeys, nil)
-	if err := engine.SetPolicies(policies); err != nil {
+	if err := engine.SetPolicies(policies.Policies); err != nil {
 		return limiter.Key{}, err
 	}
 	key, err := engine.KeyOf(policy, id)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -76,14 +75,15 @@ func show(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = cmd.OutOrStdout().Write(policyfile.Format(policies))
+	_, err = cmd.OutOrStdout().Write(policyfile.FormatFile(policies))
 	return err
 }
 
 // loadPolicies reads file; the examples when it is empty.
-func loadPolicies(file string) ([]limiter.Policy, error) {
+func loadPolicies(file string) (policyfile.File, error) {
 	if file == "" {
-		return policyfile.Default()
+		policies, err := policyfile.Default()
+		return policyfile.File{Policies: policies}, err
 	}
-	return policyfile.Load(file)
+	return policyfile.LoadFile(file)
 }

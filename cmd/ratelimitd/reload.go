@@ -27,12 +27,12 @@ type policySource struct {
 }
 
 // set puts policies in force and warns of those that promise less.
-func (p *policySource) set(policies []limiter.Policy) error {
-	if err := p.engine.SetPolicies(policies); err != nil {
+func (p *policySource) set(file policyfile.File) error {
+	if err := p.engine.SetPolicies(file.Policies); err != nil {
 		return err
 	}
 	p.metrics.SetPolicies(p.engine.Policies())
-	p.log.Info("policies in force", "count", len(policies))
+	p.log.Info("policies in force", "count", len(file.Policies))
 	p.logCaveats()
 	return nil
 }
@@ -62,9 +62,9 @@ func (p *policySource) logCaveats() {
 const maxNamesLogged = 20
 
 // changed takes what the watcher found. A file with mistakes changes nothing.
-func (p *policySource) changed(policies []limiter.Policy, err error) {
+func (p *policySource) changed(file policyfile.File, err error) {
 	if err == nil {
-		err = p.set(policies)
+		err = p.set(file)
 	}
 	if err == nil {
 		return

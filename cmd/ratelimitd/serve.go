@@ -71,7 +71,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	store, err := openStore(ctx, s, policies, measured, log)
+	store, err := openStore(ctx, s, policies.Policies, measured, log)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 }
 
 // load reads the file of policies, or the examples when file is empty.
-func (p *policySource) load(file string) ([]limiter.Policy, error) {
+func (p *policySource) load(file string) (policyfile.File, error) {
 	if file == "" {
-		return policyfile.Default()
+		return loadPolicies("")
 	}
 	p.watcher = policyfile.NewWatcher(file)
 	return p.watcher.Load()

@@ -12,7 +12,7 @@ import (
 // FuzzParse holds that whatever is in a file Parse returns, that what it accepts
 // can be served, and that Format writes it back.
 func FuzzParse(f *testing.F) {
-	for _, file := range []string{"default.yaml", "testdata/ten-mistakes.yaml", "testdata/every-kind.yaml"} {
+	for _, file := range []string{"default.yaml", "testdata/ten-mistakes.yaml", "testdata/every-kind.yaml", "testdata/envoy.yaml"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
@@ -24,9 +24,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(limit("algorithm: sliding-tail, limit: 5, window: 1500ms, rounding: up")))
 	f.Add([]byte(limit("algorithm: token-bucket, limit: 5, window: 1m, burst: 9")))
 	f.Add([]byte(limit("algorithm: fixed-window, limit: 5, window: month, timezone: Etc/GMT+5")))
+	f.Add([]byte(descriptors("- {key: 'a: b', value: '*', policy: api, name: '#1', identifier: 'a: b', descriptors: [{key: c, unlimited: true}]}")))
 	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		policies, err := policyfile.Parse("p.yaml", data)
+		file, err := policyfile.ParseFile("p.yaml", data)
+		policies := file.Policies
 		if (err == nil) != (len(policies) > 0) {
 			t.Fatalf("%d policies with error %v", len(policies), err)
 		}
@@ -40,9 +42,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text := policyfile.Format(policies)
-		again, err := policyfile.Parse("formatted.yaml", text)
-		if err != nil || !reflect.DeepEqual(again, want) {
+		text := policyfile.FormatFile(file)
+		again, err := policyfile.ParseFile("formatted.yaml", text)
+		if err != nil || !reflect.DeepEqual(again, policyfile.File{Policies: want, Envoy: file.Envoy}) {
 			t.Fatalf("formatted as\n%s\nread back as %+v, %v\nwant %+v", text, again, err, want)
 		}
 	})

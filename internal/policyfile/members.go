@@ -14,8 +14,11 @@ type member[T any] struct {
 	read func(f *yamlfile.File, n *yamlfile.Node, into *T)
 }
 
-// contents is what a file holds.
-type contents struct{ policies []limiter.Policy }
+// contents is what a file holds, while it is read.
+type contents struct {
+	File
+	envoyAt *yamlfile.Node // the section for Envoy; nil: there is none that could be read
+}
 
 const wholeFile = "start it with policies: and a list of at least one policy"
 
@@ -23,6 +26,7 @@ const wholeFile = "start it with policies: and a list of at least one policy"
 var (
 	fileMembers = []member[contents]{
 		{"policies", wholeFile, readPolicies},
+		{"envoy", "", readEnvoy},
 	}
 	policyMembers = []member[limiter.Policy]{
 		{"name", "give the policy a name by which requests ask for it", word(func(p *limiter.Policy) *string { return &p.Name })},

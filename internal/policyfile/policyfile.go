@@ -21,41 +21,60 @@ const MaxPolicies = 10_000
 //go:embed default.yaml
 var defaultFile []byte
 
+// File is what a file of policies holds.
+type File struct {
+	Policies []limiter.Policy // in their order and with nothing filled in
+	Envoy    *Envoy           // whose policies are among them; nil: there is no such section
+}
+
 // Default returns the example policies of a server that is given no file.
 func Default() ([]limiter.Policy, error) { return Parse("default.yaml", defaultFile) }
 
-// Load reads the policies of the file at path. Its error is that of the operating
-// system, or of Parse.
+// Load reads the policies of the file at path. Its error is that of LoadFile.
 func Load(path string) ([]limiter.Policy, error) {
+	file, err := LoadFile(path)
+	return file.Policies, err
+}
+
+// LoadFile reads the file at path. Its error is that of the operating system, or of
+// ParseFile.
+func LoadFile(path string) (File, error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading policies: %w", err)
+		return File{}, fmt.Errorf("reading policies: %w", err)
 	}
-	return Parse(path, data)
+	return ParseFile(path, data)
 }
 
-// Parse reads the policies in data, which name is the name of, in their order and
-// with nothing filled in. None of them has a Problem and no two share a name; else
-// the error is yamlfile.Errors, one for each mistake, and there are no policies.
+// Parse reads the policies in data as ParseFile does.
 func Parse(name string, data []byte) ([]limiter.Policy, error) {
-	f := yamlfile.Parse(name, data)
-	policies := readFile(f)
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return policies, nil
+	file, err := ParseFile(name, data)
+	return file.Policies, err
 }
 
-func readFile(f *yamlfile.File) []limiter.Policy {
+// ParseFile reads data, which name is the name of. None of the policies has a Problem
+// and no two share a name; else the error is yamlfile.Errors, one for each mistake, and
+// there is nothing in the File.
+func ParseFile(name string, data []byte) (File, error) {
+	f := yamlfile.Parse(name, data)
+	file := readFile(f)
+	if err := f.Err(); err != nil {
+		return File{}, err
+	}
+	return file, nil
+}
+
+func readFile(f *yamlfile.File) File {
 	if f.Root == nil {
 		if f.Err() == nil {
 			f.AddAt(yamlfile.Position{Line: 1}, "", "there is nothing in this file: %s", wholeFile)
 		}
-		return nil
+		return File{}
 	}
 	var file contents
 	readMap(f, f.Root, fileMembers, wholeFile, &file)
-	return file.policies
+	checkEnvoy(f, &file)
+	return file.File
 }
 
 // readPolicies reads the list of policies into file.
@@ -81,7 +100,7 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 		} else if policy.Name != "" && !twice {
 			lines[policy.Name] = name.Line
 		}
-		file.policies = append(file.policies, policy)
+		file.Policies = append(file.Policies, policy)
 	}
 }
 

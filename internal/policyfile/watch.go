@@ -10,7 +10,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -32,15 +31,15 @@ func NewWatcher(path string) *Watcher {
 	return &Watcher{path: filepath.Clean(path), reload: make(chan struct{}, 1)}
 }
 
-// Load reads the file as the function Load does, and remembers it as what is in
+// Load reads the file as LoadFile does, and remembers it as what is in
 // force. It must not be called while Run runs.
-func (w *Watcher) Load() ([]limiter.Policy, error) {
+func (w *Watcher) Load() (File, error) {
 	data, err := yamlfile.Read(w.path)
 	if err != nil {
-		return nil, fmt.Errorf("reading policies: %w", err)
+		return File{}, fmt.Errorf("reading policies: %w", err)
 	}
 	w.last = data
-	return Parse(w.path, data)
+	return ParseFile(w.path, data)
 }
 
 // Reload makes Run read the file, changed or not. It returns at once, and is safe
@@ -52,17 +51,17 @@ func (w *Watcher) Reload() {
 	}
 }
 
-// Run calls changed with the policies, or with what is wrong with the file, after
+// Run calls changed with what the file holds, or with what is wrong with the file, after
 // each Reload and each change of what is in the file, until ctx ends. A change
 // between Load and Run counts. It returns nil.
 //
 // It watches the folder, so that a file that is replaced by a rename, or through a
 // symbolic link beside it as Kubernetes does, is seen. Where the folder cannot be
 // watched, changed is told, and Reload works alone.
-func (w *Watcher) Run(ctx context.Context, changed func([]limiter.Policy, error)) error {
+func (w *Watcher) Run(ctx context.Context, changed func(File, error)) error {
 	folder, err := watchFolder(filepath.Dir(w.path))
 	if err != nil {
-		changed(nil, fmt.Errorf("watching %s, which is now read only when asked to: %w", w.path, err))
+		changed(File{}, fmt.Errorf("watching %s, which is now read only when asked to: %w", w.path, err))
 	}
 	defer folder.close()
 	settled := time.NewTimer(0) // at once: the file may have changed since Load
@@ -82,7 +81,7 @@ func (w *Watcher) Run(ctx context.Context, changed func([]limiter.Policy, error)
 				pending = true
 			}
 		case err := <-folder.failures:
-			changed(nil, fmt.Errorf("watching %s: %w", w.path, err))
+			changed(File{}, fmt.Errorf("watching %s: %w", w.path, err))
 			w.read(changed, false) // events may have been lost
 		case <-settled.C:
 			pending = false
@@ -92,12 +91,12 @@ func (w *Watcher) Run(ctx context.Context, changed func([]limiter.Policy, error)
 }
 
 // read reads the file and calls changed if there is news, or if told always to.
-func (w *Watcher) read(changed func([]limiter.Policy, error), always bool) {
+func (w *Watcher) read(changed func(File, error), always bool) {
 	data, err := yamlfile.Read(w.path)
 	if err != nil {
 		err = fmt.Errorf("reading policies: %w", err)
 		if always || err.Error() != w.failure {
-			changed(nil, err)
+			changed(File{}, err)
 		}
 		w.failure = err.Error()
 		return
@@ -107,7 +106,7 @@ func (w *Watcher) read(changed func([]limiter.Policy, error), always bool) {
 		return
 	}
 	w.last = data
-	changed(Parse(w.path, data))
+	changed(ParseFile(w.path, data))
 }
 
 // folder tells what happens to the files of a folder; the zero folder nothing.

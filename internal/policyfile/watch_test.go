@@ -24,7 +24,7 @@ func watch(t *testing.T, w *policyfile.Watcher) <-chan news {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- w.Run(ctx, func(policies []limiter.Policy, err error) { told <- news{policies, err} })
+		done <- w.Run(ctx, func(file policyfile.File, err error) { told <- news{file.Policies, err} })
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -1,0 +1,123 @@
+package policyfile_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+const goodPolicy = "policies:\n  - name: api\n    " + goodLimits + "\n"
+
+// descriptors returns a file whose one domain, from line 6 on, has these descriptors.
+func descriptors(lines ...string) string {
+	return goodPolicy + "envoy:\n  domains:\n    - domain: edge\n      descriptors:\n        " + strings.Join(lines, "\n        ") + "\n"
+}
+
+func TestEnvoyIsRead(t *testing.T) {
+	file, err := policyfile.LoadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &policyfile.Envoy{
+		Headers: policyfile.EnvoyHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset", RetryAfter: "Retry-After"},
+		Domains: []policyfile.EnvoyDomain{
+			{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
+				{Key: "remote_address", Policy: "per-address", Name: "address", Identifier: []string{"remote_address"}},
+				{Key: "path", Value: "/files/*/download", Policy: "per-path", Shared: true, Quota: true},
+				{Key: "plan", Value: "gold", Unlimited: true, Replaces: []string{"address", "login limit"}},
+				{Key: "generic_key", Value: "404", Descriptors: []policyfile.EnvoyDescriptor{
+					{Key: "remote_address", Policy: "per-address", Name: "login limit", Identifier: []string{"generic_key", "remote_address"}},
+				}},
+			}},
+			{Name: "mesh", Descriptors: []policyfile.EnvoyDescriptor{{Key: "service", Policy: "per-path"}}},
+		},
+	}
+	if !reflect.DeepEqual(file.Envoy, want) {
+		t.Errorf("read as\n%+v\nwant\n%+v", file.Envoy, want)
+	}
+	text := policyfile.FormatFile(file)
+	golden(t, "testdata/envoy.golden", string(text))
+	again, err := policyfile.ParseFile("formatted.yaml", text)
+	if err != nil || !reflect.DeepEqual(again.Envoy, want) {
+		t.Errorf("read back as\n%+v, %v", again.Envoy, err)
+	}
+}
+
+func TestEnvoyMistakes(t *testing.T) {
+	const ok = "- {key: a, policy: api}"
+	for _, test := range []struct{ name, text, want string }{
+		{"no domains", goodPolicy + "envoy: {}\n", "4: envoy.domains: missing: give the domains that Envoy asks about"},
+		{"a word", goodPolicy + "envoy: edge\n", "4: envoy: text where a map belongs: write domains:"},
+		{"domains that are a map", goodPolicy + "envoy: {domains: {edge: x}}\n", "4: envoy.domains: a map where a list belongs: start each domain"},
+		{"a domain without a name", goodPolicy + "envoy: {domains: [{descriptors: [{key: a, policy: api}]}]}\n", "4: envoy.domains[0].domain: missing"},
+		{"a domain that is a word", goodPolicy + "envoy: {domains: [edge]}\n", "4: envoy.domains[0]: text where a map belongs: write domain:"},
+		{"a domain without descriptors", goodPolicy + "envoy: {domains: [{domain: edge}]}\n", "4: envoy.domains[0].descriptors: missing"},
+		{"a domain twice", goodPolicy + "envoy:\n  domains:\n    - {domain: e, descriptors: [{key: a, policy: api}]}\n" +
+			"    - {domain: e, descriptors: [{key: a, policy: api}]}\n", `7: envoy.domains[1].domain: "e" is the domain on line 6 too`},
+		{"a header with a space", goodPolicy + "envoy: {domains: [], response_headers: {limit: a b}}\n",
+			`4: envoy.response_headers.limit: "a b" is no name of a header`},
+		{"an unknown header", goodPolicy + "envoy: {domains: [], response_headers: {limits: a}}\n",
+			"4: envoy.response_headers.limits: unknown key: did you mean limit?"},
+		{"no key", descriptors("- {policy: api}"), "8: envoy.domains[0].descriptors[0].key: missing"},
+		{"a star in a key", descriptors("- {key: 'a*', policy: api}"), "8: envoy.domains[0].descriptors[0].key: a * stands for any text in values only"},
+		{"a value that is a number", descriptors("- {key: a, value: 404, policy: api}"), "8: envoy.domains[0].descriptors[0].value: a number where text"},
+		{"a step twice", descriptors(ok, ok), "9: envoy.domains[0].descriptors[1]: the same key and value as on line 8"},
+		{"an unknown policy", descriptors("- {key: a, policy: apy}"),
+			"8: envoy.domains[0].descriptors[0].policy: no policy of this file is called so: did you mean api?"},
+		{"nothing that holds", descriptors("- {key: a}"), "8: envoy.domains[0].descriptors[0]: nothing holds here: give it policy:"},
+		{"no descriptors", descriptors("- {key: a, descriptors: []}"), "8: envoy.domains[0].descriptors[0].descriptors: there are no descriptors"},
+		{"unlimited, and a policy", descriptors("- {key: a, policy: api, unlimited: true}"),
+			"8: envoy.domains[0].descriptors[0].unlimited: there is a policy, too"},
+		{"unlimited in quotes", descriptors("- {key: a, unlimited: 'true'}"), "8: envoy.domains[0].descriptors[0].unlimited: text where true or false"},
+		{"a name for nothing", descriptors("- {key: a, name: n, descriptors: [{key: b, policy: api}]}"),
+			"8: envoy.domains[0].descriptors[0].name: there is no limit here"},
+		{"an unknown limit", descriptors("- {key: a, policy: api, name: first}", "- {key: b, policy: api, replaces: [frist]}"),
+			`9: envoy.domains[0].descriptors[1].replaces: no limit of this domain is called "frist": did you mean first?`},
+		{"its own limit", descriptors("- {key: a, policy: api, name: n, replaces: n}"),
+			"8: envoy.domains[0].descriptors[0].replaces: it names its own limit"},
+		{"a limit twice", descriptors("- {key: a, policy: api, name: n}", "- {key: b, policy: api, replaces: [n, n]}"),
+			`9: envoy.domains[0].descriptors[1].replaces[1]: "n" is there twice`},
+		{"shared without a star", descriptors("- {key: a, value: b, policy: api, shared: true}"),
+			"8: envoy.domains[0].descriptors[0].shared: values are shared where value: has a *"},
+		{"a quota of nothing", descriptors("- {key: a, unlimited: true, quota: true}"), "8: envoy.domains[0].descriptors[0].quota: there is no quota"},
+		{"an identifier of nothing", descriptors("- {key: a, unlimited: true, identifier: a}"),
+			"8: envoy.domains[0].descriptors[0].identifier: nothing is counted here"},
+		{"an identifier from below", descriptors("- {key: a, policy: api, identifier: b, descriptors: [{key: b, policy: api}]}"),
+			`8: envoy.domains[0].descriptors[0].identifier: no entry that leads here has the key "b": did you mean a?`},
+		{"a mistake far below", descriptors("- key: a", "  descriptors:", "    - key: b", "      descriptors: [{key: c, policy: login}]"),
+			"11: envoy.domains[0].descriptors[0].descriptors[0].descriptors[0].policy: no policy of this file is called so"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := lines(t, test.text); len(got) != 1 || !strings.HasPrefix(got[0], "p.yaml:"+test.want) {
+				t.Errorf("got %q, want one mistake p.yaml:%s…", got, test.want)
+			}
+		})
+	}
+}
+
+// TestMistakesOfPoliciesHideNoneOfEnvoy looks for both kinds at once, without what only
+// follows from the first: a policy whose name could not be read may be the one meant.
+func TestMistakesOfPoliciesHideNoneOfEnvoy(t *testing.T) {
+	text := strings.Replace(descriptors("- {key: a, policy: apis}", "- {key: b, policy: apis, quota: 1}"), "name: api", "nome: apis", 1)
+	if got := lines(t, text); len(got) != 2 || !slices.ContainsFunc(got, func(m string) bool { return strings.Contains(m, "quota") }) {
+		t.Errorf("got %q, want that of the policy and that of the quota", got)
+	}
+}
+
+func TestEachVisitsAllDescriptors(t *testing.T) {
+	file, err := policyfile.LoadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var visited []string
+	file.Envoy.Domains[0].Each(func(path []string, d *policyfile.EnvoyDescriptor) {
+		visited = append(visited, strings.Join(path, "/")+"="+d.Value)
+	})
+	want := []string{"remote_address=", "path=/files/*/download", "plan=gold", "generic_key=404", "generic_key/remote_address="}
+	if !slices.Equal(visited, want) {
+		t.Errorf("visited %q, want %q", visited, want)
+	}
+}

@@ -1,0 +1,243 @@
+package policyfile
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+const wholeDomain = "write domain: and descriptors:"
+
+// The members of the section for Envoy, in the order in which FormatFile writes them.
+// That of descriptors is a function, as it contains itself.
+var (
+	envoyMembers = []member[Envoy]{
+		{"response_headers", "", func(f *yamlfile.File, n *yamlfile.Node, e *Envoy) {
+			readMap(f, n, headerMembers, "write {limit: RateLimit-Limit, remaining: RateLimit-Remaining} or the like", &e.Headers)
+		}},
+		{"domains", "give the domains that Envoy asks about", readDomains},
+	}
+	headerMembers = []member[EnvoyHeaders]{
+		{"limit", "", headerName(func(h *EnvoyHeaders) *string { return &h.Limit })},
+		{"remaining", "", headerName(func(h *EnvoyHeaders) *string { return &h.Remaining })},
+		{"reset", "", headerName(func(h *EnvoyHeaders) *string { return &h.Reset })},
+		{"retry_after", "", headerName(func(h *EnvoyHeaders) *string { return &h.RetryAfter })},
+	}
+	domainMembers = []member[EnvoyDomain]{
+		{"domain", "give the domain that Envoy's configuration names", word(func(d *EnvoyDomain) *string { return &d.Name })},
+		{"descriptors", "give the domain at least one descriptor", func(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDomain) {
+			d.Descriptors = readDescriptors(f, n)
+		}},
+	}
+)
+
+func descriptorMembers() []member[EnvoyDescriptor] {
+	return []member[EnvoyDescriptor]{
+		{"key", "say which key of an entry this is for", readKey},
+		{"value", "", word(func(d *EnvoyDescriptor) *string { return &d.Value })},
+		{"policy", "", word(func(d *EnvoyDescriptor) *string { return &d.Policy })},
+		{"unlimited", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Unlimited })},
+		{"name", "", word(func(d *EnvoyDescriptor) *string { return &d.Name })},
+		{"replaces", "", words(func(d *EnvoyDescriptor) *[]string { return &d.Replaces })},
+		{"quota", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Quota })},
+		{"shared", "", yes(func(d *EnvoyDescriptor) *bool { return &d.Shared })},
+		{"identifier", "", words(func(d *EnvoyDescriptor) *[]string { return &d.Identifier })},
+		{"descriptors", "", func(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) { d.Descriptors = readDescriptors(f, n) }},
+	}
+}
+
+func readEnvoy(f *yamlfile.File, n *yamlfile.Node, file *contents) {
+	file.Envoy = new(Envoy)
+	if readMap(f, n, envoyMembers, "write domains: and a list of them", file.Envoy) {
+		file.envoyAt = n
+	}
+}
+
+func readDomains(f *yamlfile.File, n *yamlfile.Node, envoy *Envoy) {
+	if !f.Expect(n, yamlfile.List, "start each domain with - domain:") {
+		return
+	}
+	lines := make(map[string]int, len(n.Items))
+	for _, item := range n.Items {
+		var domain EnvoyDomain
+		readMap(f, item, domainMembers, wholeDomain, &domain) // stays in its place when it is none
+		envoy.Domains = append(envoy.Domains, domain)
+		name := item.Find("domain")
+		if first, twice := lines[domain.Name]; twice && domain.Name != "" {
+			f.Add(name, "%q is the domain on line %d too: put the descriptors of both into one", domain.Name, first)
+		}
+		lines[domain.Name] = name.Line
+	}
+}
+
+func readDescriptors(f *yamlfile.File, n *yamlfile.Node) []EnvoyDescriptor {
+	if !f.Expect(n, yamlfile.List, "start each descriptor with - key:") {
+		return nil
+	}
+	if len(n.Items) == 0 {
+		f.Add(n, "there are no descriptors: give at least one")
+	}
+	type step struct{ key, value string }
+	lines := make(map[step]int, len(n.Items))
+	list := make([]EnvoyDescriptor, len(n.Items))
+	for i, item := range n.Items {
+		d := &list[i]
+		if !readMap(f, item, descriptorMembers(), "write {key: remote_address, policy: api} or the like", d) {
+			continue
+		}
+		at := step{d.Key, d.Value}
+		if first, twice := lines[at]; twice && d.Key != "" {
+			f.Add(item, "the same key and value as on line %d: put both into one", first)
+		}
+		lines[at] = item.Line
+		checkStep(f, item, d)
+	}
+	return list
+}
+
+// checkStep adds what is wrong with d by itself.
+func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
+	limits := d.Policy != "" || d.Unlimited
+	for _, decisive := range []string{"policy", "unlimited", "descriptors"} {
+		if f.Wrong(yamlfile.Join(n.Path, decisive)) {
+			return // whatever else seems wrong may follow from it
+		}
+	}
+	for _, c := range []struct {
+		wrong        bool
+		path, detail string
+	}{
+		{d.Policy != "" && d.Unlimited, "unlimited", "there is a policy, too: keep one of them"},
+		{!limits && len(d.Descriptors) == 0 && !n.Partial, "", "nothing holds here: give it policy:, unlimited: true, or descriptors: below it"},
+		{!limits && d.Name != "", "name", "there is no limit here that it could name: give a policy:, or remove it"},
+		{!limits && d.Replaces != nil, "replaces", "there is no limit here that could replace others: give a policy:, or remove it"},
+		{d.Policy == "" && d.Quota, "quota", "there is no quota here: give a policy:, or remove it"},
+		{d.Policy == "" && d.Identifier != nil, "identifier", "nothing is counted here: give a policy:, or remove it"},
+		{d.Shared && !strings.Contains(d.Value, "*"), "shared", "values are shared where value: has a *: give it one, or remove this"},
+		{d.Name != "" && slices.Contains(d.Replaces, d.Name), "replaces", "it names its own limit: remove that one"},
+	} {
+		path := yamlfile.Join(n.Path, c.path)
+		if c.wrong && !f.Wrong(path) {
+			f.AddAt(n.Find(c.path).Position, path, "%s", c.detail)
+		}
+	}
+}
+
+// envoyNames are the names that descriptors of a domain may give.
+type envoyNames struct {
+	policies map[string]bool // nil: not all of them could be read
+	limits   map[string]bool
+}
+
+// checkEnvoy adds what is wrong with the section for Envoy as part of the whole file:
+// policies, names and keys that are not there.
+func checkEnvoy(f *yamlfile.File, file *contents) {
+	if file.envoyAt == nil {
+		return
+	}
+	names := envoyNames{policies: make(map[string]bool, len(file.Policies))}
+	for _, p := range file.Policies {
+		names.policies[p.Name] = true
+	}
+	if list := f.Root.Member("policies"); list == nil || len(file.Policies) != len(list.Items) || names.policies[""] {
+		names.policies = nil
+	}
+	for i := range file.Envoy.Domains {
+		domain := &file.Envoy.Domains[i]
+		names.limits = make(map[string]bool)
+		domain.Each(func(_ []string, d *EnvoyDescriptor) { names.limits[d.Name] = d.Name != "" })
+		at := file.envoyAt.Find("domains").Items[i].Member("descriptors")
+		names.check(f, at, domain.Descriptors, nil)
+	}
+}
+
+// check adds what descriptors name and is not there, theirs and those below; above are
+// the keys that lead to them.
+func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyDescriptor, above []string) {
+	for i := range list {
+		d, at := &list[i], n.Items[i]
+		keys := append(slices.Clip(above), d.Key)
+		if d.Policy != "" && names.policies != nil && !names.policies[d.Policy] {
+			f.Add(at.Find("policy"), "no policy of this file is called so: %s", oneOfThem(d.Policy, names.policies))
+		}
+		for _, name := range d.Replaces {
+			if !names.limits[name] {
+				f.Add(at.Find("replaces"), "no limit of this domain is called %.64q: %s", name, oneOfThem(name, names.limits))
+			}
+		}
+		for _, key := range d.Identifier {
+			if !slices.Contains(keys, key) {
+				f.Add(at.Find("identifier"), "no entry that leads here has the key %.64q: %s", key, yamlfile.DidYouMean(key, keys))
+			}
+		}
+		if d.Descriptors != nil {
+			names.check(f, at.Member("descriptors"), d.Descriptors, keys)
+		}
+	}
+}
+
+// maxSuggested is how many names are worth listing in a message.
+const maxSuggested = 50
+
+// oneOfThem says which of names may have been meant.
+func oneOfThem(name string, names map[string]bool) string {
+	delete(names, "")
+	known := slices.Sorted(maps.Keys(names))
+	if nearest, likely := yamlfile.Nearest(name, known); likely || len(known) > maxSuggested {
+		return "did you mean " + nearest + "?"
+	}
+	return yamlfile.DidYouMean(name, known)
+}
+
+func readKey(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
+	if word(func(d *EnvoyDescriptor) *string { return &d.Key })(f, n, d); strings.Contains(d.Key, "*") {
+		f.Add(n, "a * stands for any text in values only: write the key out")
+	}
+}
+
+// headerName reads the name of a header (RFC 9110, section 5.6.2) into a field of T.
+func headerName[T any](field func(*T) *string) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		text, ok := readWord(f, n)
+		if ok && strings.ContainsFunc(text, isNoToken) {
+			f.Add(n, "%.64q is no name of a header: use letters, digits and -", text)
+		}
+		*field(into) = text
+	}
+}
+
+func isNoToken(r rune) bool {
+	alphanumeric := r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+// yes reads true or false into a field of T.
+func yes[T any](field func(*T) *bool) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if f.Expect(n, yamlfile.Bool, "write true or false, without quotes") {
+			*field(into) = strings.EqualFold(n.Text, "true")
+		}
+	}
+}
+
+// words reads one word, or a list of words that are all different, into a field of T.
+func words[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		items := []*yamlfile.Node{n}
+		if n.Kind == yamlfile.List {
+			items = n.Items
+		}
+		if len(items) == 0 {
+			f.Add(n, "is empty: give it a value or remove it")
+		}
+		for _, item := range items {
+			text, ok := readWord(f, item)
+			if ok && slices.Contains(*field(into), text) {
+				f.Add(item, "%.64q is there twice: keep one of them", text)
+			}
+			*field(into) = append(*field(into), text)
+		}
+	}
+}
