@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // Taker is what a Limiter asks: a *client.Client.
@@ -230,7 +231,7 @@ func (l *Limiter) identify(r *http.Request, by Identify) string {
 		by = l.opts.Identify
 	}
 	if identifier := by(r); identifier != "" {
-		return bounded(identifier)
+		return origin.Bounded(identifier)
 	}
-	return unidentified + cmp.Or(l.ip(r), "unknown")
+	return origin.Unidentified + cmp.Or(l.ip(r), "unknown")
 }

@@ -1,0 +1,96 @@
+package origin_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/origin"
+)
+
+// TestSources reads who sent a request by everything that it may say.
+func TestSources(t *testing.T) {
+	for _, c := range []struct {
+		source  string
+		headers []string // pairs
+		want    string
+	}{
+		{"ip", nil, "198.51.100.1"},
+		{"ip", []string{"X-Api-Key", "k"}, "198.51.100.1"},
+		{"header:x-tenant", []string{"X-Tenant", "acme"}, "acme"},
+		{"header:X-Tenant", nil, "ip\n198.51.100.1"},
+		{"header:X-Tenant", []string{"X-Tenant", ""}, "ip\n198.51.100.1"},
+		{"header:X-Tenant", []string{"X-Tenant", "acme", "X-Tenant", "other"}, "ip\n198.51.100.1"}, // who comes after may take either
+		{"header:X-Tenant", []string{"X-Tenant", "\xff"}, "sha256\na8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
+		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Bearer t"}, "k"},
+		{"api-key", []string{"Authorization", "bearer  t"}, "t"},
+		{"api-key", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "ip\n198.51.100.1"},
+		{"user", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "alice"},
+		{"user", nil, "ip\n198.51.100.1"},
+		{"all", []string{"X-Api-Key", "k"}, "all\n"},
+	} {
+		source, err := origin.ParseSource(c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = "10.0.0.1:80"
+		r.Header.Set("X-Forwarded-For", "198.51.100.1")
+		for i := 0; i < len(c.headers); i += 2 {
+			r.Header.Add(c.headers[i], c.headers[i+1])
+		}
+		proxies, err := origin.ParseProxies("10.0.0.0/8")
+		if got := source.Identify(r, proxies); got != c.want || err != nil {
+			t.Errorf("%s, %q: %q, want %q, %v", c.source, c.headers, got, c.want, err)
+		}
+	}
+}
+
+func TestSourcesThatAreNone(t *testing.T) {
+	for _, text := range []string{"", "IP", "ip:x", "header", "header:", "header:a b", "header:a\n", "cookie:a"} {
+		if s, err := origin.ParseSource(text); err == nil {
+			t.Errorf("%q is %s", text, s)
+		}
+	}
+	for _, text := range []string{"ip", "header:X-Tenant", "api-key", "user", "all"} {
+		if s, err := origin.ParseSource(text); err != nil || s.String() != text {
+			t.Errorf("%q is %q, %v", text, s, err)
+		}
+	}
+	if s := (origin.Source{}); s.String() != "ip" {
+		t.Errorf("the zero source is %s", s)
+	}
+}
+
+func TestProxies(t *testing.T) {
+	proxies, err := origin.ParseProxies("10.0.0.0/8, 192.0.2.7,::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{
+		"10.1.2.3:4": true, "192.0.2.7": true, "192.0.2.8": false, "[::1]:80": true, "::2": false, "@": false, "[::ffff:10.0.0.1]:1": true,
+	} {
+		if got := proxies.Trust(address); got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+	for _, text := range []string{"", " ", "none"} {
+		if none, err := origin.ParseProxies(text); err != nil || len(none) > 0 {
+			t.Errorf("%q: %v, %v", text, none, err)
+		}
+	}
+	for _, text := range []string{"10.0.0.1/8", "host", "10.0.0.0/33", "10.0.0.1,", "fe80::1%eth0"} {
+		if _, err := origin.ParseProxies(text); err == nil || !strings.Contains(err.Error(), "10.0.0.0/8") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestAnUnknownAddressIsSomebody: an empty identifier would be refused, and pass.
+func TestAnUnknownAddressIsSomebody(t *testing.T) {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = ""
+	if got := (origin.Source{}).Identify(r, nil); got != "ip\nunknown" {
+		t.Errorf("%q", got)
+	}
+}
