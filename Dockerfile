@@ -10,6 +10,7 @@ FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /ratelimitd /ratelimitd
 USER 65532:65532
+# Other machines may reach that: serve refuses it without --auth-file, --tls-client-ca-file or --insecure-no-auth.
 ENV RATELIMITD_LISTEN=0.0.0.0:8080
 EXPOSE 8080
 ENTRYPOINT ["/ratelimitd"]

@@ -210,6 +210,7 @@ type askSettings struct {
 	config  string
 	server  *url.URL
 	timeout time.Duration
+	shown   credentials
 	output  string
 	cost    int64
 
@@ -229,6 +230,7 @@ const maxAskTimeout = time.Minute
 func (s *askSettings) addServerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML `file` that sets any other flag by its name")
 	parsed(flags, &s.server, "server", "http://127.0.0.1:8080", "URL", "of the server to ask", serverURL)
+	s.shown.addFlags(flags)
 	parsed(flags, &s.timeout, "timeout", "5s", "duration", "the longest to wait for its answer", between(time.Millisecond, maxAskTimeout))
 }
 
@@ -278,7 +280,10 @@ func (s *askSettings) load(cmd *cobra.Command, environ []string) error {
 	for _, w := range warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "ratelimitd: %s\n", w)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.shown.read(environ)
 }
 
 // outputFormat is oneOf without the quotation: an identifier that starts with -o

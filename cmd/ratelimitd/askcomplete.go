@@ -20,7 +20,7 @@ func (s *askSettings) completePolicies(environ []string) cobra.CompletionFunc {
 		if len(args) > 0 { // identifiers are nobody's to list
 			return nil, noFiles
 		}
-		if _, err := configure(cmd.Flags(), environ); err != nil {
+		if _, err := configure(cmd.Flags(), environ); err != nil || s.shown.read(environ) != nil {
 			return nil, noFiles
 		}
 		c := s.client()

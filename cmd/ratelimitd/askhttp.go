@@ -25,9 +25,10 @@ const maxAnswerBytes = 8 << 20
 type client struct {
 	server  *url.URL
 	timeout time.Duration // of each request
+	shown   *credentials
 }
 
-func (s *askSettings) client() *client { return &client{s.server, s.timeout} }
+func (s *askSettings) client() *client { return &client{s.server, s.timeout, &s.shown} }
 
 // question is one request to a server.
 type question struct {
@@ -154,6 +155,7 @@ func (c *client) exchange(ctx context.Context, method, route string, header http
 	for name := range header {
 		req.Header[name] = header[name]
 	}
+	c.shown.show(req.Header)
 	req.Header.Set("Accept", mediaJSON+", "+mediaProblem)
 	if a, err = c.do(req); err != nil {
 		return nil, connected.Load(), c.cause(ctx, err)
@@ -163,7 +165,7 @@ func (c *client) exchange(ctx context.Context, method, route string, header http
 
 // do follows no redirect: the identifier goes to the server that was named.
 func (c *client) do(req *http.Request) (*answer, error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: c.shown.tls}
 	asker := &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -249,6 +251,8 @@ func (c *client) refused(ctx context.Context, q *question, a *answer) error {
 	switch {
 	case a.status == http.StatusNotFound && p.Field == "policy":
 		return &askError{what, c.otherPolicies(ctx, q.policy)}
+	case a.status == http.StatusUnauthorized:
+		return &askError{what, "The token to show is in the file that --token-file names, or in " + tokenVariable + "."}
 	case a.status == http.StatusNotFound:
 		return &askError{what, serverNamedBy}
 	case a.status == http.StatusUnprocessableEntity && p.Field == "cost":

@@ -2,11 +2,9 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
@@ -66,26 +64,10 @@ func (t *tlsSettings) read() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	config := &tls.Config{ServerName: t.serverName, MinVersion: tls.VersionTLS12}
-	if t.ca != "" {
-		pem, err := os.ReadFile(t.ca)
-		if err != nil {
-			return nil, fmt.Errorf("reading --cassandra-tls-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--cassandra-tls-ca: there is no certificate in %s: it must be PEM", t.ca)
-		}
+	config, err := clientTLS(clientFiles{"--cassandra-tls-ca", t.ca, "--cassandra-tls-cert", t.cert, "--cassandra-tls-key", t.key})
+	if err != nil {
+		return nil, err
 	}
-	if (t.cert == "") != (t.key == "") {
-		return nil, errors.New("--cassandra-tls-cert and --cassandra-tls-key need each other")
-	}
-	if t.cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
-		if err != nil {
-			return nil, fmt.Errorf("reading --cassandra-tls-cert and --cassandra-tls-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
+	config.ServerName = t.serverName
 	return config, nil
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -21,7 +19,6 @@ import (
 type policySource struct {
 	watcher *policyfile.Watcher // nil: the examples, which never change
 	engine  *limiter.Engine
-	hangup  <-chan os.Signal
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
@@ -69,35 +66,44 @@ func (p *policySource) changed(file policyfile.File, err error) {
 	if err == nil {
 		return
 	}
+	p.log.Error("policies not reloaded, those in force stay", mistakesIn(err)...)
+}
+
+// mistakesIn returns err as attributes of a log line: the mistakes of a file one by one.
+func mistakesIn(err error) []any {
 	var mistakes yamlfile.Errors
 	if !errors.As(err, &mistakes) {
-		p.log.Error("policies not reloaded, those in force stay", "error", err)
-		return
+		return []any{"error", err}
 	}
 	texts := make([]string, min(len(mistakes), maxNamesLogged))
 	for i := range texts {
 		texts[i] = mistakes[i].Error()
 	}
-	p.log.Error("policies not reloaded, those in force stay", "mistakes", len(mistakes), "error", texts)
+	return []any{"mistakes", len(mistakes), "error", texts}
 }
 
-// run watches the file until ctx ends, and reads it anew on each hangup signal.
+// run watches the file until ctx ends.
 func (p *policySource) run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	if p.watcher != nil {
-		g.Go(func() error { return p.watcher.Run(ctx, p.changed) })
+	if p.watcher == nil {
+		return untilDone(ctx)
 	}
-	g.Go(func() error {
+	return p.watcher.Run(ctx, p.changed)
+}
+
+// onHangup returns a stage that calls reloads on each signal.
+func onHangup(hangup <-chan os.Signal, reloads ...func()) stage {
+	return func(ctx context.Context) error {
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-p.hangup:
-				p.reload()
+			case <-hangup:
+				for _, reload := range reloads {
+					reload()
+				}
 			}
 		}
-	})
-	return g.Wait()
+	}
 }
 
 func (p *policySource) reload() {

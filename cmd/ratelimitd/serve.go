@@ -35,8 +35,10 @@ func newServe(environ []string) *cobra.Command {
 		Use:   "serve",
 		Short: "Serve rate limits over HTTP",
 		Long: "Serve rate limits over HTTP, until SIGTERM or SIGINT.\n\n" +
-			"SIGHUP, or a change of the file of policies, reloads the policies; a file with mistakes\n" +
-			"is refused and logged, and the policies in force stay.\n\n" +
+			"SIGHUP, or a change of a file, reloads the policies, who may ask (--auth-file) and the\n" +
+			"certificates of TLS; a file with mistakes is refused and logged, and what is in force stays.\n\n" +
+			"An address that other machines reach needs --auth-file or --tls-client-ca-file, or else\n" +
+			"--insecure-no-auth.\n\n" +
 			"Every flag has an environment variable (--log-level: RATELIMITD_LOG_LEVEL) and a key in the\n" +
 			"--config file (log-level:). A flag beats the environment, which beats the file.",
 		Args: cobra.NoArgs,
@@ -62,9 +64,16 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 
 	registry, measured := newMetrics()
 	bounds := newBoundSeries(registry)
-	source := &policySource{hangup: hangup, metrics: measured, log: log}
+	source := &policySource{metrics: measured, log: log}
 	policies, err := source.load(s.policies)
 	if err != nil {
+		return err
+	}
+	guard, err := openSecurity(&s.security, log)
+	if err != nil {
+		return err
+	}
+	if err := guard.mayListen("--listen", s.listen); err != nil {
 		return err
 	}
 	hashKeys, err := readHashKeys(s.hashKeyFile, log)
@@ -87,12 +96,14 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	handler := api.New(source.engine, &api.Options{
 		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
+		Keyring: guard.keyring,
 	})
-	server, err := listen(ctx, s, handler, stdout, log, bounds)
+	server, err := listen(ctx, s, guard, handler, stdout, log, bounds)
 	if err != nil {
 		return failure{err}
 	}
-	if err := inOrder(ctx, server.run, source.run, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
+	reloads := together(source.run, guard.run, onHangup(hangup, source.reload, guard.reload))
+	if err := inOrder(ctx, server.run, reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")
@@ -144,20 +155,20 @@ type httpServer struct {
 
 // listen opens address and says so on stdout, in the first line that is there.
 func listen(
-	ctx context.Context, s *settings, handler *api.Server, stdout io.Writer, log *slog.Logger, bounds *boundSeries,
+	ctx context.Context, s *settings, guard *security, handler *api.Server, stdout io.Writer, log *slog.Logger, bounds *boundSeries,
 ) (*httpServer, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr()); err != nil {
+	if _, err := fmt.Fprintf(stdout, "listening on %s://%s\n", guard.scheme(), listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	server := api.NewHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	connections := api.LimitConnections(server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
-	return &httpServer{server, connections, log}, nil
+	return &httpServer{server, guard.secure(connections, "http/1.1"), log}, nil
 }
 
 // run answers requests until ctx ends, and then those that are in flight.

@@ -39,6 +39,7 @@ type settings struct {
 	hashKeyFile string
 	headers     api.HeaderFamilies
 	migrate     bool
+	security    securitySettings
 
 	clockTolerance       time.Duration
 	clockBeyondTolerance string
@@ -108,6 +109,7 @@ func (s *settings) addCommonFlags(flags *pflag.FlagSet) {
 
 func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", address)
+	s.security.addFlags(flags)
 	parsed(flags, &s.connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
 		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", atLeastOne)
 	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
@@ -134,6 +136,16 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 		"the longest that one decision waits for the store", between(time.Millisecond, maxStoreTimeout))
 	parsed(flags, &s.syncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
 		"how often instances merge what they count under guarantee local", between(minSyncInterval, maxSyncInterval))
+}
+
+func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.authFile, "auth-file", "", "YAML `file` of callers: digests of their tokens, and what they may ask for")
+	flags.StringVar(&s.tlsCert, "tls-cert-file", "",
+		"PEM `file` of this server's certificate and those that lead to its authority: TLS is spoken then")
+	flags.StringVar(&s.tlsKey, "tls-key-file", "", "PEM `file` of its key")
+	flags.StringVar(&s.tlsClientCA, "tls-client-ca-file", "", "PEM `file` of authorities: clients must show a certificate of one of them")
+	flags.BoolVar(&s.insecureNoAuth, "insecure-no-auth", false,
+		"listen where other machines reach it, although nobody is asked who they are")
 }
 
 func (s *settings) addCassandraFlags(flags *pflag.FlagSet) {
@@ -189,7 +201,7 @@ func configure(flags *pflag.FlagSet, environ []string) (warnings []string, err e
 	known.AddFlagSet(asking) // --config is in both
 	return config.Apply(flags, &config.Options{
 		Prefix: envPrefix, Environ: environ, File: "config",
-		AlsoKnown: flagNames(known), AlsoVariables: []string{passwordVariable},
+		AlsoKnown: flagNames(known), AlsoVariables: []string{passwordVariable, tokenVariable},
 	})
 }
 

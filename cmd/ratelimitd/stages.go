@@ -26,6 +26,12 @@ func inOrder(ctx context.Context, stages ...stage) error {
 	return g.Wait()
 }
 
+// untilDone works on nothing.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
 // together returns a stage that is all of stages at once.
 func together(stages ...stage) stage {
 	return func(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -18,16 +19,21 @@ func TestTakesHardlyAllocate(t *testing.T) {
 	generous := limiter.Policy{Name: "api", Limits: []limiter.Limit{
 		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
 	}}
-	for path, c := range map[string]struct {
-		body string
-		most float64 // for each decision
+	callers := keyring(t, "decider scopes: [decide], policies: [api, sms-send]")
+	for _, c := range []struct {
+		path, body string
+		keyring    *auth.Keyring
+		most       float64 // for each decision
 	}{
-		"/v1/take":  {oneTail, 12},
-		"/v1/batch": {operationsOf(slices.Repeat([]string{oneOp}, 100)...), 2.2},
+		{"/v1/take", oneTail, nil, 12},
+		{"/v1/take", oneTail, callers, 12}, // who asks is found out in place
+		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), nil, 2.2},
+		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), callers, 2.2},
 	} {
-		f := newFront(t, nil, generous)
+		path := c.path
+		f := newFront(t, &Options{Keyring: c.keyring}, generous)
 		decisions := float64(max(1, strings.Count(c.body, `"op"`)))
-		ask := f.repeat(path, c.body)
+		ask := f.repeat(path, c.body, bearer("decider")...)
 		ask() // the first one makes what the others find
 		if got := testing.AllocsPerRun(100, ask) / decisions; got > c.most {
 			t.Errorf("%s: %.1f allocations for a decision, want %.1f at most", path, got, c.most)

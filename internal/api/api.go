@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -30,6 +31,7 @@ type Options struct {
 	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
 	Headers HeaderFamilies              // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
+	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
 
 	// Overshoot tells how far callers went past the limits of a policy, with the top
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
@@ -69,6 +71,9 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if s.opts.Now == nil {
 		s.opts.Now = time.Now
 	}
+	if s.opts.Keyring == nil {
+		s.opts.Keyring = new(auth.Keyring)
+	}
 	s.exchanges.New = func() any { return &exchange{scratch: scratch{bodies: &s.bodies}} }
 	s.routes()
 	return s
@@ -82,22 +87,22 @@ func (s *Server) routes() {
 	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w.(*exchange), r, errNoRoute) })
 	s.mux.MethodNotAllowed(s.methodNotAllowed)
 
-	s.mux.Post("/v1/check", handle(s, decodeCall(limiter.OpCheck), s.decide))
-	s.mux.Post("/v1/record", handle(s, decodeCall(limiter.OpRecord), s.decide))
-	s.mux.Post("/v1/take", handle(s, decodeCall(limiter.OpTake), s.decide))
-	s.mux.Post("/v1/batch", handle(s, decodeBatch, s.batch))
-	s.mux.Post("/v1/refund", handle(s, decodeRefund, s.refund))
-	s.mux.Post("/v1/reset", handle(s, decodeReset, s.reset))
-	s.mux.Get("/v1/policies", handle(s, decodeNothing, s.policies))
-	s.mux.Get("/v1/policies/{name}", handle(s, decodePolicyName, s.policy))
-	s.mux.Get("/healthz", handle(s, decodeNothing, s.healthz))
-	s.mux.Get("/readyz", handle(s, decodeNothing, s.readyz))
-	s.mux.Get("/openapi.yaml", handle(s, decodeNothing, s.openapi))
+	s.mux.Post("/v1/check", handle(s, auth.Decide, decodeCall(limiter.OpCheck), s.decide))
+	s.mux.Post("/v1/record", handle(s, auth.Record, decodeCall(limiter.OpRecord), s.decide))
+	s.mux.Post("/v1/take", handle(s, auth.Decide, decodeCall(limiter.OpTake), s.decide))
+	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
+	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeRefund, s.refund))
+	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeReset, s.reset))
+	s.mux.Get("/v1/policies", handle(s, auth.Admin, decodeCaller, s.policies))
+	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))
+	s.mux.Get("/healthz", handle(s, open, decodeNothing, s.healthz))
+	s.mux.Get("/readyz", handle(s, open, decodeNothing, s.readyz))
+	s.mux.Get("/openapi.yaml", handle(s, open, decodeNothing, s.openapi))
 	if s.opts.Overshoot != nil {
-		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, decodeOvershoot, s.overshoot))
+		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, auth.Admin, decodeOvershoot, s.overshoot))
 	}
 	if s.opts.Metrics != nil {
-		s.mux.Method(http.MethodGet, "/metrics", s.opts.Metrics)
+		s.mux.Method(http.MethodGet, "/metrics", s.guard(auth.Metrics|auth.Admin, s.opts.Metrics))
 	}
 }
 
@@ -124,18 +129,23 @@ type answer interface {
 	render(h http.Header, b []byte) (status int, body []byte)
 }
 
-// handle returns the handler of one route: decode makes the input from the
-// request, call does the work, and its answer is written. An error of either is
-// answered as the problem that it is.
+// handle returns the handler of one route for callers that have one of the scopes: decode
+// makes the input from the request, call does the work, and its answer is written. An
+// error of either is answered as the problem that it is.
 func handle[In any](
 	s *Server,
+	scopes auth.Scope,
 	decode func(r *http.Request, m *scratch) (In, error),
 	call func(ctx context.Context, in In) (answer, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		var a answer
-		in, err := decode(r, &x.scratch)
+		var in In
+		err := s.admit(x, r, scopes)
+		if err == nil {
+			in, err = decode(r, &x.scratch)
+		}
 		if err == nil {
 			a, err = call(r.Context(), in)
 		}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -75,17 +76,20 @@ func (m *scratch) readOperations(v value) ([]operation, error) {
 	m.operations = m.operations[:n]
 	for i, e := range m.elements {
 		m.operations[i].place = i + 1
-		m.operations[i].readFrom(e)
+		m.operations[i].readFrom(e, m.caller)
 	}
 	return m.operations, nil
 }
 
 // readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
-// what a body has.
-func (o *operation) readFrom(v value) {
+// what a body has. It is for caller, who may not be permitted to ask for it.
+func (o *operation) readFrom(v value, caller *auth.Caller) {
 	err := o.read(v, operationNames)
 	if err == nil && o.Op == "" {
 		err = wrong("op", "It is missing: give one of "+strings.Join(operations, ", ")+".")
+	}
+	if err == nil {
+		err = o.permitted(caller)
 	}
 	if err != nil { // the path is made only then
 		o.err = under(o.path(), err)

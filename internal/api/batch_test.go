@@ -262,7 +262,7 @@ func operationsIn(t *testing.T, body string) []operation {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/batch", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	ops, err := decodeBatch(r, new(scratch))
+	ops, err := decodeBatch(r, &scratch{caller: anybody()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func operationsIn(t *testing.T, body string) []operation {
 func TestLanes(t *testing.T) {
 	read := func(body string) operation {
 		var o operation
-		o.readFrom(value(body))
+		o.readFrom(value(body), anybody())
 		return o
 	}
 	ops := []operation{

@@ -33,11 +33,14 @@ func (f *front) benchmark(b *testing.B, path, body string) {
 }
 
 // repeat returns what posts body to path, logs nothing and reads no answer.
-func (f *front) repeat(path, body string) (ask func()) {
+func (f *front) repeat(path, body string, headers ...string) (ask func()) {
 	f.server.opts.Logger = slog.New(slog.DiscardHandler)
 	reader := strings.NewReader(body)
 	r := httptest.NewRequest(http.MethodPost, path, reader)
 	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	w := discard{}
 	return func() {
 		reader.Reset(body)

@@ -48,6 +48,9 @@ func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) 
 		if err := c.read(body, names); err != nil {
 			return nil, err
 		}
+		if err := c.permitted(m.caller); err != nil {
+			return nil, err
+		}
 		if op != limiter.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
 			c.IdempotencyKey, err = idempotencyKey(r.Header)
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -117,6 +118,9 @@ func (c *Connections) enter(conn *connection) (longest *connection, admitted boo
 
 // changed is told by the server what becomes of a connection.
 func (c *Connections) changed(changed net.Conn, state http.ConnState) {
+	if secured, ok := changed.(*tls.Conn); ok {
+		changed = secured.NetConn()
+	}
 	conn, ok := changed.(*connection)
 	if !ok {
 		return // it came by another listener

@@ -34,19 +34,22 @@ func decodeReset(r *http.Request, m *scratch) (d limiter.Demand, err error) {
 	if err != nil {
 		return d, err
 	}
-	return d, requireDemand(seen)
+	if err := requireDemand(seen); err != nil {
+		return d, err
+	}
+	return d, mayUse(m.caller, d.Policy)
 }
 
 func decodeNothing(*http.Request, *scratch) (struct{}, error) { return struct{}{}, nil }
 
 // decodePolicyName reads the name in the path. One that is not decodable is the
 // name of no policy.
-func decodePolicyName(r *http.Request, _ *scratch) (string, error) {
+func decodePolicyName(r *http.Request, m *scratch) (string, error) {
 	name, err := url.PathUnescape(chi.URLParam(r, "name"))
 	if err != nil {
 		return "", limiter.ErrUnknownPolicy
 	}
-	return name, nil
+	return name, mayUse(m.caller, name)
 }
 
 // readJSON returns the body, which may have most bytes, as one JSON value.

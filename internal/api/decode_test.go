@@ -78,7 +78,7 @@ func FuzzDecodeCall(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, op := range []limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake} {
-			got, err := decodeCall(op)(post("/", body), new(scratch))
+			got, err := decodeCall(op)(post("/", body), &scratch{caller: anybody()})
 			if err != nil {
 				onlyMistakes(t, err)
 				continue
@@ -110,7 +110,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		ops, err := decodeBatch(post("/", body), new(scratch))
+		ops, err := decodeBatch(post("/", body), &scratch{caller: anybody()})
 		if err != nil {
 			onlyMistakes(t, err)
 			return
@@ -149,7 +149,7 @@ func FuzzDecodeRefund(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := decodeRefund(post("/", body), new(scratch))
+		got, err := decodeRefund(post("/", body), &scratch{caller: anybody()})
 		if err != nil {
 			onlyMistakes(t, err)
 			return

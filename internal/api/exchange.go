@@ -1,6 +1,10 @@
 package api
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+)
 
 // exchange is a request on its way through the server: the response, of which the status
 // and the error are remembered, and memory that the request borrows. It ends with the
@@ -16,6 +20,7 @@ type exchange struct {
 
 // scratch is memory that one request borrows: its body, what that says, and its answer.
 type scratch struct {
+	caller     *auth.Caller // who asks; nil for whom nobody asked
 	in         []byte
 	call       call        // what in says
 	operations []operation // likewise, of a batch

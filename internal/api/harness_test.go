@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -118,6 +119,12 @@ func newFront(t *testing.T, opts *Options, policies ...limiter.Policy) *front {
 	opts.Logger = slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.server = New(engine, opts)
 	return f
+}
+
+// anybody returns the caller of a server that asks nobody who they are.
+func anybody() *auth.Caller {
+	caller, _ := new(auth.Keyring).Caller("", nil)
+	return caller
 }
 
 // logBuffer is a log in memory that several requests may write at once.

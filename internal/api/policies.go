@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -46,10 +47,13 @@ type consistencyView struct {
 	Read  limiter.Level `json:"read"`
 }
 
-func (s *Server) policies(context.Context, struct{}) (answer, error) {
+// policies lists those that caller may use.
+func (s *Server) policies(_ context.Context, caller *auth.Caller) (answer, error) {
 	list := policyList{Policies: []policyView{}}
 	for _, p := range s.engine.Policies() {
-		list.Policies = append(list.Policies, s.viewPolicy(p))
+		if caller.MayUse(p.Name) {
+			list.Policies = append(list.Policies, s.viewPolicy(p))
+		}
 	}
 	return document{list}, nil
 }

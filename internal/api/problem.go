@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -42,6 +43,9 @@ var (
 // detail is the default: a requestError or a limiter.FieldError brings its own.
 var problemKinds = []problemKind{
 	{limiter.ErrInvalid, http.StatusBadRequest, typeBlank, "", "The request cannot be served as it stands."},
+	{auth.ErrUnauthenticated, http.StatusUnauthorized, typeBlank, "Authorization",
+		"Say who asks, by a token that this service knows: Authorization: Bearer TOKEN."},
+	{auth.ErrForbidden, http.StatusForbidden, typeBlank, "", "It is known who asks, and they are not permitted to ask for this."},
 	{errBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},
@@ -79,6 +83,8 @@ type problem struct {
 	detail   string
 	field    string // the member, header or field that is wrong; "": none
 	recorded limiter.Recorded
+
+	challenge string // of the header WWW-Authenticate; "": none
 }
 
 // problemOf returns the problem that err is: a 500 that gives nothing away when
@@ -97,6 +103,7 @@ func problemOf(err error) *problem {
 	if request := (*requestError)(nil); errors.As(err, &request) {
 		p.field, p.detail = request.field, request.detail
 	}
+	p.challenge = challengeOf(err)
 	if call := (*callError)(nil); errors.As(err, &call) {
 		p.field = call.field(p.field)
 		if p.status >= http.StatusInternalServerError {
@@ -126,6 +133,9 @@ func (p *problem) render(h http.Header, b []byte) (status int, body []byte) {
 	h["Content-Type"] = contentTypeProblem
 	if p.status == http.StatusServiceUnavailable {
 		h["Retry-After"] = []string{itoa(retryUnavailable)}
+	}
+	if p.challenge != "" {
+		h.Set("WWW-Authenticate", p.challenge)
 	}
 	b = appendProblem(append(b, '{'), p)
 	return p.status, append(b, "}\n"...)

@@ -17,12 +17,12 @@ func FuzzDecodeReset(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := decodeReset(post("/", body), new(scratch))
+		got, err := decodeReset(post("/", body), &scratch{caller: anybody()})
 		if err != nil {
 			onlyMistakes(t, err)
 			return
 		}
-		call, err := decodeCall(limiter.OpTake)(post("/", body), new(scratch))
+		call, err := decodeCall(limiter.OpTake)(post("/", body), &scratch{caller: anybody()})
 		if err != nil || got != call.Demands[0] {
 			t.Fatalf("%q: %+v, but a take of it: %v", body, got, err)
 		}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/filewatch"
+)
+
+// securitySettings say who may ask, and how it is told.
+type securitySettings struct {
+	authFile       string
+	tlsCert        string
+	tlsKey         string
+	tlsClientCA    string
+	insecureNoAuth bool
+}
+
+// security is who may reach the server's listeners, as the files say at any moment.
+type security struct {
+	settings     *securitySettings
+	keyring      *auth.Keyring
+	callers      *auth.Watcher                   // nil: nobody is asked who they are
+	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
+	current      atomic.Pointer[tls.Config]
+	log          *slog.Logger
+}
+
+// openSecurity reads the files that the settings name.
+func openSecurity(s *securitySettings, log *slog.Logger) (*security, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	sec := &security{settings: s, keyring: auth.NewKeyring(s.tlsClientCA != ""), log: log}
+	if s.authFile != "" {
+		warnOfWriters(s.authFile, log)
+		sec.callers = auth.NewWatcher(s.authFile)
+		if err := sec.setCallers(sec.callers.Load()); err != nil {
+			return nil, err
+		}
+	}
+	if s.tlsCert != "" {
+		sec.certificates = newCertificates(s)
+		if err := sec.setCertificates(sec.certificates.Load()); err != nil {
+			return nil, err
+		}
+	}
+	return sec, nil
+}
+
+// check refuses settings that do not do what they seem to.
+func (s *securitySettings) check() error {
+	switch {
+	case (s.tlsCert == "") != (s.tlsKey == ""):
+		return errors.New("--tls-cert-file and --tls-key-file need each other")
+	case s.tlsClientCA != "" && s.tlsCert == "":
+		return errors.New("--tls-client-ca-file does nothing without TLS: add --tls-cert-file and --tls-key-file")
+	}
+	return nil
+}
+
+// warnOfWriters warns if others may write who may ask.
+func warnOfWriters(path string, log *slog.Logger) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+		log.Warn("others may write who may ask: take the right from them", "file", path, "mode", info.Mode().Perm())
+	}
+}
+
+// mayListen refuses the address of a listener that everybody could reach and ask for
+// everything. flag names the flag that the address was given by, such as "--listen".
+// Every listener asks it first.
+func (s *security) mayListen(flag, address string) error {
+	switch {
+	case isLoopback(address):
+	case !s.keyring.Open():
+		if s.certificates == nil {
+			s.log.Warn("tokens travel in the clear: give --tls-cert-file and --tls-key-file, unless something in front speaks TLS", "flag", flag)
+		}
+	case !s.settings.insecureNoAuth:
+		return fmt.Errorf("%s %s: other machines could ask for everything there, and nobody would be asked who they are: "+
+			"list who may ask by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
+			"--insecure-no-auth does it all the same", flag, address)
+	default:
+		s.log.Warn("nobody is asked who they are (--insecure-no-auth): whoever reaches this address may ask for everything",
+			"flag", flag, "address", address)
+	}
+	return nil
+}
+
+// isLoopback reports whether only this machine reaches an address, which is host:port.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// secure returns listener, with TLS where the settings ask for it, of which protocols are
+// offered: "http/1.1", "h2".
+func (s *security) secure(listener net.Listener, protocols ...string) net.Listener {
+	if s.certificates == nil {
+		return listener
+	}
+	return tls.NewListener(listener, s.tlsConfig(protocols...))
+}
+
+// scheme returns the one of URLs.
+func (s *security) scheme() string {
+	if s.certificates == nil {
+		return "http"
+	}
+	return "https"
+}
+
+// tlsConfig returns a configuration by which each handshake goes by the files as they are
+// then. It is nil where TLS is not spoken.
+func (s *security) tlsConfig(protocols ...string) *tls.Config {
+	if s.certificates == nil {
+		return nil
+	}
+	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and what is made of it
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			read := s.current.Load()
+			made := latest.Load()
+			if made == nil || made[0] != read {
+				config := read.Clone()
+				config.NextProtos = protocols
+				made = &[2]*tls.Config{read, config}
+				latest.Store(made)
+			}
+			return made[1], nil
+		},
+	}
+}
+
+// setCallers puts in force what was read; on an error, what was in force stays.
+func (s *security) setCallers(callers *auth.Callers, err error) error {
+	if err == nil && callers.Certificates() && s.settings.tlsClientCA == "" {
+		err = fmt.Errorf("%s: some callers are known by their certificate, and none is asked for: give --tls-client-ca-file",
+			s.settings.authFile)
+	}
+	if err != nil {
+		return err
+	}
+	s.keyring.Set(callers)
+	s.log.Info("callers in force", "count", callers.Len())
+	return nil
+}
+
+// setCertificates puts in force what was read; on an error, what was in force stays.
+func (s *security) setCertificates(config *tls.Config, err error) error {
+	if err != nil {
+		return err
+	}
+	s.current.Store(config)
+	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
+	return nil
+}
+
+// newCertificates returns a Watcher of the files of TLS.
+func newCertificates(s *securitySettings) *filewatch.Watcher[*tls.Config] {
+	paths := []string{s.tlsCert, s.tlsKey}
+	if s.tlsClientCA != "" {
+		paths = append(paths, s.tlsClientCA)
+	}
+	return filewatch.New("certificates", paths, func(contents [][]byte) (*tls.Config, error) {
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file and --tls-key-file: %w", err)
+		}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		if len(contents) < 3 {
+			return config, nil
+		}
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
+		if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
+			return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s: it must be PEM", s.tlsClientCA)
+		}
+		return config, nil
+	})
+}
+
+// run watches the files until ctx ends.
+func (s *security) run(ctx context.Context) error {
+	var stages []stage
+	if s.callers != nil {
+		stages = append(stages, func(ctx context.Context) error {
+			return s.callers.Run(ctx, func(callers *auth.Callers, err error) {
+				s.reloaded("callers", s.setCallers(callers, err))
+			})
+		})
+	}
+	if s.certificates != nil {
+		stages = append(stages, func(ctx context.Context) error {
+			return s.certificates.Run(ctx, func(config *tls.Config, err error) {
+				s.reloaded("certificates", s.setCertificates(config, err))
+			})
+		})
+	}
+	return together(append(stages, untilDone)...)(ctx)
+}
+
+// reloaded logs what became of a reload.
+func (s *security) reloaded(what string, err error) {
+	if err != nil {
+		s.log.Error(what+" not reloaded, those in force stay", mistakesIn(err)...)
+	}
+}
+
+// reload reads the files anew.
+func (s *security) reload() {
+	if s.callers != nil {
+		s.callers.Reload()
+	}
+	if s.certificates != nil {
+		s.certificates.Reload()
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func newToken() *cobra.Command {
+	var scopes, policies []string
+	cmd := &cobra.Command{
+		Use:   "token NAME",
+		Short: "Make a random token, and the line for the file of callers",
+		Long: "Make a random token for the caller NAME. It is printed on standard output, once, and is kept nowhere.\n" +
+			"The line for the --auth-file of serve, which has its SHA-256 alone, goes to standard error.\n\n" +
+			"Scopes: decide (check, take), record (record), admin (reset, overrides, explain, policies), metrics.",
+		Example: `  # the token into a file that nobody else reads, the line into the list of callers
+  (umask 077; ratelimitd token shop --scopes decide,record >shop.token 2>>callers.yaml)`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token := auth.NewToken()
+			line := callerLine(args[0], auth.Digest(token), scopes, policies)
+			if _, err := auth.Parse(args[0], []byte("callers:\n"+line)); err != nil {
+				return oneMistake(err)
+			}
+			fmt.Fprint(cmd.ErrOrStderr(), line)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "what it permits, with commas between: "+
+		strings.Join(auth.ScopeNames(), ", "))
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of those that it may use, with commas between (default: all)")
+	return cmd
+}
+
+// callerLine returns a caller as the file has it.
+func callerLine(name, digest string, scopes, policies []string) string {
+	line := fmt.Sprintf("  - {name: %s, token_sha256: %s, scopes: [%s]", name, digest, strings.Join(scopes, ", "))
+	if len(policies) > 0 {
+		line += ", policies: [" + strings.Join(policies, ", ") + "]"
+	}
+	return line + "}\n"
+}
+
+// oneMistake returns the first of a file's mistakes, without a place in a file that there
+// is not.
+func oneMistake(err error) error {
+	if mistakes := (yamlfile.Errors)(nil); errors.As(err, &mistakes) {
+		return errors.New(mistakes[0].Message)
+	}
+	return err
+}

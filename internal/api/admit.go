@@ -1,0 +1,130 @@
+package api
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// open are the scopes of a route that needs none: nobody is asked who they are.
+const open auth.Scope = 0
+
+// admit finds out who asks, and refuses those who have none of scopes, before anything of
+// the body is read.
+func (s *Server) admit(x *exchange, r *http.Request, scopes auth.Scope) error {
+	if scopes == open {
+		return nil
+	}
+	credentials := r.Header["Authorization"]
+	authorization := ""
+	switch len(credentials) {
+	case 0:
+	case 1:
+		authorization = credentials[0]
+	default: // what is in between might go by another one of them
+		return auth.ErrNotBearer
+	}
+	caller, err := s.opts.Keyring.Caller(authorization, certificateOf(r))
+	if err != nil {
+		return err
+	}
+	x.caller = caller
+	return needs(caller, scopes)
+}
+
+// certificateOf returns the client's certificate, if one was verified.
+func certificateOf(r *http.Request) *x509.Certificate {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return nil
+	}
+	return r.TLS.VerifiedChains[0][0]
+}
+
+// guard admits to next only those who have one of scopes.
+func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := w.(*exchange)
+		if err := s.admit(x, r, scopes); err != nil {
+			s.fail(x, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// scopeError is an error of who is known and has none of the scopes that are needed.
+type scopeError struct{ needed auth.Scope }
+
+// Error names the scopes.
+func (e *scopeError) Error() string { return "it needs the scope " + e.needed.String() }
+
+// Unwrap returns auth.ErrForbidden.
+func (e *scopeError) Unwrap() error { return auth.ErrForbidden }
+
+func needs(caller *auth.Caller, scopes auth.Scope) error {
+	if caller.May(scopes) {
+		return nil
+	}
+	return &requestError{
+		kind:   &scopeError{scopes},
+		detail: "The caller is not permitted to ask for this: it needs the scope " + scopes.String() + ".",
+	}
+}
+
+// mayUse refuses a caller who may ask about other policies only. It does not say whether
+// there is this one.
+func mayUse(caller *auth.Caller, policy string) error {
+	if caller.MayUse(policy) {
+		return nil
+	}
+	return &requestError{kind: auth.ErrForbidden, field: "policy", detail: "The caller is not permitted to use this policy."}
+}
+
+// decodeCaller returns who asks, of a request that says nothing else.
+func decodeCaller(_ *http.Request, m *scratch) (*auth.Caller, error) { return m.caller, nil }
+
+// permitted refuses what c asks for if caller is not permitted to. What a reservation is
+// for was permitted when it was made.
+func (c *call) permitted(caller *auth.Caller) error {
+	if err := needs(caller, scopeOf(c.Op)); err != nil {
+		return err
+	}
+	for i := range c.Demands {
+		err := mayUse(caller, c.Demands[i].Policy)
+		if err != nil && c.listed {
+			return under(demandPath(i), err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scopeOf returns the scope that permits op.
+func scopeOf(op limiter.Op) auth.Scope {
+	if op == limiter.OpRecord {
+		return auth.Record
+	}
+	return auth.Decide
+}
+
+// challengeOf returns the value of WWW-Authenticate for err, as RFC 6750 has it: empty for
+// an error that has nothing to do with who asks.
+func challengeOf(err error) string {
+	const bearer = `Bearer realm="ratelimitd"`
+	missing := (*scopeError)(nil)
+	switch {
+	case errors.As(err, &missing):
+		return bearer + `, error="insufficient_scope", scope="` + strings.ReplaceAll(missing.needed.String(), " or ", " ") + `"`
+	case errors.Is(err, auth.ErrNoToken):
+		return bearer
+	case errors.Is(err, auth.ErrUnauthenticated):
+		return bearer + `, error="invalid_token"`
+	}
+	return ""
+}

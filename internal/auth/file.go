@@ -1,0 +1,202 @@
+package auth
+
+import (
+	"encoding/hex"
+	"regexp"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/filewatch"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// MaxCallers is how many callers a file may list: it is looked at by people.
+const MaxCallers = 10_000
+
+// Watcher reads a file again whenever it changes. Make one with NewWatcher.
+type Watcher = filewatch.Watcher[*Callers]
+
+// NewWatcher returns a Watcher of the file at path, which reads it as Parse does.
+func NewWatcher(path string) *Watcher {
+	return filewatch.New("who may ask", []string{path}, func(contents [][]byte) (*Callers, error) {
+		return Parse(path, contents[0])
+	})
+}
+
+const (
+	wholeFile = "start it with callers: and a list of at least one caller"
+	oneCaller = "write name:, token_sha256: and scopes:"
+)
+
+var (
+	callerName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+	callerKeys  = []string{"name", "token_sha256", "certificate", "scopes", "policies"}
+	missingName = "missing: give the caller a name, which the audit log has"
+)
+
+// file is one that is being read.
+type file struct {
+	*yamlfile.File
+	callers Callers
+	names   map[string]int // lines
+}
+
+// Parse reads the callers in data, which name is the name of. The error is
+// yamlfile.Errors, one for each mistake, and there are no callers then. It never holds
+// what stands where a digest belongs: it may be a token.
+func Parse(name string, data []byte) (*Callers, error) {
+	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
+	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[string]*Caller)}
+	f.read()
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return &f.callers, nil
+}
+
+func (f *file) read() {
+	if f.Root == nil {
+		if f.Err() == nil {
+			f.AddAt(yamlfile.Position{Line: 1}, "", "there is nothing in this file: %s", wholeFile)
+		}
+		return
+	}
+	if !f.Expect(f.Root, yamlfile.Map, wholeFile) {
+		return
+	}
+	f.ExpectKeys(f.Root, []string{"callers"})
+	list := f.Root.Member("callers")
+	switch {
+	case list == nil && f.Root.Partial:
+	case list == nil:
+		f.AddAt(f.Root.Position, "callers", "missing: %s", wholeFile)
+	case !f.Expect(list, yamlfile.List, "start each caller with - name:"):
+	case len(list.Items) == 0 || len(list.Items) > MaxCallers:
+		f.Add(list, "%d callers: a file has 1 to %d", len(list.Items), MaxCallers)
+	default:
+		for _, item := range list.Items {
+			f.readCaller(item)
+		}
+	}
+}
+
+func (f *file) readCaller(n *yamlfile.Node) {
+	if !f.Expect(n, yamlfile.Map, oneCaller) {
+		return
+	}
+	f.ExpectKeys(n, callerKeys)
+	c := &Caller{Name: f.readName(n), scopes: f.readScopes(n), policies: f.readPolicies(n)}
+	token, certificate := n.Member("token_sha256"), n.Member("certificate")
+	switch {
+	case token != nil && certificate != nil:
+		f.Add(certificate, "the caller has a token already: give certificates a caller of their own")
+	case token != nil:
+		f.readToken(token, c)
+	case certificate != nil:
+		f.readCertificate(certificate, c)
+	case !n.Partial && !f.Wrong(yamlfile.Join(n.Path, "token_sha256")):
+		f.AddAt(n.Position, yamlfile.Join(n.Path, "token_sha256"),
+			`missing: give the SHA-256 of the caller's token, which "ratelimitd token" prints, or a certificate: name`)
+	}
+}
+
+func (f *file) readName(n *yamlfile.Node) string {
+	name := n.Member("name")
+	switch {
+	case name == nil && (n.Partial || f.Wrong(yamlfile.Join(n.Path, "name"))):
+	case name == nil:
+		f.AddAt(n.Position, yamlfile.Join(n.Path, "name"), "%s", missingName)
+	case !f.Expect(name, yamlfile.Text, "write one word"):
+	case !callerName.MatchString(name.Text):
+		f.Add(name, "%.64q is no name: use 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first", name.Text)
+	case f.names[name.Text] > 0:
+		f.Add(name, "%q names the caller on line %d too: the audit log must tell them apart", name.Text, f.names[name.Text])
+	default:
+		f.names[name.Text] = name.Line
+		return name.Text
+	}
+	return ""
+}
+
+func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
+	path := yamlfile.Join(n.Path, "scopes")
+	list := n.Member("scopes")
+	switch {
+	case list == nil && (n.Partial || f.Wrong(path)):
+		return 0
+	case list == nil:
+		f.AddAt(n.Position, path, "missing: say what the caller may do, such as [decide, record]; there are %s", strings.Join(ScopeNames(), ", "))
+		return 0
+	}
+	for _, name := range f.words(list, "scopes") {
+		scope, known := ParseScope(name.Text)
+		switch {
+		case !known:
+			f.Add(name, "%.64q is no scope: %s", name.Text, yamlfile.DidYouMean(name.Text, ScopeNames()))
+		case granted&scope != 0:
+			f.Add(name, "%s is there twice: keep one of them", name.Text)
+		}
+		granted |= scope
+	}
+	return granted
+}
+
+func (f *file) readPolicies(n *yamlfile.Node) map[string]struct{} {
+	list := n.Member("policies")
+	if list == nil {
+		return nil
+	}
+	policies := make(map[string]struct{})
+	for _, name := range f.words(list, "policies") {
+		if _, twice := policies[name.Text]; twice {
+			f.Add(name, "this policy is there twice: keep one of them")
+		}
+		policies[name.Text] = struct{}{}
+	}
+	return policies
+}
+
+// words returns the items of list that are text. An empty list would look like none.
+func (f *file) words(list *yamlfile.Node, what string) (words []*yamlfile.Node) {
+	if !f.Expect(list, yamlfile.List, "write [one, another]") {
+		return nil
+	}
+	if len(list.Items) == 0 {
+		f.Add(list, "there are no %s: give at least one", what)
+	}
+	for _, item := range list.Items {
+		if f.Expect(item, yamlfile.Text, "put it in quotes if it is meant as text") {
+			words = append(words, item)
+		}
+	}
+	return words
+}
+
+func (f *file) readToken(n *yamlfile.Node, c *Caller) {
+	if n.Kind != yamlfile.Number && !f.Expect(n, yamlfile.Text, "write 64 digits of hex") { // of digits alone it is a number to YAML
+		return
+	}
+	decoded, err := hex.DecodeString(n.Text)
+	var of digest
+	switch {
+	case strings.HasPrefix(n.Text, TokenPrefix):
+		f.Add(n, "that is a token itself, which nobody must read here: its SHA-256 belongs here; replace the token, it has been seen")
+	case err != nil || copy(of[:], decoded) != len(of) || len(decoded) != len(of):
+		f.Add(n, `that is no SHA-256: write 64 digits of hex, as "ratelimitd token" prints them`)
+	case f.callers.byToken[of] != nil:
+		f.Add(n, "the caller %s has the same token: give each one of its own", f.callers.byToken[of].Name)
+	default:
+		f.callers.byToken[of] = c
+	}
+}
+
+func (f *file) readCertificate(n *yamlfile.Node, c *Caller) {
+	switch {
+	case !f.Expect(n, yamlfile.Text, "write a DNS name or URI of the certificate, or its common name if it has neither"):
+	case n.Text == "":
+		f.Add(n, "is empty: write a DNS name or URI of the certificate, or its common name if it has neither")
+	case f.callers.byCertificate[n.Text] != nil:
+		f.Add(n, "the caller %s has the same certificate: keep one of them", f.callers.byCertificate[n.Text].Name)
+	default:
+		f.callers.byCertificate[n.Text] = c
+	}
+}
