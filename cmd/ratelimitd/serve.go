@@ -96,7 +96,8 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	handler := api.New(source.engine, &api.Options{
 		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
-		Keyring: guard.keyring,
+		Keyring:     guard.keyring,
+		ForwardAuth: s.forwardAuth,
 	})
 	server, err := listen(ctx, s, guard, handler, stdout, log, bounds)
 	if err != nil {

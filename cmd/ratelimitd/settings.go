@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // envPrefix is what the environment variables of all flags start with.
@@ -38,6 +39,7 @@ type settings struct {
 	namespace   string
 	hashKeyFile string
 	headers     api.HeaderFamilies
+	forwardAuth api.ForwardAuth
 	migrate     bool
 	security    securitySettings
 
@@ -125,6 +127,7 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
 	parsed(flags, &s.headers, "headers", api.HeadersDefault.String(), "families",
 		"of headers on decisions: ietf, x-ratelimit, x-rate-limit, with commas between, or none", api.ParseHeaders)
+	s.addForwardAuthFlags(flags)
 	flags.BoolVar(&s.migrate, "migrate", false, "bring the schema up to date first")
 	parsed(flags, &s.clockTolerance, "clock-tolerance", "100ms", "duration",
 		"how far clocks may be from the cluster's (embedded: 0 unless given)", between(0, maxClockTolerance))
@@ -146,6 +149,14 @@ func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.tlsClientCA, "tls-client-ca-file", "", "PEM `file` of authorities: clients must show a certificate of one of them")
 	flags.BoolVar(&s.insecureNoAuth, "insecure-no-auth", false,
 		"listen where other machines reach it, although nobody is asked who they are")
+}
+
+func (s *settings) addForwardAuthFlags(flags *pflag.FlagSet) {
+	parsed(flags, &s.forwardAuth.TrustedProxies, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
+		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth, and proxies in front of them",
+		origin.ParseProxies)
+	parsed(flags, &s.forwardAuth.Identify, "forward-auth-identify", "ip", "sources",
+		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)
 }
 
 func (s *settings) addCassandraFlags(flags *pflag.FlagSet) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // value is a flag that parse makes a T of, so that what is wrong is refused where
@@ -87,6 +89,18 @@ func address(text string) (string, error) {
 		return "", fmt.Errorf("%q is no address: use host:port such as 127.0.0.1:8080, :8080, or port 0 for any free one", text)
 	}
 	return text, nil
+}
+
+// sources parses what identifies, with commas between.
+func sources(text string) (all []origin.Source, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		source, err := origin.ParseSource(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, source)
+	}
+	return all, nil
 }
 
 func logLevel(text string) (slog.Level, error) {

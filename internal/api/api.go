@@ -37,6 +37,9 @@ type Options struct {
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
 	Overshoot func(policy string, top int) (Overshoot, bool)
 
+	// ForwardAuth says which gateways may ask by GET /v1/forward-auth, and how they identify.
+	ForwardAuth ForwardAuth
+
 	// Observe learns of every answered request: the route as written in the
 	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
 	Observe func(route string, status int, d time.Duration)
@@ -92,6 +95,7 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/take", handle(s, auth.Decide, decodeCall(limiter.OpTake), s.decide))
 	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
 	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeRefund, s.refund))
+	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows
 	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeReset, s.reset))
 	s.mux.Get("/v1/policies", handle(s, auth.Admin, decodeCaller, s.policies))
 	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))

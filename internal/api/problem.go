@@ -46,6 +46,8 @@ var problemKinds = []problemKind{
 	{auth.ErrUnauthenticated, http.StatusUnauthorized, typeBlank, "Authorization",
 		"Say who asks, by a token that this service knows: Authorization: Bearer TOKEN."},
 	{auth.ErrForbidden, http.StatusForbidden, typeBlank, "", "It is known who asks, and they are not permitted to ask for this."},
+	{errUntrusted, http.StatusForbidden, typeBlank, "",
+		"Gateways that are trusted may ask here, and this address is of none of them: see --trusted-proxies."},
 	{errBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},

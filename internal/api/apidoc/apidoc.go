@@ -88,13 +88,32 @@ func (p *page) operation(method, path string, op object) {
 	for _, item := range op.list("parameters") {
 		parameter := p.resolve(item)
 		p.printf("\n**%s** (%s): %s\n", code(parameter.text("name")), parameter.text("in"), p.parameter(parameter))
-		if parameter.text("in") == "path" {
-			request.Path = strings.ReplaceAll(path, "{"+parameter.text("name")+"}", parameter.text("example"))
-		}
+		request.give(parameter)
 	}
 	p.body(op)
 	p.answers(op.object("responses"))
 	p.examples(&request, op)
+}
+
+// give gives r the example of a parameter that it needs.
+func (r *Request) give(parameter object) {
+	name, example := parameter.text("name"), parameter.text("example")
+	if list := parameter.list("example"); len(list) > 0 {
+		example = fmt.Sprint(list[0])
+	}
+	required := parameter.get("required") == true
+	switch parameter.text("in") {
+	case "path":
+		r.Path = strings.ReplaceAll(r.Path, "{"+name+"}", example)
+	case "query":
+		if required {
+			r.Path += "?" + name + "=" + example
+		}
+	case "header":
+		if required {
+			r.Headers = append(r.Headers, [2]string{name, example})
+		}
+	}
 }
 
 func (p *page) parameter(parameter object) string {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -82,6 +84,7 @@ func newFront(t *testing.T) *front {
 	}
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
 	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot}
+	opts.ForwardAuth.TrustedProxies = origin.Proxies{netip.MustParsePrefix("192.0.2.0/24")} // where httptest's requests come from
 	return &front{server: api.New(engine, opts), router: router, last: map[string]string{}}
 }
 

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
+)
+
+// ForwardAuth are the options of GET /v1/forward-auth, by which gateways ask about the
+// requests that they serve. The zero value trusts no gateway, so that nobody may ask.
+type ForwardAuth struct {
+	TrustedProxies origin.Proxies  // the gateways, and the proxies in front of them
+	Identify       []origin.Source // what identify= may name, its default first; none: the address alone
+}
+
+// statusHeader tells a gateway that can only be answered 403 what the status would be.
+const statusHeader = "X-Ratelimit-Status"
+
+// errUntrusted is an error of where a request comes from, not of who asks.
+var errUntrusted = errors.New("not of a trusted proxy")
+
+// The parameters of forward-auth.
+var forwardParams = []string{"policy", "identify", "cost", "deny-status"}
+
+// forwarded is what a gateway asks, and the answer once there is one.
+type forwarded struct {
+	limiter.Call
+	denyStatus int
+	decided
+}
+
+// decodeForward reads what a gateway asks: who, from the headers that it forwards; all else
+// from the query.
+func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) {
+	trusted := s.opts.ForwardAuth.TrustedProxies
+	if !trusted.Trust(r.RemoteAddr) {
+		return nil, errUntrusted
+	}
+	if strings.Trim(strings.Join(r.Header["X-Forwarded-For"], ""), " ,") == "" {
+		return nil, wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, wrong("", "The query cannot be read: write it such as ?policy=api&identify=header:X-Api-Key.")
+	}
+	for name := range query {
+		if !slices.Contains(forwardParams, name) {
+			return nil, unknownMember(name, forwardParams)
+		}
+	}
+	f := &forwarded{Call: limiter.Call{Op: limiter.OpTake}}
+	if f.denyStatus, err = denyStatus(query["deny-status"]); err != nil {
+		return nil, err
+	}
+	f.Demands, err = s.forwardDemands(r, query)
+	return f, err
+}
+
+// denyStatus returns the status of a denial.
+func denyStatus(given []string) (int, error) {
+	if len(given) == 0 {
+		return http.StatusTooManyRequests, nil
+	}
+	status, err := strconv.Atoi(given[0])
+	if err != nil || len(given) > 1 || status != http.StatusForbidden && status != http.StatusTooManyRequests {
+		return 0, wrong("deny-status", "It must be 403 or 429.")
+	}
+	return status, nil
+}
+
+// forwardDemands returns one demand for each policy. Sources and costs are one for all
+// policies, or one for each, in their order.
+func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.Demand, error) {
+	policies := query["policy"]
+	if n := len(policies); n == 0 || n > limiter.MaxDemands {
+		return nil, wrong("policy", "Name 1 to "+strconv.Itoa(limiter.MaxDemands)+" policies: ?policy=api.")
+	}
+	demands := make([]limiter.Demand, len(policies))
+	for i, policy := range policies {
+		source, err := s.forwardSource(query, i)
+		if err != nil {
+			return nil, err
+		}
+		cost, err := forwardCost(query, i)
+		if err != nil {
+			return nil, err
+		}
+		id := source.Identify(r, s.opts.ForwardAuth.TrustedProxies)
+		demands[i] = limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
+	}
+	return demands, nil
+}
+
+// ofPolicy returns the value of a parameter for policy i: empty if it is not given.
+func ofPolicy(query url.Values, name string, i int) (string, error) {
+	given := query[name]
+	switch len(given) {
+	case 0:
+		return "", nil
+	case 1:
+		return given[0], nil
+	case len(query["policy"]):
+		return given[i], nil
+	}
+	return "", wrong(name, "Give it once for all policies, or once for each, in their order.")
+}
+
+// forwardSource returns what identifies for policy i, if it is among those that may.
+func (s *Server) forwardSource(query url.Values, i int) (origin.Source, error) {
+	permitted := s.opts.ForwardAuth.Identify
+	if len(permitted) == 0 {
+		permitted = []origin.Source{{}}
+	}
+	text, err := ofPolicy(query, "identify", i)
+	if err != nil || text == "" {
+		return permitted[0], err
+	}
+	source, err := origin.ParseSource(text)
+	if err != nil {
+		return source, wrong("identify", "It must be ip, header:NAME, api-key, user or all.")
+	}
+	if !slices.ContainsFunc(permitted, func(p origin.Source) bool { return p.String() == source.String() }) {
+		return source, wrong("identify", "This server does not identify by it: see --forward-auth-identify.")
+	}
+	return source, nil
+}
+
+// forwardCost returns the units of policy i.
+func forwardCost(query url.Values, i int) (int64, error) {
+	text, err := ofPolicy(query, "cost", i)
+	if err != nil || text == "" {
+		return 1, err
+	}
+	cost, err := value(text).integer(1, limiter.MaxCost)
+	return cost, under("cost", err)
+}
+
+// forwardAuth takes what a gateway asks for.
+func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) {
+	a, err := s.engine.Do(ctx, &f.Call)
+	if err != nil {
+		recorded := a.Recorded
+		if recorded == "" {
+			recorded = recordedOf(err)
+		}
+		return nil, &callError{recorded: recorded, err: err}
+	}
+	f.decided = decided{Answer: a, listed: a.Demands != nil, families: s.opts.Headers}
+	return f, nil
+}
+
+// render writes a denial whole, since the gateway hands it on, and else the headers alone.
+func (f *forwarded) render(h http.Header, b []byte) (status int, body []byte) {
+	if f.Allowed {
+		setHeaders(h, &f.Decision, f.families)
+		return http.StatusOK, b
+	}
+	status, body = f.decided.render(h, b)
+	if f.denyStatus != status {
+		h[statusHeader] = []string{strconv.Itoa(status)}
+	}
+	return f.denyStatus, body
+}
