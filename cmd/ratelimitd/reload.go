@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -19,6 +20,7 @@ import (
 type policySource struct {
 	watcher *policyfile.Watcher // nil: the examples, which never change
 	engine  *limiter.Engine
+	envoy   *envoy.Server // nil: it is served nowhere
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
@@ -30,8 +32,22 @@ func (p *policySource) set(file policyfile.File) error {
 	}
 	p.metrics.SetPolicies(p.engine.Policies())
 	p.log.Info("policies in force", "count", len(file.Policies))
+	p.setEnvoy(file.Envoy)
 	p.logCaveats()
 	return nil
+}
+
+// setEnvoy puts in force what Envoy's descriptors are mapped to.
+func (p *policySource) setEnvoy(mapped *policyfile.Envoy) {
+	if p.envoy == nil {
+		return
+	}
+	p.envoy.SetMapping(mapped)
+	if mapped == nil || len(mapped.Domains) == 0 {
+		p.log.Warn("the file of policies maps no domain of Envoy's: all that Envoy asks about passes")
+		return
+	}
+	p.log.Info("descriptors of Envoy mapped", "domains", len(mapped.Domains))
 }
 
 // logCaveats says what the policies' levels do not promise: as a warning, but for

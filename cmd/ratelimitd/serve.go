@@ -73,7 +73,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	if err := guard.mayListen("--listen", s.listen); err != nil {
+	if err := mayListen(guard, s); err != nil {
 		return err
 	}
 	hashKeys, err := readHashKeys(s.hashKeyFile, log)
@@ -87,6 +87,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	defer store.close()
 	log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
 	source.engine = newEngine(s, store, hashKeys, measured)
+	source.envoy = newEnvoy(s, source.engine, guard, registry, log)
 	if err := source.set(policies); err != nil {
 		return err
 	}
@@ -103,12 +104,24 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return failure{err}
 	}
+	serveEnvoy, err := listenEnvoy(ctx, s, guard, source.envoy, store.ready, stdout)
+	if err != nil {
+		return failure{errors.Join(err, server.listener.Close())}
+	}
 	reloads := together(source.run, guard.run, onHangup(hangup, source.reload, guard.reload))
-	if err := inOrder(ctx, server.run, reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
+	if err := inOrder(ctx, together(server.run, serveEnvoy), reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// mayListen refuses addresses that everybody could reach and ask for everything.
+func mayListen(guard *security, s *settings) error {
+	if err := guard.mayListen("--listen", s.listen); err != nil || s.envoyListen == "" {
+		return err
+	}
+	return guard.mayListen("--envoy-listen", s.envoyListen)
 }
 
 // load reads the file of policies, or the examples when file is empty.

@@ -28,6 +28,8 @@ type logged struct {
 	wrote chan struct{} // holds one token when there is something new
 }
 
+func newLogged() *logged { return &logged{wrote: make(chan struct{}, 1)} }
+
 // Write appends p.
 func (l *logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
@@ -62,6 +64,7 @@ func (l *logged) waitFor(t *testing.T, text string, times int) {
 // server is a serve command in this process.
 type server struct {
 	url   string
+	more  *logged // what stdout has after the first line
 	log   *logged
 	stop  context.CancelFunc // as a signal does
 	ended chan struct{}
@@ -72,7 +75,7 @@ type server struct {
 func start(t testing.TB, environ []string, flags ...string) *server {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s := &server{log: &logged{wrote: make(chan struct{}, 1)}, stop: stop, ended: make(chan struct{})}
+	s := &server{log: newLogged(), more: newLogged(), stop: stop, ended: make(chan struct{})}
 	out, in := io.Pipe()
 	go func() {
 		defer close(s.ended)
@@ -83,10 +86,12 @@ func start(t testing.TB, environ []string, flags ...string) *server {
 		stop()
 		s.wait(t)
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
 	if err != nil {
 		t.Fatalf("no first line: %v\n%s", err, s.log)
 	}
+	go func() { _, _ = io.Copy(s.more, lines) }() // until serve ends
 	url, found := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if !found {
 		t.Fatalf("first line is %q", line)

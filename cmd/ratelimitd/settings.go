@@ -30,6 +30,7 @@ type settings struct {
 	logFormat string
 
 	listen      string
+	envoyListen string // empty: nowhere
 	connections int
 	policies    string
 	store       string
@@ -112,6 +113,8 @@ func (s *settings) addCommonFlags(flags *pflag.FlagSet) {
 func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", address)
 	s.security.addFlags(flags)
+	parsed(flags, &s.envoyListen, "envoy-listen", "", "address",
+		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", address)
 	parsed(flags, &s.connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
 		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", atLeastOne)
 	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")

@@ -80,13 +80,15 @@ func Handler(gathered prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(gathered, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// newHTTPVec has buckets around a decision in memory (below a millisecond), one by
-// a store nearby (a few), and the default store timeout of 500 ms.
+// durationBuckets are around a decision in memory (below a millisecond), one by a store
+// nearby (a few), and the default store timeout of 500 ms.
+var durationBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+
 func newHTTPVec() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "ratelimitd_http_request_duration_seconds",
 		Help:    "Time to answer a request, by route and class of status.",
-		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		Buckets: durationBuckets,
 	}, []string{"route", "status"})
 }
 

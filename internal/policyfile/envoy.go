@@ -1,5 +1,7 @@
 package policyfile
 
+import "slices"
+
 // Envoy maps what Envoy asks about to policies. The zero Envoy knows no domain.
 type Envoy struct {
 	Headers EnvoyHeaders
@@ -39,14 +41,14 @@ type EnvoyDescriptor struct {
 }
 
 // Each calls visit for all descriptors of d, each before those below it, with the keys
-// of the entries that lead to it, its own last. What it is given is not to be kept.
+// of the entries that lead to it, its own last.
 func (d *EnvoyDomain) Each(visit func(path []string, e *EnvoyDescriptor)) {
 	eachDescriptor(d.Descriptors, nil, visit)
 }
 
 func eachDescriptor(list []EnvoyDescriptor, above []string, visit func([]string, *EnvoyDescriptor)) {
 	for i := range list {
-		path := append(above, list[i].Key)
+		path := append(slices.Clip(above), list[i].Key)
 		visit(path, &list[i])
 		eachDescriptor(list[i].Descriptors, path, visit)
 	}

@@ -13,7 +13,8 @@ const goodPolicy = "policies:\n  - name: api\n    " + goodLimits + "\n"
 
 // descriptors returns a file whose one domain, from line 6 on, has these descriptors.
 func descriptors(lines ...string) string {
-	return goodPolicy + "envoy:\n  domains:\n    - domain: edge\n      descriptors:\n        " + strings.Join(lines, "\n        ") + "\n"
+	const indent = "\n        "
+	return goodPolicy + "envoy:\n  domains:\n    - domain: edge\n      descriptors:" + indent + strings.Join(lines, indent) + "\n"
 }
 
 func TestEnvoyIsRead(t *testing.T) {
@@ -22,7 +23,9 @@ func TestEnvoyIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &policyfile.Envoy{
-		Headers: policyfile.EnvoyHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset", RetryAfter: "Retry-After"},
+		Headers: policyfile.EnvoyHeaders{
+			Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset", RetryAfter: "Retry-After",
+		},
 		Domains: []policyfile.EnvoyDomain{
 			{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
 				{Key: "remote_address", Policy: "per-address", Name: "address", Identifier: []string{"remote_address"}},
@@ -47,46 +50,47 @@ func TestEnvoyIsRead(t *testing.T) {
 }
 
 func TestEnvoyMistakes(t *testing.T) {
-	const ok = "- {key: a, policy: api}"
+	const ok, first = "- {key: a, policy: api}", "8: envoy.domains[0].descriptors[0]"
+	inEnvoy := func(text string) string { return goodPolicy + "envoy: {" + text + "}\n" }
 	for _, test := range []struct{ name, text, want string }{
-		{"no domains", goodPolicy + "envoy: {}\n", "4: envoy.domains: missing: give the domains that Envoy asks about"},
+		{"no domains", inEnvoy(""), "4: envoy.domains: missing: give the domains that Envoy asks about"},
 		{"a word", goodPolicy + "envoy: edge\n", "4: envoy: text where a map belongs: write domains:"},
-		{"domains that are a map", goodPolicy + "envoy: {domains: {edge: x}}\n", "4: envoy.domains: a map where a list belongs: start each domain"},
-		{"a domain without a name", goodPolicy + "envoy: {domains: [{descriptors: [{key: a, policy: api}]}]}\n", "4: envoy.domains[0].domain: missing"},
-		{"a domain that is a word", goodPolicy + "envoy: {domains: [edge]}\n", "4: envoy.domains[0]: text where a map belongs: write domain:"},
-		{"a domain without descriptors", goodPolicy + "envoy: {domains: [{domain: edge}]}\n", "4: envoy.domains[0].descriptors: missing"},
+		{"domains that are a map", inEnvoy("domains: {edge: x}"), "4: envoy.domains: a map where a list belongs: start each domain"},
+		{"a domain without a name", inEnvoy("domains: [{descriptors: [{key: a, policy: api}]}]"), "4: envoy.domains[0].domain: missing"},
+		{"a domain that is a word", inEnvoy("domains: [edge]"), "4: envoy.domains[0]: text where a map belongs: write domain:"},
+		{"a domain without descriptors", inEnvoy("domains: [{domain: edge}]"), "4: envoy.domains[0].descriptors: missing"},
 		{"a domain twice", goodPolicy + "envoy:\n  domains:\n    - {domain: e, descriptors: [{key: a, policy: api}]}\n" +
 			"    - {domain: e, descriptors: [{key: a, policy: api}]}\n", `7: envoy.domains[1].domain: "e" is the domain on line 6 too`},
-		{"a header with a space", goodPolicy + "envoy: {domains: [], response_headers: {limit: a b}}\n",
+		{"a header with a space", inEnvoy("domains: [], response_headers: {limit: a b}"),
 			`4: envoy.response_headers.limit: "a b" is no name of a header`},
-		{"an unknown header", goodPolicy + "envoy: {domains: [], response_headers: {limits: a}}\n",
+		{"an unknown header", inEnvoy("domains: [], response_headers: {limits: a}"),
 			"4: envoy.response_headers.limits: unknown key: did you mean limit?"},
-		{"no key", descriptors("- {policy: api}"), "8: envoy.domains[0].descriptors[0].key: missing"},
-		{"a star in a key", descriptors("- {key: 'a*', policy: api}"), "8: envoy.domains[0].descriptors[0].key: a * stands for any text in values only"},
-		{"a value that is a number", descriptors("- {key: a, value: 404, policy: api}"), "8: envoy.domains[0].descriptors[0].value: a number where text"},
+		{"no key", descriptors("- {policy: api}"), first + ".key: missing"},
+		{"a star in a key", descriptors("- {key: 'a*', policy: api}"), first + ".key: a * stands for any text in values only"},
+		{"a value that is a number", descriptors("- {key: a, value: 404, policy: api}"), first + ".value: a number where text"},
 		{"a step twice", descriptors(ok, ok), "9: envoy.domains[0].descriptors[1]: the same key and value as on line 8"},
 		{"an unknown policy", descriptors("- {key: a, policy: apy}"),
-			"8: envoy.domains[0].descriptors[0].policy: no policy of this file is called so: did you mean api?"},
-		{"nothing that holds", descriptors("- {key: a}"), "8: envoy.domains[0].descriptors[0]: nothing holds here: give it policy:"},
-		{"no descriptors", descriptors("- {key: a, descriptors: []}"), "8: envoy.domains[0].descriptors[0].descriptors: there are no descriptors"},
+			first + ".policy: no policy of this file is called so: did you mean api?"},
+		{"nothing that holds", descriptors("- {key: a}"), first + ": nothing holds here: give it policy:"},
+		{"no descriptors", descriptors("- {key: a, descriptors: []}"), first + ".descriptors: there are no descriptors"},
 		{"unlimited, and a policy", descriptors("- {key: a, policy: api, unlimited: true}"),
-			"8: envoy.domains[0].descriptors[0].unlimited: there is a policy, too"},
-		{"unlimited in quotes", descriptors("- {key: a, unlimited: 'true'}"), "8: envoy.domains[0].descriptors[0].unlimited: text where true or false"},
+			first + ".unlimited: there is a policy, too"},
+		{"unlimited in quotes", descriptors("- {key: a, unlimited: 'true'}"), first + ".unlimited: text where true or false"},
 		{"a name for nothing", descriptors("- {key: a, name: n, descriptors: [{key: b, policy: api}]}"),
-			"8: envoy.domains[0].descriptors[0].name: there is no limit here"},
+			first + ".name: there is no limit here"},
 		{"an unknown limit", descriptors("- {key: a, policy: api, name: first}", "- {key: b, policy: api, replaces: [frist]}"),
 			`9: envoy.domains[0].descriptors[1].replaces: no limit of this domain is called "frist": did you mean first?`},
 		{"its own limit", descriptors("- {key: a, policy: api, name: n, replaces: n}"),
-			"8: envoy.domains[0].descriptors[0].replaces: it names its own limit"},
+			first + ".replaces: it names its own limit"},
 		{"a limit twice", descriptors("- {key: a, policy: api, name: n}", "- {key: b, policy: api, replaces: [n, n]}"),
 			`9: envoy.domains[0].descriptors[1].replaces[1]: "n" is there twice`},
 		{"shared without a star", descriptors("- {key: a, value: b, policy: api, shared: true}"),
-			"8: envoy.domains[0].descriptors[0].shared: values are shared where value: has a *"},
-		{"a quota of nothing", descriptors("- {key: a, unlimited: true, quota: true}"), "8: envoy.domains[0].descriptors[0].quota: there is no quota"},
+			first + ".shared: values are shared where value: has a *"},
+		{"a quota of nothing", descriptors("- {key: a, unlimited: true, quota: true}"), first + ".quota: there is no quota"},
 		{"an identifier of nothing", descriptors("- {key: a, unlimited: true, identifier: a}"),
-			"8: envoy.domains[0].descriptors[0].identifier: nothing is counted here"},
+			first + ".identifier: nothing is counted here"},
 		{"an identifier from below", descriptors("- {key: a, policy: api, identifier: b, descriptors: [{key: b, policy: api}]}"),
-			`8: envoy.domains[0].descriptors[0].identifier: no entry that leads here has the key "b": did you mean a?`},
+			first + `.identifier: no entry that leads here has the key "b": did you mean a?`},
 		{"a mistake far below", descriptors("- key: a", "  descriptors:", "    - key: b", "      descriptors: [{key: c, policy: login}]"),
 			"11: envoy.domains[0].descriptors[0].descriptors[0].descriptors[0].policy: no policy of this file is called so"},
 	} {

@@ -24,7 +24,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(limit("algorithm: sliding-tail, limit: 5, window: 1500ms, rounding: up")))
 	f.Add([]byte(limit("algorithm: token-bucket, limit: 5, window: 1m, burst: 9")))
 	f.Add([]byte(limit("algorithm: fixed-window, limit: 5, window: month, timezone: Etc/GMT+5")))
-	f.Add([]byte(descriptors("- {key: 'a: b', value: '*', policy: api, name: '#1', identifier: 'a: b', descriptors: [{key: c, unlimited: true}]}")))
+	f.Add([]byte(descriptors("- {key: 'a: b', value: '*', policy: api, name: '#1', identifier: 'a: b',",
+		"   descriptors: [{key: c, unlimited: true}]}")))
 	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := policyfile.ParseFile("p.yaml", data)

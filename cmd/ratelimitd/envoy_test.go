@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpctls "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+)
+
+// mapped is a file of policies that maps the key a to a policy of this limit.
+func mapped(limit string) string {
+	return "policies:\n  - {name: one, limits: [{algorithm: fixed-window, limit: " + limit + ", window: 24h}]}\n" +
+		"envoy: {domains: [{domain: edge, descriptors: [{key: a, policy: one}]}]}\n"
+}
+
+// envoyClient returns a client of what s serves to Envoy, as stdout says where.
+func (s *server) envoyClient(t *testing.T, creds grpctls.TransportCredentials) rls.RateLimitServiceClient {
+	t.Helper()
+	s.more.waitFor(t, "\n", 1)
+	scheme, address, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.more.String()), "listening for Envoy on "), "://")
+	if !found || scheme != map[bool]string{true: "grpcs", false: "grpc"}[creds != nil] {
+		t.Fatalf("the second line is %q", s.more)
+	}
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return rls.NewRateLimitServiceClient(conn)
+}
+
+// askEnvoy asks of one descriptor, with what is shown as authorization.
+func askEnvoy(t *testing.T, client rls.RateLimitServiceClient, value string, shown ...string) (rls.RateLimitResponse_Code, codes.Code) {
+	t.Helper()
+	ctx := context.Background()
+	for _, authorization := range shown {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
+	}
+	r, err := client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
+		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "a", Value: value}}},
+	}})
+	return r.GetOverallCode(), status.Code(err)
+}
+
+const (
+	passes = rls.RateLimitResponse_OK
+	over   = rls.RateLimitResponse_OVER_LIMIT
+)
+
+// TestServeEnvoy starts a service for Envoy beside HTTP, reloads its mapping, and stops
+// it.
+func TestServeEnvoy(t *testing.T) {
+	file := write(t, "policies.yaml", mapped("1"))
+	s := start(t, nil, "--envoy-listen=127.0.0.1:0", "--policies="+file)
+	client := s.envoyClient(t, nil)
+	for _, want := range []rls.RateLimitResponse_Code{passes, over} {
+		if code, err := askEnvoy(t, client, "x"); code != want || err != codes.OK {
+			t.Errorf("answered %v, %v; want %v", code, err, want)
+		}
+	}
+	rewrite(t, file, strings.ReplaceAll(mapped("0"), "key: a", "key: b"))
+	s.log.waitFor(t, "descriptors of Envoy mapped", 2)
+	if code, err := askEnvoy(t, client, "x"); code != passes || err != codes.OK {
+		t.Errorf("answered %v, %v after the key was renamed", code, err)
+	}
+	rewrite(t, file, "policies:\n  - {name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}\n")
+	s.log.waitFor(t, "maps no domain of Envoy's", 1)
+	text := s.body(t, "/metrics")
+	for _, line := range []string{
+		`ratelimitd_envoy_request_duration_seconds_count{code="OVER_LIMIT",method="ShouldRateLimit"} 1`,
+		`ratelimitd_envoy_descriptors_total{domain="edge",outcome="unmatched"} 1`,
+		`ratelimitd_envoy_descriptors_total{domain="edge",outcome="denied"} 1`,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+	s.stop()
+	if code := s.wait(t); code != exitOK {
+		t.Errorf("exit code %d:\n%s", code, s.log)
+	}
+	if _, err := askEnvoy(t, client, "x"); err != codes.Unavailable {
+		t.Errorf("answered %v after the end", err)
+	}
+}
+
+// TestEnvoyIsServedNowhereUnlessAsked holds that nothing listens by default.
+func TestEnvoyIsServedNowhereUnlessAsked(t *testing.T) {
+	s := start(t, nil)
+	s.stop()
+	if s.wait(t); s.more.String() != "" || strings.Contains(s.log.String(), "Envoy") {
+		t.Errorf("stdout goes on with %q; log:\n%s", s.more, s.log)
+	}
+}
+
+// TestEnvoyListenerIsRefused holds that it is as guarded as that of HTTP, and that a port
+// that is taken ends the service.
+func TestEnvoyListenerIsRefused(t *testing.T) {
+	code, _, errs := execute(t, nil, "serve", "--listen=127.0.0.1:0", "--envoy-listen=0.0.0.0:0")
+	if code != exitUsage || !strings.Contains(errs, "--envoy-listen 0.0.0.0:0: other machines could ask") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+	s := start(t, nil)
+	taken := strings.TrimPrefix(s.url, "http://")
+	if code, _, errs := execute(t, nil, "serve", "--listen=127.0.0.1:0", "--envoy-listen="+taken); code != exitFailure {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// TestEnvoyShowsWhoItIs holds that callers need a token, its scope and its policies.
+func TestEnvoyShowsWhoItIs(t *testing.T) {
+	line := func(name, more string) string {
+		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", " + more + "}\n"
+	}
+	callers := write(t, "callers.yaml", "callers:\n"+line("envoy", "scopes: [decide]")+
+		line("other", "scopes: [decide], policies: [another]")+line("scraper", "scopes: [metrics]"))
+	policies := mapped("5") + "  "
+	policies = strings.Replace(policies, "envoy:", "  - {name: another, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}\nenvoy:", 1)
+	s := start(t, nil, "--envoy-listen=127.0.0.1:0", "--auth-file="+callers, "--policies="+write(t, "policies.yaml", policies))
+	client := s.envoyClient(t, nil)
+	for _, test := range []struct {
+		shown []string
+		want  codes.Code
+	}{
+		{nil, codes.Unauthenticated},
+		{[]string{"Bearer stranger"}, codes.Unauthenticated},
+		{[]string{"Bearer envoy", "Bearer envoy"}, codes.Unauthenticated},
+		{[]string{"Bearer scraper"}, codes.PermissionDenied},
+		{[]string{"Bearer other"}, codes.PermissionDenied},
+		{[]string{"Bearer envoy"}, codes.OK},
+	} {
+		if _, got := askEnvoy(t, client, "x", test.shown...); got != test.want {
+			t.Errorf("%q: answered %v, want %v", test.shown, got, test.want)
+		}
+	}
+	if strings.Contains(s.log.String(), "stranger") {
+		t.Errorf("a token is in the log:\n%s", s.log)
+	}
+}
+
+// TestEnvoyByTLS holds that certificates are those of HTTP, and that a client's says who
+// it is.
+func TestEnvoyByTLS(t *testing.T) {
+	a := newAuthority(t, "ours")
+	cert, key := a.issue("localhost")
+	callers := write(t, "callers.yaml", "callers:\n  - {name: envoy, certificate: envoy.example, scopes: [decide]}\n")
+	s := start(t, nil, "--envoy-listen=127.0.0.1:0", "--auth-file="+callers, "--policies="+write(t, "policies.yaml", mapped("5")),
+		"--tls-cert-file="+write(t, "cert.pem", cert), "--tls-key-file="+write(t, "key.pem", key),
+		"--tls-client-ca-file="+write(t, "ca.pem", a.pem()))
+	for name, want := range map[string]codes.Code{"envoy.example": codes.OK, "other.example": codes.Unauthenticated, "": codes.Unavailable} {
+		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+		config.RootCAs.AddCert(a.cert)
+		if name != "" {
+			pair, err := tls.X509KeyPair(pems(a.issue(name)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		if _, got := askEnvoy(t, s.envoyClient(t, grpctls.NewTLS(config)), "x"); got != want {
+			t.Errorf("%q: answered %v, want %v", name, got, want)
+		}
+	}
+}
+
+func pems(cert, key string) ([]byte, []byte) { return []byte(cert), []byte(key) }

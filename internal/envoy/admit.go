@@ -1,0 +1,68 @@
+package envoy
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// admit finds out who asks, and refuses those who may not ask for op.
+func (s *Server) admit(ctx context.Context, op limiter.Op) (*auth.Caller, error) {
+	authorization, certificate := "", (*x509.Certificate)(nil)
+	if !s.opts.Keyring.Open() {
+		shown := metadata.ValueFromIncomingContext(ctx, "authorization")
+		if len(shown) > 1 { // what is in between might go by another one of them
+			return nil, auth.ErrNotBearer
+		}
+		if len(shown) == 1 {
+			authorization = shown[0]
+		}
+		certificate = certificateOf(ctx)
+	}
+	caller, err := s.opts.Keyring.Caller(authorization, certificate)
+	if err != nil {
+		return nil, err
+	}
+	if needed := scopeOf(op); !caller.May(needed) {
+		return nil, fmt.Errorf("%w: it needs the scope %v", auth.ErrForbidden, needed)
+	}
+	return caller, nil
+}
+
+// certificateOf returns the peer's certificate, if one was verified.
+func certificateOf(ctx context.Context) *x509.Certificate {
+	from, _ := peer.FromContext(ctx)
+	if from == nil {
+		return nil
+	}
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil
+	}
+	return info.State.VerifiedChains[0][0]
+}
+
+// scopeOf returns the scope that permits op.
+func scopeOf(op limiter.Op) auth.Scope {
+	if op == limiter.OpRecord {
+		return auth.Record
+	}
+	return auth.Decide
+}
+
+// permitted refuses a caller who may not use the policies that decide asks.
+func permitted(caller *auth.Caller, asks []ask) error {
+	for i := range asks {
+		if a := &asks[i]; a.limited() && !caller.MayUse(a.rule.policy) {
+			return fmt.Errorf("descriptors[%d]: %w: the caller may use other policies only", i, auth.ErrForbidden)
+		}
+	}
+	return nil
+}

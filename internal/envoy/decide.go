@@ -1,0 +1,93 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// decideAll decides what policies decide. Over a store that waits, all of it is asked at
+// the same time: what is asked together travels together.
+func (s *Server) decideAll(ctx context.Context, asks []ask) {
+	waiting := 0
+	for i := range asks {
+		if asks[i].limited() {
+			waiting++
+		}
+	}
+	if s.inMemory || waiting <= 1 {
+		for i := range asks {
+			if asks[i].limited() {
+				s.decide(ctx, &asks[i])
+			}
+		}
+		return
+	}
+	var all sync.WaitGroup
+	for i := range asks {
+		if asks[i].limited() {
+			all.Go(func() { s.decideSafely(ctx, &asks[i]) })
+		}
+	}
+	all.Wait()
+}
+
+// errPanic is a panic, which the log has.
+var errPanic = errors.New("panic")
+
+// decideSafely decides a, whose error is a panic's too.
+func (s *Server) decideSafely(ctx context.Context, a *ask) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.opts.Logger.ErrorContext(ctx, "panic in a decision", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			a.err = errPanic
+		}
+	}()
+	s.decide(ctx, a)
+}
+
+func (s *Server) decide(ctx context.Context, a *ask) {
+	a.decision, a.err = s.do(ctx, a.op, a.demand)
+	if errors.Is(a.err, limiter.ErrCostTooLarge) {
+		s.decideTooLarge(ctx, a)
+		return
+	}
+	if a.err == nil {
+		a.denied, a.limit = !a.decision.Allowed, a.decision.TightestLimit()
+	}
+}
+
+// decideTooLarge denies a cost that the limit can never hold. Envoy may ask after the
+// fact, so where denied attempts count, this one does: what was used is used.
+func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
+	p, known := s.engine.Policy(a.demand.Policy)
+	if !known {
+		a.err = limiter.ErrUnknownPolicy
+		return
+	}
+	a.denied, a.err = true, nil
+	if p.Count != limiter.CountAll {
+		smaller := func(l limiter.Limit) bool { return l.Limit > 0 && l.Capacity() < a.demand.Cost }
+		a.limit = &p.Limits[max(0, slices.IndexFunc(p.Limits, smaller))]
+		a.decision.RetryAfter = limiter.Never
+		return
+	}
+	if a.decision, a.err = s.do(ctx, limiter.OpRecord, a.demand); a.err == nil {
+		a.limit = a.decision.TightestLimit()
+	}
+}
+
+func (s *Server) do(ctx context.Context, op limiter.Op, d limiter.Demand) (limiter.Decision, error) {
+	switch op {
+	case limiter.OpCheck:
+		return s.engine.Check(ctx, d)
+	case limiter.OpRecord:
+		return s.engine.Record(ctx, d)
+	}
+	return s.engine.Take(ctx, d)
+}

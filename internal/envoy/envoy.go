@@ -1,0 +1,167 @@
+// Package envoy serves a limiter.Engine to Envoy, over gRPC: Envoy's Rate Limit Service
+// v3 as envoyproxy/ratelimit serves it, and Limitador's CheckRateLimit and Report.
+//
+// What Envoy asks about is a domain and descriptors. A file of policies maps them to
+// policies; the values of a descriptor's entries are who is counted. Descriptors that
+// are mapped to nothing pass.
+//
+// The package knows nothing of stores, of files or of Prometheus, and it puts no value
+// of an entry into a log line, a metric or an error.
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// Outcome is what became of one descriptor.
+type Outcome string
+
+// The outcomes of descriptors.
+const (
+	OutcomeAllowed   Outcome = "allowed"
+	OutcomeDenied    Outcome = "denied"
+	OutcomeFailed    Outcome = "failed"    // the store did not answer, and the policy denies on that
+	OutcomeUnlimited Outcome = "unlimited" // the mapping says that there is no limit
+	OutcomeReplaced  Outcome = "replaced"  // another descriptor's limit holds in place of this one's
+	OutcomeUnmatched Outcome = "unmatched" // the mapping says nothing of it: it passes
+)
+
+// Outcomes lists all of them.
+var Outcomes = []Outcome{OutcomeAllowed, OutcomeDenied, OutcomeFailed, OutcomeUnlimited, OutcomeReplaced, OutcomeUnmatched}
+
+// DomainUnknown stands for the domain of a request that is not mapped. Domains
+// themselves are reported only where the mapping has them.
+const DomainUnknown = "unknown"
+
+// Options of a Server. The zero value asks nobody who they are, logs nothing and tells
+// nobody.
+type Options struct {
+	Logger  *slog.Logger     // of failed requests; nil: nothing is logged
+	Now     func() time.Time // for durations only; nil: time.Now
+	Keyring *auth.Keyring    // knows who may ask; nil: everybody may ask for everything
+
+	// Observe learns of every answered request: the method as RLS calls it, and the overall
+	// code or that of gRPC. It must not block. nil: nobody does.
+	Observe func(method, code string, d time.Duration)
+	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
+	// block. nil: nobody does.
+	Descriptor func(domain string, became Outcome)
+}
+
+// Server answers what Envoy asks. It is safe for concurrent use; make one with New.
+type Server struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	engine   *limiter.Engine
+	opts     Options
+	inMemory bool // no decision waits for anybody
+	mapping  atomic.Pointer[mapping]
+	borrowed sync.Pool // of *[]ask
+	failures failureLog
+}
+
+// New returns a server for engine. A nil opts means the zero Options. All descriptors
+// pass until SetMapping.
+func New(engine *limiter.Engine, opts *Options) *Server {
+	s := &Server{engine: engine, inMemory: engine.InMemory()}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Logger == nil {
+		s.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.opts.Now == nil {
+		s.opts.Now = time.Now
+	}
+	if s.opts.Keyring == nil {
+		s.opts.Keyring = new(auth.Keyring)
+	}
+	if s.opts.Descriptor == nil {
+		s.opts.Descriptor = func(string, Outcome) {}
+	}
+	s.mapping.Store(&mapping{})
+	return s
+}
+
+// SetMapping puts what file says in place of all that was said before; nil: nothing is
+// mapped. Its policies must be in force: requests under others fail.
+func (s *Server) SetMapping(file *policyfile.Envoy) { s.mapping.Store(newMapping(file)) }
+
+// ShouldRateLimit takes what each descriptor asks for. Each is decided and counted on
+// its own: where one is denied, the others are counted all the same.
+func (s *Server) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return s.answer(ctx, limiter.OpTake, r)
+}
+
+// CheckRateLimit is Limitador's: it says whether one unit of each descriptor would be
+// allowed now, and counts nothing.
+func (s *Server) CheckRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return s.answer(ctx, limiter.OpCheck, r)
+}
+
+// Report is Limitador's: it counts what each descriptor asks for, whatever the limit.
+func (s *Server) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return s.answer(ctx, limiter.OpRecord, r)
+}
+
+func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	caller, err := s.admit(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	m := s.mapping.Load()
+	d := m.domains[r.GetDomain()]
+	memory := s.borrow(len(r.GetDescriptors()))
+	defer s.release(memory)
+	asks := *memory
+	if err := prepare(asks, op, r, d); err != nil {
+		return nil, err
+	}
+	if err := permitted(caller, asks); err != nil {
+		return nil, err
+	}
+	s.decideAll(ctx, asks)
+	s.tell(d, asks)
+	return m.response(asks)
+}
+
+// tell reports what became of the descriptors.
+func (s *Server) tell(d *domain, asks []ask) {
+	name := DomainUnknown
+	if d != nil {
+		name = d.name
+	}
+	for i := range asks {
+		s.opts.Descriptor(name, asks[i].outcome())
+	}
+}
+
+// maxKept is how many descriptors memory is kept for: more come seldom.
+const maxKept = 16
+
+// borrow returns n asks that are zero, until they are released.
+func (s *Server) borrow(n int) *[]ask {
+	if kept, ok := s.borrowed.Get().(*[]ask); ok && n <= cap(*kept) {
+		*kept = (*kept)[:n]
+		return kept
+	}
+	fresh := make([]ask, n, max(n, 4))
+	return &fresh
+}
+
+func (s *Server) release(memory *[]ask) {
+	if cap(*memory) <= maxKept {
+		clear(*memory)
+		s.borrowed.Put(memory)
+	}
+}

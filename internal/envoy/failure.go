@@ -1,0 +1,115 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// failures maps every error to its code, the first that matches. What a caller is told
+// gives nothing away.
+var failures = []struct {
+	err     error
+	code    codes.Code
+	message string
+}{
+	{auth.ErrUnauthenticated, codes.Unauthenticated, "show a bearer token that is known, in the metadata authorization"},
+	{auth.ErrForbidden, codes.PermissionDenied, "the caller is not permitted to ask for this"},
+	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},
+	{limiter.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
+	{limiter.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy denies on that"},
+}
+
+// statusOf returns err as gRPC tells it.
+func statusOf(ctx context.Context, err error) error {
+	if _, told := status.FromError(err); told {
+		return err
+	}
+	if ctx.Err() != nil { // whatever failed, nobody waits for it any more
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return status.Error(f.code, f.message)
+		}
+	}
+	return status.Error(codes.Internal, "the server failed; its log says how")
+}
+
+// intercept times a request, tells Options.Observe of it, and makes an error what gRPC
+// tells. A panic is an error, too.
+func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	method, ours := methods[info.FullMethod]
+	if !ours {
+		return handle(ctx, r)
+	}
+	start := s.opts.Now()
+	answer, err := s.handleSafely(ctx, r, handle)
+	code := ""
+	if err != nil {
+		failed := err
+		err = statusOf(ctx, err)
+		code = status.Code(err).String()
+		s.logFailure(ctx, method, failed, err)
+	} else if response, ok := answer.(*rls.RateLimitResponse); ok {
+		code = response.GetOverallCode().String()
+	}
+	if s.opts.Observe != nil {
+		s.opts.Observe(method, code, s.opts.Now().Sub(start))
+	}
+	return answer, err
+}
+
+// handleSafely calls handle, whose error is a panic's, too.
+func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandler) (answer any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.opts.Logger.ErrorContext(ctx, "panic in a handler", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+			answer, err = nil, errPanic
+		}
+	}()
+	return handle(ctx, r)
+}
+
+// logFailure logs why a request failed: mistakes of callers at info, failures of the
+// service as a warning, of which one a second tells enough.
+func (s *Server) logFailure(ctx context.Context, method string, failed, told error) {
+	code, level := status.Code(told), slog.LevelWarn
+	switch code {
+	case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
+		level = slog.LevelInfo
+	case codes.Canceled:
+		level = slog.LevelDebug
+	}
+	if level > slog.LevelDebug && !s.failures.first(s.opts.Now()) {
+		level = slog.LevelDebug
+	}
+	s.opts.Logger.Log(ctx, level, "Envoy's request failed", "method", method, "code", code.String(), "error", failed)
+}
+
+// failuresEvery is how often a failed request is logged above debug: while the store is
+// away all of them fail, and the log must not grow with the load.
+const failuresEvery = time.Second
+
+// failureLog tells the first failure of a second from the others.
+type failureLog struct {
+	last atomic.Int64 // nanoseconds since the epoch; 0: none yet
+}
+
+// first reports whether now's failure is to be logged.
+func (l *failureLog) first(now time.Time) bool {
+	last := l.last.Load()
+	return (last == 0 || now.UnixNano()-last >= int64(failuresEvery)) && l.last.CompareAndSwap(last, now.UnixNano())
+}

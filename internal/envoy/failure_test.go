@@ -1,0 +1,338 @@
+package envoy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/envoy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// byStoreError is a file whose domain edge has a policy for each on_store_error.
+const byStoreError = `
+policies:
+  - {name: deny, limits: [{algorithm: fixed-window, limit: 2, window: 1m}]}
+  - {name: allow, limits: [{algorithm: fixed-window, limit: 2, window: 1m}], on_store_error: allow}
+  - {name: local, limits: [{algorithm: fixed-window, limit: 2, window: 1m}], on_store_error: local}
+envoy:
+  domains:
+    - domain: edge
+      descriptors:
+        - {key: deny, policy: deny}
+        - {key: allow, policy: allow}
+        - {key: local, policy: local}
+        - {key: quota, policy: allow, quota: true}
+`
+
+// shaky is a store that others share, over one that can fail or wait.
+type shaky struct {
+	limiter.Store
+	fails   atomic.Pointer[error]
+	waits   atomic.Bool   // until its caller gives up
+	panics  atomic.Bool   // instead of answering
+	calls   atomic.Int64  // that came
+	release chan struct{} // closed: nobody waits any more
+}
+
+func newShaky() *shaky {
+	return &shaky{Store: embedded.New(nil), release: make(chan struct{})}
+}
+
+func (s *shaky) fail(err error) { s.fails.Store(&err) }
+
+func (s *shaky) before(ctx context.Context) error {
+	s.calls.Add(1)
+	if s.panics.Load() {
+		panic("nobody expected this")
+	}
+	if s.waits.Load() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
+		case <-s.release:
+		}
+	}
+	if err := s.fails.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (s *shaky) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	if err := s.before(ctx); err != nil {
+		return limiter.State{}, err
+	}
+	return s.Store.Read(ctx, q)
+}
+
+func (s *shaky) Write(ctx context.Context, w *limiter.Write) error {
+	if err := s.before(ctx); err != nil {
+		return err
+	}
+	return s.Store.Write(ctx, w)
+}
+
+func (s *shaky) WriteAll(ctx context.Context, w []limiter.Write) error {
+	if err := s.before(ctx); err != nil {
+		return err
+	}
+	return s.Store.WriteAll(ctx, w)
+}
+
+// wantCode fails unless err has code and its message contains text.
+func wantCode(t *testing.T, err error, code codes.Code, text string) {
+	t.Helper()
+	if s := status.Convert(err); s.Code() != code || !strings.Contains(s.Message(), text) {
+		t.Errorf("answered %v, want %v that says %q", err, code, text)
+	}
+}
+
+// TestStoreGone holds what each on_store_error answers: an error, which Envoy treats as
+// failure_mode_deny says, or a decision. Where another descriptor denies, that is the
+// answer: what the store would have said changes nothing.
+func TestStoreGone(t *testing.T) {
+	store := newShaky()
+	f := newFront(t, byStoreError, settings{store: store})
+	store.fail(limiter.ErrUnavailable)
+	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x")))
+	wantCode(t, err, codes.Unavailable, "the store does not answer")
+	f.wants(f.ask("allow=x"), "OK; OK 2 of 2/MINUTE allow 0s")
+	f.wants(f.ask("local=x"), "OK; OK 1 of 2/MINUTE local 45s")
+	f.wants(f.ask("local=x"), "OK; OK 0 of 2/MINUTE local 45s")
+	f.wants(f.ask("local=x"), "OVER_LIMIT; OVER_LIMIT 0 of 2/MINUTE local 45s")
+	_, err = f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x"), descriptor("allow=x"), descriptor("quota=x")))
+	wantCode(t, err, codes.Unavailable, "the store does not answer")
+	f.wants(f.send(request(descriptor("deny=x"), descriptor("local=x"))), "OVER_LIMIT; UNKNOWN 0; OVER_LIMIT 0 of 2/MINUTE local 45s")
+	f.wants(f.ask("none=x"), "OK; OK 0")
+	requests, outcomes := f.seen()
+	if requests[0] != "ShouldRateLimit Unavailable" || outcomes[0] != envoy.OutcomeFailed {
+		t.Errorf("observed %q of %q", requests[0], outcomes[0])
+	}
+	store.fail(nil)
+	f.wants(f.ask("deny=x"), "OK; OK 1 of 2/MINUTE deny 45s")
+}
+
+// TestStoreSlow holds that an answer is there once the store had its time, whether or
+// not the store answers, and that who gives up before that is told so.
+func TestStoreSlow(t *testing.T) {
+	store := newShaky()
+	f := newFront(t, byStoreError, settings{store: store, timeout: 50 * time.Millisecond})
+	store.waits.Store(true)
+	defer close(store.release)
+	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x"), descriptor("deny=y")))
+	wantCode(t, err, codes.Unavailable, "the store does not answer")
+	f.wants(f.ask("allow=x"), "OK; OK 2 of 2/MINUTE allow 0s")
+	f.wants(f.ask("local=x"), "OK; OK 1 of 2/MINUTE local 45s")
+}
+
+// TestEnvoyGivesUp holds that a request that nobody waits for any more ends with the
+// store's time, and is not taken for a failure.
+func TestEnvoyGivesUp(t *testing.T) {
+	store := newShaky()
+	f := newFront(t, byStoreError, settings{store: store, timeout: 500 * time.Millisecond})
+	store.waits.Store(true)
+	defer close(store.release)
+	ctx, cancel := context.WithCancel(context.Background())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := f.client.ShouldRateLimit(ctx, request(descriptor("deny=x")))
+		answered <- err
+	}()
+	eventually(t, "the store is asked", func() bool { return store.calls.Load() > 0 })
+	cancel()
+	wantCode(t, <-answered, codes.Canceled, "")
+	var seen []string
+	eventually(t, "the request ends", func() bool {
+		requests, _ := f.seen()
+		seen = append(seen, requests...)
+		return len(seen) > 0
+	})
+	if seen[0] != "ShouldRateLimit Canceled" {
+		t.Errorf("observed %q", seen)
+	}
+}
+
+// TestSeveralDescriptorsAreAskedAtOnce holds that they wait for the store together: each
+// write comes while the others wait.
+func TestSeveralDescriptorsAreAskedAtOnce(t *testing.T) {
+	store := newShaky()
+	f := newFront(t, byStoreError, settings{store: store, timeout: 5 * time.Minute})
+	store.waits.Store(true)
+	answered := make(chan *rls.RateLimitResponse, 1)
+	go func() { answered <- f.send(request(descriptor("deny=x"), descriptor("deny=y"), descriptor("local=z"))) }()
+	eventually(t, "all three wait for the store", func() bool { return store.calls.Load() == 3 })
+	close(store.release)
+	f.wants(<-answered, "OK; OK 1 of 2/MINUTE deny 45s; OK 1 of 2/MINUTE deny 45s; OK 1 of 2/MINUTE local 45s")
+}
+
+// TestPanicsAreErrors holds that a panic in one descriptor, or in a lone one, fails the
+// request and not the service.
+func TestPanicsAreErrors(t *testing.T) {
+	store := newShaky()
+	log := new(logBook)
+	f := newFront(t, byStoreError, settings{store: store, options: envoy.Options{Logger: slog.New(slog.NewTextHandler(log, nil))}})
+	store.panics.Store(true)
+	for _, r := range []*rls.RateLimitRequest{
+		request(hits(descriptor("deny=x"), 0)), request(hits(descriptor("deny=x"), 0), hits(descriptor("deny=y"), 0)),
+	} {
+		_, err := f.client.ShouldRateLimit(context.Background(), r)
+		wantCode(t, err, codes.Internal, "the server failed; its log says how")
+	}
+	store.panics.Store(false)
+	f.wants(f.ask("deny=x"), "OK; OK 1 of 2/MINUTE deny 45s")
+	if text := log.String(); strings.Count(text, "nobody expected this") != 3 {
+		t.Errorf("logged\n%s\nwant three panics", text)
+	}
+}
+
+// TestMistakesNameTheField holds that what can't be served is refused, not guessed.
+func TestMistakesNameTheField(t *testing.T) {
+	f := newFront(t, byStoreError, settings{})
+	with := func(change func(*common.RateLimitDescriptor)) *rls.RateLimitRequest {
+		d := descriptor("deny=x")
+		change(d)
+		return request(descriptor("allow=x"), d)
+	}
+	many := make([]*common.RateLimitDescriptor, 65)
+	for i := range many {
+		many[i] = descriptor("deny=x")
+	}
+	for want, r := range map[string]*rls.RateLimitRequest{
+		"domain: it is empty":         {Descriptors: many[:1]},
+		"descriptors: there are none": request(),
+		"descriptors: 65 of them":     request(many...),
+		"descriptors[1].entries: 65 of": with(func(d *common.RateLimitDescriptor) {
+			d.Entries = make([]*common.RateLimitDescriptor_Entry, 65)
+		}),
+		"descriptors[1].is_negative_hits:": with(func(d *common.RateLimitDescriptor) { d.IsNegativeHits = true }),
+		"descriptors[1].limit: limits are": with(func(d *common.RateLimitDescriptor) {
+			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+		}),
+		"descriptors[1].hits_addend: 1000000000001 is out of range: use 0 to": with(func(d *common.RateLimitDescriptor) {
+			d.HitsAddend = wrapperspb.UInt64(limiter.MaxCost + 1)
+		}),
+	} {
+		_, err := f.client.ShouldRateLimit(context.Background(), r)
+		wantCode(t, err, codes.InvalidArgument, want)
+	}
+	if got := f.send(request(many[:64]...)); len(got.GetStatuses()) != 64 {
+		t.Errorf("%d statuses, want all 64", len(got.GetStatuses()))
+	}
+	if _, outcomes := f.seen(); len(outcomes) != 64 {
+		t.Errorf("told of %d descriptors, want those of the last request only", len(outcomes))
+	}
+}
+
+// TestLongHeadersCannotEscape holds that a client who sends headers as long as Envoy
+// takes them, or empty ones, is still counted: an error might let them pass.
+func TestLongHeadersCannotEscape(t *testing.T) {
+	f := newFront(t, `
+policies: [{name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}]
+envoy:
+  domains: [{domain: edge, descriptors: [{key: a, policy: one}, {key: b, policy: one, identifier: b}]}]
+`, settings{})
+	long := strings.Repeat("x", 60<<10)
+	for _, value := range []string{"", long, long + "y"} {
+		for _, key := range []string{"a=", "b="} {
+			f.wants(f.ask(key+value), "OK; OK 0 of 1/MINUTE one 45s")
+			f.wants(f.ask(key+value), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s")
+		}
+	}
+	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("a="+strings.Repeat("x", 1<<20))))
+	wantCode(t, err, codes.ResourceExhausted, "larger than max")
+}
+
+// TestNothingOfADescriptorIsLogged makes requests fail in every way there is.
+func TestNothingOfADescriptorIsLogged(t *testing.T) {
+	store := newShaky()
+	log := new(logBook)
+	f := newFront(t, byStoreError, settings{store: store, options: envoy.Options{
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}})
+	const needle = "+4915112345678"
+	store.fail(errors.New("the store is nonsense"))
+	for _, r := range []*rls.RateLimitRequest{
+		request(descriptor("deny=" + needle)), request(descriptor(needle + "=" + needle)), {Domain: needle},
+		request(hits(descriptor("deny="+needle), limiter.MaxCost+1)),
+		{Domain: needle, Descriptors: []*common.RateLimitDescriptor{descriptor("deny=" + needle)}},
+	} {
+		if _, err := f.client.ShouldRateLimit(context.Background(), r); strings.Contains(fmt.Sprint(err), needle) {
+			t.Errorf("the answer %v holds what was sent", err)
+		}
+	}
+	store.panics.Store(true)
+	_, _ = f.client.ShouldRateLimit(context.Background(), request(descriptor("deny="+needle)))
+	if text := log.String(); strings.Contains(text, needle) || !strings.Contains(text, "Envoy's request failed") {
+		t.Errorf("logged\n%s", text)
+	}
+	if _, told := f.domains[needle]; told {
+		t.Error("a domain that is not mapped was told of")
+	}
+}
+
+// TestFailuresAreLoggedOnceASecond holds that the log does not grow with the load.
+func TestFailuresAreLoggedOnceASecond(t *testing.T) {
+	store := newShaky()
+	log := new(logBook)
+	turned := &clock{now: time.Unix(1, 0)}
+	f := newFront(t, byStoreError, settings{store: store, options: envoy.Options{
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Now: turned.Now,
+	}})
+	store.fail(limiter.ErrUnavailable)
+	for range 2 {
+		for range 3 {
+			_, _ = f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x")))
+		}
+		turned.turn(time.Second)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 {
+		t.Errorf("%d warnings in two seconds, want 2:\n%s", n, log.String())
+	}
+}
+
+// logBook is a log that can be read.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package envoy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+const (
+	// noValue is who an empty value is counted for, where it stands alone: nobody must be
+	// able to escape a limit by sending an empty header.
+	noValue = "%empty"
+	// longPrefix is in front of the hash of what is longer than identifiers may be. No
+	// escaped text holds it.
+	longPrefix = "%sha256/"
+)
+
+// identifier returns who a descriptor with these entries is counted for: domain, keys
+// and values as "domain/key=value/key=value", or what the rule names of them. No two
+// descriptors that the rule keeps apart have the same one.
+func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) limiter.Identifier {
+	if len(r.identify) == 1 {
+		return bounded(r.value(entries, r.identify[0]))
+	}
+	var memory [256]byte
+	b := memory[:0]
+	if r.keyed {
+		b = append(b, r.domain.escaped...)
+		for i := range entries {
+			b = r.appendEntry(append(b, '/'), entries, i)
+		}
+		return bounded(string(b))
+	}
+	for n, i := range r.identify {
+		if n > 0 {
+			b = append(b, '/')
+		}
+		b = r.appendEntry(b, entries, i)
+	}
+	return bounded(string(b))
+}
+
+func (r *rule) appendEntry(b []byte, entries []*pb.RateLimitDescriptor_Entry, i int) []byte {
+	b = append(append(b, r.escapedBy[i]...), '=')
+	return appendEscaped(b, r.value(entries, i))
+}
+
+// value returns the value of entry i, or what stands in for it.
+func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
+	if r.standIns != nil && r.standIns[i] != "" {
+		return r.standIns[i]
+	}
+	return entries[i].GetValue()
+}
+
+// bounded returns text as an identifier of a length that may be counted for.
+func bounded(text string) limiter.Identifier {
+	switch {
+	case text == "":
+		return noValue
+	case len(text) > limiter.MaxIdentifierLen:
+		sum := sha256.Sum256([]byte(text))
+		return limiter.Identifier(longPrefix + hex.EncodeToString(sum[:]))
+	}
+	return limiter.Identifier(text)
+}
+
+// special are the bytes that separate the parts of identifiers, and the one that
+// escapes them.
+const special = "%/="
+
+func escape(text string) string { return string(appendEscaped(nil, text)) }
+
+// appendEscaped appends text with its special bytes as %XX.
+func appendEscaped(b []byte, text string) []byte {
+	for {
+		i := strings.IndexAny(text, special)
+		if i < 0 {
+			return append(b, text...)
+		}
+		b = append(b, text[:i]...)
+		switch text[i] {
+		case '%':
+			b = append(b, "%25"...)
+		case '/':
+			b = append(b, "%2F"...)
+		default:
+			b = append(b, "%3D"...)
+		}
+		text = text[i+1:]
+	}
+}

@@ -1,0 +1,167 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+)
+
+// Bounds of a connection and its requests.
+const (
+	// maxMessage is far more than the headers that Envoy takes of a client (60 KiB), in
+	// several descriptors: who sends long headers must not make their own check fail.
+	maxMessage = 1 << 20
+	// maxStreams is how many requests a connection may have under way. An Envoy has a
+	// connection for each of its threads.
+	maxStreams     = 1000
+	maxHeaderList  = 16 << 10
+	connectTimeout = 5 * time.Second // a handshake is a packet or two
+	// maxAge makes Envoys connect anew, so that instances that were added get their share.
+	maxAge      = time.Hour
+	maxAgeGrace = 30 * time.Second
+	// pingEvery finds out about peers that are gone without a word.
+	pingEvery   = time.Minute
+	pingTimeout = 10 * time.Second
+	// minPing is the least time between a peer's own pings.
+	minPing = 10 * time.Second
+	// readyEvery is how late health follows readiness.
+	readyEvery = time.Second
+)
+
+// ListenerOptions of a Listener.
+type ListenerOptions struct {
+	Connections int                         // at most this many are open; further ones wait
+	Drain       time.Duration               // how long requests under way may take when it stops
+	Ready       func(context.Context) error // why health should say "not serving"; nil: always ready
+	GRPC        []grpc.ServerOption         // beside the bounds: credentials, interceptors
+}
+
+// Listener serves a Server over gRPC, with the health service beside it. Make one with
+// NewListener.
+type Listener struct {
+	listener net.Listener
+	opts     ListenerOptions
+	server   *grpc.Server
+	health   *health.Server
+	stopping chan struct{} // closed when streams are to end
+}
+
+// NewListener returns what serves s to those who connect to listener, and closes it in
+// the end.
+func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
+	l := &Listener{
+		listener: netutil.LimitListener(listener, opts.Connections), opts: opts,
+		health: health.NewServer(), stopping: make(chan struct{}),
+	}
+	l.server = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: maxAge, MaxConnectionAgeGrace: maxAgeGrace, Time: pingEvery, Timeout: pingTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.intercept),
+		grpc.ChainStreamInterceptor(l.endInTime),
+	}, opts.GRPC...)...)
+	rls.RegisterRateLimitServiceServer(l.server, s)
+	l.server.RegisterService(&limitador, s)
+	healthpb.RegisterHealthServer(l.server, l.health)
+	l.setHealth(healthpb.HealthCheckResponse_NOT_SERVING) // until it is known
+	return l
+}
+
+// Addr returns the address that it listens on.
+func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
+
+// Run answers requests until ctx ends, and then those that are under way, for as long as
+// Drain. It returns nil, or why it could not go on.
+func (l *Listener) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := l.server.Serve(l.listener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error { l.followReadiness(ctx); return nil })
+	g.Go(func() error {
+		<-ctx.Done()
+		l.stop()
+		return nil
+	})
+	return g.Wait()
+}
+
+// stop tells everybody to go elsewhere, waits for what is under way, and cuts off what
+// takes too long.
+func (l *Listener) stop() {
+	l.health.Shutdown()
+	close(l.stopping)
+	cut := time.AfterFunc(l.opts.Drain, l.server.Stop)
+	defer cut.Stop()
+	l.server.GracefulStop()
+}
+
+// endInTime ends a stream, of which only watchers of health have one, when the listener
+// stops: it would be waited for.
+func (l *Listener) endInTime(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- handle(srv, &endingStream{stream, ctx}) }()
+	select {
+	case err := <-done:
+		return err
+	case <-l.stopping:
+		cancel()
+		return <-done
+	}
+}
+
+// endingStream is a stream whose context ends before the client's.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context returns the context that ends with the listener.
+func (s *endingStream) Context() context.Context { return s.ctx }
+
+// followReadiness keeps health up to date until ctx ends.
+func (l *Listener) followReadiness(ctx context.Context) {
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for {
+		l.setHealth(l.readiness(ctx))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (l *Listener) readiness(ctx context.Context) healthpb.HealthCheckResponse_ServingStatus {
+	if l.opts.Ready != nil && l.opts.Ready(ctx) != nil {
+		return healthpb.HealthCheckResponse_NOT_SERVING
+	}
+	return healthpb.HealthCheckResponse_SERVING
+}
+
+// setHealth says how all services fare: they stand and fall together.
+func (l *Listener) setHealth(to healthpb.HealthCheckResponse_ServingStatus) {
+	for _, service := range []string{"", rls.RateLimitService_ServiceDesc.ServiceName, LimitadorService} {
+		l.health.SetServingStatus(service, to)
+	}
+}

@@ -1,0 +1,187 @@
+package envoy
+
+import (
+	"slices"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// mapping finds what holds for a descriptor. It is made once for each file of policies
+// and never changes.
+type mapping struct {
+	headers policyfile.EnvoyHeaders
+	domains map[string]*domain
+}
+
+// domain is one tree of descriptors.
+type domain struct {
+	name    string
+	escaped string // as identifiers begin
+	steps   steps
+}
+
+// steps are what may come next in a descriptor, by the key of the entry.
+type steps map[string]*choice
+
+// choice is what an entry's value chooses among: the value itself, else the first
+// pattern that matches, else what is there for any.
+type choice struct {
+	values   map[string]*step
+	patterns []pattern
+	other    *step
+}
+
+type pattern struct {
+	parts []string // of the value, between its stars
+	to    *step
+}
+
+// step is where an entry leads to.
+type step struct {
+	rule  *rule // for descriptors that end here; nil: nothing holds
+	below steps
+}
+
+// rule is what holds for a descriptor.
+type rule struct {
+	policy    string // empty: nothing limits
+	unlimited bool
+	name      string // of the limit; empty: none
+	shown     string // as answers call the limit
+	replaces  []string
+	quota     bool
+
+	domain    *domain
+	identify  []int    // indexes of the entries whose values are counted for; nil: all
+	keyed     bool     // identifiers name domain and keys, too
+	standIns  []string // by entry: what all values that match are counted as; nil: nothing
+	escapedBy []string // by entry: the key as identifiers have it
+}
+
+func newMapping(file *policyfile.Envoy) *mapping {
+	if file == nil {
+		return &mapping{}
+	}
+	m := &mapping{headers: file.Headers, domains: make(map[string]*domain, len(file.Domains))}
+	for i := range file.Domains {
+		from := &file.Domains[i]
+		d := &domain{name: from.Name, escaped: escape(from.Name)}
+		d.steps = d.stepsOf(from.Descriptors, nil)
+		m.domains[from.Name] = d
+	}
+	return m
+}
+
+// stepsOf returns the steps that list describes; above are those that lead to them.
+func (d *domain) stepsOf(list []policyfile.EnvoyDescriptor, above []*policyfile.EnvoyDescriptor) steps {
+	if len(list) == 0 {
+		return nil
+	}
+	made := make(steps, len(list))
+	for i := range list {
+		e := &list[i]
+		path := append(slices.Clip(above), e)
+		to := &step{rule: d.ruleOf(path), below: d.stepsOf(e.Descriptors, path)}
+		if made[e.Key] == nil {
+			made[e.Key] = &choice{values: make(map[string]*step)}
+		}
+		made[e.Key].add(e.Value, to)
+	}
+	return made
+}
+
+func (c *choice) add(value string, to *step) {
+	switch {
+	case value == "":
+		c.other = to
+	case strings.Contains(value, "*"):
+		c.patterns = append(c.patterns, pattern{strings.Split(value, "*"), to})
+	default:
+		c.values[value] = to
+	}
+}
+
+// ruleOf returns the rule of the last of path, nil if nothing holds there.
+func (d *domain) ruleOf(path []*policyfile.EnvoyDescriptor) *rule {
+	e := path[len(path)-1]
+	if e.Policy == "" && !e.Unlimited {
+		return nil
+	}
+	r := &rule{
+		policy: e.Policy, unlimited: e.Unlimited, name: e.Name, shown: e.Name, replaces: e.Replaces, quota: e.Quota,
+		domain: d, keyed: e.Identifier == nil,
+	}
+	if r.shown == "" {
+		r.shown = e.Policy
+	}
+	for i, step := range path {
+		r.escapedBy = append(r.escapedBy, escape(step.Key))
+		if step.Shared {
+			r.standIns = append(r.standIns, make([]string, len(path)-len(r.standIns))...)
+			r.standIns[i] = step.Value
+		}
+	}
+	for _, key := range e.Identifier {
+		r.identify = append(r.identify, last(path, key))
+	}
+	return r
+}
+
+// last returns the index of the last step of path that has key. There is one.
+func last(path []*policyfile.EnvoyDescriptor, key string) int {
+	for i := len(path) - 1; i > 0; i-- {
+		if path[i].Key == key {
+			return i
+		}
+	}
+	return 0
+}
+
+// find returns the rule for a descriptor with these entries; nil: there is none. Each
+// entry chooses its step once: where one leads nowhere, no other is tried.
+func (d *domain) find(entries []*pb.RateLimitDescriptor_Entry) *rule {
+	at := &step{below: d.steps}
+	for _, e := range entries {
+		c := at.below[e.GetKey()]
+		if c == nil {
+			return nil
+		}
+		if at = c.choose(e.GetValue()); at == nil {
+			return nil
+		}
+	}
+	return at.rule
+}
+
+func (c *choice) choose(value string) *step {
+	if to := c.values[value]; to != nil {
+		return to
+	}
+	for i := range c.patterns {
+		if matches(c.patterns[i].parts, value) {
+			return c.patterns[i].to
+		}
+	}
+	return c.other
+}
+
+// matches reports whether value has all parts, one after the other, starts with the
+// first and ends with the last. There are two at least.
+func matches(parts []string, value string) bool {
+	first, middle, end := parts[0], parts[1:len(parts)-1], parts[len(parts)-1]
+	rest, begins := strings.CutPrefix(value, first)
+	if !begins {
+		return false
+	}
+	for _, part := range middle {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = after
+	}
+	return strings.HasSuffix(rest, end)
+}
