@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -42,7 +43,8 @@ func New(tb testing.TB, policies string) *Server {
 		tb.Fatalf("ratelimittest: %v", err)
 	}
 	s := &Server{tb: tb}
-	engine := limiter.New(embedded.New(&embedded.Options{Now: s.now}), &limiter.Options{Now: s.now, StoreTimeout: patience})
+	engine := limiter.New(embedded.New(&embedded.Options{Now: s.now}),
+		&limiter.Options{Now: s.now, StoreTimeout: patience, Identifiers: identifier.Reader})
 	if err := engine.SetPolicies(parsed); err != nil {
 		tb.Fatalf("ratelimittest: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -149,6 +150,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		SyncInterval:   s.syncInterval,
 		Feed:           store.feed,
 		Observer:       observer,
+		Identifiers:    identifier.Reader,
 	})
 }
 

@@ -130,7 +130,7 @@ func (s *Server) inTurn(ctx context.Context, ops []operation) {
 
 // inLanes decides operations that are independent of each other at the same time.
 func (s *Server) inLanes(ctx context.Context, ops []operation) {
-	lanes := lanesOf(ops)
+	lanes := lanesOf(ops, s.canonical)
 	began := s.opts.Now()
 	var next atomic.Int64
 	var workers sync.WaitGroup

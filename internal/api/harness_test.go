@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -108,7 +109,7 @@ func newFront(t *testing.T, opts *Options, policies ...limiter.Policy) *front {
 	f := &front{t: t, log: new(logBuffer), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return f.now }
 	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
-	engine := limiter.New(f.store, &limiter.Options{Now: now})
+	engine := limiter.New(f.store, &limiter.Options{Now: now, Identifiers: identifier.Reader})
 	if err := engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,26 @@
 package api
 
+import "github.com/ratelimitd/ratelimitd/internal/limiter"
+
+// canonical returns how an identifier is counted under a policy.
+type canonical func(policy string, id limiter.Identifier) limiter.Identifier
+
+// canonical is that of the engine. What panics does so again when it is decided, alone.
+func (s *Server) canonical(policy string, id limiter.Identifier) (as limiter.Identifier) {
+	defer func() {
+		if recover() != nil {
+			as = id
+		}
+	}()
+	return s.engine.Canonical(policy, id)
+}
+
 // lanesOf returns the indexes of the operations that can be decided, in lanes that are
 // independent of each other: operations that share a policy and identifier, or an
-// idempotency key, come one after the other, as if each had been sent on its own.
-func lanesOf(ops []operation) (lanes [][]int) {
-	joined := joinOperations(ops)
+// idempotency key, come one after the other, as if each had been sent on its own. Those
+// that share what is derived of their identifiers don't: few would be left.
+func lanesOf(ops []operation, as canonical) (lanes [][]int) {
+	joined := joinOperations(ops, as)
 	at := make([]int, len(ops)) // index into lanes, plus one
 	for i := range ops {
 		if ops[i].err != nil {
@@ -27,7 +43,7 @@ type joints []int
 // an idempotency key.
 type joint struct{ policy, name string }
 
-func joinOperations(ops []operation) joints {
+func joinOperations(ops []operation, as canonical) joints {
 	j := make(joints, len(ops))
 	last := make(map[joint]int, len(ops))
 	for i := range ops {
@@ -37,7 +53,7 @@ func joinOperations(ops []operation) joints {
 		}
 		c := &ops[i].call
 		for _, d := range c.Demands {
-			j.join(i, joint{d.Policy, string(d.Identifier)}, last)
+			j.join(i, joint{d.Policy, string(as(d.Policy, d.Identifier))}, last)
 		}
 		if c.IdempotencyKey != "" {
 			j.join(i, joint{name: c.IdempotencyKey}, last)

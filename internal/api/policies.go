@@ -25,6 +25,8 @@ type policyView struct {
 	Caveat       string               `json:"caveat,omitempty"`
 	Mode         limiter.Mode         `json:"mode"`
 	OnStoreError limiter.OnStoreError `json:"on_store_error"`
+	Normalize    *normalizeView       `json:"normalize,omitempty"`
+	Derive       []deriveView         `json:"derive,omitempty"`
 	BlockForMS   int64                `json:"block_for_ms,omitempty"`
 	BlockFactor  int                  `json:"block_factor,omitempty"`
 	BlockMaxMS   int64                `json:"block_max_ms,omitempty"`
@@ -40,6 +42,20 @@ type limitView struct {
 	Buckets   int              `json:"buckets,omitempty"`
 	Rounding  limiter.Rounding `json:"rounding,omitempty"`
 	Burst     int64            `json:"burst,omitempty"`
+}
+
+type normalizeView struct {
+	Form    limiter.Form `json:"form"`
+	Region  string       `json:"region,omitempty"`
+	Mailbox bool         `json:"mailbox,omitempty"`
+}
+
+type deriveView struct {
+	Policy   string       `json:"policy"`
+	From     limiter.Part `json:"from"`
+	Digits   int          `json:"digits,omitempty"`
+	IPv4Bits int          `json:"ipv4_bits,omitempty"`
+	IPv6Bits int          `json:"ipv6_bits,omitempty"`
 }
 
 type consistencyView struct {
@@ -83,6 +99,12 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 		BlockForMS:   milliseconds(p.BlockFor),
 		BlockFactor:  p.BlockFactor,
 		BlockMaxMS:   milliseconds(p.BlockMax),
+	}
+	if p.Normalize.Form != "" {
+		view.Normalize = &normalizeView{p.Normalize.Form, p.Normalize.Region, p.Normalize.Mailbox}
+	}
+	for _, d := range p.Derive {
+		view.Derive = append(view.Derive, deriveView(d))
 	}
 	for i, l := range p.Limits {
 		view.Limits[i] = limitView{

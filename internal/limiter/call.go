@@ -36,7 +36,7 @@ const (
 // the tightest one's, with Allowed, WouldAllow and the waits for all of them.
 type Answer struct {
 	Decision
-	Demands     []Decision // one for each demand, in their order; nil for a call of one
+	Demands     []Decision // one for each demand, in their order, and then those derived; nil for one in all
 	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
 	Reservation string     // by which what is held can be settled; empty: nothing is
 	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
@@ -88,28 +88,38 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 	return e.once(ctx, call, charges)
 }
 
-// charges returns what call asks for, made ready to decide, in place of charges.
+// charges returns what call asks for, made ready to decide, in place of charges: its own
+// demands, and then those that their policies derive.
 func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
+	var more []derived
 	for i := range call.Demands {
 		charges = append(charges, charge{})
 		c := &charges[i]
-		if err := e.charge(c, call.Op, &call.Demands[i]); err != nil {
+		parts, err := e.charge(c, call.Op, &call.Demands[i])
+		if err == nil && parts != nil {
+			more, err = c.derive(more, i, parts)
+		}
+		if err != nil {
 			return nil, call.inDemand(i, err)
 		}
-		if call.Reserve > 0 && c.plan.behind {
-			return nil, errLocalReserve
-		}
-		for j := range i {
-			if charges[j].key == c.key {
-				return nil, &FieldError{
-					Field:  fmt.Sprintf("demands[%d]", i),
-					Detail: fmt.Sprintf("the same policy and identifier as demands[%d]: give one demand the sum of both costs", j),
-				}
+		if j := indexOf(charges[:i], c.key); j >= 0 {
+			return nil, &FieldError{
+				Field:  fmt.Sprintf("demands[%d]", i),
+				Detail: fmt.Sprintf("the same policy and identifier as demands[%d]: give one demand the sum of both costs", j),
 			}
 		}
+	}
+	if more != nil {
+		var err error
+		if charges, err = call.together(charges, more); err != nil {
+			return nil, err
+		}
+	}
+	if call.Reserve > 0 && slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }) {
+		return nil, errLocalReserve
 	}
 	return charges, nil
 }

@@ -15,19 +15,23 @@ func (e *Engine) release(one *[1]charge) {
 	e.borrowed.Put(one)
 }
 
-// charge makes c, which is zero, what d asks for, ready to decide.
-func (e *Engine) charge(c *charge, op Op, d *Demand) error {
+// charge makes c, which is zero, what d asks for, ready to decide, and returns the parts
+// of the identifier that it is to be counted for as well.
+func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
 	}
-	p, err := e.planOf(d.Policy, d.Identifier)
+	p, id, parts, err := e.planOf(d.Policy, d.Identifier)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.checkCost(op, cost); err != nil {
-		return err
+		return nil, err
 	}
-	c.target, c.op, c.cost = p.of(d.Identifier), op, cost
-	return nil
+	c.target, c.op, c.cost = p.of(id), op, cost
+	if p.Mode == ModeOff { // nothing of it counts
+		parts = nil
+	}
+	return parts, nil
 }

@@ -49,6 +49,7 @@ type Options struct {
 	SyncInterval   time.Duration    // between two merges of what instances count under GuaranteeLocal; zero: DefaultSyncInterval
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
+	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
 
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
@@ -167,6 +168,9 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 		}
 		plans[p.Name] = made
 	}
+	if err := e.readIdentifiers(policies, plans); err != nil {
+		return err
+	}
 	e.plans.Store(&plans)
 	return nil
 }
@@ -225,7 +229,8 @@ func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
 	return e.do(ctx, OpRecord, d)
 }
 
-// Take counts d if every limit of its policy has room for it, as one step.
+// Take counts d if every limit of its policy has room for it, and of those that it
+// derives, as one step. The decision is that of the tightest.
 //
 // Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
 // ErrUnavailable and ErrOverloaded; the decision means nothing then.
@@ -272,8 +277,13 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
 	one := e.borrow()
 	defer e.release(one)
 	c := &one[0]
-	if err := e.charge(c, op, &d); err != nil {
+	parts, err := e.charge(c, op, &d)
+	if err != nil {
 		return Decision{}, err
+	}
+	if parts != nil {
+		answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{d}})
+		return answer.Decision, err
 	}
 	e.decide(ctx, c)
 	e.observe(c)
@@ -288,19 +298,6 @@ func (e *Engine) observe(c *charge) {
 	if e.opts.Observer != nil {
 		e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
 	}
-}
-
-// planOf returns the plan of a policy in force and refuses identifiers that
-// nothing can be counted for.
-func (e *Engine) planOf(policy string, id Identifier) (*plan, error) {
-	p, ok := (*e.plans.Load())[policy]
-	if !ok {
-		return nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
-	}
-	if len(id) == 0 || len(id) > MaxIdentifierLen {
-		return nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), MaxIdentifierLen)}
-	}
-	return p, nil
 }
 
 // checkCost refuses costs that are out of range and, unless they are recorded

@@ -181,7 +181,7 @@ func FuzzNews(f *testing.F) {
 		if err := e.SetPolicies([]Policy{p}); err != nil {
 			t.Fatal(err)
 		}
-		plan, err := e.planOf("p", "i")
+		plan, _, _, err := e.planOf("p", "i")
 		if err != nil {
 			t.Fatal(err)
 		}

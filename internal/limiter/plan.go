@@ -30,6 +30,9 @@ type plan struct {
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
 	local *plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
+
+	read    ReadIdentifier // nil: identifiers are taken as they are
+	derives []*plan        // of what is derived, one for each part that read returns
 }
 
 // logPlan is what the limits of one span need of their log.

@@ -20,6 +20,8 @@ type Policy struct {
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
+	Normalize    Normalize    // which spellings of an identifier are one; zero: none are
+	Derive       []Derivation // what else a demand counts for; at most MaxDemands - 1, no policy twice
 
 	// BlockFor is for how long a denied take blocks its key, in whole milliseconds from
 	// MinWindow to MaxWindow; zero: not at all. A block that follows another one within
@@ -123,6 +125,11 @@ func (p Policy) WithDefaults() Policy {
 		limits[i] = l.WithDefaults()
 	}
 	p.Limits = limits
+	derive := p.Derive
+	p.Derive = nil
+	for _, d := range derive {
+		p.Derive = append(p.Derive, d.WithDefaults())
+	}
 	return p
 }
 
@@ -146,6 +153,7 @@ func (p Policy) Problems() []Problem {
 	p.checkCount(&found)
 	p.checkLimits(&found)
 	p.checkBlock(&found)
+	p.checkNormalize(&found)
 	return found
 }
 

@@ -3,10 +3,10 @@ package limiter
 import "context"
 
 // Reset forgets what was counted for id under policy, for every instance as soon
-// as it returns nil. Blocks of id, and what instances count for themselves, end on
+// as it returns nil; not what was counted for parts of it under others. Blocks of id, and what instances count for themselves, end on
 // this instance then and on others within a second.
 func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error {
-	p, err := e.planOf(policy, id)
+	p, id, _, err := e.planOf(policy, id)
 	if err != nil {
 		return err
 	}

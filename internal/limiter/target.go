@@ -31,7 +31,7 @@ func (p *plan) of(id Identifier) target {
 // KeyOf returns the key that id is counted under: that of the hash key that is written
 // with. Errors wrap ErrInvalid or ErrUnknownPolicy.
 func (e *Engine) KeyOf(policy string, id Identifier) (Key, error) {
-	p, err := e.planOf(policy, id)
+	p, id, _, err := e.planOf(policy, id)
 	if err != nil {
 		return Key{}, err
 	}

@@ -40,6 +40,7 @@ func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
 	}
 	fmt.Fprintf(b, "    mode: %s\n", p.Mode)
 	fmt.Fprintf(b, "    on_store_error: %s\n", p.OnStoreError)
+	formatIdentifiers(b, &p)
 	if p.BlockFor > 0 {
 		fmt.Fprintf(b, "    block_for: %s\n", limiter.FormatWindow(p.BlockFor))
 		fmt.Fprintf(b, "    block_factor: %d\n", p.BlockFactor)

@@ -27,6 +27,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(descriptors("- {key: 'a: b', value: '*', policy: api, name: '#1', identifier: 'a: b',",
 		"   descriptors: [{key: c, unlimited: true}]}")))
 	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
+	f.Add([]byte(withIdentifiers("normalize: {e164: {region: NO}}", "derive: [{policy: country, from: {prefix: 5}}]")))
+	f.Add([]byte(withIdentifiers("normalize: ip", "derive: [{policy: net, from: {ip-prefix: 24}}]")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := policyfile.ParseFile("p.yaml", data)
 		policies := file.Policies

@@ -38,6 +38,8 @@ var (
 		{"consistency", "", readConsistency},
 		{"mode", "", word(func(p *limiter.Policy) *limiter.Mode { return &p.Mode })},
 		{"on_store_error", "", word(func(p *limiter.Policy) *limiter.OnStoreError { return &p.OnStoreError })},
+		{"normalize", "", readNormalize},
+		{"derive", "", readDerive},
 		{"block_for", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockFor })},
 		{"block_factor", "", readBlockFactor},
 		{"block_max", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockMax })},

@@ -89,11 +89,13 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 		return
 	}
 	lines := make(map[string]int, len(n.Items))
+	var items []*yamlfile.Node // of file.policies
 	for _, item := range n.Items {
 		policy, ok := readPolicy(f, item)
 		if !ok {
 			continue
 		}
+		items = append(items, item)
 		name := item.Find("name")
 		if first, twice := lines[policy.Name]; twice && !f.Wrong(name.Path) {
 			f.Add(name, "%q names the policy on line %d too: give each policy a name of its own", policy.Name, first)
@@ -101,6 +103,9 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 			lines[policy.Name] = name.Line
 		}
 		file.Policies = append(file.Policies, policy)
+	}
+	if len(items) == len(n.Items) { // else some name may be that of what can't be read
+		addDeriveProblems(f, items, file.Policies)
 	}
 }
 
@@ -111,5 +116,6 @@ func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy limiter.Policy, ok b
 		return policy, false
 	}
 	addProblems(f, n, policy.Problems())
+	addUnreadable(f, n, &policy)
 	return policy, true
 }

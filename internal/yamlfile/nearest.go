@@ -21,7 +21,7 @@ func Nearest(word string, candidates []string) (nearest string, likely bool) {
 // DidYouMean returns the cure for an unknown word: the nearest candidate, and all
 // of them where that one is not likely and they are few enough to read.
 func DidYouMean(word string, candidates []string) string {
-	const readable = 12
+	const readable = 16
 	nearest, likely := Nearest(word, candidates)
 	if likely || len(candidates) > readable {
 		return "did you mean " + nearest + "?"

@@ -26,6 +26,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -78,7 +79,7 @@ func newFront(t *testing.T) *front {
 		t.Fatal(err)
 	}
 	now := func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
-	engine := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
+	engine := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now, Identifiers: identifier.Reader})
 	if err := engine.SetPolicies(parsed); err != nil {
 		t.Fatal(err)
 	}

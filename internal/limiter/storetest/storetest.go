@@ -98,4 +98,7 @@ var promises = []test{
 	{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
 	{"TokensAreForOneUse", testTokensAreForOneUse},
 	{"HashKeysOutOfStep", testHashKeysOutOfStep},
+	{"Derived", testDerived},
+	{"DerivedReservation", testDerivedReservation},
+	{"DerivedOnce", testDerivedOnce},
 }

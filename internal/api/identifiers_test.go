@@ -1,0 +1,99 @@
+package api
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// asGiven takes every identifier as it is.
+func asGiven(_ string, id limiter.Identifier) limiter.Identifier { return id }
+
+// codes counts numbers, their countries and the first digits of them.
+var codes = []limiter.Policy{
+	{
+		Name: "codes", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormE164, Region: "DE"},
+		Derive: []limiter.Derivation{
+			{Policy: "codes-country", From: limiter.PartCountry}, {Policy: "codes-prefix", From: limiter.PartPrefix, Digits: 7},
+		},
+	},
+	{Name: "codes-country", Limits: []limiter.Limit{perMinute(1000)}, Normalize: limiter.Normalize{Form: limiter.FormLowercase}},
+	{Name: "codes-prefix", Limits: []limiter.Limit{perMinute(3)}},
+	{
+		Name: "visits", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormIPv6Net},
+		Derive: []limiter.Derivation{{Policy: "visits-net", From: limiter.PartIPPrefix, IPv4Bits: 24}},
+	},
+	{Name: "visits-net", Limits: []limiter.Limit{perMinute(2)}},
+	{Name: "mail", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}},
+}
+
+func TestIdentifierStories(t *testing.T) {
+	number := func(id string) string { return `{"policy":"codes","identifier":"` + id + `"}` }
+	for name, steps := range map[string][]step{
+		"identifiers": {
+			{path: "/v1/take", body: number("+4915112345678")},
+			{path: "/v1/take", body: number("0151 / 123 456 78")},
+			{path: "/v1/take", body: number("+49 (0)151 12345678")},
+			{path: "/v1/take", body: number("+49 151 12 999 999")},
+			{path: "/v1/check", body: number("+49 151 12 888 888")},
+			{path: "/v1/check", body: `{"policy":"codes-country","identifier":"DE"}`},
+			{path: "/v1/reset", body: number("0151 12345678")},
+			{path: "/v1/check", body: `{"demands":[` + number("+447700900123") + `]}`},
+			{method: "GET", path: "/v1/policies"},
+		},
+		"identifiers-refused": {
+			{path: "/v1/take", body: number("anna")},
+			{path: "/v1/take", body: `{"demands":[` + oneTail + `,` + number("anna") + `]}`},
+			{path: "/v1/take", body: `{"demands":[` + number("0151 12345678") + `,` + number("+4915112345678") + `]}`},
+			{path: "/v1/take", body: `{"policy":"mail","identifier":"Anna <anna@example.com>"}`},
+			{path: "/v1/take", body: `{"policy":"visits","identifier":"203.0.113.7:80"}`},
+			{path: "/v1/reset", body: number("anna")},
+			{path: "/v1/batch", body: `{"operations":[{"op":"take","policy":"codes","identifier":"anna"},` +
+				`{"op":"take","policy":"visits","identifier":"::ffff:203.0.113.7"},` +
+				`{"op":"take","policy":"mail","identifier":"A.nna+x@Gmail.com"}]}`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFront(t, nil, append([]limiter.Policy{tail}, codes...)...)
+			f.story(name, steps)
+			for _, secret := range []string{"4915112345678", "12 999", "anna"} {
+				if strings.Contains(strings.ToLower(f.log.String()), secret) {
+					t.Errorf("the log has %q", secret)
+				}
+			}
+		})
+	}
+}
+
+// TestLanesGoByWhoIsMeant, however it is written.
+func TestLanesGoByWhoIsMeant(t *testing.T) {
+	f := newFront(t, nil, codes...)
+	var ops []operation
+	for _, id := range []string{"+4915112345678", "+4915112345679", "0151 12345678", "no number", "0151 12345679"} {
+		asked := limiter.Call{Demands: []limiter.Demand{{Policy: "codes", Identifier: limiter.Identifier(id)}}}
+		ops = append(ops, operation{call: call{Call: asked}})
+	}
+	if got, want := lanesOf(ops, f.server.canonical), [][]int{{0, 2}, {1, 4}, {3}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestDerivedOfANetwork denies those beside who used up what their network has.
+func TestDerivedOfANetwork(t *testing.T) {
+	f := newFront(t, nil, codes...)
+	for _, c := range []struct {
+		id     string
+		status int
+	}{
+		{"203.0.113.7", 200}, {"203.0.113.8", 200}, {"203.0.113.9", 429}, {"203.0.114.9", 200},
+		{"2001:db8::1", 200}, {"2001:db8:0:1::1", 200}, {"2001:db8:0:2::1", 429},
+	} {
+		if got := f.do("POST", "/v1/take", `{"policy":"visits","identifier":"`+c.id+`"}`); got.StatusCode != c.status {
+			t.Errorf("%s: %d, want %d", c.id, got.StatusCode, c.status)
+		}
+		f.now = f.now.Add(time.Second)
+	}
+}

@@ -1,0 +1,94 @@
+// Package identifier brings identifiers to one form: a phone number, an address of mail or
+// of a machine is written in several ways, and each of them would have a limit of its own.
+// It also takes parts out of them, such as a country or a network, that are counted apart.
+//
+// It knows nothing of limits, and keeps nothing: no error repeats what it was given.
+package identifier
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Reader returns what reads identifiers in the form n, and takes the parts that derive
+// names out of them. The zero n reads any text as it is. The error says what is unknown.
+//
+// Reading what was read gives the same again.
+func Reader(n limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIdentifier, error) {
+	switch n.Form {
+	case "":
+		return reader(asItIs, noPart, derive), nil
+	case limiter.FormE164:
+		numbers, err := newPhones(n.Region)
+		if err != nil {
+			return nil, err
+		}
+		return reader(numbers.read, phone.part, derive), nil
+	case limiter.FormEmail:
+		return reader(mails{n.Mailbox}.read, mail.part, derive), nil
+	case limiter.FormIP:
+		return reader(readNetwork, network.part, derive), nil
+	case limiter.FormIPv6Net:
+		return reader(readNetwork64, network.part, derive), nil
+	case limiter.FormLowercase:
+		return reader(readLowercase, noPart, derive), nil
+	}
+	return nil, errors.New("no such form of identifiers: " + string(n.Form))
+}
+
+// reader puts together what reads one form: how it is read, and how parts are taken.
+func reader[T interface{ String() string }](
+	read func(string) (T, error), part func(T, *limiter.Derivation) string, derive []limiter.Derivation,
+) limiter.ReadIdentifier {
+	return func(given string) (string, []string, error) {
+		v, err := read(given)
+		switch {
+		case err != nil:
+			return "", nil, err
+		case len(derive) == 0:
+			return v.String(), nil, nil
+		}
+		parts := make([]string, len(derive))
+		for i := range derive {
+			parts[i] = part(v, &derive[i])
+		}
+		return v.String(), parts, nil
+	}
+}
+
+// text is an identifier of no further structure.
+type text string
+
+// String returns the text itself.
+func (t text) String() string { return string(t) }
+
+func asItIs(given string) (text, error) { return text(given), nil }
+
+func noPart(text, *limiter.Derivation) string { return "" }
+
+var errText = errors.New("not text that can be told from other text: send UTF-8 that is more than spaces")
+
+// readLowercase returns what is written alike in lower case, composed (NFC), without
+// spaces around it.
+func readLowercase(given string) (text, error) {
+	if !utf8.ValidString(given) {
+		return "", errText
+	}
+	lower := lowercase(given)
+	if lower == "" {
+		return "", errText
+	}
+	return text(lower), nil
+}
+
+// lowercase is also the first step of others. It composes once more in the end: some
+// letters are one with their marks only when they are small.
+func lowercase(given string) string {
+	return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimFunc(given, unicode.IsSpace))))
+}

@@ -1,0 +1,199 @@
+package identifier_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// forms are all ways to read identifiers, with all parts of each.
+var forms = map[string]struct {
+	limiter.Normalize
+	derive []limiter.Derivation
+}{
+	"e164":          {limiter.Normalize{Form: limiter.FormE164}, ofPhones},
+	"e164 DE":       {limiter.Normalize{Form: limiter.FormE164, Region: "DE"}, ofPhones},
+	"email":         {limiter.Normalize{Form: limiter.FormEmail}, ofMails},
+	"email mailbox": {limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, ofMails},
+	"ip":            {limiter.Normalize{Form: limiter.FormIP}, ofNetworks},
+	"ipv6-64":       {limiter.Normalize{Form: limiter.FormIPv6Net}, ofNetworks},
+	"lowercase":     {limiter.Normalize{Form: limiter.FormLowercase}, nil},
+}
+
+var (
+	ofPhones   = []limiter.Derivation{{From: limiter.PartCountry}, {From: limiter.PartPrefix, Digits: 5}}
+	ofMails    = []limiter.Derivation{{From: limiter.PartDomain}}
+	ofNetworks = []limiter.Derivation{{From: limiter.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 48}}
+)
+
+func readerOf(t testing.TB, form string) limiter.ReadIdentifier {
+	t.Helper()
+	f, known := forms[form]
+	if !known {
+		t.Fatalf("no form %q", form)
+	}
+	read, err := identifier.Reader(f.Normalize, f.derive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// refused stands for an identifier that is none of its form.
+const refused = ""
+
+func TestForms(t *testing.T) {
+	for _, c := range []struct{ form, given, want string }{
+		{"e164", "+4915112345678", "+4915112345678 DE +49151"},
+		{"e164", " +49 (0)151 / 123-456.78\u00a0", "+4915112345678 DE +49151"},
+		{"e164", "＋４９１５１１２３４５６７８", "+4915112345678 DE +49151"},
+		{"e164", "+٤٩١٥١١٢٣٤٥٦٧٨", "+4915112345678 DE +49151"},
+		{"e164", "+39 06 1234567", "+39061234567 IT +39061"}, // a zero that belongs to it
+		{"e164", "+1 268 464 1234", "+12684641234 AG +12684"},
+		{"e164", "+1 415 555 2671", "+14155552671 US +14155"},
+		{"e164", "+44 7700 900123", "+447700900123 GB +44770"}, // never in use
+		{"e164", "+800 1234 5678", "+80012345678 +800 +80012"},
+		{"e164", "+49110", "+49110 DE +49110"},
+		{"e164", "0151 12345678", refused},
+		{"e164", "0049 151 12345678", refused}, // not everywhere the way abroad
+		{"e164", "+999 123456", refused},
+		{"e164", "+49", refused},
+		{"e164", "+4915112345678901234", refused},
+		{"e164", "+4915112345678, +447700900123", refused},
+		{"e164", "+4915112345678;ext=1", refused},
+		{"e164", "call +4915112345678", refused},
+		{"e164", "+1 800 FLOWERS", refused},
+		{"e164", "\n+4915112345678", refused},
+		{"e164", "+49 15112345678" + strings.Repeat(" ", 100), refused},
+		{"e164 DE", "0151 12345678", "+4915112345678 DE +49151"},
+		{"e164 DE", "0049 151 12345678", "+4915112345678 DE +49151"},
+		{"e164 DE", "+44 7700 900123", "+447700900123 GB +44770"},
+		{"e164 DE", "151", "+49151 DE +49151"},
+		{"email", "Anna.Bauer+News@Example.COM", "anna.bauer+news@example.com example.com"},
+		{"email", " anna@example.com\n", "anna@example.com example.com"},
+		{"email", "JOSE\u0301@MU\u0308LLER.example", "josé@müller.example müller.example"},
+		{"email", "a.n.n.a+x@gmail.com", "a.n.n.a+x@gmail.com gmail.com"},
+		{"email mailbox", "A.n.n.a+x@GoogleMail.com", "anna@gmail.com gmail.com"},
+		{"email mailbox", "Anna.Bauer+x+y@example.com", "anna.bauer@example.com example.com"},
+		{"email mailbox", "+x@example.com", refused},
+		{"email", "anna", refused},
+		{"email", "@example.com", refused},
+		{"email", "anna@", refused},
+		{"email", "anna@example..com", refused},
+		{"email", "anna@example.com.", refused},
+		{"email", "anna@[203.0.113.7]", refused},
+		{"email", `"anna"@example.com`, refused},
+		{"email", "anna(x)@example.com", refused},
+		{"email", "Anna <anna@example.com>", refused},
+		{"email", "anna@b@example.com", refused},
+		{"email", "an\u200bna@example.com", refused}, // nothing is to be seen of it
+		{"email", "an na@example.com", refused},
+		{"email", "anna@exa\xffmple.com", refused},
+		{"ip", "203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "::ffff:203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "::ffff:cb00:7107/120", "203.0.113.0/24 203.0.113.0/24"},
+		{"ip", "203.0.113.7/32", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "203.0.113.7/16", "203.0.0.0/16 203.0.0.0/16"},
+		{"ip", " 2001:DB8:0:0::1 ", "2001:db8::1 2001:db8::/48"},
+		{"ip", "fe80::1%eth0", "fe80::1 fe80::/48"},
+		{"ip", "2001:db8:1:2::/64", "2001:db8:1:2::/64 2001:db8:1::/48"},
+		{"ip", "203.0.113.7:80", refused},
+		{"ip", "[2001:db8::1]", refused},
+		{"ip", "203.0.113.07", refused},
+		{"ip", "203.0.113.7/33", refused},
+		{"ip", "example.com", refused},
+		{"ipv6-64", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64 2001:db8:1::/48"},
+		{"ipv6-64", "2001:db8:1:2::/64", "2001:db8:1:2::/64 2001:db8:1::/48"},
+		{"ipv6-64", "2001:db8:1::/56", "2001:db8:1::/56 2001:db8:1::/48"},
+		{"ipv6-64", "203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"ipv6-64", "::ffff:203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"lowercase", " ANNA ", "anna"},
+		{"lowercase", "JOSE\u0301", "josé"},
+		{"lowercase", "İ", "i"},
+		{"lowercase", "H\u0331", "\u1e96"}, // composed only when it is small
+		{"lowercase", " \u2003 ", refused},
+		{"lowercase", "\xff", refused},
+	} {
+		canonical, parts, err := readerOf(t, c.form)(c.given)
+		if got := strings.Join(append([]string{canonical}, parts...), " "); got != c.want || (err != nil) != (c.want == refused) {
+			t.Errorf("%s: %q is %q, want %q (error %v)", c.form, c.given, got, c.want, err)
+		}
+	}
+}
+
+// TestWhatNobodyKnows is refused when a policy comes into force, not when it is asked.
+func TestWhatNobodyKnows(t *testing.T) {
+	for _, n := range []limiter.Normalize{{Form: "e.164"}, {Form: limiter.FormE164, Region: "XX"}, {Form: limiter.FormE164, Region: "001"}} {
+		if _, err := identifier.Reader(n, nil); err == nil {
+			t.Errorf("%+v is known", n)
+		}
+	}
+	read, err := identifier.Reader(limiter.Normalize{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := read(" As It Is\xff"); got != " As It Is\xff" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// FuzzReader makes sure that what was read reads as the same again, that every part is
+// there, and that no error repeats what is wrong.
+func FuzzReader(f *testing.F) {
+	for _, given := range []string{
+		"+49 (0)151 12345678", "+39 06 1234567", "+1 268 464 1234", "0151/123", "+800 1234 5678", "+8881234567890",
+		"Anna.B+x@GoogleMail.com", "@", "ΑΣ@ΜΥ.gr", "İ\u0307", "K\u212a", "\u0345\u0345A", "0000000000",
+		"2001:db8::1/33", "::ffff:1.2.3.4/90", "::ffff:0:0/95", "fe80::1%1",
+	} {
+		f.Add(given)
+	}
+	f.Fuzz(func(t *testing.T, given string) {
+		for form := range forms {
+			read := readerOf(t, form)
+			canonical, parts, err := read(given)
+			if err != nil {
+				if len(given) > len("+4915112345678") && strings.Contains(err.Error(), given) {
+					t.Errorf("%s: the error repeats %q: %v", form, given, err)
+				}
+				continue
+			}
+			if slices.Contains(parts, "") || len(parts) != len(forms[form].derive) {
+				t.Errorf("%s: %q has the parts %q", form, given, parts)
+			}
+			again, partsAgain, err := read(canonical)
+			if again != canonical || err != nil || !slices.Equal(parts, partsAgain) {
+				t.Errorf("%s: %q is %q %q, and that is %q %q (error %v)", form, given, canonical, parts, again, partsAgain, err)
+			}
+		}
+	})
+}
+
+func BenchmarkReader(b *testing.B) {
+	for _, c := range []struct{ form, given string }{
+		{"e164", "+4915112345678"}, {"email", "Anna@Example.com"}, {"ip", "203.0.113.7"}, {"ipv6-64", "2001:db8::1"}, {"lowercase", "Anna"},
+	} {
+		for _, derive := range []string{"alone", "parts"} {
+			f := forms[c.form]
+			if derive == "alone" {
+				f.derive = nil
+			} else if f.derive == nil {
+				continue
+			}
+			read, err := identifier.Reader(f.Normalize, f.derive)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(c.form+"/"+derive, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, _, err := read(c.given); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

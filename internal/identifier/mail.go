@@ -1,0 +1,88 @@
+package identifier
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// mails reads addresses of mail.
+type mails struct {
+	mailbox bool // addresses that are delivered to the same mailbox are one
+}
+
+// mail is an address that was read.
+type mail struct{ local, domain string }
+
+// String returns the address.
+func (m mail) String() string { return m.local + "@" + m.domain }
+
+// part returns the domain.
+func (m mail) part(*limiter.Derivation) string { return m.domain }
+
+var errMail = errors.New("not an address of mail: send one such as anna@example.com, without a name, quotes or comments")
+
+// The domain of Gmail, by its older name too, where dots in front of the @ mean nothing.
+const (
+	gmail      = "gmail.com"
+	googlemail = "googlemail.com"
+)
+
+// read reads an address. It is in lower case as a whole: by RFC 5321 a domain may tell Anna
+// from anna, none that matters does, and who is counted as one with a namesake at such a
+// domain shares a limit, whereas capitals would give everybody as many as there are ways to
+// put them.
+func (f mails) read(given string) (mail, error) {
+	if !utf8.ValidString(given) {
+		return mail{}, errMail
+	}
+	address := lowercase(given)
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return mail{}, errMail
+	}
+	m := mail{address[:at], address[at+1:]}
+	if f.mailbox {
+		m = m.ofMailbox()
+	}
+	if !isLocal(m.local) || !isDomain(m.domain) {
+		return mail{}, errMail
+	}
+	return m, nil
+}
+
+// ofMailbox drops what says nothing of where m is delivered: a tag after a plus (RFC 5233)
+// and, at Gmail, dots.
+func (m mail) ofMailbox() mail {
+	m.local, _, _ = strings.Cut(m.local, "+")
+	if m.domain == googlemail {
+		m.domain = gmail
+	}
+	if m.domain == gmail {
+		m.local = strings.ReplaceAll(m.local, ".", "")
+	}
+	return m
+}
+
+// isLocal reports whether text is in front of an @ without quotes and comments: each of
+// these can be written in many ways that mean the same (RFC 5322, section 3.2.3).
+func isLocal(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`()<>[]:;@\,"`, r)
+	})
+}
+
+// isDomain reports whether text is labels of letters, marks and digits with dots between.
+func isDomain(text string) bool {
+	for label := range strings.SplitSeq(text, ".") {
+		if label == "" || strings.ContainsFunc(label, func(r rune) bool {
+			return r != '-' && r != '_' && !unicode.In(r, unicode.L, unicode.M, unicode.N)
+		}) {
+			return false
+		}
+	}
+	return true
+}

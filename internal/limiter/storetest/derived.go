@@ -1,0 +1,145 @@
+package storetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// spelled reads identifiers in any case as one, and derives their first letters.
+func spelled(_ limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIdentifier, error) {
+	return func(text string) (string, []string, error) {
+		text = strings.ToUpper(text)
+		if strings.Contains(text, "?") {
+			return "", nil, errors.New("no question marks")
+		}
+		var parts []string
+		for _, d := range derive {
+			parts = append(parts, text[:min(len(text), d.Digits)])
+		}
+		return text, parts, nil
+	}, nil
+}
+
+// derivedFor is what a policy called person derives: for the first letter and the first two.
+func derivedFor(person limiter.Policy) limiter.Policy {
+	person.Name, person.Normalize = "person", limiter.Normalize{Form: limiter.FormE164}
+	person.Derive = []limiter.Derivation{
+		{Policy: "letter", From: limiter.PartPrefix, Digits: 1}, {Policy: "letters", From: limiter.PartPrefix, Digits: 2},
+	}
+	return person
+}
+
+func perMinute(name, algorithm string, n int64, guarantee limiter.Guarantee) limiter.Policy {
+	return limiter.Policy{
+		Name: name, Guarantee: guarantee, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: n, Window: time.Minute}},
+	}
+}
+
+// testDerived counts a person, and what is derived of them, in one step: all or none, however
+// each is kept.
+func testDerived(t *testing.T, store limiter.Store) {
+	for _, p := range kinds(2) {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(p),
+				perMinute("letter", "fixed-window", 3, ""), perMinute("letters", "sliding-log", 100, p.Guarantee))
+			take := func(id, want string) limiter.Answer { t.Helper(); return e.takePerson(t, id, want) }
+			used := func(policy, id string, want int64) { t.Helper(); e.wantUsedBy(t, policy, id, want) }
+			const all = "allowed by person letter letters"
+			take("anna", all)
+			*e.Now = e.Now.Add(time.Second)
+			given := take("ANNA", all) // the same one
+			*e.Now = e.Now.Add(time.Second)
+			take("Anna", "denied by person")
+			used("letter", "A", 2)
+			used("letters", "AN", 2)
+			take("Alan", all)
+			take("Andy", "denied by letter")
+			used("letters", "AN", 2)
+			used("letters", "AL", 1)
+			used("letter", "a", 0) // it is as it is: who asks for a part says it so
+			*e.Now = e.Now.Add(3 * storeTimeout)
+			if err := e.Refund(t.Context(), given.Receipt); err != nil {
+				t.Fatal(err)
+			}
+			used("letter", "A", 2)
+			used("letters", "AN", 1)
+			take("Andy", all)
+			if err := e.Reset(t.Context(), "person", "aNNA"); err != nil {
+				t.Fatal(err)
+			}
+			used("person", "anna", 0)
+			used("letter", "A", 3) // the letter's own
+		})
+	}
+}
+
+// takePerson takes for a person, and fails the test unless these decide.
+func (e Engine) takePerson(t testing.TB, id, want string) limiter.Answer {
+	t.Helper()
+	got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "person", Identifier: limiter.Identifier(id)}}})
+	text := "allowed by"
+	if !got.Allowed {
+		text = "denied by"
+	}
+	for _, d := range got.Demands {
+		if d.WouldAllow == got.Allowed {
+			text += " " + d.Policy.Name
+		}
+	}
+	if text != want || len(got.Demands) != 3 {
+		t.Errorf("%s: %d demands, %s, want %s", id, len(got.Demands), text, want)
+	}
+	return got
+}
+
+func (e Engine) wantUsedBy(t testing.TB, policy, id string, want int64) {
+	t.Helper()
+	d, err := e.Check(t.Context(), limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id)})
+	if err != nil || d.Used != want {
+		t.Errorf("%s of %s: used %d, want %d (%v)", policy, id, d.Used, want, err)
+	}
+}
+
+// testDerivedReservation holds what is derived, too, and settles it.
+func testDerivedReservation(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(perMinute("", "sliding-log", 2, "")),
+		perMinute("letter", "fixed-window", 1, ""), perMinute("letters", "sliding-log", 100, ""))
+	check := limiter.Call{
+		Op: limiter.OpCheck, Reserve: time.Minute,
+		Demands: []limiter.Demand{{Policy: "person", Identifier: "anna"}},
+	}
+	held := e.call(t, check)
+	check.Demands[0].Identifier = "Alan"
+	if other := e.call(t, check); !held.Allowed || other.Allowed || other.Reservation != "" {
+		t.Fatalf("%+v, and beside it %+v", held, other)
+	}
+	settle := limiter.Call{
+		Op: limiter.OpRecord, Reservation: held.Reservation,
+		Demands: []limiter.Demand{{Policy: "person", Identifier: "ANNA"}},
+	}
+	for range 2 { // once, however often it comes
+		if got := e.call(t, settle); !got.Allowed || len(got.Demands) != 3 || got.Demands[1].Used != 1 {
+			t.Errorf("settled: %+v", got)
+		}
+		settle.Demands = nil
+	}
+}
+
+// testDerivedOnce repeats a call under its idempotency key.
+func testDerivedOnce(t *testing.T, store limiter.Store) {
+	e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(perMinute("", "sliding-log", 2, "")),
+		perMinute("letter", "fixed-window", 5, ""), perMinute("letters", "sliding-log", 100, ""))
+	call := limiter.Call{
+		Op: limiter.OpTake, IdempotencyKey: "k",
+		Demands: []limiter.Demand{{Policy: "person", Identifier: "anna"}},
+	}
+	first, again := e.call(t, call), e.call(t, call)
+	if !again.Replayed || again.Receipt != first.Receipt || len(again.Demands) != 3 || again.Demands[1].Used != 1 {
+		t.Errorf("%+v, and then %+v", first, again)
+	}
+}
