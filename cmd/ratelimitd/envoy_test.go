@@ -179,3 +179,34 @@ func TestEnvoyByTLS(t *testing.T) {
 }
 
 func pems(cert, key string) ([]byte, []byte) { return []byte(cert), []byte(key) }
+
+// TestImportEnvoy converts a file and serves what becomes of it.
+func TestImportEnvoy(t *testing.T) {
+	there := write(t, "edge.yaml", "domain: edge\ndescriptors:\n  - key: a\n    detailed_metric: true\n"+
+		"    rate_limit: {unit: day, requests_per_unit: 1}\n")
+	code, out, errs := execute(t, nil, "policies", "import-envoy", there, "--count=admitted")
+	if code != exitOK || !strings.Contains(errs, there+":4: descriptors[0].detailed_metric: left out") {
+		t.Fatalf("exit code %d, %s", code, errs)
+	}
+	if !strings.Contains(out, "count: admitted") || !strings.HasPrefix(out, "# Made of "+there) {
+		t.Errorf("printed\n%s", out)
+	}
+	s := start(t, nil, "--envoy-listen=127.0.0.1:0", "--policies="+write(t, "policies.yaml", out))
+	client := s.envoyClient(t, nil)
+	for _, want := range []rls.RateLimitResponse_Code{passes, over} {
+		if code, err := askEnvoy(t, client, "x"); code != want || err != codes.OK {
+			t.Errorf("answered %v, %v; want %v", code, err, want)
+		}
+	}
+}
+
+// TestImportEnvoyFails holds that nothing is printed beside a mistake.
+func TestImportEnvoyFails(t *testing.T) {
+	wrong := write(t, "edge.yaml", "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]\n")
+	for _, args := range [][]string{{wrong}, {wrong + ".absent"}, {}, {wrong, "--count=some"}} {
+		code, out, errs := execute(t, nil, append([]string{"policies", "import-envoy"}, args...)...)
+		if code != exitUsage || out != "" || errs == "" {
+			t.Errorf("%q: exit code %d, %q, %q", args, code, out, errs)
+		}
+	}
+}

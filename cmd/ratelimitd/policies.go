@@ -30,6 +30,7 @@ func newPolicies() *cobra.Command {
 			Args:  cobra.MaximumNArgs(1),
 			RunE:  show,
 		},
+		newImportEnvoy(),
 	)
 	return policies
 }

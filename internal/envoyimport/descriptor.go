@@ -1,0 +1,255 @@
+package envoyimport
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// descriptorKeys and limitKeys are all that there are.
+var (
+	descriptorKeys = []string{
+		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
+		"metadata",
+	}
+	limitKeys = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
+)
+
+const day = 24 * time.Hour
+
+// windows are the lengths of the units. All windows start at a multiple of their length
+// since 1970, there as here.
+var windows = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day, "month": 30 * day,
+}
+
+const units = "second, minute, hour, day, week and month"
+
+// step is a key and a value that a descriptor may have next.
+type step struct{ key, value string }
+
+func (s step) String() string {
+	if s.value == "" {
+		return s.key
+	}
+	return s.key + "=" + s.value
+}
+
+// descriptors returns what list becomes; above are the steps that lead to it.
+func (s *source) descriptors(list *yamlfile.Node, above []step) []policyfile.EnvoyDescriptor {
+	if !s.f.Expect(list, yamlfile.List, "start each descriptor with - key:") {
+		return nil
+	}
+	var made []policyfile.EnvoyDescriptor
+	lines := make(map[step]int)
+	for _, n := range list.Items {
+		if !s.f.Expect(n, yamlfile.Map, "a descriptor has a key") {
+			continue
+		}
+		s.f.ExpectKeys(n, descriptorKeys)
+		at := step{s.text(n, "key"), s.text(n, "value")}
+		first, twice := lines[at]
+		switch {
+		case at.key == "" && !s.f.Wrong(yamlfile.Join(n.Path, "key")):
+			s.f.Add(n, "it has no key")
+		case strings.Contains(at.key, "*"):
+			s.f.Add(n.Member("key"), "a * in a key can't be kept: only values have one here")
+		case twice:
+			s.f.Add(n, "the same key and value as on line %d", first)
+		}
+		lines[at] = n.Line
+		made = append(made, s.descriptor(n, append(slices.Clip(above), at)))
+	}
+	return made
+}
+
+// descriptor returns what n becomes, which is the last of path.
+func (s *source) descriptor(n *yamlfile.Node, path []step) policyfile.EnvoyDescriptor {
+	at := path[len(path)-1]
+	d := policyfile.EnvoyDescriptor{Key: at.key, Value: at.value, Shared: s.flag(n, "share_threshold")}
+	if d.Shared && !strings.Contains(at.value, "*") {
+		s.f.Add(n.Member("share_threshold"), "it needs a * in the value")
+	}
+	limit := n.Member("rate_limit")
+	if limit != nil {
+		s.limit(limit, n, path, &d)
+	}
+	if below := n.Member("descriptors"); below != nil {
+		d.Descriptors = s.descriptors(below, path)
+	}
+	s.warnOfLosses(n)
+	if limit == nil && len(d.Descriptors) == 0 {
+		s.warn(n, "it has no rate_limit, and so lets pass what it matches: kept as unlimited")
+		d.Descriptors, d.Unlimited = nil, true
+	}
+	return d
+}
+
+// warnOfLosses tells of what n has that is not kept, or says nothing.
+func (s *source) warnOfLosses(n *yamlfile.Node) {
+	for _, key := range []string{"detailed_metric", "value_to_metric"} {
+		if s.flag(n, key) {
+			s.warn(n.Member(key), "left out: metrics are by policy here, and never by what was sent")
+		}
+	}
+	if metadata := n.Member("metadata"); metadata != nil {
+		s.warn(metadata, "left out: answers have no dynamic metadata here")
+	}
+	limit := n.Member("rate_limit")
+	for _, key := range []string{"shadow_mode", "quota_mode"} {
+		if s.flag(n, key) && (limit == nil || s.flag(limit, "unlimited")) {
+			s.warn(n.Member(key), "left out: there is no limit here that it could change")
+		}
+	}
+}
+
+// limit puts into d what n, the rate_limit of the descriptor of, becomes.
+func (s *source) limit(n, of *yamlfile.Node, path []step, d *policyfile.EnvoyDescriptor) {
+	if !s.f.Expect(n, yamlfile.Map, "a rate_limit has a unit and requests_per_unit") {
+		return
+	}
+	s.f.ExpectKeys(n, limitKeys)
+	d.Name = s.text(n, "name")
+	d.Replaces = s.replaces(n, d.Name)
+	if s.flag(n, "unlimited") {
+		d.Unlimited = true
+		if unit := n.Member("unit"); unit != nil {
+			s.f.Add(unit, "what is unlimited has no unit")
+		}
+		if requests := n.Member("requests_per_unit"); requests != nil {
+			s.warn(requests, "left out: it says nothing beside unlimited")
+		}
+		return
+	}
+	p := limiter.Policy{
+		Name: s.policyName(path), Description: description(s.domain, path), Count: s.opts.Count,
+		Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: s.requests(n), Window: s.window(n)}},
+	}
+	if s.flag(of, "shadow_mode") {
+		p.Mode = limiter.ModeShadow
+	}
+	d.Policy, d.Quota = p.Name, s.flag(of, "quota_mode")
+	s.result.Policies = append(s.result.Policies, p)
+}
+
+// requests returns the limit of n.
+func (s *source) requests(n *yamlfile.Node) int64 {
+	member := n.Member("requests_per_unit")
+	if member == nil {
+		s.warn(n, "it has no requests_per_unit, which is 0 and denies always, there as here")
+		return 0
+	}
+	count, err := strconv.ParseUint(member.Text, 10, 32)
+	if err != nil && member.Kind != yamlfile.Broken {
+		s.f.Add(member, "it must be a whole number from 0 to %d", uint32(math.MaxUint32))
+	}
+	return int64(count)
+}
+
+// window returns the length of n's windows.
+func (s *source) window(n *yamlfile.Node) time.Duration {
+	unit := n.Member("unit")
+	name := strings.ToLower(s.text(n, "unit"))
+	switch window, known := windows[name]; {
+	case known:
+		return window
+	case unit == nil:
+		s.f.Add(n, "it has no unit: there are %s", units)
+	case name == "year":
+		s.f.Add(unit, "a year can't be kept: windows are of 31 days at most; what comes nearest is a month with a twelfth of the requests")
+	case unit.Kind != yamlfile.Broken:
+		s.f.Add(unit, "%.64q is no unit: there are %s", name, units)
+	}
+	return 0
+}
+
+// replaces returns the names of the limits that n, which has a name itself, stands in for.
+func (s *source) replaces(n *yamlfile.Node, name string) (names []string) {
+	list := n.Member("replaces")
+	if list == nil || !s.f.Expect(list, yamlfile.List, "write a list of - name:") {
+		return nil
+	}
+	for _, item := range list.Items {
+		if !s.f.Expect(item, yamlfile.Map, "write name: and the name of a limit") {
+			continue
+		}
+		s.f.ExpectKeys(item, []string{"name"})
+		switch replaced := s.text(item, "name"); {
+		case replaced == "":
+			s.f.Add(item, "it names no limit")
+		case replaced == name:
+			s.f.Add(item, "a limit can't replace itself")
+		case !s.limits[replaced]:
+			s.warn(item, "left out: no limit of this domain is called %.64q", replaced)
+		case !slices.Contains(names, replaced):
+			names = append(names, replaced)
+		}
+	}
+	return names
+}
+
+// maxName is how long the name of a policy may be.
+const maxName = 63
+
+// policyName returns a name for the policy of path that no other one has: what there is
+// of the domain and the path in letters and digits.
+func (s *source) policyName(path []step) string {
+	name := "limit"
+	for i, part := range partsOf(s.domain, path) {
+		switch word := strings.Trim(strings.Map(nameRune, strings.ToLower(part)), "-._"); {
+		case word == "":
+		case i == 0:
+			name = word
+		default:
+			name += "." + word
+		}
+	}
+	if len(name) > maxName {
+		name = name[:maxName]
+	}
+	unique := name
+	for n := 2; s.names[unique]; n++ {
+		suffix := "-" + strconv.Itoa(n)
+		unique = name[:min(len(name), maxName-len(suffix))] + suffix
+	}
+	s.names[unique] = true
+	return unique
+}
+
+// partsOf returns the domain, and the keys and values of path.
+func partsOf(domain string, path []step) []string {
+	parts := []string{domain}
+	for _, at := range path {
+		parts = append(parts, at.key, at.value)
+	}
+	return parts
+}
+
+func nameRune(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '_' {
+		return r
+	}
+	return '-'
+}
+
+// maxDescription is how much of a path a description has: a policy's may be 1024 bytes.
+const maxDescription = 200
+
+// description tells people what a policy was made of.
+func description(domain string, path []step) string {
+	text := domain + ":"
+	for _, at := range path {
+		text += " " + at.String()
+	}
+	if len(text) > maxDescription {
+		return fmt.Sprintf("%.*s…", maxDescription, text)
+	}
+	return text
+}

@@ -1,0 +1,150 @@
+// Package envoyimport makes a file of policies out of the YAML that envoyproxy/ratelimit
+// is configured by, so that an Envoy which asked that service is answered alike here.
+//
+// What can't be kept is told with its line: as a mistake where answers would differ, as a
+// warning where nothing but metrics or metadata would. It knows the format as of
+// envoyproxy/ratelimit in July 2026, and nothing of its environment variables.
+package envoyimport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// Source is a file to convert.
+type Source struct {
+	Name string // as warnings and mistakes name it
+	Data []byte
+}
+
+// Options of Convert.
+type Options struct {
+	// Count says which attempts use quota. There, denied ones do; where none asks for more
+	// than one hit, both decide alike, as windows are fixed. Zero: limiter.CountAll.
+	Count limiter.CountMode
+}
+
+// Convert returns the policies of sources, each of which is of another domain, and what
+// was left out. The error is yamlfile.Errors, for the first source that has mistakes.
+func Convert(sources []Source, opts Options) (file policyfile.File, warnings yamlfile.Errors, err error) {
+	if opts.Count == "" {
+		opts.Count = limiter.CountAll
+	}
+	c := &conversion{opts: opts, names: make(map[string]bool), domains: make(map[string]string)}
+	c.result.Envoy = new(policyfile.Envoy)
+	for _, source := range sources {
+		if err := c.add(source); err != nil {
+			return policyfile.File{}, nil, err
+		}
+	}
+	if len(c.result.Policies) == 0 {
+		return policyfile.File{}, nil, fmt.Errorf("%s: there is no limit in it, and so no policy to make", sources[len(sources)-1].Name)
+	}
+	if _, err := policyfile.ParseFile("the result", policyfile.FormatFile(c.result)); err != nil {
+		return policyfile.File{}, nil, err // it is larger or deeper than a file may be
+	}
+	return c.result, c.warnings, nil
+}
+
+// conversion is what was made so far.
+type conversion struct {
+	opts     Options
+	result   policyfile.File
+	names    map[string]bool   // of the policies
+	domains  map[string]string // where each domain was, as in "FILE:LINE"
+	warnings yamlfile.Errors
+}
+
+// source is a file that is being converted.
+type source struct {
+	*conversion
+	f      *yamlfile.File
+	domain string
+	limits map[string]bool // names of the domain's limits
+}
+
+func (c *conversion) add(from Source) error {
+	before := len(c.warnings)
+	defer func() {
+		slices.SortStableFunc(c.warnings[before:], func(a, b yamlfile.Error) int { return cmp.Compare(a.Line, b.Line) })
+	}()
+	s := &source{conversion: c, f: yamlfile.Parse(from.Name, from.Data), limits: make(map[string]bool)}
+	if s.f.Root != nil {
+		s.root(s.f.Root)
+	} else if s.f.Err() == nil {
+		s.f.AddAt(yamlfile.Position{Line: 1}, "", "there is nothing in this file: it needs a domain and descriptors")
+	}
+	return s.f.Err()
+}
+
+// warn tells of what was left out.
+func (s *source) warn(n *yamlfile.Node, format string, args ...any) {
+	s.warnings = append(s.warnings, yamlfile.Error{
+		File: s.f.Name, Position: n.Position, Path: n.Path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+func (s *source) root(n *yamlfile.Node) {
+	if !s.f.Expect(n, yamlfile.Map, "a file has a domain and descriptors") {
+		return
+	}
+	s.f.ExpectKeys(n, []string{"domain", "descriptors"})
+	s.domain = s.text(n, "domain")
+	switch first, twice := s.domains[s.domain]; {
+	case s.domain == "" && !s.f.Wrong("domain"):
+		s.f.AddAt(n.Position, "domain", "missing or empty: every file is of a domain")
+	case twice:
+		s.f.Add(n.Member("domain"), "%q is the domain of %s too: put the descriptors of both into one file", s.domain, first)
+	}
+	s.domains[s.domain] = fmt.Sprintf("%s:%d", s.f.Name, n.Find("domain").Line)
+	descriptors := n.Member("descriptors")
+	if descriptors == nil {
+		s.warn(n, "there are no descriptors: whatever is asked of this domain passes, there as here")
+		return
+	}
+	s.collectNames(descriptors)
+	made := s.descriptors(descriptors, nil)
+	if len(made) > 0 {
+		s.result.Envoy.Domains = append(s.result.Envoy.Domains, policyfile.EnvoyDomain{Name: s.domain, Descriptors: made})
+	}
+}
+
+// collectNames notes the names of all limits: one may be replaced before it comes.
+func (s *source) collectNames(list *yamlfile.Node) {
+	for _, item := range list.Items {
+		if limit := item.Member("rate_limit"); limit != nil && limit.Member("name") != nil {
+			s.limits[limit.Member("name").Text] = true
+		}
+		if below := item.Member("descriptors"); below != nil {
+			s.collectNames(below)
+		}
+	}
+}
+
+// text returns the member key of n as YAML's decoder there puts it into text: numbers and
+// true as they are written.
+func (s *source) text(n *yamlfile.Node, key string) string {
+	value := n.Member(key)
+	if value == nil {
+		return ""
+	}
+	switch value.Kind {
+	case yamlfile.Number, yamlfile.Bool:
+	default:
+		s.f.Expect(value, yamlfile.Text, "write text")
+	}
+	return value.Text
+}
+
+// flag returns whether the member key of n is true.
+func (s *source) flag(n *yamlfile.Node, key string) bool {
+	value := n.Member(key)
+	return value != nil && !s.f.Wrong(value.Path) && s.f.Expect(value, yamlfile.Bool, "write true or false") &&
+		strings.EqualFold(value.Text, "true")
+}
