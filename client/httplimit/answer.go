@@ -1,6 +1,8 @@
 package httplimit
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -25,6 +27,24 @@ func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = io.WriteString(w, reduced) // whoever is gone does not miss it
+}
+
+// refusesIdentifier reports whether err says that who asks is not what the policy counts: not
+// a phone number, for example.
+func refusesIdentifier(err error) bool {
+	p := (*client.Problem)(nil)
+	return errors.Is(err, client.ErrInvalid) && errors.As(err, &p) && strings.HasSuffix(p.Field, "identifier")
+}
+
+// refused answers a request of whom nothing can be counted for: let through, it would be
+// limited by nothing.
+func refused(w http.ResponseWriter, err error) {
+	p := (*client.Problem)(nil)
+	_ = errors.As(err, &p) // refusesIdentifier has found it
+	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "Bad Request", "status": http.StatusBadRequest, "detail": p.Detail})
+	w.Header().Set("Content-Type", mediaProblem)
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(append(body, '\n'))
 }
 
 // denied answers a request that is over its limit.

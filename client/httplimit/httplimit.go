@@ -7,7 +7,8 @@
 // A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
 // one that is allowed gets the headers too. Several policies take one request to the service,
 // and stand or fall together. While the service does not decide, requests pass, unless
-// Options.FailClosed.
+// Options.FailClosed. What a request turns out to be, such as the bytes of its response, is
+// charged after it (After), and the next one is denied when the quota is spent.
 //
 // Who asks is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
@@ -28,9 +29,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
-// Taker is what a Limiter asks: a *client.Client.
-type Taker interface {
-	Take(ctx context.Context, demands ...client.Demand) (client.Decision, error)
+// Decider is what a Limiter asks: a *client.Client, or an engine in this process.
+type Decider interface {
+	Do(ctx context.Context, call client.Call) (client.Decision, error)
 }
 
 // Options of a Limiter. The zero value suits a service that no proxy is in front of.
@@ -46,20 +47,20 @@ type Options struct {
 	// Denied answers a request that is denied, with its headers set; nil: a problem of RFC
 	// 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
-	Logger *slog.Logger // of calls that the service refuses, once a second; nil: nothing is logged
+	Logger *slog.Logger // of calls that the service refuses, and charges that are lost, once a second; nil: nothing is logged
 }
 
 // Limiter makes middleware. It is safe for concurrent use; make one with New.
 type Limiter struct {
-	taker  Taker
+	limits Decider
 	opts   Options
 	ip     Identify
 	logged atomic.Int64 // when, in nanoseconds since the epoch
 }
 
-// New returns a Limiter that asks taker. A nil opts means the zero Options.
-func New(taker Taker, opts *Options) *Limiter {
-	l := &Limiter{taker: taker}
+// New returns a Limiter that asks limits. A nil opts means the zero Options.
+func New(limits Decider, opts *Options) *Limiter {
+	l := &Limiter{limits: limits}
 	if opts != nil {
 		l.opts = *opts
 	}
@@ -110,39 +111,54 @@ func (l *Limiter) Policy(name string, how ...RuleOption) func(http.Handler) http
 }
 
 // All returns middleware that takes units under all rules, by one request to the service, or
-// under none.
+// under none. Rules with After are asked before, by a request of their own, whether there is
+// anything left, and charged when the response is there.
 func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
+	now, after := split(rules)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var demands []client.Demand
-			if l.opts.Skip == nil || !l.opts.Skip(r) {
-				demands = l.demands(r, rules)
-			}
-			if len(demands) == 0 {
+			if l.opts.Skip != nil && l.opts.Skip(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			l.serve(w, r, demands, next)
+			later := l.measures(r, after)
+			if r = l.admit(w, r, client.OpCheck, later.demands); r == nil {
+				return
+			}
+			if r = l.admit(w, r, client.OpTake, l.demands(r, now)); r == nil {
+				return
+			}
+			l.serve(w, r, &later, next)
 		})
 	}
 }
 
-func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, demands []client.Demand, next http.Handler) {
-	d, err := l.taker.Take(r.Context(), demands...)
+// admit asks for demands, and returns the request to go on with; nil where it is answered.
+func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, demands []client.Demand) *http.Request {
+	if len(demands) == 0 {
+		return r
+	}
+	d, err := l.limits.Do(r.Context(), client.Call{Op: op, Demands: demands})
 	switch {
+	case err != nil && refusesIdentifier(err):
+		refused(w, err)
 	case err != nil && (l.opts.FailClosed || r.Context().Err() != nil):
 		l.note(r.Context(), err)
 		unavailable(w)
 	case err != nil:
 		l.note(r.Context(), err)
-		next.ServeHTTP(w, r)
+		return r
 	case !d.Allowed:
 		setHeaders(w.Header(), &d)
 		l.opts.Denied(w, r, d)
+	case op == client.OpCheck:
+		setHeaders(w.Header(), &d)
+		return r
 	default:
 		setHeaders(w.Header(), &d)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
+		return r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
 	}
+	return nil
 }
 
 type decisionKey struct{}
@@ -160,10 +176,15 @@ func (l *Limiter) note(ctx context.Context, err error) {
 	if !errors.Is(err, client.ErrInvalid) {
 		return
 	}
-	now, last := time.Now().UnixNano(), l.logged.Load()
-	if now-last >= int64(time.Second) && l.logged.CompareAndSwap(last, now) {
+	if l.mayLog() {
 		l.opts.Logger.ErrorContext(ctx, "ratelimitd refuses calls: requests are not limited by it", "error", err)
 	}
+}
+
+// mayLog reports whether nothing was logged for a second.
+func (l *Limiter) mayLog() bool {
+	now, last := time.Now().UnixNano(), l.logged.Load()
+	return now-last >= int64(time.Second) && l.logged.CompareAndSwap(last, now)
 }
 
 // Rule says what is taken for a request. Make one with Use.
@@ -171,6 +192,7 @@ type Rule struct {
 	policy   string
 	identify Identify
 	cost     func(*http.Request) int64
+	after    Measure // nil: units are taken before
 }
 
 // RuleOption changes a Rule.

@@ -150,7 +150,7 @@ func TestTheSamePolicyForTwo(t *testing.T) {
 // decides always says the same.
 type decides client.Decision
 
-func (d decides) Take(context.Context, ...client.Demand) (client.Decision, error) {
+func (d decides) Do(context.Context, client.Call) (client.Decision, error) {
 	return client.Decision(d), nil
 }
 

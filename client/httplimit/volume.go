@@ -1,0 +1,192 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+// Exchange is a request that was answered, as far as it was: the client may have gone away.
+type Exchange struct {
+	Request       *http.Request // as it came in; its body is read
+	Status        int           // of the response; 0: the handler sent nothing, and the server says 200
+	RequestBytes  int64         // of the body, as many as the handler read
+	ResponseBytes int64         // of the body
+	Objects       int64         // what the handler gave to Report
+}
+
+// Measure returns the units that an exchange is charged with; none are if it is less than 1.
+type Measure func(*Exchange) int64
+
+// The measures that most need.
+var (
+	RequestBytes  Measure = func(x *Exchange) int64 { return x.RequestBytes }
+	ResponseBytes Measure = func(x *Exchange) int64 { return x.ResponseBytes }
+	Objects       Measure = func(x *Exchange) int64 { return x.Objects }
+)
+
+// After has a rule charge what is known only when the response is there. Before, one unit is
+// asked for and none taken: a request passes while there is anything left, and may go past the
+// limit by what it turns out to be; the next one is denied then.
+func After(units Measure) RuleOption {
+	return func(rule *Rule) { rule.after = units }
+}
+
+// Report adds to the Objects of the request that ctx is of: how many rows, messages or files
+// its answer has. It does nothing where no rule is charged after the response.
+func Report(ctx context.Context, objects int64) {
+	for m, _ := ctx.Value(meterKey{}).(*meter); m != nil; m = m.outer {
+		m.objects.Add(objects)
+	}
+}
+
+// split tells rules that take from those that are charged after the response.
+func split(rules []Rule) (now, after []Rule) {
+	for _, rule := range rules {
+		if rule.after == nil {
+			now = append(now, rule)
+		} else {
+			after = append(after, rule)
+		}
+	}
+	return now, after
+}
+
+// measures is what a request is to be charged with: a demand for each policy and identifier,
+// and what measures it.
+type measures struct {
+	demands []client.Demand
+	by      []Measure
+}
+
+// measures returns what r is to be charged with, by whom it came from now: handlers change
+// requests.
+func (l *Limiter) measures(r *http.Request, rules []Rule) (all measures) {
+	for _, rule := range rules {
+		d := client.Demand{Policy: rule.policy, Identifier: l.identify(r, rule.identify), Cost: 1}
+		if !has(all.demands, &d) {
+			all.demands, all.by = append(all.demands, d), append(all.by, rule.after)
+		}
+	}
+	return all
+}
+
+// serve has next answer r, and charges what that comes to: also where it panics, as one that
+// cuts off its answer does.
+func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures, next http.Handler) {
+	if len(later.demands) == 0 {
+		next.ServeHTTP(w, r)
+		return
+	}
+	outer, _ := r.Context().Value(meterKey{}).(*meter)
+	m := &meter{ResponseWriter: w, outer: outer}
+	x := &Exchange{Request: r}
+	r = r.WithContext(context.WithValue(r.Context(), meterKey{}, m))
+	if r.Body != nil && r.Body != http.NoBody {
+		m.body = r.Body
+		r.Body = requestBody{m}
+	}
+	defer func() {
+		x.Status, x.RequestBytes, x.ResponseBytes, x.Objects = m.status, m.read.Load(), m.written, m.objects.Load()
+		l.charge(r.Context(), x, later)
+	}()
+	next.ServeHTTP(m, r)
+}
+
+// maxUnits is what the service takes in one demand.
+const maxUnits = 1_000_000_000_000
+
+// charge records what x comes to, whatever the limits. The client of x may be gone; what it
+// got counts.
+func (l *Limiter) charge(ctx context.Context, x *Exchange, later *measures) {
+	call := client.Call{Op: client.OpRecord}
+	for i, d := range later.demands {
+		if d.Cost = min(later.by[i](x), maxUnits); d.Cost > 0 {
+			call.Demands = append(call.Demands, d)
+		}
+	}
+	if len(call.Demands) == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if _, err := l.limits.Do(ctx, call); err != nil && l.mayLog() {
+		l.opts.Logger.ErrorContext(ctx, "what responses took is not counted", "error", err)
+	}
+}
+
+type meterKey struct{}
+
+// meter counts what goes through an exchange.
+type meter struct {
+	http.ResponseWriter
+	body  io.ReadCloser
+	outer *meter // of middleware around this one
+
+	status  int
+	written int64
+	read    atomic.Int64 // a server may read on while the handler writes
+	objects atomic.Int64 // handlers may have goroutines
+}
+
+// WriteHeader remembers the status.
+func (m *meter) WriteHeader(status int) {
+	if m.status < http.StatusOK { // those before it are on the way to one
+		m.status = status
+	}
+	m.ResponseWriter.WriteHeader(status)
+}
+
+// Write counts what was written.
+func (m *meter) Write(b []byte) (int, error) {
+	m.begin()
+	n, err := m.ResponseWriter.Write(b)
+	m.written += int64(n)
+	return n, err
+}
+
+// ReadFrom counts what was copied, which the server may have the system do.
+func (m *meter) ReadFrom(from io.Reader) (int64, error) {
+	m.begin()
+	n, err := io.Copy(m.ResponseWriter, from)
+	m.written += n
+	return n, err
+}
+
+func (m *meter) begin() {
+	if m.status < http.StatusOK {
+		m.status = http.StatusOK
+	}
+}
+
+// Flush sends what was written, where the server can.
+func (m *meter) Flush() {
+	m.begin()
+	_ = http.NewResponseController(m.ResponseWriter).Flush() // else it is sent in the end
+}
+
+// Hijack hands the connection to a handler that speaks another protocol. What goes through it
+// is not counted.
+func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(m.ResponseWriter).Hijack()
+}
+
+// Unwrap returns the response for http.ResponseController.
+func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+// requestBody counts what is read of a request.
+type requestBody struct{ m *meter }
+
+// Read counts what was read.
+func (b requestBody) Read(p []byte) (int, error) {
+	n, err := b.m.body.Read(p)
+	b.m.read.Add(int64(n))
+	return n, err
+}
+
+// Close closes the body.
+func (b requestBody) Close() error { return b.m.body.Close() }
