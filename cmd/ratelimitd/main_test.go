@@ -70,7 +70,9 @@ func writeFile(t *testing.T, name, text string) (path string) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "serve", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund"} {
+	for _, args := range []string{
+		"", "serve", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund",
+	} {
 		name := "help-" + strings.ReplaceAll(strings.TrimSpace("ratelimitd "+args), " ", "-") + ".golden"
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := execute(t, nil, append(strings.Fields(args), "--help")...)

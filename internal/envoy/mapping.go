@@ -94,13 +94,13 @@ func (d *domain) stepsOf(list []policyfile.EnvoyDescriptor, above []*policyfile.
 }
 
 func (c *choice) add(value string, to *step) {
-	switch {
-	case value == "":
+	if value == "" {
 		c.other = to
-	case strings.Contains(value, "*"):
+		return
+	}
+	c.values[value] = to // a pattern, too, is a text that can be sent
+	if strings.Contains(value, "*") {
 		c.patterns = append(c.patterns, pattern{strings.Split(value, "*"), to})
-	default:
-		c.values[value] = to
 	}
 }
 
