@@ -1,0 +1,131 @@
+package gateways_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// caddyBinary builds Caddy, once for all tests: after the first time in a second, and the
+// first time in minutes.
+var caddyBinary = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "caddy")
+	if err != nil {
+		return "", err
+	}
+	caddyFolder = folder
+	binary := filepath.Join(folder, "caddy")
+	output, err := exec.Command("go", "build", "-C", "caddy", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		err = errors.New("building Caddy from its module: " + err.Error() + "\n" + string(output))
+	}
+	return binary, err
+})
+
+// caddyFolder holds it; empty: nobody needed it.
+var caddyFolder string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if caddyFolder != "" {
+		_ = os.RemoveAll(caddyFolder)
+	}
+	os.Exit(code)
+}
+
+// startCaddy runs a Caddy by the example, with these words in place of others.
+func startCaddy(t *testing.T, b *behind, words ...string) *gateway {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("building Caddy takes minutes, the first time")
+	}
+	binary, err := caddyBinary()
+	if err != nil {
+		missing(t, err.Error())
+	}
+	folder := t.TempDir()
+	config := filepath.Join(folder, "Caddyfile")
+	return start(t, "serving initial configuration", func(address string) *exec.Cmd {
+		writeExample(t, config, "caddy/Caddyfile", append(words,
+			"127.0.0.1:8080", addressOf(b.ratelimitd), "127.0.0.1:3000", addressOf(b.app),
+			"http://localhost:80", "http://"+address, "response_header_timeout 1s", "response_header_timeout "+b.patience))
+		command := exec.Command(binary, "run", "--config", config, "--adapter", "caddyfile")
+		command.Env = append(os.Environ(), "HOME="+folder, "XDG_CONFIG_HOME="+folder, "XDG_DATA_HOME="+folder)
+		return command
+	})
+}
+
+// TestCaddy asks ratelimitd about every request, and hands on its denials whole.
+func TestCaddy(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	g := startCaddy(t, b)
+	for i, remaining := range []string{"r=1", "r=0"} {
+		a := g.mustServe(t, "k")
+		if !strings.Contains(a.header.Get("RateLimit"), remaining) || !strings.Contains(a.header.Get("RateLimit-Policy"), "q=2") {
+			t.Errorf("request %d: %v", i, a.header)
+		}
+	}
+	asked := b.asked.Load()
+	if asked.ContentLength > 0 || asked.Header.Get("Cookie") != "" || asked.Header.Get("X-Forwarded-For") != "127.0.0.1" {
+		t.Errorf("ratelimitd is told too much: %d bytes, %v", asked.ContentLength, asked.Header)
+	}
+	mustBeDenied(t, g.ask(t, http.MethodPost, "/a", "k"))
+	g.mustServe(t, "another")
+	g.mustServe(t, "") // by the address
+	g.mustServe(t, "")
+	mustBeDenied(t, g.ask(t, http.MethodGet, "/a", ""))
+	for path, want := range map[string]int{"/forbidden": 403, "/broken": 500} {
+		if a := g.ask(t, http.MethodGet, path, path); a.status != want || !strings.HasPrefix(a.body, "app: ") {
+			t.Errorf("%s: %d %q", path, a.status, a.body)
+		}
+	}
+}
+
+// mustBeDenied looks for all that ratelimitd says of a denial.
+func mustBeDenied(t *testing.T, a answer) {
+	t.Helper()
+	if a.status != http.StatusTooManyRequests || a.header.Get("Content-Type") != "application/problem+json" ||
+		a.header.Get("X-RateLimit-Limit") != "2" || !strings.Contains(a.header.Get("RateLimit"), "r=0") ||
+		!strings.HasPrefix(a.header.Get("Retry-After"), "3") || !strings.Contains(a.body, `"violated-policies":["sliding-log-1h"]`) {
+		t.Errorf("%d %v %q", a.status, a.header, a.body)
+	}
+}
+
+// TestCaddyWithoutADecision denies, or lets requests pass where its configuration says so.
+func TestCaddyWithoutADecision(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	b.patience = "1s" // as the example has it
+	closed, open := startCaddy(t, b), startCaddy(t, b, "\t\trespond @undecided", "\t\treverse_proxy @undecided "+addressOf(b.app)+"\n#")
+	check := func(how string) {
+		t.Helper()
+		mustNotDecide(t, how, closed.ask(t, http.MethodPost, "/a", "k"))
+		if a := open.ask(t, http.MethodGet, "/a?b=c", "k"); a.status != http.StatusOK || a.body != "app: GET /a?b=c " {
+			t.Errorf("%s, open: %d %q", how, a.status, a.body)
+		}
+	}
+	for how, answer := range misbehaviours {
+		b.misbehave(answer)
+		check(how)
+	}
+	b.misbehave(http.NotFound)
+	if a := closed.ask(t, http.MethodGet, "/a", "k"); a.status != http.StatusNotFound || strings.HasPrefix(a.body, "app: ") {
+		t.Errorf("another service: %d %q", a.status, a.body)
+	}
+	b.misbehave(nil)
+	closed.mustServe(t, "k")
+	b.ratelimitd.Close()
+	check("nobody listens")
+}
+
+// TestCaddyThatIsNotTrusted serves nobody, so that it is noticed.
+func TestCaddyThatIsNotTrusted(t *testing.T) {
+	g := startCaddy(t, newBehind(t, "10.0.0.0/8"))
+	if a := g.ask(t, http.MethodGet, "/a", "k"); a.status != http.StatusForbidden || !strings.Contains(a.body, "--trusted-proxies") {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+}

@@ -1,0 +1,4 @@
+// Package gateways holds the examples of nginx, Caddy and Traefik to what docs/gateways.md
+// says of them: by a real nginx, by a real Caddy that is built from its module in ./caddy,
+// and by what Traefik's documentation says.
+package gateways
