@@ -53,13 +53,26 @@ func (s *Server) decideSafely(ctx context.Context, a *ask) {
 
 func (s *Server) decide(ctx context.Context, a *ask) {
 	a.decision, a.err = s.do(ctx, a.op, a.demand)
-	if errors.Is(a.err, limiter.ErrCostTooLarge) {
+	switch {
+	case a.err == nil:
+		a.denied, a.limit = !a.decision.Allowed, a.decision.TightestLimit()
+	case errors.Is(a.err, limiter.ErrCostTooLarge):
 		s.decideTooLarge(ctx, a)
+	case errors.Is(a.err, limiter.ErrInvalid) && a.op != limiter.OpRecord:
+		s.decideUnreadable(a)
+	}
+}
+
+// decideUnreadable denies whom the policy can't read as what it counts for. Who chooses
+// the value of an entry must not choose that nobody is asked: Envoy may let pass what
+// is an error.
+func (s *Server) decideUnreadable(a *ask) {
+	p, known := s.engine.Policy(a.demand.Policy)
+	if !known {
+		a.err = limiter.ErrUnknownPolicy
 		return
 	}
-	if a.err == nil {
-		a.denied, a.limit = !a.decision.Allowed, a.decision.TightestLimit()
-	}
+	a.denied, a.err = p.Mode == limiter.ModeEnforce, nil
 }
 
 // decideTooLarge denies a cost that the limit can never hold. Envoy may ask after the

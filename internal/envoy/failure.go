@@ -27,6 +27,7 @@ var failures = []struct {
 }{
 	{auth.ErrUnauthenticated, codes.Unauthenticated, "show a bearer token that is known, in the metadata authorization"},
 	{auth.ErrForbidden, codes.PermissionDenied, "the caller is not permitted to ask for this"},
+	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read what is to be counted"},
 	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},
 	{limiter.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
 	{limiter.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy denies on that"},

@@ -256,6 +256,29 @@ envoy:
 	wantCode(t, err, codes.ResourceExhausted, "larger than max")
 }
 
+// TestUnreadableValuesCannotEscape holds that who sends what a policy can't read is denied
+// where limits are enforced, and told to who reports it.
+func TestUnreadableValuesCannotEscape(t *testing.T) {
+	f := newFront(t, `
+policies:
+  - {name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}], normalize: ip}
+  - {name: tried, limits: [{algorithm: fixed-window, limit: 1, window: 1m}], normalize: ip, mode: shadow}
+envoy:
+  domains:
+    - domain: edge
+      descriptors: [{key: a, policy: one, identifier: a}, {key: b, policy: tried, identifier: b}]
+`, settings{})
+	f.wants(f.ask("a=::ffff:192.0.2.1"), "OK; OK 0 of 1/MINUTE one 45s")
+	f.wants(f.ask("a=192.0.2.1"), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s")
+	for _, value := range []string{"", "nobody"} {
+		f.wants(f.ask("a="+value), "OVER_LIMIT; OVER_LIMIT 0")
+		f.wants(f.ask("b="+value), "OK; OK 0")
+	}
+	err := f.conn.Invoke(context.Background(), "/kuadrant.service.ratelimit.v1.RateLimitService/Report",
+		request(descriptor("a=nobody")), new(rls.RateLimitResponse))
+	wantCode(t, err, codes.InvalidArgument, "can't read")
+}
+
 // TestNothingOfADescriptorIsLogged makes requests fail in every way there is.
 func TestNothingOfADescriptorIsLogged(t *testing.T) {
 	store := newShaky()

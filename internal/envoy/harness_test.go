@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -73,7 +74,9 @@ func newFront(t *testing.T, file string, set settings) *front {
 	if set.store == nil {
 		set.store = embedded.New(&embedded.Options{Now: f.clock.Now})
 	}
-	f.engine = limiter.New(set.store, &limiter.Options{Now: f.clock.Now, StoreTimeout: set.timeout, Local: embedded.New(nil)})
+	f.engine = limiter.New(set.store, &limiter.Options{
+		Now: f.clock.Now, StoreTimeout: set.timeout, Local: embedded.New(nil), Identifiers: identifier.Reader,
+	})
 	if set.options.Observe == nil {
 		set.options.Observe, set.options.Descriptor = f.observe, f.descriptor
 	}

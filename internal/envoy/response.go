@@ -81,7 +81,11 @@ func (a *ask) status(memory *statusMemory) *rls.RateLimitResponse_DescriptorStat
 	case a.err != nil:
 		return s // unknown
 	}
-	s.Code, s.LimitRemaining = codeOf(a.denied), capped(a.decision.Remaining)
+	s.Code = codeOf(a.denied)
+	if a.limit == nil { // nobody was counted
+		return s
+	}
+	s.LimitRemaining = capped(a.decision.Remaining)
 	memory.limit.Name, memory.limit.RequestsPerUnit, memory.limit.Unit = a.rule.shown, capped(a.limit.Limit), unitOf(a.limit)
 	memory.reset.Seconds = seconds(a.decision.ResetAfter)
 	s.CurrentLimit, s.DurationUntilReset = &memory.limit, &memory.reset

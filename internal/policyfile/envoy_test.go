@@ -102,6 +102,29 @@ func TestEnvoyMistakes(t *testing.T) {
 	}
 }
 
+// TestNormalizedPoliciesNeedAnEntry holds that no policy is asked to read as an address
+// what is a domain with keys and values.
+func TestNormalizedPoliciesNeedAnEntry(t *testing.T) {
+	normalized := func(form, descriptor string) string {
+		return strings.Replace(descriptors(descriptor), "name: api", "name: api\n    normalize: "+form, 1)
+	}
+	for _, text := range []string{
+		normalized("ip", "- {key: a, policy: api, identifier: a}"), normalized("lowercase", "- {key: a, policy: api}"),
+	} {
+		if _, err := policyfile.Parse("p.yaml", []byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, descriptor := range []string{
+		"- {key: a, policy: api}", "- {key: a, descriptors: [{key: b, policy: api, identifier: [a, b]}]}",
+	} {
+		got := lines(t, normalized("ip", descriptor))
+		if len(got) != 1 || !strings.Contains(got[0], ".policy: it reads what it counts for (normalize: ip): say which entry") {
+			t.Errorf("%s: got %q", descriptor, got)
+		}
+	}
+}
+
 // TestMistakesOfPoliciesHideNoneOfEnvoy looks for both kinds at once, without what only
 // follows from the first: a policy whose name could not be read may be the one meant.
 func TestMistakesOfPoliciesHideNoneOfEnvoy(t *testing.T) {

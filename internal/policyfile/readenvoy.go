@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -127,7 +128,7 @@ func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 
 // envoyNames are the names that descriptors of a domain may give.
 type envoyNames struct {
-	policies map[string]bool // nil: not all of them could be read
+	policies map[string]*limiter.Policy // nil: not all of them could be read
 	limits   map[string]bool
 }
 
@@ -137,11 +138,11 @@ func checkEnvoy(f *yamlfile.File, file *contents) {
 	if file.envoyAt == nil {
 		return
 	}
-	names := envoyNames{policies: make(map[string]bool, len(file.Policies))}
-	for _, p := range file.Policies {
-		names.policies[p.Name] = true
+	names := envoyNames{policies: make(map[string]*limiter.Policy, len(file.Policies))}
+	for i := range file.Policies {
+		names.policies[file.Policies[i].Name] = &file.Policies[i]
 	}
-	if list := f.Root.Member("policies"); list == nil || len(file.Policies) != len(list.Items) || names.policies[""] {
+	if list := f.Root.Member("policies"); list == nil || len(file.Policies) != len(list.Items) || names.policies[""] != nil {
 		names.policies = nil
 	}
 	for i := range file.Envoy.Domains {
@@ -159,9 +160,7 @@ func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyD
 	for i := range list {
 		d, at := &list[i], n.Items[i]
 		keys := append(slices.Clip(above), d.Key)
-		if d.Policy != "" && names.policies != nil && !names.policies[d.Policy] {
-			f.Add(at.Find("policy"), "no policy of this file is called so: %s", oneOfThem(d.Policy, names.policies))
-		}
+		names.checkPolicy(f, at, d)
 		for _, name := range d.Replaces {
 			if !names.limits[name] {
 				f.Add(at.Find("replaces"), "no limit of this domain is called %.64q: %s", name, oneOfThem(name, names.limits))
@@ -178,13 +177,27 @@ func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyD
 	}
 }
 
+// checkPolicy adds what is wrong with the policy of d, which is at.
+func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *EnvoyDescriptor) {
+	if d.Policy == "" || names.policies == nil {
+		return
+	}
+	p := names.policies[d.Policy]
+	switch {
+	case p == nil:
+		f.Add(at.Find("policy"), "no policy of this file is called so: %s", oneOfThem(d.Policy, names.policies))
+	case p.Normalize.Form != "" && p.Normalize.Form != limiter.FormLowercase && len(d.Identifier) != 1:
+		f.Add(at.Find("policy"), "it reads what it counts for (normalize: %s): say which entry has that by identifier: and its key",
+			p.Normalize.Form)
+	}
+}
+
 // maxSuggested is how many names are worth listing in a message.
 const maxSuggested = 50
 
 // oneOfThem says which of names may have been meant.
-func oneOfThem(name string, names map[string]bool) string {
-	delete(names, "")
-	known := slices.Sorted(maps.Keys(names))
+func oneOfThem[T any](name string, names map[string]T) string {
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool { return name == "" })
 	if nearest, likely := yamlfile.Nearest(name, known); likely || len(known) > maxSuggested {
 		return "did you mean " + nearest + "?"
 	}
