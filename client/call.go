@@ -59,6 +59,10 @@ func (c *Call) counts() bool { return c.Op != OpCheck || c.Reserve > 0 }
 // safe reports whether c may be repeated after a try that left recorded.
 func (c *Call) safe(recorded Recorded) bool { return recorded == RecordedNo || c.IdempotencyKey != "" }
 
+// Validate says what is wrong with c before anybody is asked, as a *Problem; what else may be is
+// the service's to say.
+func (c *Call) Validate() error { return c.check() }
+
 // check refuses what could not be sent, or would spoil the calls that it travels with. What
 // else may be wrong is the service's to say.
 func (c *Call) check() error {

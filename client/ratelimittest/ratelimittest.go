@@ -30,7 +30,8 @@ type Server struct {
 	URL string
 
 	tb    testing.TB
-	ahead atomic.Int64 // of time.Now, in nanoseconds
+	ahead atomic.Int64              // of time.Now, in nanoseconds
+	at    atomic.Pointer[time.Time] // the clock stands there; nil: it goes
 	gone  atomic.Bool
 }
 
@@ -60,7 +61,13 @@ func New(tb testing.TB, policies string) *Server {
 	return s
 }
 
-func (s *Server) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+func (s *Server) now() time.Time {
+	now := time.Now()
+	if at := s.at.Load(); at != nil {
+		now = *at
+	}
+	return now.Add(time.Duration(s.ahead.Load()))
+}
 
 // Client returns a client of s, which is closed when the test ends. A nil opts means the zero
 // Options, but for a Timeout that no busy machine exceeds.
@@ -90,3 +97,6 @@ func (s *Server) Advance(d time.Duration) {
 // SetGone has s answer nobody, as if its process were gone, until it is set to false. The
 // counts stay.
 func (s *Server) SetGone(gone bool) { s.gone.Store(gone) }
+
+// SetTime turns the clock of s to t, where it stands from then on; Advance turns it further.
+func (s *Server) SetTime(t time.Time) { s.at.Store(&t) }

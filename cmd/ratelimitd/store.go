@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
@@ -73,7 +72,7 @@ func openCassandra(
 	if err != nil {
 		return nil, err
 	}
-	config.UsesLocalLevels = usesLocalLevels(policies, s.levels(), s.cassandra.serialConsistency)
+	config.UsesLocalLevels = limiter.WithinDatacenter(policies, s.levels(), s.cassandra.serialConsistency)
 	if s.migrate {
 		if err := cassandra.Migrate(ctx, config); err != nil {
 			return nil, failure{err}
@@ -144,17 +143,3 @@ func publish(ctx context.Context, store *cassandra.Store, measured *metrics.Metr
 }
 
 var errSkewed = errors.New("this machine's clock is farther from the cluster's than --clock-tolerance allows")
-
-// usesLocalLevels reports whether some policy is promised within one data centre: by
-// the levels that it writes and reads at or, where it compares and sets, by serial.
-func usesLocalLevels(policies []limiter.Policy, levels limiter.Consistency, serial limiter.Level) bool {
-	local := []limiter.Level{limiter.LevelLocalOne, limiter.LevelLocalQuorum}
-	return slices.ContainsFunc(policies, func(p limiter.Policy) bool {
-		if p.Guarantee == limiter.GuaranteeSerial {
-			return serial == limiter.LevelLocalSerial
-		}
-		c := p.Consistency.WithDefault(levels)
-		return slices.Contains(local, c.Write) || slices.Contains(local, c.Read) ||
-			serial == limiter.LevelLocalSerial && slices.ContainsFunc(p.Limits, limiter.Limit.InCell)
-	})
-}

@@ -40,7 +40,7 @@ func TestUsesLocalLevels(t *testing.T) {
 		for level, want := range map[limiter.Level]bool{limiter.LevelLocalSerial: test.local, limiter.LevelSerial: test.evenSerial} {
 			policies := []limiter.Policy{policy(), test.policy}
 			policies[0].Consistency = limiter.Consistency{Write: quorum, Read: quorum}
-			if got := usesLocalLevels(policies, levels, level); got != want {
+			if got := limiter.WithinDatacenter(policies, levels, level); got != want {
 				t.Errorf("%s, %s: %v", test.name, level, got)
 			}
 		}

@@ -168,3 +168,17 @@ func (c Consistency) dependsOnReplication() bool {
 	fixed := func(l Level) bool { return l == LevelOne || l == LevelTwo || l == LevelThree }
 	return c.replicasOfThree() > 3 && (fixed(c.Write) || fixed(c.Read))
 }
+
+// WithinDatacenter reports whether some policy is promised within one data centre: by
+// the levels that it writes and reads at or, where it compares and sets, by serial.
+func WithinDatacenter(policies []Policy, levels Consistency, serial Level) bool {
+	local := []Level{LevelLocalOne, LevelLocalQuorum}
+	return slices.ContainsFunc(policies, func(p Policy) bool {
+		if p.Guarantee == GuaranteeSerial {
+			return serial == LevelLocalSerial
+		}
+		c := p.Consistency.WithDefault(levels)
+		return slices.Contains(local, c.Write) || slices.Contains(local, c.Read) ||
+			serial == LevelLocalSerial && slices.ContainsFunc(p.Limits, Limit.InCell)
+	})
+}

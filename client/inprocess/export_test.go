@@ -1,0 +1,49 @@
+package inprocess
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// away is a store that answers nothing.
+type away struct{}
+
+// Read waits as long as it may.
+func (away) Read(ctx context.Context, _ *limiter.Query) (limiter.State, error) {
+	<-ctx.Done()
+	return limiter.State{}, limiter.ErrUnavailable
+}
+
+// Write does, too.
+func (away) Write(ctx context.Context, _ *limiter.Write) error {
+	<-ctx.Done()
+	return limiter.ErrUnavailable
+}
+
+// WriteAll does, too.
+func (away) WriteAll(ctx context.Context, _ []limiter.Write) error {
+	<-ctx.Done()
+	return limiter.ErrUnavailable
+}
+
+// OpenAway decides by policies over a store that does not answer, until the test ends.
+func OpenAway(t *testing.T, policies string) *Limits {
+	t.Helper()
+	parsed, err := policyfile.Parse("policies", []byte(policies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := (&Options{StoreTimeout: 10 * time.Millisecond}).withDefaults()
+	s := &store{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
+	l, err := o.decide(parsed, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // what it takes back can't be
+	return l
+}

@@ -1,0 +1,191 @@
+// Package inprocess decides in the caller's own process, by the same policies and with the
+// same answers as a ratelimitd: there is no server to run. Counts are in memory, in a folder,
+// or in a Cassandra, where they are shared with all others that have the same settings,
+// servers among them.
+//
+//	limits, err := inprocess.Open(ctx, policies, nil) // the text of a policies file
+//	defer limits.Close()
+//	d, err := limits.Take(ctx, client.Demand{Policy: "sms-send", Identifier: number})
+//
+// It brings the server's packages along, which package client does not.
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// Limits decides. It has the methods of a client.Client, and is safe for concurrent use; make
+// one with Open.
+type Limits struct {
+	engine *limiter.Engine
+	server *api.Server // of batches
+	store  *store
+	stop   func() error // ends what runs beside the decisions, and waits until it has
+	closed chan struct{}
+}
+
+// Open decides by policies, the text of a policies file. A nil opts means the zero Options.
+// The error tells every mistake of policies, or what keeps the store from being opened; ctx
+// ends the opening only.
+func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) {
+	parsed, err := policyfile.Parse("policies", []byte(policies))
+	if err != nil {
+		return nil, err
+	}
+	o := opts.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s, err := o.open(ctx, parsed)
+	if err != nil {
+		return nil, fmt.Errorf("ratelimitd: opening the store: %w", err)
+	}
+	return o.decide(parsed, s)
+}
+
+// decide decides by policies over s.
+func (o *Options) decide(policies []limiter.Policy, s *store) (*Limits, error) {
+	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
+	if err := l.engine.SetPolicies(policies); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
+	l.stop = s.runAfter(l.engine.Run)
+	return l, nil
+}
+
+// SetPolicies puts policies, the text of a policies file, in force in place of those before.
+// Counts stay whose limit keeps its name, algorithm and window. It changes nothing on an error.
+func (l *Limits) SetPolicies(policies string) error {
+	parsed, err := policyfile.Parse("policies", []byte(policies))
+	if err != nil {
+		return err
+	}
+	return l.engine.SetPolicies(parsed)
+}
+
+// Close stores what is still to be, and gives back what the store holds; its error is what
+// could not be stored. Further calls give client.ErrClosed; it is to be called once, when no
+// call is under way.
+func (l *Limits) Close() error {
+	close(l.closed)
+	return errors.Join(l.stop(), l.store.close())
+}
+
+// Check asks whether demands would be allowed now, and records nothing.
+func (l *Limits) Check(ctx context.Context, demands ...client.Demand) (client.Decision, error) {
+	return l.Do(ctx, client.Call{Op: client.OpCheck, Demands: demands})
+}
+
+// Record records demands, whatever the limits, and tells where that leaves them.
+func (l *Limits) Record(ctx context.Context, demands ...client.Demand) (client.Decision, error) {
+	return l.Do(ctx, client.Call{Op: client.OpRecord, Demands: demands})
+}
+
+// Take checks and records demands as one step: all are recorded, or none is.
+func (l *Limits) Take(ctx context.Context, demands ...client.Demand) (client.Decision, error) {
+	return l.Do(ctx, client.Call{Op: client.OpTake, Demands: demands})
+}
+
+// Reserve checks demands and, if they are allowed, holds their units for so long.
+func (l *Limits) Reserve(ctx context.Context, hold time.Duration, demands ...client.Demand) (client.Decision, error) {
+	return l.Do(ctx, client.Call{Op: client.OpCheck, Demands: demands, Reserve: hold})
+}
+
+// Settle records what a Reserve holds.
+func (l *Limits) Settle(ctx context.Context, reservation string) (client.Decision, error) {
+	return l.Do(ctx, client.Call{Op: client.OpRecord, Reservation: reservation})
+}
+
+// Do makes one call. Its error is a *client.CallError: a denial is none.
+func (l *Limits) Do(ctx context.Context, call client.Call) (client.Decision, error) {
+	if err := l.refuses(ctx, &call); err != nil {
+		return client.Decision{}, &client.CallError{Op: string(call.Op), Recorded: client.RecordedNo, Err: err}
+	}
+	asked := engineCall(&call)
+	answer, err := l.engine.Do(ctx, &asked)
+	if err != nil {
+		return client.Decision{}, callError(&call, api.ProblemOf(&asked, answer.Recorded, err))
+	}
+	return decisionOf(&answer), nil
+}
+
+// refuses says why call is not decided at all.
+func (l *Limits) refuses(ctx context.Context, call *client.Call) error {
+	select {
+	case <-l.closed:
+		return client.ErrClosed
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return call.Validate()
+}
+
+// maxBatch is how many calls a batch has at most, as of a server.
+const maxBatch = 1000
+
+// Batch makes up to 1000 calls, and returns a result for each, in their order. Calls that
+// share a policy and identifier are decided in their order. The error is of calls that are too
+// many, or none.
+func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Result, error) {
+	if len(calls) == 0 || len(calls) > maxBatch {
+		wrong := &client.Problem{Field: "operations", Detail: fmt.Sprintf("A batch has 1 to %d calls.", maxBatch)}
+		return nil, &client.CallError{Op: "batch", Recorded: client.RecordedNo, Err: wrong}
+	}
+	results := make([]client.Result, len(calls))
+	var asked []limiter.Call
+	var at []int
+	for i := range calls {
+		if err := l.refuses(ctx, &calls[i]); err != nil {
+			results[i].Err = &client.CallError{Op: string(calls[i].Op), Recorded: client.RecordedNo, Err: err}
+			continue
+		}
+		asked, at = append(asked, engineCall(&calls[i])), append(at, i)
+	}
+	for j, o := range l.server.Batch(ctx, asked) {
+		if i := at[j]; o.Problem != nil {
+			results[i].Err = callError(&calls[i], o.Problem)
+		} else {
+			results[i].Decision = decisionOf(&o.Answer)
+		}
+	}
+	return results, nil
+}
+
+// Refund gives back, once, what receipt was given for. Its error, a *client.CallError, is
+// client.ErrNoReceipt where there is nothing to give back, or nothing any more.
+func (l *Limits) Refund(ctx context.Context, receipt string) error {
+	return l.other(ctx, "refund", func() error { return l.engine.Refund(ctx, receipt) })
+}
+
+// Reset forgets what was counted for identifier under policy.
+func (l *Limits) Reset(ctx context.Context, policy, identifier string) error {
+	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, limiter.Identifier(identifier)) })
+}
+
+// other does what is no check, record or take.
+func (l *Limits) other(ctx context.Context, op string, do func() error) error {
+	if err := l.refuses(ctx, &client.Call{Op: client.OpRecord, Reservation: "-"}); err != nil {
+		return &client.CallError{Op: op, Recorded: client.RecordedNo, Err: err}
+	}
+	err := do()
+	if err == nil {
+		return nil
+	}
+	p := problemFrom(api.ProblemOf(nil, "", err))
+	recorded := p.Recorded // of a refund that is refused it is not known what for
+	if recorded == "" && op == "reset" {
+		recorded = client.RecordedNo
+	}
+	return &client.CallError{Op: op, Recorded: recorded, Err: p}
+}

@@ -1,0 +1,141 @@
+package inprocess
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Options of Limits. The zero value counts in memory.
+type Options struct {
+	Cassandra *Cassandra // where counts are; nil: in this process
+	DataDir   string     // a folder that keeps counts of this process across its restarts; empty: they end with it
+	MaxKeys   int        // in memory; zero: a million
+
+	// Namespace separates users of one keyspace; empty: "default", as of a server.
+	Namespace string
+	// HashKeys are what identifiers are hashed with: the first is written with, all are read.
+	// None: plain SHA-256, by which whoever lists all phone numbers can find those counted.
+	HashKeys []HashKey
+
+	StoreTimeout   time.Duration // the longest a decision waits for Cassandra; zero: 500 ms
+	ClockTolerance time.Duration // from Cassandra's clocks; beyond it nothing is decided; zero: 100 ms
+	SyncInterval   time.Duration // between merges of what is counted under guarantee local; zero: 250 ms
+
+	Logger *slog.Logger     // nil: nothing is logged
+	Now    func() time.Time // for tests of one's own, without Cassandra; nil: time.Now
+}
+
+// HashKey is a secret of at least 16 bytes, and a name that is no secret.
+type HashKey struct {
+	ID     string
+	Secret []byte
+}
+
+// Cassandra says where the cluster is. Its tables must be there: ratelimitd migrate makes
+// them.
+type Cassandra struct {
+	Hosts             []string    // host or host:port; at least one that answers
+	Keyspace          string      // empty: ratelimitd
+	Datacenter        string      // the local one; empty: the cluster's, if it has only one
+	Username          string      // empty: no authentication
+	Password          string      //
+	TLS               *tls.Config // nil: plain text
+	Write, Read       string      // levels, for policies that do not say; empty: LOCAL_QUORUM
+	SerialConsistency string      // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
+}
+
+// Defaults that a server has, so that both count alike.
+const (
+	defaultNamespace      = "default"
+	defaultKeyspace       = "ratelimitd"
+	defaultClockTolerance = 100 * time.Millisecond
+)
+
+func (o *Options) withDefaults() Options {
+	d := Options{}
+	if o != nil {
+		d = *o
+	}
+	d.Namespace = cmp.Or(d.Namespace, defaultNamespace)
+	d.StoreTimeout = cmp.Or(d.StoreTimeout, limiter.DefaultStoreTimeout)
+	d.SyncInterval = cmp.Or(d.SyncInterval, limiter.DefaultSyncInterval)
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.Cassandra != nil {
+		d.ClockTolerance = cmp.Or(d.ClockTolerance, defaultClockTolerance)
+		c := *d.Cassandra
+		c.Keyspace = cmp.Or(c.Keyspace, defaultKeyspace)
+		c.SerialConsistency = cmp.Or(c.SerialConsistency, string(limiter.LevelLocalSerial))
+		d.Cassandra = &c
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	return d
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Cassandra != nil && o.DataDir != "":
+		return errors.New("ratelimitd: DataDir is for counts of this process, and Cassandra keeps its own")
+	case o.Cassandra == nil && o.ClockTolerance != 0:
+		return errors.New("ratelimitd: ClockTolerance is for Cassandra: a process has one clock")
+	case o.StoreTimeout < 0 || o.ClockTolerance < 0 || o.SyncInterval < 0 || o.MaxKeys < 0:
+		return errors.New("ratelimitd: an option is negative")
+	}
+	for _, k := range o.HashKeys {
+		if len(k.Secret) < limiter.MinSecretLen {
+			return fmt.Errorf("ratelimitd: hash key %q has %d bytes: at least %d are needed", k.ID, len(k.Secret), limiter.MinSecretLen)
+		}
+	}
+	return nil
+}
+
+// levels returns the levels of policies that do not say.
+func (o *Options) levels() (c limiter.Consistency, err error) {
+	if o.Cassandra == nil {
+		return c, nil
+	}
+	if c.Write, err = levelOf(o.Cassandra.Write, limiter.ParseWriteLevel); err != nil {
+		return c, err
+	}
+	c.Read, err = levelOf(o.Cassandra.Read, limiter.ParseReadLevel)
+	return c, err
+}
+
+func levelOf(name string, parse func(string) (limiter.Level, error)) (limiter.Level, error) {
+	if name == "" {
+		return limiter.LevelLocalQuorum, nil
+	}
+	return parse(name)
+}
+
+// engine returns the options of an engine over s.
+func (o *Options) engine(s *store) *limiter.Options {
+	keyers := []limiter.Keyer{{Namespace: o.Namespace}}
+	for i := range o.HashKeys {
+		keyer := limiter.Keyer{Namespace: o.Namespace, Secret: &limiter.HashKey{ID: o.HashKeys[i].ID, Secret: o.HashKeys[i].Secret}}
+		if i == 0 {
+			keyers[0] = keyer
+			continue
+		}
+		keyers = append(keyers, keyer)
+	}
+	made := &limiter.Options{
+		Keyer: keyers[0], AlsoRead: keyers[1:], Consistency: s.levels, Datacenter: s.datacenter,
+		ClockTolerance: o.ClockTolerance, StoreTimeout: o.StoreTimeout, SyncInterval: o.SyncInterval,
+		Now: o.Now, Skewed: s.skewed, Local: s.local, Feed: s.feed, Identifiers: identifier.Reader,
+	}
+	if o.Cassandra != nil {
+		made.Serial = limiter.Level(o.Cassandra.SerialConsistency)
+	}
+	return made
+}

@@ -1,0 +1,93 @@
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/breaker"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// store is an open store and what belongs to it.
+type store struct {
+	store      limiter.Store
+	feed       limiter.Feed
+	local      limiter.Exclusive // decides while a shared store does not answer; nil: store is here itself
+	levels     limiter.Consistency
+	datacenter string
+	skewed     func() bool
+	run        []func(context.Context) error
+	close      func() error
+}
+
+// open opens the store that o names.
+func (o *Options) open(ctx context.Context, policies []limiter.Policy) (*store, error) {
+	switch {
+	case o.Cassandra != nil:
+		return o.openCassandra(ctx, policies)
+	case o.DataDir != "":
+		return o.openDataDir()
+	}
+	s := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys, Now: o.Now})
+	return &store{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: func() error { return nil }}, nil
+}
+
+func (o *Options) openDataDir() (*store, error) {
+	file, err := datafile.Open(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := embedded.Open(&embedded.Options{MaxKeys: o.MaxKeys, Now: o.Now, Disk: file, Logger: o.Logger})
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &store{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: file.Close}, nil
+}
+
+func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) (*store, error) {
+	levels, err := o.levels()
+	if err != nil {
+		return nil, err
+	}
+	c := o.Cassandra
+	s, err := cassandra.Open(ctx, cassandra.Config{
+		Hosts: c.Hosts, Keyspace: c.Keyspace, Datacenter: c.Datacenter, Username: c.Username, Password: c.Password, TLS: c.TLS,
+		Timeout: o.StoreTimeout, Consistency: levels, SerialConsistency: c.SerialConsistency, ClockTolerance: o.ClockTolerance,
+		UsesLocalLevels: limiter.WithinDatacenter(policies, levels, limiter.Level(c.SerialConsistency)),
+		Logger:          o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
+	return &store{
+		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
+		levels: levels, datacenter: s.Datacenter(), skewed: s.Skewed,
+		run:   []func(context.Context) error{s.Run, local.Run},
+		close: func() error { s.Close(); return nil },
+	}, nil
+}
+
+// runAfter runs first and what s does beside the decisions. The function that it returns ends
+// first and then the others, waits for all, and returns what failed.
+func (s *store) runAfter(first func(context.Context) error) (stop func() error) {
+	firstCtx, stopFirst := context.WithCancel(context.Background())
+	ctx, stopOthers := context.WithCancel(context.Background())
+	var one, others sync.WaitGroup
+	errs := make([]error, len(s.run)+1)
+	one.Go(func() { errs[len(s.run)] = first(firstCtx) })
+	for i, run := range s.run {
+		others.Go(func() { errs[i] = run(ctx) })
+	}
+	return func() error {
+		stopFirst()
+		one.Wait()
+		stopOthers()
+		others.Wait()
+		return errors.Join(errs...)
+	}
+}

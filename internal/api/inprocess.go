@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Problem is what a server answers instead of a decision, for those who ask the engine
+// without one.
+type Problem struct {
+	Type, Title   string
+	Status        int
+	Field, Detail string
+	Recorded      limiter.Recorded // empty: the status says it
+	RetryAfter    time.Duration
+}
+
+// ProblemOf returns what a server answers to c, of which the engine says err, and recorded of
+// its units; c is nil where it is no check, record or take.
+func ProblemOf(c *limiter.Call, recorded limiter.Recorded, err error) *Problem {
+	if c == nil {
+		return exported(problemOf(&callError{recorded: recordedOf(err), err: err}))
+	}
+	return exported(problemOf((&call{Call: *c}).failed(recorded, err)))
+}
+
+func exported(p *problem) *Problem {
+	e := &Problem{Type: p.typ, Title: p.title(), Status: p.status, Field: p.field, Detail: p.detail, Recorded: p.recorded}
+	if e.Field == idempotencyKeyHeader { // there are no headers
+		e.Field = "idempotency_key"
+	}
+	if p.status == http.StatusServiceUnavailable {
+		e.RetryAfter = retryUnavailable * time.Second
+	}
+	return e
+}
+
+// Outcome is what becomes of one call of a batch.
+type Outcome struct {
+	limiter.Answer
+	Problem *Problem // nil: Answer is the decision
+}
+
+// Batch decides calls as POST /v1/batch does: each on its own, and those of one policy and
+// identifier in their order.
+func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
+	ops := make([]operation, len(calls))
+	for i := range calls {
+		ops[i].Call = calls[i]
+	}
+	if s.inMemory {
+		s.inTurn(ctx, ops)
+	} else {
+		s.inLanes(ctx, ops)
+	}
+	outcomes := make([]Outcome, len(ops))
+	for i := range ops {
+		outcomes[i].Answer = ops[i].decided.Answer
+		if ops[i].err == nil && ops[i].decided.Policy == nil { // its turn did not come
+			ops[i].err = ops[i].failed(limiter.RecordedNo, errNotBegun)
+		}
+		if ops[i].err != nil {
+			outcomes[i].Problem = exported(problemOf(ops[i].err))
+		}
+	}
+	return outcomes
+}
