@@ -269,8 +269,12 @@ func (s *askSettings) addIdempotencyKey(flags *pflag.FlagSet) {
 
 func (s *askSettings) addCommonDecisionFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.cost, "cost", "1", "units", "that the event costs", wholeNumber)
+	s.addOutput(flags)
+}
+
+func (s *askSettings) addOutput(flags *pflag.FlagSet) {
 	flags.VarP(newValue(&s.output, outputTable, "format", outputFormat), "output", "o",
-		"of the decision: table, or json as the server wrote it")
+		"of what is printed: table, or json as the server wrote it")
 }
 
 // load fills in what the command line did not set. There is no log: what is

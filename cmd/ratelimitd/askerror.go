@@ -36,6 +36,8 @@ func (q *question) aftermath(recorded string) string {
 		return afterReset(recorded)
 	case verbRefund:
 		return afterRefund(recorded)
+	case verbOverride, verbOverrideDelete:
+		return afterOverride(recorded)
 	case verbTake, verbRecord:
 		return q.afterRecord(recorded)
 	}
@@ -51,6 +53,16 @@ func afterReset(recorded string) string {
 		return "Nothing was forgotten."
 	case recordedUnknown:
 		return "Whether the counts were forgotten is unknown: reset again."
+	}
+	return ""
+}
+
+func afterOverride(recorded string) string {
+	switch recorded {
+	case recordedNo:
+		return "Nothing was changed."
+	case recordedUnknown:
+		return "Whether it was changed is unknown: do it again, or see with override get."
 	}
 	return ""
 }

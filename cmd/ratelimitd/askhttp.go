@@ -86,7 +86,7 @@ func (c *client) decide(ctx context.Context, q *question) (*decision, error) {
 	return nil, c.refused(ctx, q, a)
 }
 
-// reset asks q, which is one of reset.
+// reset asks q, which is answered by nothing.
 func (c *client) reset(ctx context.Context, q *question) error {
 	a, err := c.ask(ctx, q)
 	if err != nil {

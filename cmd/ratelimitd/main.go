@@ -83,7 +83,8 @@ func newRoot(environ []string) *cobra.Command {
 		return err
 	})
 	root.AddCommand(newServe(environ), newMigrate(environ), newPolicies(), newKey(environ), newToken(), newVersion())
-	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ))
+	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ),
+		newOverride(environ), newExplain(environ))
 	return root
 }
 

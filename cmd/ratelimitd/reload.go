@@ -22,6 +22,7 @@ type policySource struct {
 	engine  *limiter.Engine
 	envoy   *envoy.Server // nil: it is served nowhere
 	metrics *metrics.Metrics
+	audit   *auditLog
 	log     *slog.Logger
 }
 
@@ -79,6 +80,7 @@ func (p *policySource) changed(file policyfile.File, err error) {
 	if err == nil {
 		err = p.set(file)
 	}
+	p.audit.reloaded("policies", err)
 	if err == nil {
 		return
 	}

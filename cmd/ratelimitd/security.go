@@ -33,15 +33,16 @@ type security struct {
 	callers      *auth.Watcher                   // nil: nobody is asked who they are
 	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
+	audit        *auditLog
 	log          *slog.Logger
 }
 
 // openSecurity reads the files that the settings name.
-func openSecurity(s *securitySettings, log *slog.Logger) (*security, error) {
+func openSecurity(s *securitySettings, audit *auditLog, log *slog.Logger) (*security, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	sec := &security{settings: s, keyring: auth.NewKeyring(s.tlsClientCA != ""), log: log}
+	sec := &security{settings: s, keyring: auth.NewKeyring(s.tlsClientCA != ""), audit: audit, log: log}
 	if s.authFile != "" {
 		warnOfWriters(s.authFile, log)
 		sec.callers = auth.NewWatcher(s.authFile)
@@ -218,6 +219,7 @@ func (s *security) run(ctx context.Context) error {
 
 // reloaded logs what became of a reload.
 func (s *security) reloaded(what string, err error) {
+	s.audit.reloaded(what, err)
 	if err != nil {
 		s.log.Error(what+" not reloaded, those in force stay", mistakesIn(err)...)
 	}

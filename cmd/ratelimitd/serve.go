@@ -48,7 +48,7 @@ func newServe(environ []string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), s, cmd.OutOrStdout(), log)
+			return serve(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr(), log)
 		},
 	}
 	s.addCommonFlags(cmd.Flags())
@@ -58,7 +58,7 @@ func newServe(environ []string) *cobra.Command {
 }
 
 // serve puts the service together and runs it until ctx ends.
-func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger) error {
+func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog.Logger) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -70,7 +70,12 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	guard, err := openSecurity(&s.security, log)
+	audit, err := openAuditLog(s.auditLog, stderr, log)
+	if err != nil {
+		return failure{err}
+	}
+	source.audit = audit
+	guard, err := openSecurity(&s.security, audit, log)
 	if err != nil {
 		return err
 	}
@@ -95,10 +100,14 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if !source.engine.InMemory() {
 		registry.MustRegister(metrics.NewBehind(source.engine.Behind))
 	}
+	if err := source.engine.CatchUp(ctx); err != nil {
+		log.Warn("overrides and blocks that were made before are not known yet", "error", err)
+	}
 	handler := api.New(source.engine, &api.Options{
 		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
 		Keyring:     guard.keyring,
+		Audit:       audit.Logger,
 		ForwardAuth: s.forwardAuth,
 	})
 	server, err := listen(ctx, s, guard, handler, stdout, log, bounds)
@@ -109,7 +118,7 @@ func serve(ctx context.Context, s *settings, stdout io.Writer, log *slog.Logger)
 	if err != nil {
 		return failure{errors.Join(err, server.listener.Close())}
 	}
-	reloads := together(source.run, guard.run, onHangup(hangup, source.reload, guard.reload))
+	reloads := together(source.run, guard.run, onHangup(hangup, audit.reload, source.reload, guard.reload))
 	if err := inOrder(ctx, together(server.run, serveEnvoy), reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}

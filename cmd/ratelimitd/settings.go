@@ -43,6 +43,7 @@ type settings struct {
 	forwardAuth api.ForwardAuth
 	migrate     bool
 	security    securitySettings
+	auditLog    string
 
 	clockTolerance       time.Duration
 	clockBeyondTolerance string
@@ -113,6 +114,8 @@ func (s *settings) addCommonFlags(flags *pflag.FlagSet) {
 func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", address)
 	s.security.addFlags(flags)
+	flags.StringVar(&s.auditLog, "audit-log", "",
+		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
 	parsed(flags, &s.envoyListen, "envoy-listen", "", "address",
 		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", address)
 	parsed(flags, &s.connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
@@ -212,6 +215,7 @@ func configure(flags *pflag.FlagSet, environ []string) (warnings []string, err e
 	asking := pflag.NewFlagSet("", pflag.ContinueOnError)
 	asked.addServerFlags(asking)
 	asked.addDecisionFlags(asking)
+	new(overrideFlags).add(asking)
 	known.AddFlagSet(asking) // --config is in both
 	return config.Apply(flags, &config.Options{
 		Prefix: envPrefix, Environ: environ, File: "config",

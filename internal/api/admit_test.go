@@ -6,8 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // keyring returns a Keyring of callers who are called like their token, which is what the
@@ -49,6 +51,11 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/batch", operationsOf(oneOp), [...]int{401, 401, 200, 200, 403, 403}},
 		{"POST", "/v1/refund", `{"receipt":"a"}`, [...]int{401, 401, 404, 404, 403, 403}},
 		{"POST", "/v1/reset", one, [...]int{401, 401, 403, 403, 204, 403}},
+		{"POST", "/v1/explain", one, [...]int{401, 401, 403, 403, 200, 403}},
+		{"POST", "/v1/overrides", blockOne, [...]int{401, 401, 403, 403, 200, 403}},
+		{"GET", "/v1/overrides", "", [...]int{401, 401, 403, 403, 200, 403}},
+		{"POST", "/v1/overrides/get", one, [...]int{401, 401, 403, 403, 200, 403}},
+		{"POST", "/v1/overrides/delete", one, [...]int{401, 401, 403, 403, 204, 403}},
 		{"GET", "/v1/policies", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send/overshoot", "", [...]int{401, 401, 403, 403, 200, 403}},
@@ -140,6 +147,10 @@ func TestPoliciesOfCallers(t *testing.T) {
 		{"POST", "/v1/record", `{"policy":"sms-send","identifier":"a"}`, 403},
 		{"POST", "/v1/reset", `{"policy":"sms-send","identifier":"a"}`, 403},
 		{"POST", "/v1/reset", `{"policy":"api","identifier":"a"}`, 204},
+		{"POST", "/v1/explain", `{"policy":"sms-send","identifier":"a"}`, 403},
+		{"POST", "/v1/overrides", `{"policy":"sms-send","identifier":"a","kind":"allow","expires_in_ms":1000}`, 403},
+		{"POST", "/v1/overrides/get", `{"policy":"sms-send","identifier":"a"}`, 403},
+		{"POST", "/v1/overrides/delete", `{"policy":"sms-send","identifier":"a"}`, 403},
 		{"GET", "/v1/policies/sms-send", "", 403},
 		{"GET", "/v1/policies/nowhere", "", 403},
 		{"GET", "/v1/policies/sms-send/overshoot", "", 403},
@@ -148,6 +159,17 @@ func TestPoliciesOfCallers(t *testing.T) {
 		if res := f.do(c.method, c.path, c.body, bearer("some")...); res.StatusCode != c.status {
 			t.Errorf("%s %s %s: %d, want %d", c.method, c.path, c.body, res.StatusCode, c.status)
 		}
+	}
+	until := limiter.InstantOf(f.now.Add(time.Hour))
+	for _, policy := range []string{"api", "sms-send"} {
+		o := limiter.Override{Kind: limiter.OverrideBlock, Until: until}
+		if _, err := f.server.engine.SetOverride(t.Context(), policy, "a", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overridden := bodyOf(t, f.do("GET", "/v1/overrides", "", bearer("some")...))
+	if !strings.Contains(overridden, `"policy":"api"`) || strings.Contains(overridden, "sms") || !strings.Contains(overridden, `"total":1`) {
+		t.Errorf("the override that may be seen is one under api: %s", overridden)
 	}
 	list := bodyOf(t, f.do("GET", "/v1/policies", "", bearer("some")...))
 	if !strings.Contains(list, `"name":"api"`) || strings.Contains(list, "sms-send") {

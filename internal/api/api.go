@@ -33,6 +33,10 @@ type Options struct {
 	Now     func() time.Time            // for durations only; nil: time.Now
 	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
 
+	// Audit learns of every act of an administrator, and of who was refused; nil: nobody
+	// does. Its lines hold no identifier.
+	Audit *slog.Logger
+
 	// Overshoot tells how far callers went past the limits of a policy, with the top
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
 	Overshoot func(policy string, top int) (Overshoot, bool)
@@ -60,6 +64,7 @@ type Server struct {
 	inMemory  bool // no decision waits for anybody
 
 	failures failureLog
+	refused  refusals
 }
 
 // New returns a server for engine. A nil opts means the zero Options.
@@ -96,7 +101,12 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
 	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeRefund, s.refund))
 	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows
-	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeReset, s.reset))
+	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeAdmin, s.reset))
+	s.mux.Post("/v1/explain", handle(s, auth.Admin, decodeAdmin, s.explain))
+	s.mux.Post("/v1/overrides", handle(s, auth.Admin, decodeOverride, s.setOverride))
+	s.mux.Get("/v1/overrides", handle(s, auth.Admin, decodeCaller, s.overrides))
+	s.mux.Post("/v1/overrides/get", handle(s, auth.Admin, decodeAdmin, s.getOverride))
+	s.mux.Post("/v1/overrides/delete", handle(s, auth.Admin, decodeAdmin, s.deleteOverride))
 	s.mux.Get("/v1/policies", handle(s, auth.Admin, decodeCaller, s.policies))
 	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))
 	s.mux.Get("/healthz", handle(s, open, decodeNothing, s.healthz))
@@ -160,6 +170,9 @@ func handle[In any](
 		if p, ok := a.(partial); ok && p.failure() != nil {
 			x.err = p.failure()
 		}
+		if b, ok := a.(*batched); ok && b.refused != nil {
+			s.auditRefusal(x, r, b.refused)
+		}
 		x.write(a)
 	}
 }
@@ -174,6 +187,7 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	if errors.Is(err, errBusy) && s.opts.Reached != nil {
 		s.opts.Reached(BoundBodies)
 	}
+	s.auditRefusal(x, r, err)
 	p := problemOf(err)
 	if r.Context().Err() != nil && p.status == http.StatusServiceUnavailable {
 		p.status = statusClientGone // nobody reads it; the log should not blame the store

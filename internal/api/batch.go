@@ -173,6 +173,8 @@ var errNotBegun = &requestError{
 type batched struct {
 	ops []operation
 	err error // the first that is the server's failure; nil: there is none
+
+	refused error // the first that is who asks; nil: there is none
 }
 
 func newBatched(ops []operation) *batched {
@@ -183,6 +185,9 @@ func newBatched(ops []operation) *batched {
 			continue
 		}
 		o.problem = problemOf(o.err)
+		if a.refused == nil && o.problem.status == http.StatusForbidden {
+			a.refused = o.err
+		}
 		if a.err == nil && o.problem.status >= http.StatusInternalServerError {
 			a.err = o.err
 		}

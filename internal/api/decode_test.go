@@ -72,7 +72,8 @@ func onlyMistakes(t *testing.T, err error) {
 func FuzzDecodeCall(f *testing.F) {
 	for _, seed := range []string{
 		oneTail, `{"demands":[` + oneTail + `,{"policy":"p","identifier":"i","cost":3}]}`, `{"demands":[],"cost":1}`,
-		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`, `{"reservation":""}`, `{"reservation":"r"}`,
+		`{"policy":"p","identifier":"i","reserve_ms":30000}`, `{"policy":"p","identifier":"i","reservation":"r"}`,
+		`{"reservation":""}`, `{"reservation":"r"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -104,7 +105,8 @@ func FuzzDecodeCall(f *testing.F) {
 func FuzzDecodeBatch(f *testing.F) {
 	for _, seed := range []string{
 		operationsOf(oneOp), operationsOf(oneOp, `1`, `{"op":"check","demands":[`+oneTail+`],"reserve_ms":1000}`, `null`),
-		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`, `{"op":"record","reservation":"r"}`), `{"operations":[]}`, `{}`,
+		operationsOf(`{"op":"record","policy":"p","identifier":"i","reservation":"r"}`, `{"op":"refund"}`, `{"op":"record","reservation":"r"}`),
+		`{"operations":[]}`, `{}`,
 		operationsOf(`{"op":"take","policy":"p","identifier":"i","idempotency_key":"k"}`, `[{"op":"take"}]`, oneOp),
 	} {
 		f.Add([]byte(seed))

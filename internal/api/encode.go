@@ -92,6 +92,9 @@ func (a *decided) appendDemands(b []byte) []byte {
 
 // denial says what denies and whether waiting helps.
 func denial(d *limiter.Decision) string {
+	if d.Override == limiter.OverrideBlock {
+		return "An override blocks it under policy " + d.Policy.Name + ", for another " + itoa(milliseconds(d.RetryAfter)) + " ms."
+	}
 	if d.Blocked {
 		return "Policy " + d.Policy.Name + " blocks after a denial, for another " + itoa(milliseconds(d.RetryAfter)) + " ms."
 	}
@@ -145,6 +148,9 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	}
 	if d.Blocked {
 		b = append(b, `,"blocked":true`...)
+	}
+	if d.Override != "" {
+		b = appendMember(b, `,"override":`, string(d.Override))
 	}
 	b = appendBool(b, `,"degraded":`, d.Degraded)
 	if d.Degraded {

@@ -21,6 +21,7 @@ type exchange struct {
 // scratch is memory that one request borrows: its body, what that says, and its answer.
 type scratch struct {
 	caller     *auth.Caller // who asks; nil for whom nobody asked
+	requestID  string
 	in         []byte
 	call       call        // what in says
 	operations []operation // likewise, of a batch

@@ -67,7 +67,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := s.begin(w)
 		defer s.end(x)
-		w.Header()[requestIDHeader] = requestID(r)
+		id := requestID(r)
+		w.Header()[requestIDHeader], x.requestID = id, id[0]
 		start := s.opts.Now()
 		next.ServeHTTP(x, r)
 		took := s.opts.Now().Sub(start)

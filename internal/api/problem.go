@@ -37,6 +37,8 @@ var (
 	errNotJSON  = errors.New("not JSON")
 	errTooSlow  = errors.New("body not received in time")
 	errNotReady = errors.New("not ready")
+
+	errNoOverride = errors.New("no override")
 )
 
 // problemKinds maps every error to its status, the first that matches. The
@@ -51,6 +53,7 @@ var problemKinds = []problemKind{
 	{errBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},
+	{errNoOverride, http.StatusNotFound, typeBlank, "", "There is no override of this identifier under this policy."},
 	{errNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
 	{errMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
 	{errTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},

@@ -1,15 +1,16 @@
 package api
 
-import (
-	"context"
+import "context"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
-)
-
-// reset forgets what was counted for d.Identifier under d.Policy; d has no cost.
-func (s *Server) reset(ctx context.Context, d limiter.Demand) (answer, error) {
-	if err := s.engine.Reset(ctx, d.Policy, d.Identifier); err != nil {
-		return nil, &callError{recorded: recordedOf(err), err: err}
+// reset forgets what was counted for a.Identifier under a.Policy.
+func (s *Server) reset(ctx context.Context, a admin) (answer, error) {
+	err := s.engine.Reset(ctx, a.Policy, a.Identifier)
+	if err != nil {
+		err = &callError{recorded: recordedOf(err), err: err}
+	}
+	s.audit(ctx, &a.by, "reset", &a.Demand, err)
+	if err != nil {
+		return nil, err
 	}
 	return nothing{}, nil
 }

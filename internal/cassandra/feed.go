@@ -12,8 +12,9 @@ import (
 // The requests to the table of changes, at the store's own levels: a change is no
 // policy's. Publishing is repeatable: the same id is the same row.
 const (
-	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?"
-	changesBetween = "SELECT id, kind, key, until, strikes FROM changes WHERE bucket IN ? AND id >= minTimeuuid(?) AND id < minTimeuuid(?)"
+	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes, details) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+	changesBetween = "SELECT id, kind, key, until, strikes, details FROM changes " +
+		"WHERE bucket IN ? AND id >= minTimeuuid(?) AND id < minTimeuuid(?)"
 )
 
 const (
@@ -43,7 +44,7 @@ func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
 	}
 	ttl := whole(min(c.TTL, longestChange))
 	err = s.exec(s.session.Query(changesInsert, int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
-		int64(c.Until), c.Strikes, ttl).WithContext(ctx).Consistency(level))
+		int64(c.Until), c.Strikes, detailsOf(c), ttl).WithContext(ctx).Consistency(level))
 	if err != nil {
 		return unavailable("publishing", err)
 	}
@@ -101,12 +102,23 @@ func (s *Store) appendChangesAtOnce(
 	var key []byte
 	var blocked int64
 	var strikes int
-	for rows.Scan(&id, &kind, &key, &blocked, &strikes) {
+	var details string
+	for rows.Scan(&id, &kind, &key, &blocked, &strikes, &details) {
 		if c, ok := changeOf(id, kind, key, blocked, strikes); ok {
+			c.Details = details
 			changes = append(changes, c)
 		}
 	}
 	return changes, rows.Close()
+}
+
+// detailsOf returns what is bound for c's details: nothing at all, which leaves no
+// tombstone, where there are none.
+func detailsOf(c *limiter.Change) any {
+	if c.Details == "" {
+		return gocql.UnsetValue
+	}
+	return c.Details
 }
 
 // changeOf returns the change of a row; false for one of a later version, whose keys are

@@ -13,6 +13,10 @@ import (
 // are refused rather than misread.
 const recordFormat = 1
 
+// detailsFormat is the one of changes with details. Others are written as ever, so that an
+// earlier version reads all that it knows of.
+const detailsFormat = 2
+
 var errDamaged = errors.New("it is damaged")
 
 // encode returns e as a record's value.
@@ -37,7 +41,7 @@ func (e *entry) encode() []byte {
 
 // decodeEntry returns the entry that b was made from.
 func decodeEntry(b []byte, texts interned) (*entry, error) {
-	r, err := newReader(b)
+	r, err := newReader(b, recordFormat)
 	if err != nil {
 		return nil, err
 	}
@@ -59,18 +63,24 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 // encode returns p without its ID as a record's value.
 func (p *published) encode() []byte {
 	w := writer{recordFormat}
+	if p.Details != "" {
+		w = writer{detailsFormat}
+	}
 	w.text([]byte(p.Kind))
 	key := p.Key.Bytes()
 	w = append(w, key...)
 	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at), int64(p.expires)} {
 		w.int(n)
 	}
+	if p.Details != "" {
+		w.text([]byte(p.Details))
+	}
 	return w
 }
 
 // decodeChange returns the change that b was made from, without its ID.
 func decodeChange(b []byte) (published, error) {
-	r, err := newReader(b)
+	r, err := newReader(b, detailsFormat)
 	if err != nil {
 		return published{}, err
 	}
@@ -79,6 +89,9 @@ func decodeChange(b []byte) (published, error) {
 	p.Key = limiter.KeyFrom([limiter.KeySize]byte(r.take(limiter.KeySize)))
 	p.Until, p.Strikes, p.TTL = limiter.Instant(r.int()), int(r.int()), time.Duration(r.int())
 	p.at, p.expires = limiter.Instant(r.int()), limiter.Instant(r.int())
+	if b[0] >= detailsFormat {
+		p.Details = string(r.text())
+	}
 	return p, r.end()
 }
 
@@ -146,13 +159,13 @@ type reader struct {
 	bad bool
 }
 
-// newReader returns a reader of what comes after the format.
-func newReader(b []byte) (*reader, error) {
+// newReader returns a reader of what comes after the format, which newest is the last of.
+func newReader(b []byte, newest byte) (*reader, error) {
 	switch {
 	case len(b) == 0 || b[0] == 0:
 		return nil, errDamaged
-	case b[0] > recordFormat:
-		return nil, fmt.Errorf("it is in format %d, of a later version of this program, which reads %d", b[0], recordFormat)
+	case b[0] > newest:
+		return nil, fmt.Errorf("it is in format %d, of a later version of this program, which reads %d", b[0], newest)
 	}
 	return &reader{b: b[1:]}, nil
 }

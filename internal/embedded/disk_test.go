@@ -89,14 +89,17 @@ func TestRestartKeepsEverything(t *testing.T) {
 		Reset: now - 5000, ResetTTL: time.Hour,
 	}
 	change := limiter.Change{ID: ids(now), Kind: limiter.ChangeBlock, Key: key, Until: now + 9000, Strikes: 2, TTL: time.Minute}
+	override := limiter.Change{ID: ids(now), Kind: limiter.ChangeOverride, Key: key, Until: now + 9000, TTL: time.Minute, Details: "\x00{}"}
 	store, end := openFile(t, folder, embedded.Options{})
 	for _, write := range []limiter.Write{w, {Key: key, Remove: []limiter.EventID{removed}, Logs: w.Logs}} {
 		if err := store.Write(t.Context(), &write); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Publish(t.Context(), &change); err != nil {
-		t.Fatal(err)
+	for _, c := range []*limiter.Change{&change, &override} {
+		if err := store.Publish(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
 	}
 	q := limiter.Query{Key: key, Counts: true, Cell: true, ExpireAfter: now}
 	for span := range limiter.SpanCount {
@@ -114,8 +117,8 @@ func TestRestartKeepsEverything(t *testing.T) {
 			t.Errorf("after: %+v\nwant   %+v, %v", got, want, err)
 		}
 		changes, err := store.Changes(t.Context(), now)
-		if err != nil || len(changes) != 1 || changes[0] != change {
-			t.Errorf("changes after: %+v, want %+v, %v", changes, change, err)
+		if err != nil || len(changes) != 2 || !slices.Contains(changes, change) || !slices.Contains(changes, override) {
+			t.Errorf("changes after: %+v, want %+v and %+v, %v", changes, change, override, err)
 		}
 	}
 	if err := store.Write(t.Context(), &limiter.Write{Key: key, Events: w.Events[1:2], Logs: w.Logs}); err != nil {

@@ -113,6 +113,9 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 		}
 	}
 	if more != nil {
+		for i := range more {
+			e.override(&more[i].charge)
+		}
 		var err error
 		if charges, err = call.together(charges, more); err != nil {
 			return nil, err
@@ -167,6 +170,7 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	var failed error
 	for i := range charges {
 		c := &charges[i]
+		c.tellOverride()
 		e.observe(c)
 		if failed == nil {
 			failed = c.err
@@ -203,8 +207,11 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		c := &charges[i]
 		if c.plan.Mode == ModeOff {
 			c.decision = c.plan.unasked()
-		} else if d, blocked := e.blocked(c); blocked {
-			c.decision, ask = d, e.askInVain
+		} else if d, decided := e.unaskedFor(c); decided {
+			c.decision = d
+			if !d.stands() {
+				ask = e.askInVain
+			}
 		} else {
 			asked, at = append(asked, *c), append(at, i)
 		}

@@ -26,10 +26,11 @@ func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkCost(op, cost); err != nil {
+	c.target, c.op, c.cost = p.of(id), op, cost
+	e.override(c)
+	if err := c.plan.checkCost(op, cost); err != nil {
 		return nil, err
 	}
-	c.target, c.op, c.cost = p.of(id), op, cost
 	if p.Mode == ModeOff { // nothing of it counts
 		parts = nil
 	}

@@ -22,6 +22,7 @@ type Engine struct {
 	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
 	behind    *behind    // decides under GuaranteeLocal over a store that is shared; nil: nobody does
 	blocks    *blocks
+	overrides overrides
 	news      *news   // nil: there is no feed
 	claims    *claims // about policies whose promises end at a data centre's border
 	anywhere  *claims // about all others
@@ -155,13 +156,7 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		made := newPlan(p, &e.opts, e.exclusive != nil)
-		if e.local != nil {
-			made.local = newPlan(p, &e.opts, true)
-			if made.behind {
-				made.local.mirrors = made
-			}
-		}
+		made := e.newPlans(p)
 		if made.behind && e.local == nil {
 			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
 				p.Name, GuaranteeLocal, GuaranteeCounted)
@@ -173,6 +168,18 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 	}
 	e.plans.Store(&plans)
 	return nil
+}
+
+// newPlans returns the plan of p, with the one by which it is decided locally.
+func (e *Engine) newPlans(p Policy) *plan {
+	made := newPlan(p, &e.opts, e.exclusive != nil)
+	if e.local != nil {
+		made.local = newPlan(p, &e.opts, true)
+		if made.behind {
+			made.local.mirrors = made
+		}
+	}
+	return made
 }
 
 // Policies returns the policies in force by name, with all defaults filled in,
@@ -251,6 +258,7 @@ func (e *Engine) checkClock() error {
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })
+	all.Go(func() { e.overrides.run(ctx, &e.opts) })
 	if e.shared != nil {
 		all.Go(func() { e.shared.counted.run(ctx) })
 	}
@@ -286,6 +294,7 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
 		return answer.Decision, err
 	}
 	e.decide(ctx, c)
+	c.tellOverride()
 	e.observe(c)
 	return c.decision, c.err
 }
@@ -324,7 +333,7 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 		c.decision = p.unasked()
 		return
 	}
-	if d, blocked := e.blocked(c); blocked {
+	if d, decided := e.unaskedFor(c); decided {
 		c.decision = d
 		return
 	}
@@ -339,6 +348,15 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 		e.punish(c, &c.decision, asked)
 		e.remember(ctx, c, &c.decision)
 	}
+}
+
+// unaskedFor returns the decision on c if nobody has to be asked what is counted: that of
+// an override to allow or to block or, where there is none, of a block.
+func (e *Engine) unaskedFor(c *charge) (d Decision, decided bool) {
+	if d, decided = e.overridden(c); decided {
+		return d, true
+	}
+	return e.blocked(c)
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {

@@ -125,7 +125,8 @@ func (n *news) poll(ctx context.Context) error {
 	})
 	for i := range changes {
 		c := &changes[i]
-		if _, acted := n.seen[c.ID]; !acted && c.ID.node() != n.ids.nodeBits {
+		own := c.ID.node() == n.ids.nodeBits && c.Kind != ChangeOverride // of which it may not know that it was told
+		if _, acted := n.seen[c.ID]; !acted && !own {
 			n.heard(ctx, c)
 		}
 	}
@@ -134,6 +135,15 @@ func (n *news) poll(ctx context.Context) error {
 		n.since = now.Add(-n.overlap())
 	}
 	return nil
+}
+
+// CatchUp learns what others did before this instance started. Run does so as well: who
+// calls CatchUp before knows it when it makes its first decision.
+func (e *Engine) CatchUp(ctx context.Context) error {
+	if e.news == nil {
+		return nil
+	}
+	return e.news.poll(ctx)
 }
 
 // note remembers the newest of changes.
@@ -315,6 +325,8 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 		}
 	case ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
+	case ChangeOverride:
+		e.overrides.learn(c, e.now())
 	}
 }
 

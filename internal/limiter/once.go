@@ -295,6 +295,7 @@ type storedDecision struct {
 	Would    bool
 	Degraded bool
 	Blocked  bool
+	Override OverrideKind `json:",omitempty"`
 	Recorded Recorded
 }
 
@@ -308,7 +309,7 @@ func store(a *Answer) *storedAnswer {
 		d := &decisions[i]
 		kept := storedDecision{
 			Policy: d.Policy.Name, Mode: d.Policy.Mode, Own: d.Verdict, Tightest: d.Tightest, Would: d.WouldAllow,
-			Degraded: d.Degraded, Blocked: d.Blocked, Recorded: d.Recorded,
+			Degraded: d.Degraded, Blocked: d.Blocked, Override: d.Override, Recorded: d.Recorded,
 		}
 		for _, l := range d.Limits {
 			kept.Limits, kept.Verdicts = append(kept.Limits, *l.Limit), append(kept.Verdicts, l.Verdict)
@@ -327,7 +328,7 @@ func (s *storedAnswer) answer() Answer {
 		*d = Decision{
 			Policy:  &Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
 			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would,
-			Degraded: kept.Degraded, Blocked: kept.Blocked, Recorded: kept.Recorded,
+			Degraded: kept.Degraded, Blocked: kept.Blocked, Override: kept.Override, Recorded: kept.Recorded,
 		}
 		for j := range kept.Limits {
 			d.Limits = append(d.Limits, LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]})

@@ -51,6 +51,7 @@ type Change struct {
 	Key     Key
 	Until   Instant       // the end of a block; of a reset, up to which instant what was counted is forgotten, if that is told
 	Strikes int           // blocks of the key in a row, this one included
+	Details string        // what else there is to know, by the kind; at most MaxChangeDetails bytes
 	TTL     time.Duration // for how long it is kept; whole seconds
 }
 
@@ -63,7 +64,13 @@ const (
 	ChangeReset  ChangeKind = "reset"  // what was counted is forgotten, blocks too
 	ChangeRefund ChangeKind = "refund" // some of what was counted was given back
 	ChangeBlock  ChangeKind = "block"  // nothing is admitted before Until
+
+	ChangeOverride ChangeKind = "override" // the key is decided otherwise until Until, or no longer is: the latest one stands
 )
+
+// MaxChangeDetails bounds Change.Details in bytes: 16 limits of an override, with names as
+// long as they may be, come to half of it.
+const MaxChangeDetails = 4 << 10
 
 // Span is the class of a log's window. A store may keep the classes apart so that
 // rows of like age lie together; the events of a key under different spans are

@@ -75,6 +75,7 @@ type charge struct {
 	cost int64
 	hold time.Duration // for how long the units are held unless they are settled; 0: they stay
 	id   EventID       // of its event; zero: the store's decider makes one
+	over *override     // of its key; nil: none
 	ends bool          // it has no more time than its context; else a store timeout, which others may share
 
 	decision Decision

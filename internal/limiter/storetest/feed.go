@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,8 +23,11 @@ func testFeed(t *testing.T, store limiter.Store) {
 		{Kind: limiter.ChangeBlock, TTL: 48 * time.Hour, Until: now.Add(47 * time.Hour), Strikes: 3},
 		{Kind: limiter.ChangeRefund, TTL: time.Hour},
 		{Kind: "of a later version", TTL: time.Hour},
+		{Kind: limiter.ChangeOverride, TTL: limiter.MaxWindow, Until: now.Add(time.Hour),
+			Details: `{"kind":"limits"}` + strings.Repeat(" ", 4000)},
 	} {
-		c.ID, c.Key = s.ids(now.Add(time.Duration(i-2)*time.Hour)), s.key // two hours ago, one hour ago, now and in an hour
+		at := now.Add(time.Duration(min(i, 3)-2) * time.Hour) // two hours ago, one hour ago, now and in an hour
+		c.ID, c.Key = s.ids(at), s.key
 		for range 2 {
 			if err := feed.Publish(t.Context(), &c); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,169 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// explained is the answer of explain.
+type explained struct {
+	*limiter.Explanation
+	policy   *limiter.Policy // as it is in force, without an override
+	override *overrideView
+}
+
+// What decides, as explain says it.
+const (
+	becauseOff      = "off"      // the policy neither decides nor counts
+	becauseOverride = "override" // one that allows or blocks
+	becauseBlock    = "block"    // one that follows a denial
+	becauseStore    = "store"    // it does not answer, and on_store_error decides
+	becauseLimit    = "limit"    // one has no room
+	becauseDerived  = "derived"  // another policy, for a part of the identifier
+	becauseRoom     = "room"     // all have
+)
+
+// explain tells everything that has a say in what somebody is answered.
+func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
+	x, err := s.engine.Explain(ctx, a.Demand)
+	s.audit(ctx, &a.by, "explain", &a.Demand, err)
+	if err != nil {
+		return nil, err
+	}
+	if x.Failed != nil {
+		s.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "explaining without the store", slog.Any("error", x.Failed))
+	}
+	view := s.viewExplanation(x)
+	for _, derived := range x.Derived {
+		of := s.viewExplanation(derived)
+		if view.Allowed && !of.Allowed {
+			view.Allowed, view.Because, view.Detail, view.RetryAfterMS = false, becauseDerived, of.Detail, of.RetryAfterMS
+		}
+		view.Derived = append(view.Derived, of)
+	}
+	return document{view}, nil
+}
+
+// viewExplanation returns x without what is derived.
+func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
+	e := &explained{Explanation: x, policy: x.Answer.Policy}
+	if inForce, ok := s.engine.Policy(x.Policy); ok {
+		e.policy = inForce
+	}
+	if x.Override != nil {
+		view := s.viewOverride(&limiter.KeyOverride{Key: x.Key, Policy: x.Policy, Override: *x.Override})
+		e.override = &view
+	}
+	return e.view()
+}
+
+// explainView is what explained looks like.
+type explainView struct {
+	Policy       string             `json:"policy"`
+	Key          string             `json:"key"`
+	Allowed      bool               `json:"allowed"`
+	WouldAllow   bool               `json:"would_allow"`
+	Because      string             `json:"because"`
+	Detail       string             `json:"detail"`
+	RetryAfterMS *int64             `json:"retry_after_ms"`
+	DeniedBy     []string           `json:"denied_by"`
+	Mode         limiter.Mode       `json:"mode"`
+	Guarantee    limiter.Guarantee  `json:"guarantee"`
+	Degraded     bool               `json:"degraded"`
+	Limits       []explainLimitView `json:"limits"`
+	Override     *overrideView      `json:"override"`
+	Block        *explainBlockView  `json:"block"`
+	ResetAt      *time.Time         `json:"reset_at"`
+	Derived      []explainView      `json:"derived,omitempty"`
+}
+
+type explainLimitView struct {
+	Name         string `json:"name"`
+	Algorithm    string `json:"algorithm"`
+	Limit        int64  `json:"limit"`
+	PolicyLimit  int64  `json:"policy_limit"`
+	WindowMS     int64  `json:"window_ms"`
+	Allowed      bool   `json:"allowed"`
+	Used         int64  `json:"used"`
+	Remaining    int64  `json:"remaining"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+}
+
+type explainBlockView struct {
+	Until   time.Time `json:"until"`
+	Strikes int       `json:"strikes"`
+}
+
+func (e *explained) view() explainView {
+	d := &e.Answer
+	because, detail := e.because()
+	view := explainView{
+		Policy: e.policy.Name, Key: hex.EncodeToString(e.Key.Bytes()), Allowed: d.Allowed, WouldAllow: d.WouldAllow,
+		Because: because, Detail: detail, RetryAfterMS: waitOf(d.RetryAfter), DeniedBy: []string{},
+		Mode: e.policy.Mode, Guarantee: e.policy.Guarantee, Degraded: e.Failed != nil,
+		Limits: []explainLimitView{}, Override: e.override,
+	}
+	for i := range e.Counted.Limits {
+		l := &e.Counted.Limits[i]
+		if !l.Allowed {
+			view.DeniedBy = append(view.DeniedBy, l.Limit.Name)
+		}
+		view.Limits = append(view.Limits, explainLimitView{
+			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, PolicyLimit: e.policyLimit(i),
+			WindowMS: milliseconds(l.Limit.Window), Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,
+			ResetAfterMS: milliseconds(l.ResetAfter), RetryAfterMS: waitOf(l.RetryAfter),
+		})
+	}
+	if e.Block != nil {
+		view.Block = &explainBlockView{Until: toMilliseconds(e.Block.Until.Time()), Strikes: e.Block.Strikes}
+	}
+	if e.Reset > 0 {
+		at := toMilliseconds(e.Reset.Time())
+		view.ResetAt = &at
+	}
+	return view
+}
+
+// policyLimit returns what limit i is without an override. A reload may have come in
+// between.
+func (e *explained) policyLimit(i int) int64 {
+	if i < len(e.policy.Limits) {
+		return e.policy.Limits[i].Limit
+	}
+	return e.Counted.Limits[i].Limit.Limit
+}
+
+// waitOf returns a wait in milliseconds; nil: none helps.
+func waitOf(wait time.Duration) *int64 {
+	if wait == limiter.Never {
+		return nil
+	}
+	ms := milliseconds(wait)
+	return &ms
+}
+
+// because says in a word and in a sentence what decides.
+func (e *explained) because() (word, sentence string) {
+	d := &e.Answer
+	switch {
+	case e.policy.Mode == limiter.ModeOff:
+		return becauseOff, "The policy is off: it allows everything, and counts nothing."
+	case d.Override == limiter.OverrideAllow:
+		return becauseOverride, "An override allows it, and nothing is counted meanwhile."
+	case d.Override == limiter.OverrideBlock:
+		return becauseOverride, denial(d)
+	case d.Blocked:
+		return becauseBlock, denial(d)
+	case e.Failed != nil:
+		return becauseStore, "The store does not answer: on_store_error " + string(e.policy.OnStoreError) + " decides."
+	case !d.WouldAllow:
+		return becauseLimit, denial(d)
+	}
+	return becauseRoom, "Every limit has room: " + itoa(d.Remaining) + " of " + itoa(d.TightestLimit().Limit) +
+		" units remain under " + d.TightestLimit().Name + "."
+}

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// admin is what an administrator asks about somebody.
+type admin struct {
+	limiter.Demand
+	by asker
+}
+
+// adminOverride is an override that somebody wants to put in force.
+type adminOverride struct {
+	admin
+	override limiter.Override
+	lasts    time.Duration
+}
+
+// overrideView is an override in force.
+type overrideView struct {
+	Key         string              `json:"key"`
+	Policy      string              `json:"policy"`
+	Kind        string              `json:"kind"`
+	Limits      []overrideLimitView `json:"limits,omitempty"`
+	ExpiresAt   time.Time           `json:"expires_at"`
+	ExpiresInMS int64               `json:"expires_in_ms"`
+	MadeAt      time.Time           `json:"made_at"`
+	By          string              `json:"by,omitempty"`
+}
+
+type overrideLimitView struct {
+	Name  string `json:"name"`
+	Limit int64  `json:"limit"`
+	Burst int64  `json:"burst,omitempty"`
+}
+
+type overrideList struct {
+	Overrides []overrideView `json:"overrides"`
+	Total     int            `json:"total"`
+}
+
+// maxListed bounds the overrides of one answer: those that end first.
+const maxListed = 1000
+
+var (
+	overrideNames      = append(slices.Clip(keyNames), "kind", "limits", "expires_in_ms")
+	overrideLimitNames = []string{"name", "limit", "burst"}
+)
+
+// decodeAdmin reads {"policy", "identifier"}.
+func decodeAdmin(r *http.Request, m *scratch) (a admin, err error) {
+	a.by = m.askerOf(r)
+	a.Demand, err = decodeReset(r, m)
+	return a, err
+}
+
+// decodeOverride reads {"policy", "identifier", "kind", "limits", "expires_in_ms"}.
+func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
+	o.by = m.askerOf(r)
+	body, err := readJSON(r, m, maxBodyLen)
+	if err != nil {
+		return o, err
+	}
+	seen, err := readObject(body, overrideNames, o.readMember)
+	if err != nil {
+		return o, err
+	}
+	for _, name := range []string{"policy", "identifier", "kind", "expires_in_ms"} {
+		if !seen.has(name) {
+			return o, wrong(name, "It is missing.")
+		}
+	}
+	return o, mayUse(m.caller, o.Policy)
+}
+
+func (o *adminOverride) readMember(name string, v value) (err error) {
+	switch name {
+	case "kind":
+		var kind string
+		kind, err = v.text()
+		o.override.Kind = limiter.OverrideKind(kind)
+	case "limits":
+		o.override.Limits, err = readOverrideLimits(v)
+	case "expires_in_ms":
+		var ms int64
+		ms, err = v.integer(limiter.MinOverride.Milliseconds(), limiter.MaxOverride.Milliseconds())
+		o.lasts = time.Duration(ms) * time.Millisecond
+	default:
+		err = readDemandMember(&o.Demand, name, v)
+	}
+	return err
+}
+
+func readOverrideLimits(v value) ([]limiter.LimitOverride, error) {
+	if v[0] != '[' {
+		return nil, v.not("an array of limits")
+	}
+	elements := slices.Collect(v.elements())
+	if len(elements) > limiter.MaxLimits {
+		return nil, wrong("", "A policy has at most "+strconv.Itoa(limiter.MaxLimits)+" limits.")
+	}
+	limits := make([]limiter.LimitOverride, len(elements))
+	for i, e := range elements {
+		l := &limits[i]
+		seen, err := readObject(e, overrideLimitNames, func(name string, v value) error { return readOverrideLimit(l, name, v) })
+		for _, name := range overrideLimitNames[:2] {
+			if err == nil && !seen.has(name) {
+				err = wrong(name, "It is missing.")
+			}
+		}
+		if err != nil {
+			return nil, under("["+strconv.Itoa(i)+"].", err)
+		}
+	}
+	return limits, nil
+}
+
+func readOverrideLimit(l *limiter.LimitOverride, name string, v value) (err error) {
+	switch name {
+	case "name":
+		l.Name, err = v.text()
+	case "limit":
+		l.Limit, err = v.integer(0, limiter.MaxLimit)
+	case "burst":
+		l.Burst, err = v.integer(1, limiter.MaxLimit)
+	}
+	return err
+}
+
+// setOverride puts an override in force.
+func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, error) {
+	now := s.opts.Now()
+	o.override.Until, o.override.By = limiter.InstantOf(now.Add(o.lasts)), o.by.name()
+	set, err := s.engine.SetOverride(ctx, o.Policy, o.Identifier, o.override)
+	if err != nil {
+		err = &callError{recorded: recordedOf(err), err: err}
+	}
+	s.audit(ctx, &o.by, "override.set", &o.Demand, err, slog.String("kind", string(o.override.Kind)),
+		slog.Any("limits", o.override.Limits), slog.Time("expires_at", o.override.Until.Time()))
+	if err != nil {
+		return nil, err
+	}
+	return s.viewOne(&o.Demand, &set), nil
+}
+
+// getOverride tells which override is in force.
+func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
+	o, there, err := s.engine.Override(a.Policy, a.Identifier)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, errNoOverride
+	}
+	return s.viewOne(&a.Demand, &o), nil
+}
+
+// deleteOverride ends the override that is in force, if there is one.
+func (s *Server) deleteOverride(ctx context.Context, a admin) (answer, error) {
+	err := s.engine.EndOverride(ctx, a.Policy, a.Identifier)
+	if err != nil {
+		err = &callError{recorded: recordedOf(err), err: err}
+	}
+	s.audit(ctx, &a.by, "override.delete", &a.Demand, err)
+	if err != nil {
+		return nil, err
+	}
+	return nothing{}, nil
+}
+
+// overrides lists those in force under the policies that caller may use.
+func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, error) {
+	list := overrideList{Overrides: []overrideView{}}
+	all := s.engine.Overrides()
+	for i := range all {
+		o := &all[i]
+		if !caller.MayUse(o.Policy) {
+			continue
+		}
+		if list.Total++; list.Total <= maxListed {
+			list.Overrides = append(list.Overrides, s.viewOverride(o))
+		}
+	}
+	return document{list}, nil
+}
+
+// viewOne returns the answer about somebody's override, whose policy is in force.
+func (s *Server) viewOne(d *limiter.Demand, o *limiter.Override) answer {
+	key, _ := s.engine.KeyOf(d.Policy, d.Identifier)
+	return document{s.viewOverride(&limiter.KeyOverride{Key: key, Policy: d.Policy, Override: *o})}
+}
+
+func (s *Server) viewOverride(o *limiter.KeyOverride) overrideView {
+	view := overrideView{
+		Key: hex.EncodeToString(o.Key.Bytes()), Policy: o.Policy, Kind: string(o.Kind), By: o.By,
+		ExpiresAt: toMilliseconds(o.Until.Time()), MadeAt: toMilliseconds(o.Made.Time()),
+		ExpiresInMS: max(0, milliseconds(o.Until.Sub(limiter.InstantOf(s.opts.Now())))),
+	}
+	for _, l := range o.Limits {
+		view.Limits = append(view.Limits, overrideLimitView(l))
+	}
+	return view
+}

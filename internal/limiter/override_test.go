@@ -1,0 +1,549 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// override puts o in force for somebody, until so long after now.
+func override(t *testing.T, e *limiter.Engine, o limiter.Override, lasts time.Duration) {
+	t.Helper()
+	o.Until = limiter.InstantOf(time.Now().Add(lasts))
+	if _, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limitOf returns an override of the only limit of p.
+func otherLimit(p *limiter.Policy, limit int64) limiter.Override {
+	return limiter.Override{
+		Kind: limiter.OverrideLimits, Limits: []limiter.LimitOverride{{Name: p.WithDefaults().Limits[0].Name, Limit: limit}},
+	}
+}
+
+func endOverride(t *testing.T, e *limiter.Engine) {
+	t.Helper()
+	if err := e.EndOverride(t.Context(), somebody.Policy, somebody.Identifier); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// admits takes until a take is denied and holds how many were allowed against want.
+func admits(t *testing.T, e *limiter.Engine, when string, want int) (denied limiter.Decision) {
+	t.Helper()
+	for allowed := 0; ; allowed++ {
+		d := mustTake(t, e)
+		if !d.Allowed {
+			if allowed != want {
+				t.Errorf("%s: %d allowed, want %d", when, allowed, want)
+			}
+			return d
+		}
+		if allowed > want+10 {
+			t.Fatalf("%s: more than %d are allowed", when, want)
+		}
+	}
+}
+
+// everyWay calls test with every algorithm under every guarantee, over a store that two
+// instances share and, as one instance, over one that holds keys still.
+func everyWay(t *testing.T, test func(t *testing.T, p limiter.Policy, a, b *limiter.Engine, store *fakeStore)) {
+	for _, algorithm := range limiter.Algorithms() {
+		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial, limiter.GuaranteeLocal} {
+			p := policyOf(algorithm, 2, 24*time.Hour)
+			p.Guarantee = guarantee
+			bubble(t, algorithm+"/"+string(guarantee), func(t *testing.T) {
+				store, feed := newFakeStore(), newFakeFeed()
+				test(t, p, instance(t, store, feed, p), instance(t, store, feed, p), store)
+			})
+		}
+		bubble(t, algorithm+"/exclusive", func(t *testing.T) {
+			p, store := policyOf(algorithm, 2, 24*time.Hour), embedded.New(nil)
+			e := instance(t, store, store, p)
+			test(t, p, e, e, nil)
+		})
+	}
+}
+
+// TestOtherLimits has one instance change the limit that another one decides by, up, down
+// and back: what was counted stays.
+func TestOtherLimits(t *testing.T) {
+	everyWay(t, func(t *testing.T, p limiter.Policy, a, b *limiter.Engine, _ *fakeStore) {
+		admits(t, b, "by the policy", 2)
+		override(t, a, otherLimit(&p, 5), time.Hour)
+		time.Sleep(time.Second)
+		d := admits(t, b, "by more", 3)
+		if d.Override != limiter.OverrideLimits || d.Used != 5 || d.TightestLimit().Limit != 5 {
+			t.Errorf("by more: %+v", d)
+		}
+		override(t, a, otherLimit(&p, 1), time.Hour)
+		time.Sleep(time.Second)
+		if d := admits(t, b, "by less", 0); d.TightestLimit().Limit != 1 {
+			t.Errorf("by less: %+v", d)
+		}
+		override(t, a, otherLimit(&p, 0), time.Hour)
+		time.Sleep(time.Second)
+		if d := admits(t, b, "by nothing", 0); d.RetryAfter != limiter.Never {
+			t.Errorf("by nothing: %+v", d)
+		}
+		override(t, a, otherLimit(&p, 7), 10*time.Second)
+		time.Sleep(time.Second)
+		admits(t, b, "by more for a while", 2)
+		time.Sleep(9 * time.Second)
+		if d := admits(t, b, "afterwards", 0); d.Override != "" || d.TightestLimit().Limit != 2 {
+			t.Errorf("afterwards: %+v", d)
+		}
+		override(t, a, otherLimit(&p, 8), time.Hour)
+		endOverride(t, a)
+		time.Sleep(time.Second)
+		admits(t, b, "ended", 0)
+	})
+}
+
+// TestLeasesUnderOtherLimits lowers the limit of a key that an instance has counted units
+// ahead for.
+func TestLeasesUnderOtherLimits(t *testing.T) {
+	bubble(t, "leases", func(t *testing.T) {
+		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("fixed-window", 2000, 24*time.Hour)
+		a, b := instance(t, store, feed, p), instance(t, store, feed, p)
+		leased := 0
+		for range 600 {
+			if mustTake(t, b).Leased {
+				leased++
+			}
+		}
+		override(t, a, otherLimit(&p, 601), time.Hour)
+		time.Sleep(time.Second)
+		if leased == 0 {
+			t.Error("nothing was counted ahead")
+		}
+		admits(t, b, "by less", 1)
+	})
+}
+
+// TestAllowAndBlock allows and blocks, asks nobody, and counts nothing meanwhile.
+func TestAllowAndBlock(t *testing.T) {
+	everyWay(t, func(t *testing.T, _ limiter.Policy, a, b *limiter.Engine, store *fakeStore) {
+		mustTake(t, b)
+		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+		time.Sleep(time.Second)
+		if store != nil { // while the store does not answer, too
+			store.set(func() {
+				store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+				store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+			})
+		}
+		for _, d := range []limiter.Decision{mustTake(t, b), mustCheck(t, b)} {
+			if d.Allowed || !d.Blocked || d.Override != limiter.OverrideBlock || d.RetryAfter != 59*time.Second || d.Degraded {
+				t.Errorf("blocked: %+v", d)
+			}
+		}
+		override(t, a, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		time.Sleep(time.Second)
+		for range 5 {
+			if d := mustTake(t, b); !d.Allowed || d.Override != limiter.OverrideAllow || d.Recorded != limiter.RecordedNo || d.Degraded {
+				t.Errorf("allowed: %+v", d)
+			}
+		}
+		if store != nil {
+			store.set(func() { store.onWrite, store.afterRead = nil, nil })
+		}
+		time.Sleep(time.Minute)
+		admits(t, b, "afterwards", 1) // one was taken before
+		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+		endOverride(t, a)
+		time.Sleep(time.Second)
+		admits(t, b, "ended", 0)
+	})
+}
+
+// TestRecordsUnderOverrides are counted all the same.
+func TestRecordsUnderOverrides(t *testing.T) {
+	for _, kind := range []limiter.OverrideKind{limiter.OverrideAllow, limiter.OverrideBlock} {
+		bubble(t, string(kind), func(t *testing.T) {
+			e := instance(t, newFakeStore(), newFakeFeed(), policyOf("sliding-log", 2, time.Hour))
+			override(t, e, limiter.Override{Kind: kind}, time.Minute)
+			if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != limiter.RecordedYes || d.Used != 1 || d.Override != "" {
+				t.Errorf("%+v, %v", d, err)
+			}
+			time.Sleep(time.Minute)
+			admits(t, e, "afterwards", 1)
+		})
+	}
+}
+
+// TestOverridesInCallsOfSeveral has one demand of two overridden.
+func TestOverridesInCallsOfSeveral(t *testing.T) {
+	other := limiter.Policy{Name: "q", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Hour}}}
+	both := func(t *testing.T, e *limiter.Engine) limiter.Answer {
+		t.Helper()
+		a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+			somebody, {Policy: "q", Identifier: "somewhere"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for name, store := range map[string]func() limiter.Store{
+		"shared":    func() limiter.Store { return newFakeStore() },
+		"exclusive": func() limiter.Store { return embedded.New(nil) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			e := instance(t, store(), newFakeFeed(), policyOf("sliding-log", 1, time.Hour), other)
+			override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+			if a := both(t, e); a.Allowed || !a.Blocked || !a.Demands[1].Allowed || a.Demands[1].Used != 0 {
+				t.Errorf("one is blocked, and nothing of the other is counted: %+v", a)
+			}
+			override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+			if a := both(t, e); !a.Allowed || a.Demands[0].Override != limiter.OverrideAllow || a.Demands[1].Used != 1 || a.Receipt == "" {
+				t.Errorf("one is allowed, and the other is counted: %+v", a)
+			}
+			if a := both(t, e); a.Allowed || !a.Demands[0].Allowed || a.Demands[1].Allowed {
+				t.Errorf("one is allowed, and the other is at its limit: %+v", a)
+			}
+		})
+	}
+}
+
+// TestOverridesAndModes leaves what shadow and off promise.
+func TestOverridesAndModes(t *testing.T) {
+	for _, mode := range []limiter.Mode{limiter.ModeShadow, limiter.ModeOff} {
+		bubble(t, string(mode), func(t *testing.T) {
+			p := policyOf("sliding-log", 1, time.Hour)
+			p.Mode = mode
+			e := instance(t, newFakeStore(), newFakeFeed(), p)
+			override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+			if d := mustTake(t, e); !d.Allowed || d.WouldAllow != (mode == limiter.ModeOff) {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// TestOverridesOfCalls reserves and repeats under overrides.
+func TestOverridesOfCalls(t *testing.T) {
+	bubble(t, "calls", func(t *testing.T) {
+		e := instance(t, newFakeStore(), newFakeFeed(), policyOf("sliding-log", 1, time.Hour))
+		do := func(c limiter.Call) limiter.Answer {
+			t.Helper()
+			c.Demands = []limiter.Demand{somebody}
+			a, err := e.Do(t.Context(), &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		for range 3 {
+			if a := do(limiter.Call{Op: limiter.OpCheck, Reserve: time.Minute}); !a.Allowed || a.Reservation != "" {
+				t.Errorf("nothing is held for who is allowed: %+v", a)
+			}
+		}
+		if a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "k"}); !a.Allowed || a.Receipt != "" {
+			t.Errorf("%+v", a)
+		}
+		override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+		if a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "k"}); a.Allowed || !a.Blocked || a.Replayed {
+			t.Errorf("nothing was recorded, and it is decided anew: %+v", a)
+		}
+		p := policyOf("sliding-log", 1, time.Hour)
+		override(t, e, otherLimit(&p, 2), time.Minute)
+		for i, replayed := range []bool{false, true} {
+			a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "l"})
+			if !a.Allowed || a.Used != 1 || a.Replayed != replayed || a.Override != limiter.OverrideLimits {
+				t.Errorf("%d: %+v", i, a)
+			}
+		}
+	})
+}
+
+// TestBlocksAndOverrides has an override stand above a block, a reset leave it, and other
+// limits leave a block.
+func TestBlocksAndOverrides(t *testing.T) {
+	bubble(t, "blocks", func(t *testing.T) {
+		p := blocking()
+		e := instance(t, newFakeStore(), newFakeFeed(), p)
+		provoke(t, e)
+		override(t, e, otherLimit(&p, 100), time.Minute)
+		if d := mustTake(t, e); !d.Blocked || d.Override != limiter.OverrideLimits {
+			t.Errorf("other limits lift no block: %+v", d)
+		}
+		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		mustReset(t, e)
+		if d := mustTake(t, e); !d.Allowed || d.Override != limiter.OverrideAllow {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// TestInstancesThatStartKnowOverrides before their first decision, and only the latest of
+// each key.
+func TestInstancesThatStartKnowOverrides(t *testing.T) {
+	bubble(t, "start", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		p := policyOf("fixed-window", 2, time.Hour)
+		anew := func() *limiter.Engine {
+			e := limiter.New(store, &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil)})
+			if err := errors.Join(e.SetPolicies([]limiter.Policy{p}), e.CatchUp(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		a := anew() // which does not run: it would ask for news a million times
+		override(t, a, limiter.Override{Kind: limiter.OverrideAllow, By: "operator"}, limiter.MaxOverride)
+		time.Sleep(20 * 24 * time.Hour)
+		if d := mustTake(t, anew()); d.Override != limiter.OverrideAllow {
+			t.Errorf("%+v", d)
+		}
+		got, ok, err := anew().Override(somebody.Policy, somebody.Identifier)
+		want, _, _ := a.Override(somebody.Policy, somebody.Identifier)
+		if !ok || err != nil || !reflect.DeepEqual(got, want) || got.By != "operator" {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Second)
+		time.Sleep(time.Hour)
+		if d := mustTake(t, anew()); d.Override != "" {
+			t.Errorf("what was replaced is back: %+v", d)
+		}
+		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, 24*time.Hour)
+		endOverride(t, a)
+		time.Sleep(time.Hour)
+		if e := anew(); len(e.Overrides()) > 0 {
+			t.Errorf("what was ended is back: %+v", e.Overrides())
+		}
+	})
+}
+
+// TestOverrideThatIsNotStored is none, here or elsewhere; one of which nobody knows comes
+// into force everywhere if it was stored.
+func TestOverrideThatIsNotStored(t *testing.T) {
+	bubble(t, "feed", func(t *testing.T) {
+		store, feed := newFakeStore(), &lateFeed{fakeFeed: newFakeFeed()}
+		p := policyOf("fixed-window", 2, time.Hour)
+		a, b := instance(t, store, feed, p), instance(t, store, feed, p)
+		set := func() error {
+			until := limiter.InstantOf(time.Now().Add(time.Hour))
+			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{Kind: limiter.OverrideBlock, Until: until})
+			return err
+		}
+		feed.set(func() { feed.deaf = true })
+		var failed *limiter.StoreError
+		if err := set(); !errors.As(err, &failed) || !errors.Is(err, limiter.ErrUnavailable) || mustTake(t, a).Override != "" {
+			t.Errorf("%v", err)
+		}
+		feed.set(func() { feed.deaf = false })
+		feed.late.Store(true)
+		if err := set(); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Second)
+		if da, db := mustTake(t, a), mustTake(t, b); !da.Blocked || !db.Blocked {
+			t.Errorf("here %+v, elsewhere %+v", da, db)
+		}
+	})
+}
+
+// lateFeed stores what it says it could not.
+type lateFeed struct {
+	*fakeFeed
+	late atomic.Bool
+}
+
+func (f *lateFeed) Publish(ctx context.Context, c *limiter.Change) error {
+	err := f.fakeFeed.Publish(ctx, c)
+	if f.late.Load() {
+		return errFeedDown
+	}
+	return err
+}
+
+// TestOverridesUnderTwoHashKeys are known to instances that write under either.
+func TestOverridesUnderTwoHashKeys(t *testing.T) {
+	first := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	second := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	bubble(t, "keys", func(t *testing.T) {
+		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("sliding-log", 2, time.Hour)
+		with := func(write limiter.Keyer, read ...limiter.Keyer) *limiter.Engine {
+			return instanceWith(t, store, &limiter.Options{Feed: feed, Keyer: write, AlsoRead: read, StoreTimeout: timeout}, p)
+		}
+		old, both := with(first), with(second, first)
+		for _, way := range [][2]*limiter.Engine{{old, both}, {both, old}} {
+			override(t, way[0], limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+			time.Sleep(time.Second)
+			if d := mustTake(t, way[1]); !d.Blocked {
+				t.Errorf("not blocked elsewhere: %+v", d)
+			}
+			endOverride(t, way[0])
+			time.Sleep(time.Second)
+			if d := mustCheck(t, both); d.Blocked && way[0] == both {
+				t.Errorf("still blocked: %+v", d)
+			}
+		}
+	})
+}
+
+// TestSwitchesAdmitNoMore has several instances take at once while the limit changes: no
+// more than the largest is ever admitted.
+func TestSwitchesAdmitNoMore(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			const most = 40
+			store, feed, p := newFakeStore(), newFakeFeed(), policyOf(algorithm, 5, 24*time.Hour)
+			store.readTakes, store.writeTakes = 3*time.Millisecond, 2*time.Millisecond
+			var engines []*limiter.Engine
+			for range 3 {
+				engines = append(engines, instance(t, store, feed, p))
+			}
+			var admitted atomic.Int64
+			var all sync.WaitGroup
+			for _, e := range engines {
+				all.Go(func() {
+					for range 40 {
+						ok, _ := takeAtOnce(e, 4)
+						admitted.Add(int64(ok))
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			for i, limit := range []int64{7, most, 3, 20} {
+				time.Sleep(700 * time.Millisecond)
+				override(t, engines[i%len(engines)], otherLimit(&p, limit), time.Hour)
+			}
+			all.Wait()
+			if n := admitted.Load(); n > most || n < most-5 {
+				t.Errorf("%d admitted, by limits of up to %d", n, most)
+			}
+		})
+	}
+}
+
+// TestInstancesAgree hears of the same changes in different orders, some twice: the same
+// is in force everywhere.
+func TestInstancesAgree(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		heard := limiter.SomeOverrideChanges(r, 12)
+		var first []limiter.KeyOverride
+		for order := range 4 {
+			r.Shuffle(len(heard), func(i, j int) { heard[i], heard[j] = heard[j], heard[i] })
+			inForce := limiter.OverridesAfter(append(heard, heard[:r.IntN(len(heard))]...))
+			if order == 0 {
+				first = inForce
+			} else if !reflect.DeepEqual(inForce, first) {
+				t.Fatalf("seed %d: %+v and %+v", seed, first, inForce)
+			}
+		}
+	}
+}
+
+// TestWrongOverrides are refused, with the field that is wrong.
+func TestWrongOverrides(t *testing.T) {
+	log, bucket := limiter.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
+		limiter.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
+	bubble(t, "wrong", func(t *testing.T) {
+		e := newEngine(t, newFakeStore(), 0, limiter.Policy{Name: "p", Limits: []limiter.Limit{log, bucket}})
+		limits := func(l ...limiter.LimitOverride) limiter.Override {
+			return limiter.Override{Kind: limiter.OverrideLimits, Limits: l}
+		}
+		for _, c := range []struct {
+			o     limiter.Override
+			lasts time.Duration
+			field string
+		}{
+			{limiter.Override{Kind: "other"}, time.Hour, "kind"},
+			{limiter.Override{}, time.Hour, "kind"},
+			{limiter.Override{Kind: limiter.OverrideAllow}, 0, "expires_in_ms"},
+			{limiter.Override{Kind: limiter.OverrideAllow}, limiter.MaxOverride + time.Millisecond, "expires_in_ms"},
+			{limiter.Override{Kind: limiter.OverrideAllow, Limits: limits(limiter.LimitOverride{Name: "log"}).Limits}, time.Hour, "limits"},
+			{limits(), time.Hour, "limits"},
+			{limits(limiter.LimitOverride{Name: "lag", Limit: 1}), time.Hour, "limits[0].name"},
+			{limits(limiter.LimitOverride{Name: "log", Limit: 1}, limiter.LimitOverride{Name: "log", Limit: 1}), time.Hour, "limits[1].name"},
+			{limits(limiter.LimitOverride{Name: "log", Limit: -1}), time.Hour, "limits[0].limit"},
+			{limits(limiter.LimitOverride{Name: "log", Limit: limiter.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
+			{limits(limiter.LimitOverride{Name: "log", Limit: 1, Burst: 1}), time.Hour, "limits[0].burst"},
+			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, limiter.LimitOverride{Name: "log"}), time.Hour, ""},
+		} {
+			c.o.Until = limiter.InstantOf(time.Now().Add(c.lasts))
+			_, err := e.SetOverride(t.Context(), "p", "a", c.o)
+			var wrong *limiter.FieldError
+			if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &wrong) || wrong.Field != c.field) {
+				t.Errorf("%+v: %v, want %q", c.o, err, c.field)
+			}
+		}
+		if _, err := e.SetOverride(t.Context(), "q", "a", limiter.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
+			t.Errorf("another policy: %v", err)
+		}
+		if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "b", Cost: 6}); !errors.Is(err, limiter.ErrCostTooLarge) {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// TestCostsUnderOtherLimits asks for more than the policy could ever hold.
+func TestCostsUnderOtherLimits(t *testing.T) {
+	bubble(t, "costs", func(t *testing.T) {
+		p := policyOf("token-bucket", 5, time.Hour)
+		e := newEngine(t, newFakeStore(), 0, p)
+		large := somebody
+		large.Cost = 6
+		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrCostTooLarge) {
+			t.Errorf("%v", err)
+		}
+		override(t, e, otherLimit(&p, 6), time.Hour) // its burst was the default, and is again
+		if d, err := e.Take(t.Context(), large); err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// TestOverridesSurviveReloads, of which one leaves the limit out, and one makes of it what
+// the override does not fit.
+func TestOverridesSurviveReloads(t *testing.T) {
+	bubble(t, "reload", func(t *testing.T) {
+		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 2, time.Hour))
+		p := policyOf("fixed-window", 2, time.Hour)
+		override(t, e, otherLimit(&p, 20_000), time.Hour)
+		for i, c := range []struct {
+			name, algorithm string
+			limit           int64
+		}{{"", "fixed-window", 20_000}, {"other", "fixed-window", 3}, {"fixed-window-1h", "sliding-log", 3}, {"", "fixed-window", 20_000}} {
+			q := policyOf(c.algorithm, 3, time.Hour)
+			q.Limits[0].Name = c.name
+			if err := e.SetPolicies([]limiter.Policy{q}); err != nil {
+				t.Fatal(err)
+			}
+			if d := mustCheck(t, e); d.TightestLimit().Limit != c.limit {
+				t.Errorf("%d: %+v", i, d)
+			}
+		}
+	})
+}
+
+// TestManyOverrides is refused past the bound.
+func TestManyOverrides(t *testing.T) {
+	bubble(t, "many", func(t *testing.T) {
+		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 2, time.Hour))
+		until := limiter.InstantOf(time.Now().Add(time.Hour))
+		for i := range limiter.MaxOverrides + 1 {
+			_, err := e.SetOverride(t.Context(), "p", limiter.Identifier(fmt.Sprint(i)), limiter.Override{Kind: limiter.OverrideBlock, Until: until})
+			if full := i == limiter.MaxOverrides; full != errors.Is(err, limiter.ErrOverloaded) || !full && err != nil {
+				t.Fatalf("%d: %v", i, err)
+			}
+		}
+		if n := len(e.Overrides()); n != limiter.MaxOverrides {
+			t.Errorf("%d", n)
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package limiter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// overrides are those of keys that are decided otherwise than their policy says. They are
+// all in memory, of every instance: what is allowed or blocked costs the store nothing, and
+// is while it does not answer. The zero value is none.
+type overrides struct {
+	count atomic.Int64 // of live: nobody looks further where there are none
+	mu    sync.RWMutex
+	live  map[Key]*override
+	known map[Key]EventID // the latest change of a key, of one that is over too
+}
+
+// override is one of overrides. It does not change, but for what is made of it.
+type override struct {
+	Override
+	policy string
+	made   EventID
+	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: nobody has asked yet
+}
+
+// overridePlan is what an override made of a policy's plan.
+type overridePlan struct{ from, made *plan }
+
+// learned is how many overrides are taken from others, who may each have put in force as
+// many as fit at the same time; past it, none are.
+const learned = 2 * MaxOverrides
+
+// any reports whether there may be one of any key.
+func (o *overrides) any() bool { return o.count.Load() > 0 }
+
+// of returns the override of t in force at now, under whichever of its keys; nil: none.
+func (o *overrides) of(t *target, now Instant) *override {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	latest := o.live[t.key]
+	for _, key := range t.old {
+		if other := o.live[key]; latest == nil || other != nil && isAfter(other.made, latest.made) {
+			latest = other
+		}
+	}
+	if latest == nil || latest.Until <= now {
+		return nil
+	}
+	return latest
+}
+
+// isAfter reports whether what a made stands above what b made: every instance says the
+// same of two.
+func isAfter(a, b EventID) bool {
+	return cmp.Or(cmp.Compare(a.Instant(), b.Instant()), bytes.Compare(a[:], b[:])) > 0
+}
+
+// latest returns when the latest change of key was made, as far as this instance knows.
+func (o *overrides) latest(key Key) Instant {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.known[key].Instant()
+}
+
+// room reports whether key may have an override.
+func (o *overrides) room(key Key) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	_, has := o.live[key]
+	return has || len(o.live) < MaxOverrides
+}
+
+// learn puts in force what c tells, or ends what it ends, unless something later is known.
+func (o *overrides) learn(c *Change, now Instant) {
+	news := overrideIn(c)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if news == nil && c.Details != "" { // of a later version: what is in force stays
+		return
+	}
+	if before, heard := o.known[c.Key]; heard && !isAfter(c.ID, before) {
+		return
+	}
+	if news != nil && news.Until <= now {
+		news = nil
+	}
+	if news != nil && o.live[c.Key] == nil && len(o.live) >= learned {
+		return
+	}
+	if o.live == nil {
+		o.live, o.known = make(map[Key]*override), make(map[Key]EventID)
+	}
+	o.known[c.Key] = c.ID
+	delete(o.live, c.Key)
+	if news != nil {
+		o.live[c.Key] = news
+	}
+	o.count.Store(int64(len(o.live)))
+}
+
+// overrideIn returns what c puts in force; nil for nothing, or nothing that is known here.
+func overrideIn(c *Change) *override {
+	var d overrideDetails
+	if c.Details == "" || len(c.Details) > MaxChangeDetails || json.Unmarshal([]byte(c.Details), &d) != nil {
+		return nil
+	}
+	if d.Kind != OverrideAllow && d.Kind != OverrideBlock && d.Kind != OverrideLimits {
+		return nil
+	}
+	return &override{
+		policy: d.Policy, made: c.ID,
+		Override: Override{Kind: d.Kind, Limits: d.Limits, Until: c.Until, By: d.By, Made: c.ID.Instant()},
+	}
+}
+
+// sweep forgets what is over at now, and what is known of keys for longer than anything
+// of theirs is told.
+func (o *overrides) sweep(now Instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, of := range o.live {
+		if of.Until <= now {
+			delete(o.live, key)
+		}
+	}
+	for key, made := range o.known {
+		if made.Instant().Add(2*changesLive) < now {
+			delete(o.known, key)
+		}
+	}
+	o.count.Store(int64(len(o.live)))
+}
+
+// all returns those in force at now, the one that ends first first.
+func (o *overrides) all(now Instant) []KeyOverride {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	list := make([]KeyOverride, 0, len(o.live))
+	for key, of := range o.live {
+		if of.Until > now {
+			list = append(list, KeyOverride{Key: key, Policy: of.policy, Override: of.Override})
+		}
+	}
+	slices.SortFunc(list, func(a, b KeyOverride) int {
+		return cmp.Or(cmp.Compare(a.Until, b.Until), bytes.Compare(a.Key.sum[:], b.Key.sum[:]))
+	})
+	return list
+}
+
+// planFor returns the plan of base's policy with the override's limits in place of its
+// own: keys and counts are the same, as after a reload that changes nothing but these. Of
+// limits that are none, because the policy is another since, base decides.
+func (o *override) planFor(e *Engine, base *plan) *plan {
+	if made := o.plan.Load(); made != nil && made.from == base {
+		return made.made
+	}
+	made := base
+	if policy := base.overridden(o.Limits); len(policy.Problems()) == 0 {
+		made = e.newPlans(policy)
+		made.read, made.derives = base.read, base.derives
+		made.keepAsMuchAs(base)
+	}
+	o.plan.Store(&overridePlan{base, made})
+	return made
+}
+
+// keepAsMuchAs has p keep no fewer events than base, which is of the same limits but for
+// how much they hold, needs when the override is over.
+func (p *plan) keepAsMuchAs(base *plan) {
+	for i := range p.logWrites {
+		p.logWrites[i].Keep = max(p.logWrites[i].Keep, base.logWrites[i].Keep)
+	}
+	for i := range p.parts {
+		p.parts[i].keepAsMuchAs(base.parts[i])
+	}
+	if p.local != nil {
+		p.local.keepAsMuchAs(base.local)
+	}
+}
+
+// run forgets what is over, until ctx ends.
+func (o *overrides) run(ctx context.Context, opts *Options) {
+	tick := time.NewTicker(sweepOverridesEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			o.sweep(InstantOf(opts.Now()))
+		}
+	}
+}
+
+// sweepOverridesEvery is how soon one that is over is forgotten: until then it costs a
+// look at the time.
+const sweepOverridesEvery = time.Minute
