@@ -59,6 +59,16 @@ func totals() []Build {
 			Edits: []Edit{{leasesFile, `l.mark(t.key) != own.mark || `, ``}},
 		},
 		{
+			Name: "more ahead than there is room", Broke: "units ahead are counted before they are handed out", Finds: 1500,
+			Tests: []string{"TestLeaseIsNoMoreThanTheRoom"},
+			Edits: []Edit{{leasesFile, `units = min(own.ahead, room)`, `units = own.ahead`}},
+		},
+		{
+			Name: "an early lease of a full key", Broke: "nothing is counted ahead at the end of a limit",
+			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
+			Edits: []Edit{{leasesFile, `own.taken == 0 && room < bounds.least`, `room < 0*bounds.least`}},
+		},
+		{
 			Name: "added without what was left", Broke: "units ahead are counted before they are handed out", Finds: 1500,
 			Tests: []string{"TestLeasesUnderManyCallers"},
 			Edits: []Edit{{"internal/limiter/units.go", `u.counts[0].Units-u.had)`, `sumOf(u.batch)-u.had)`}},

@@ -1,9 +1,11 @@
 package cassandra_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,15 +50,26 @@ func takeOfManyCallers(b *testing.B, policy limiter.Policy) {
 
 // BenchmarkTakeOfZipf takes from keys some of which are asked for often, 64 at a time.
 func BenchmarkTakeOfZipf(b *testing.B) {
+	for _, leases := range []limiter.LeaseMode{limiter.LeasesOff, limiter.LeasesLate, limiter.LeasesEarly} {
+		b.Run(string(leases), func(b *testing.B) { takeOfZipf(b, leases) })
+	}
+}
+
+func takeOfZipf(b *testing.B, leases limiter.LeaseMode) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
 		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
 	})
 	if err := e.SetPolicies([]limiter.Policy{{
-		Name: "p", Counting: limiter.CountingRows,
+		Name: "p", Counting: limiter.CountingRows, Leases: leases,
 		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
 	}}); err != nil {
 		b.Fatal(err)
 	}
+	running, stop := context.WithCancel(b.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = e.Run(running) })
+	defer ended.Wait()
+	defer stop()
 	var leased, remembered atomic.Int64
 	const callers, s, keys = 64, 1.1, 100_000
 	b.SetParallelism(callers)

@@ -16,10 +16,12 @@ import (
 //
 // What it may cost others is bounded: they may be denied for what is left of a lease, and
 // see it as used. A lease is at most a leaseShare of the room that there was, at most as
-// much as this process has taken from the key already, and what is left of it is given
-// back after maxLeaseAge. Where the room is less than minLeaseRoom, there are none.
+// much as this process has taken from the key already or, under LeasesEarly, an earlyShare
+// of the limit, and what is left of it is given back in the end. Where the room is less
+// than minLeaseRoom, there are none.
 //
-// Answers of a lease tell of others what was known when it was granted.
+// Answers of a lease tell of others what was known when it was granted. When it is too old
+// for that, the next request reads; it writes nothing if enough is left.
 type leases struct {
 	opts *Options
 	give func(t *target, back []Count) // gives back what is left of a lease
@@ -45,6 +47,7 @@ type lease struct {
 	epoch  Instant
 	since  Instant
 	until  Instant // the end of the first of the windows, or of its age
+	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
 
 	mu    sync.Mutex
@@ -63,9 +66,15 @@ const (
 	leaseShare = 16
 	// minLeaseRoom is the least room that is taken ahead from: small limits are exact.
 	minLeaseRoom = 128
+	// earlyShare is the part of a limit that is counted ahead with a key's first unit in a
+	// window, under LeasesEarly.
+	earlyShare = 64
 	// maxLeaseAge is how long units are kept that nobody asks for, and how old what an
 	// answer tells of others may be.
 	maxLeaseAge = 5 * time.Second
+	// The same under LeasesEarly, where most keys have a lease that few ask for: giving
+	// back costs as much as counting, and nothing once the window is over.
+	maxEarlyAge, maxEarlyIdle = 15 * time.Second, time.Minute
 	// maxLeases bounds those that are live, of a few hundred bytes each.
 	maxLeases = 1 << 16
 	// leaseSweep is how often those are looked for that are too old.
@@ -76,7 +85,7 @@ const (
 // windows, and news of resets comes.
 func (l *leases) leasable(t *target) bool {
 	p := t.plan
-	return p.counters && !p.cell && len(p.logs) == 0 && p.Count == CountAdmitted && len(t.old) == 0 &&
+	return p.Leases != LeasesOff && p.counters && !p.cell && len(p.logs) == 0 && p.Count == CountAdmitted && len(t.old) == 0 &&
 		(l.opts.Feed != nil || l.opts.eager) && !l.opts.forgetful
 }
 
@@ -141,20 +150,53 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 		return
 	}
 	known, _ := l.taken.get(t.key)
-	if held := l.remove(t.key); held != nil {
+	held, full := l.remove(t.key)
+	if held != nil {
 		known, own.lease = held.demand(), held.rest()
 	}
+	if full {
+		return
+	}
 	if known.ends <= now {
+		own.ahead = l.bounds().first(t.plan)
 		return
 	}
 	own.taken = known.units
-	after, share, least := int64(leaseAfter), int64(leaseShare), int64(minLeaseRoom)
+	own.ahead = l.bounds().next(t.plan, known, own)
+}
+
+// leaseBounds are how much is counted ahead, and from when on.
+type leaseBounds struct{ after, share, early, least int64 }
+
+func (l *leases) bounds() leaseBounds {
 	if l.opts.eager {
-		after, share, least = 1, 2, 2
+		return leaseBounds{after: 1, share: 2, early: 4, least: 2}
 	}
-	if room := known.room - sumOf(own.batch); known.units >= after && room >= least {
-		own.ahead = min(known.units, room/share)
+	return leaseBounds{after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom}
+}
+
+// first returns how many units are counted ahead of a key of which nothing is known.
+func (b leaseBounds) first(p *plan) int64 {
+	room := p.room(&State{}, 0)
+	if p.Leases != LeasesEarly || room < b.least {
+		return 0
 	}
+	return room / b.early
+}
+
+// next returns how many units own counts ahead of a key of which that is known. It is 0,
+// so that nothing is written, where half as many are left when own has its own.
+func (b leaseBounds) next(p *plan, known demand, own *units) int64 {
+	sum := sumOf(own.batch)
+	room := known.room - sum
+	if room < b.least || known.units < b.after && p.Leases != LeasesEarly {
+		return 0
+	}
+	ahead := min(max(known.units, b.first(p)), room/b.share)
+	if len(own.lease) > 0 && own.lease[0].Units-sum >= max(1, ahead/2) {
+		return 0
+	}
+	return ahead
 }
 
 // demand returns what is known of the key of a lease that was removed.
@@ -164,13 +206,13 @@ func (h *lease) demand() demand {
 	return demand{ends: h.ends, units: h.taken, room: h.target.plan.room(&h.state, h.since)}
 }
 
-// remove ends the lease of key.
-func (l *leases) remove(key Key) *lease {
+// remove ends the lease of key, and reports whether there is no place for another.
+func (l *leases) remove(key Key) (held *lease, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held := l.live[key]
+	held = l.live[key]
 	delete(l.live, key)
-	return held
+	return held, len(l.live) >= maxLeases
 }
 
 // forget drops the lease of key without giving anything back: it was reset, and its mark
@@ -189,14 +231,20 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	}
 	ends, room := t.plan.windowsEnd(own.now), t.plan.room(state, own.now)
 	units = min(own.ahead, room)
+	if bounds := l.bounds(); own.taken == 0 && room < bounds.least {
+		units = 0 // only now it is known how little there is
+	}
 	if units == 0 {
 		l.taken.put(t.key, demand{ends: ends, units: own.taken + admitted, room: room})
 		return 0
 	}
 	granted := &lease{
 		target: *t, counts: own.counts, epoch: own.epoch, since: own.now,
-		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)),
+		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)), back: own.now.Add(maxLeaseAge),
 		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
+	}
+	if t.plan.Leases == LeasesEarly {
+		granted.until, granted.back = min(ends, own.now.Add(maxEarlyAge)), own.now.Add(maxEarlyIdle)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +299,7 @@ func (l *leases) sweep(now Instant) {
 	l.mu.Lock()
 	var over []*lease
 	for key, held := range l.live {
-		if held.until <= now {
+		if min(held.back, held.ends) <= now {
 			over = append(over, held)
 			delete(l.live, key)
 		}

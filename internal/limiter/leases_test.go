@@ -208,8 +208,9 @@ func TestNoLeases(t *testing.T) {
 	all.Count = limiter.CountAll
 	both := policyOf("fixed-window", 1000, time.Minute)
 	both.Limits = append(both.Limits, limiter.Limit{Name: "log", Algorithm: "sliding-log", Limit: 1000, Window: time.Minute})
-	log := policyOf("sliding-log", 1000, time.Minute)
-	for name, p := range map[string]limiter.Policy{"small": small, "all": all, "log": log, "both": both} {
+	log, off := policyOf("sliding-log", 1000, time.Minute), policyOf("fixed-window", 1000, time.Minute)
+	off.Leases = limiter.LeasesOff
+	for name, p := range map[string]limiter.Policy{"small": small, "all": all, "log": log, "both": both, "off": off} {
 		bubble(t, name, func(t *testing.T) {
 			e := toldEngine(t, newFakeStore(), p)
 			for range 100 {

@@ -16,6 +16,7 @@ type Policy struct {
 	Limits       []Limit      // 1 to MaxLimits; all must admit
 	Count        CountMode    // which attempts use quota; zero: CountAdmitted
 	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
+	Leases       LeaseMode    // when units of large windows are counted ahead; zero: LeasesLate
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
@@ -56,6 +57,17 @@ type Counting string
 const (
 	CountingCounters Counting = "counters" // one counter per window that all instances add to
 	CountingRows     Counting = "rows"     // a running total per window and instance, which expires by itself
+)
+
+// LeaseMode says when an instance counts units of a window ahead, over a store that
+// instances share, to hand them out from memory. Other instances see them as used.
+type LeaseMode string
+
+// The values of LeaseMode.
+const (
+	LeasesLate  LeaseMode = "late"  // of callers with more than four units in a window
+	LeasesEarly LeaseMode = "early" // of every caller, from the first unit
+	LeasesOff   LeaseMode = "off"   // never: what is used is exact on every instance
 )
 
 // Guarantee says how many can get through when several instances decide at once.
@@ -114,6 +126,7 @@ const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter 
 func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Count, CountAdmitted)
 	setDefault(&p.Counting, CountingCounters)
+	setDefault(&p.Leases, LeasesLate)
 	setDefault(&p.Guarantee, GuaranteeCounted)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
@@ -146,11 +159,13 @@ func (p Policy) Problems() []Problem {
 	}
 	oneOf(&found, "count", p.Count, CountAdmitted, CountAll)
 	oneOf(&found, "counting", p.Counting, CountingCounters, CountingRows)
+	oneOf(&found, "leases", p.Leases, LeasesLate, LeasesEarly, LeasesOff)
 	oneOf(&found, "mode", p.Mode, ModeEnforce, ModeShadow, ModeOff)
 	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
 	p.checkGuarantee(&found)
 	p.checkLevels(&found)
 	p.checkCount(&found)
+	p.checkLeases(&found)
 	p.checkLimits(&found)
 	p.checkBlock(&found)
 	p.checkNormalize(&found)
@@ -177,6 +192,23 @@ func (p Policy) checkLocal(found *problems) {
 	i := slices.IndexFunc(p.Limits, Limit.InCell)
 	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
 		p.Guarantee, i, p.Limits[i].Algorithm)
+}
+
+// checkLeases refuses early leases of what can't be counted ahead, rather than making none.
+func (p Policy) checkLeases(found *problems) {
+	if p.Leases != LeasesEarly {
+		return
+	}
+	i := slices.IndexFunc(p.Limits, func(l Limit) bool {
+		a, known := algorithmByName(l.Algorithm)
+		return known && a.memory != memoryCounters
+	})
+	switch {
+	case i >= 0:
+		found.add("leases", "nothing can be counted ahead in limits[%d], a %s: remove %q", i, p.Limits[i].Algorithm, p.Leases)
+	case p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted:
+		found.add("leases", "%q needs guarantee %q and count %q", p.Leases, GuaranteeCounted, CountAdmitted)
+	}
 }
 
 // checkCount refuses to count denied attempts in a bucket: it would never drain

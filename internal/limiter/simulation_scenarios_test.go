@@ -72,6 +72,22 @@ func (s scenario) tallied(seed uint64) scenario {
 	return s
 }
 
+// leased returns s with units counted ahead from the first one on, in every other one of
+// the schedules whose instances take any ahead.
+func (s scenario) leased(seed uint64) scenario {
+	if seed%8 != 1 {
+		return s
+	}
+	s.policies = slices.Clone(s.policies)
+	for i, p := range s.policies {
+		p.Leases = limiter.LeasesEarly
+		if len(p.Problems()) == 0 {
+			s.policies[i] = p
+		}
+	}
+	return s
+}
+
 // oneOf returns one of names.
 func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 

@@ -42,7 +42,7 @@ func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier,
 			lo, hi := w.left(p, l, u)
 			least, most = least+lo, most+hi
 		}
-		if w.mayBeAhead(l) {
+		if w.mayBeAhead(p, l) {
 			most += l.Limit
 		}
 		if used < min(least, l.Limit) || used > most {
@@ -53,10 +53,13 @@ func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier,
 }
 
 // mayBeAhead reports whether what was counted ahead of l may stay: by a process that died,
-// or by a write of which nothing is known.
-func (w *world) mayBeAhead(l *limiter.Limit) bool {
+// by a write of which nothing is known, or early, for longer than a schedule lasts.
+func (w *world) mayBeAhead(p *limiter.Policy, l *limiter.Limit) bool {
 	if !w.eager() || l.InCell() || endsItself(l) {
 		return false
+	}
+	if p.Leases == limiter.LeasesEarly {
+		return true
 	}
 	dead := slices.ContainsFunc(w.instances, (*process).isDead)
 	return dead || slices.ContainsFunc(w.history, func(r *record) bool { return r.recorded() == limiter.RecordedUnknown })

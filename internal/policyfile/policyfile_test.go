@@ -111,6 +111,13 @@ func TestMistakes(t *testing.T) {
 		{"a bucket beside a log in memory", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
 			"{algorithm: sliding-log, limit: 1, window: 1h}]", "guarantee: local"),
 			`4: policies[0].guarantee: "local" can't keep limits[0], a leaky-bucket, beside other limits`},
+		{"early leases of a log", policy(goodLimits, "leases: early"),
+			`4: policies[0].leases: nothing can be counted ahead in limits[0], a sliding-log: remove "early"`},
+		{"early leases beside serial", policy("limits: [{algorithm: fixed-window, limit: 1, window: 1h}]", "leases: early",
+			"guarantee: serial"),
+			`4: policies[0].leases: "early" needs guarantee "counted" and count "admitted"`},
+		{"leases there are not", policy(goodLimits, "leases: never"),
+			`4: policies[0].leases: "never" is not known: use one of late, early, off`},
 		{"levels beside serial", policy(goodLimits, "guarantee: serial", "consistency: {read: QUORUM}"),
 			"5: policies[0].consistency: a serial policy goes by the server's --serial-consistency alone: remove it"},
 		{"buckets that count denied attempts", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
@@ -157,7 +164,8 @@ func TestMistakes(t *testing.T) {
 		{"an alias", policy(goodLimits, "mode: *m"), "4: policies[0].mode: aliases such as *name are not supported"},
 		{"a merge key", policy("<<: *base"), "3: policies[0].<<: merge keys are not supported: write the members out"},
 		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
-		{"a key nothing is like", policy(goodLimits, "x: 1"), "The ones there are: name, description, limits, count, counting, guarantee"},
+		{"a key nothing is like", policy(goodLimits, "x: 1"),
+			"The ones there are: name, description, limits, count, counting, leases, guarantee"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := lines(t, test.text)
