@@ -62,6 +62,11 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 	$(GOLANGCI) run ./...
 	go mod tidy -diff
 	cd bench && $(GOLANGCI) run ./... && go mod tidy -diff
+	cd examples/middleware && $(GOLANGCI) run ./... && go mod tidy -diff
+
+.PHONY: examples
+examples: ## tests of the examples that have a go.mod of their own; those of the others are among all tests
+	cd examples/middleware && go test ./...
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
