@@ -71,7 +71,7 @@ func writeFile(t *testing.T, name, text string) (path string) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range []string{
-		"", "serve", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund",
+		"", "serve", "proxy", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund",
 		"override", "override set", "override get", "override list", "explain", "token",
 	} {
 		name := "help-" + strings.ReplaceAll(strings.TrimSpace("ratelimitd "+args), " ", "-") + ".golden"

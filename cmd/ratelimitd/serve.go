@@ -118,8 +118,13 @@ func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog
 	if err != nil {
 		return failure{errors.Join(err, server.listener.Close())}
 	}
+	serveProxy, err := listenProxy(ctx, s, guard, source.engine, measured, stdout, log)
+	if err != nil {
+		return errors.Join(err, server.listener.Close())
+	}
 	reloads := together(source.run, guard.run, onHangup(hangup, audit.reload, source.reload, guard.reload))
-	if err := inOrder(ctx, together(server.run, serveEnvoy), reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
+	servers := together(server.run, serveEnvoy, serveProxy)
+	if err := inOrder(ctx, servers, reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")

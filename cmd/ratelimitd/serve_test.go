@@ -74,12 +74,18 @@ type server struct {
 // start runs serve with these flags on a free port and waits for its first line.
 func start(t testing.TB, environ []string, flags ...string) *server {
 	t.Helper()
+	return startCommand(t, "serve", environ, flags...)
+}
+
+// startCommand is start for a command that serves as serve does.
+func startCommand(t testing.TB, command string, environ []string, flags ...string) *server {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s := &server{log: newLogged(), more: newLogged(), stop: stop, ended: make(chan struct{})}
 	out, in := io.Pipe()
 	go func() {
 		defer close(s.ended)
-		s.code = run(ctx, append([]string{"serve", "--listen=127.0.0.1:0"}, flags...), environ, strings.NewReader(""), in, s.log)
+		s.code = run(ctx, append([]string{command, "--listen=127.0.0.1:0"}, flags...), environ, strings.NewReader(""), in, s.log)
 		_ = in.Close() // never fails
 	}()
 	t.Cleanup(func() {

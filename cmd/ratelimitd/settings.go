@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
 // envPrefix is what the environment variables of all flags start with.
@@ -41,6 +42,7 @@ type settings struct {
 	hashKeyFile string
 	headers     api.HeaderFamilies
 	forwardAuth api.ForwardAuth
+	proxy       proxySettings
 	migrate     bool
 	security    securitySettings
 	auditLog    string
@@ -217,9 +219,10 @@ func configure(flags *pflag.FlagSet, environ []string) (warnings []string, err e
 	asked.addDecisionFlags(asking)
 	new(overrideFlags).add(asking)
 	known.AddFlagSet(asking) // --config is in both
+	served.addProxyFlags(known)
 	return config.Apply(flags, &config.Options{
 		Prefix: envPrefix, Environ: environ, File: "config",
-		AlsoKnown: flagNames(known), AlsoVariables: []string{passwordVariable, tokenVariable},
+		AlsoKnown: flagNames(known), AlsoKeys: []string{proxy.Key}, AlsoVariables: []string{passwordVariable, tokenVariable},
 	})
 }
 

@@ -41,8 +41,16 @@ type Connections struct {
 // connection is one of Connections.
 type connection struct {
 	net.Conn
-	open  bool
-	place *list.Element // in waiting; nil: a request is under way
+	of       *Connections
+	open     bool
+	hijacked bool          // the server no longer tells what becomes of it
+	place    *list.Element // in waiting; nil: a request is under way
+}
+
+// Close closes the connection, and counts it no longer if nobody else does.
+func (c *connection) Close() error {
+	c.of.closed(c)
+	return c.Conn.Close()
 }
 
 // CloseWrite ends what is sent, and leaves open what is received: net/http does so before
@@ -78,7 +86,7 @@ func (c *Connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn := &connection{Conn: accepted}
+		conn := &connection{Conn: accepted, of: c}
 		if c.admit(conn) {
 			return conn, nil
 		}
@@ -129,13 +137,24 @@ func (c *Connections) changed(changed net.Conn, state http.ConnState) {
 	defer c.mu.Unlock()
 	switch {
 	case !conn.open: // it was closed for another one
-	case state == http.StateClosed || state == http.StateHijacked:
+	case state == http.StateClosed:
 		c.forget(conn)
+	case state == http.StateHijacked:
+		conn.hijacked = true
 	case state == http.StateActive && conn.place != nil: // its headers are there
 		c.waiting.Remove(conn.place)
 		conn.place = nil
 	case state == http.StateIdle && conn.place == nil:
 		conn.place = c.waiting.PushBack(conn)
+	}
+}
+
+// closed learns that conn is closed.
+func (c *Connections) closed(conn *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn.open && conn.hijacked {
+		c.forget(conn)
 	}
 }
 

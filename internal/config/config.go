@@ -30,6 +30,8 @@ type Options struct {
 	// AlsoKnown names flags of other commands, which share the environment and the
 	// file: they are neither read nor wrong.
 	AlsoKnown []string
+	// AlsoKeys names keys of the file that are read elsewhere, and hold more than a flag.
+	AlsoKeys []string
 	// AlsoVariables names environment variables that are read elsewhere.
 	AlsoVariables []string
 }
@@ -146,7 +148,7 @@ func applyFile(flags *pflag.FlagSet, opts *Options) error {
 
 func applyMap(f *yamlfile.File, flags *pflag.FlagSet, opts *Options) {
 	known := slices.DeleteFunc(names(flags, opts), func(name string) bool { return name == opts.File })
-	f.ExpectKeys(f.Root, known)
+	f.ExpectKeys(f.Root, slices.Concat(known, opts.AlsoKeys))
 	for _, m := range f.Root.Members {
 		flag := flags.Lookup(m.Key)
 		if flag == nil || !slices.Contains(known, m.Key) {

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+)
+
+// proxied is a configuration of which the route / is limited by the policy login.
+const proxied = "proxy-listen: 127.0.0.1:0\nroutes:\n  - {name: all, path: /, limits: [{policy: login}]}\n"
+
+// application answers with what it was asked, and by what protocol it should be spoken to.
+func application(t *testing.T) string {
+	t.Helper()
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "app: %s by %s", r.URL, r.Header.Get("X-Forwarded-Proto"))
+	}))
+	t.Cleanup(app.Close)
+	return app.URL
+}
+
+// startProxy runs proxy, and returns where clients come to.
+func startProxy(t *testing.T, environ []string, flags ...string) (s *server, url string) {
+	t.Helper()
+	s = startCommand(t, "proxy", environ, flags...)
+	s.more.waitFor(t, "\n", 1)
+	url, found := strings.CutPrefix(strings.TrimSpace(s.more.String()), "proxying on ")
+	if !found {
+		t.Fatalf("the second line is %q", s.more)
+	}
+	return s, url
+}
+
+// mustPass sends a request and wants this status.
+func mustPass(t *testing.T, client *http.Client, url string, status int) (res *http.Response, body string) {
+	t.Helper()
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != status {
+		t.Errorf("%s: %d, want %d: %s, %v", url, res.StatusCode, status, text, err)
+	}
+	return res, string(text)
+}
+
+// TestProxy limits what passes, and serves beside it all that serve does.
+func TestProxy(t *testing.T) {
+	config := writeFile(t, "proxy.yaml", proxied+"upstream: "+application(t)+"\n")
+	s, url := startProxy(t, nil, "--config="+config)
+	for range 5 {
+		if _, body := mustPass(t, http.DefaultClient, url+"/a?b", 200); body != "app: /a?b by http" {
+			t.Errorf("%q", body)
+		}
+	}
+	mustPass(t, http.DefaultClient, url+"/a", 429)
+	if s.get(t, "/readyz") != 200 || s.get(t, "/v1/policies") != 200 {
+		t.Error("it does not serve what serve does")
+	}
+	if text := s.body(t, "/metrics"); !strings.Contains(text, `route="proxy all"`) {
+		t.Errorf("nothing of the proxy in the metrics:\n%s", text)
+	}
+	mustPass(t, http.DefaultClient, url+"/metrics", 429) // it is the application's
+	s.stop()
+	if code := s.wait(t); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, s.log)
+	}
+}
+
+// TestProxyIsForEverybody: its own address is public by nature, and that of serve is not.
+func TestProxyIsForEverybody(t *testing.T) {
+	config := writeFile(t, "proxy.yaml", strings.Replace(proxied, "127.0.0.1:0", "0.0.0.0:0", 1))
+	_, url := startProxy(t, nil, "--config="+config, "--upstream="+application(t))
+	mustPass(t, http.DefaultClient, strings.Replace(url, "[::]", "127.0.0.1", 1), 200)
+	code, _, stderr := execute(t, nil, "proxy", "--config="+config, "--upstream=http://127.0.0.1:1", "--listen=0.0.0.0:0")
+	if code != exitUsage || !strings.Contains(stderr, "--insecure-no-auth") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// TestProxyOverTLS speaks HTTP/2 to who can.
+func TestProxyOverTLS(t *testing.T) {
+	root := newAuthority(t, "root")
+	certPEM, keyPEM := root.issue("first")
+	folder := t.TempDir()
+	cert, key := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+	rewrite(t, cert, certPEM)
+	rewrite(t, key, keyPEM)
+	config := writeFile(t, "proxy.yaml", proxied)
+	_, url := startProxy(t, nil, "--config="+config, "--upstream="+application(t), "--tls-cert-file="+cert, "--tls-key-file="+key)
+	client := newClient(t, root, nil, "")
+	defer client.CloseIdleConnections()
+	res, body := mustPass(t, client, url+"/a", 200)
+	if res.ProtoMajor != 2 || body != "app: /a by https" {
+		t.Errorf("%s, %q", res.Proto, body)
+	}
+}
+
+func TestProxyMistakes(t *testing.T) {
+	for _, c := range []struct{ config, flag, want string }{
+		{proxied, "--log-level=info", "--upstream is missing"},
+		{proxied, "--upstream=localhost:80", `"localhost:80" is no URL of an application`},
+		{proxied, "--upstream=http://u:p@a", "is no URL of an application"},
+		{strings.Replace(proxied, "login", "logn", 1), "--upstream=http://a",
+			`:3: routes[0].limits[0].policy: there is no policy "logn": did you mean login?`},
+		{"rotes: []\n", "--upstream=http://a", ":1: rotes: unknown key: did you mean routes?"},
+	} {
+		code, _, stderr := execute(t, nil, "proxy", "--listen=127.0.0.1:0", "--config="+writeFile(t, "p.yaml", c.config), c.flag)
+		if code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d, %s", c.flag, code, stderr)
+		}
+	}
+	code, _, stderr := execute(t, nil, "proxy", "--listen=127.0.0.1:0", "--upstream=http://a")
+	if code != exitUsage || !strings.Contains(stderr, "--config is missing") {
+		t.Errorf("without a file: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestProxiesShareCassandra: two of them count together.
+func TestProxiesShareCassandra(t *testing.T) {
+	config := writeFile(t, "proxy.yaml", proxied+"upstream: "+application(t)+"\n")
+	environ := []string{"RATELIMITD_STORE=cassandra", "RATELIMITD_STORE_TIMEOUT=5s"}
+	flags := []string{"--config=" + config, "--migrate", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","),
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t)}
+	_, first := startProxy(t, environ, flags...)
+	_, second := startProxy(t, environ, flags...)
+	for i := range 6 {
+		url, want := first, 200
+		if i%2 == 1 {
+			url = second
+		}
+		if i == 5 {
+			want = 429
+		}
+		mustPass(t, http.DefaultClient, url, want)
+	}
+}
+
+// TestProxyExample starts by the example, and follows its routes.
+func TestProxyExample(t *testing.T) {
+	const folder = "../../examples/proxy/"
+	s, url := startProxy(t, nil, "--config="+folder+"proxy.yaml", "--policies="+folder+"policies.yaml", "--proxy-listen=127.0.0.1:0",
+		"--upstream="+application(t))
+	for _, c := range []struct{ path, route, limit string }{
+		{"/healthz", "health", ""}, {"/v1/search/a", "search", "600"}, {"/files/a", "files", "10737418240"}, {"/a", "rest", "1200"},
+	} {
+		res, _ := mustPass(t, http.DefaultClient, url+c.path, 200)
+		if got := res.Header.Get("X-Ratelimit-Limit"); got != c.limit {
+			t.Errorf("%s: a limit of %q, want %q", c.path, got, c.limit)
+		}
+		if text := s.body(t, "/metrics"); !strings.Contains(text, `route="proxy `+c.route+`"`) {
+			t.Errorf("%s is not of the route %s", c.path, c.route)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// body counts the bytes that are read of it.
+type body struct {
+	io.ReadCloser
+	passed *atomic.Int64
+	extend func(more bool) // before each part that is read, and after the last; nil: never
+}
+
+// Read counts what it reads.
+func (b *body) Read(p []byte) (int, error) {
+	if b.extend != nil {
+		b.extend(true)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.passed.Add(int64(n))
+	if err != nil && b.extend != nil {
+		b.extend(false)
+	}
+	return n, err
+}
+
+// upgraded counts the bytes both ways of a connection that no longer speaks HTTP.
+type upgraded struct {
+	io.ReadWriteCloser
+	received, sent *atomic.Int64
+}
+
+// Read counts what the application sends.
+func (u *upgraded) Read(p []byte) (int, error) {
+	n, err := u.ReadWriteCloser.Read(p)
+	u.sent.Add(int64(n))
+	return n, err
+}
+
+// Write counts what the client sends.
+func (u *upgraded) Write(p []byte) (int, error) {
+	n, err := u.ReadWriteCloser.Write(p)
+	u.received.Add(int64(n))
+	return n, err
+}
+
+// stalled is how long a client may take for the next part of a body, or to take in the next
+// part of an answer, as nginx has it. Whole bodies may take as long as they like.
+const stalled = time.Minute
+
+// writer is an answer that remembers its status, and does not wait for ever for a client.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	status  int // 0: none yet
+}
+
+func newWriter(w http.ResponseWriter) *writer {
+	out := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
+	_ = out.control.SetWriteDeadline(time.Time{}) // that of the connection's last request, where it can be set
+	return out
+}
+
+// WriteHeader remembers the status, but for that of informational answers.
+func (w *writer) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.status = status
+	}
+	w.extendWrite()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write gives the client time to take p in.
+func (w *writer) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.extendWrite()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap returns the answer for http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(stalled)) }
+
+// extendRead gives the client time for more of its request, if there is more.
+func (w *writer) extendRead(more bool) {
+	until := time.Time{}
+	if more {
+		until = time.Now().Add(stalled)
+	}
+	_ = w.control.SetReadDeadline(until)
+}
+
+// buffers are those that bodies are copied through.
+type buffers struct{ pool sync.Pool }
+
+// bufferLen is as long as io.Copy's.
+const bufferLen = 32 << 10
+
+// Get returns a buffer.
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[bufferLen]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, bufferLen)
+}
+
+// Put takes it back.
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferLen]byte)(buffer)) }

@@ -1,0 +1,251 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// Key is the one of a configuration file that has the routes.
+const Key = "routes"
+
+// maxRoutes bounds the series of metrics, and how long it takes to find a request's route.
+const maxRoutes = 1000
+
+// Parse reads the routes in data, which name is the name of; other keys are not looked at.
+// policies are the names of those in force. The error is yamlfile.Errors, one for each
+// mistake.
+func Parse(name string, data []byte, policies []string) ([]Route, error) {
+	p := parser{File: yamlfile.Parse(name, data), policies: policies}
+	if p.Root == nil {
+		return nil, p.Err()
+	}
+	list := p.Root.Member(Key)
+	if list == nil {
+		return nil, p.Err()
+	}
+	var routes []Route
+	if p.Expect(list, yamlfile.List, "start each route with - path:") {
+		if len(list.Items) > maxRoutes {
+			p.Add(list, "%d routes: there may be at most %d", len(list.Items), maxRoutes)
+		}
+		for _, item := range list.Items {
+			routes = append(routes, p.route(item))
+		}
+	}
+	return routes, p.Err()
+}
+
+// parser reads a file, and collects its mistakes.
+type parser struct {
+	*yamlfile.File
+	policies []string
+}
+
+// members hands the values of a map to read, by their keys, which are keys of the map read.
+func (p *parser) members(n *yamlfile.Node, cure string, read map[string]func(*yamlfile.Node)) {
+	if !p.Expect(n, yamlfile.Map, cure) {
+		return
+	}
+	known := make([]string, 0, len(read))
+	for key := range read {
+		known = append(known, key)
+	}
+	slices.Sort(known)
+	p.ExpectKeys(n, known)
+	for _, m := range n.Members {
+		if read, ok := read[m.Key]; ok {
+			read(m.Value)
+		}
+	}
+}
+
+func (p *parser) route(n *yamlfile.Node) (route Route) {
+	p.members(n, "write path: and limits:", map[string]func(*yamlfile.Node){
+		"name":    p.text(&route.Name),
+		"host":    func(n *yamlfile.Node) { p.host(n, &route.Host) },
+		"path":    func(n *yamlfile.Node) { p.path(n, &route.Path) },
+		"methods": func(n *yamlfile.Node) { p.methods(n, &route.Methods) },
+		"headers": func(n *yamlfile.Node) { p.headers(n, &route.Headers) },
+		"limits":  func(n *yamlfile.Node) { p.limits(n, &route.Limits) },
+	})
+	if route.Name == "" {
+		route.Name = strings.TrimSpace(strings.Join(route.Methods, ",") + " " + route.Host + route.Path)
+	}
+	if n.Kind == yamlfile.Map && n.Member("limits") == nil && !n.Partial && !p.Wrong(yamlfile.Join(n.Path, "limits")) {
+		p.Add(n, "no limits: list them, or write limits: [] to let these requests pass")
+	}
+	return route
+}
+
+// text reads what is written without structure.
+func (p *parser) text(into *string) func(*yamlfile.Node) {
+	return func(n *yamlfile.Node) {
+		if n.Kind == yamlfile.Number || n.Kind == yamlfile.Bool || p.Expect(n, yamlfile.Text, "write one value") {
+			*into = n.Text
+		}
+	}
+}
+
+func (p *parser) host(n *yamlfile.Node, into *string) {
+	p.text(into)(n)
+	*into = hostname(*into)
+	if rest := strings.TrimPrefix(*into, "*."); strings.ContainsAny(rest, "*/ ") {
+		p.Add(n, "%q is no host: write it such as api.example.com or *.example.com", n.Text)
+	}
+}
+
+func (p *parser) path(n *yamlfile.Node, into *string) {
+	p.text(into)(n)
+	if n.Kind != yamlfile.Text {
+		return
+	}
+	segments := strings.Split(strings.TrimPrefix(*into, "/"), "/")
+	wrong := !strings.HasPrefix(*into, "/") || strings.ContainsAny(*into, "*?# ") || leadsAway(segments)
+	for i, s := range segments {
+		opened := strings.HasPrefix(s, "{")
+		wrong = wrong || opened != strings.HasSuffix(s, "}") || opened && len(s) == len("{}") ||
+			strings.HasSuffix(s, "...}") && i < len(segments)-1 || strings.ContainsAny(strings.Trim(s, "{}"), "{}")
+	}
+	if wrong {
+		p.Add(n, "%q is no pattern of paths: write it such as /items/{id}, /files/ with all below it, or /files/{rest...}", n.Text)
+	}
+}
+
+func (p *parser) methods(n *yamlfile.Node, into *[]string) {
+	for _, text := range p.list(n) {
+		if text == "" || text != strings.ToUpper(text) || strings.ContainsAny(text, " ,") {
+			p.Add(n, "%q is no method: write them in capitals, such as [GET, POST]", text)
+		}
+		*into = append(*into, text)
+	}
+}
+
+// list returns the values of a list, or the one that stands in its place.
+func (p *parser) list(n *yamlfile.Node) (texts []string) {
+	items := n.Items
+	if n.Kind != yamlfile.List {
+		items = []*yamlfile.Node{n}
+	}
+	for _, item := range items {
+		var text string
+		p.text(&text)(item)
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func (p *parser) headers(n *yamlfile.Node, into *map[string]string) {
+	if !p.Expect(n, yamlfile.Map, "write headers such as {X-Plan: free}, or {X-Plan: \"*\"} for any value") {
+		return
+	}
+	*into = make(map[string]string, len(n.Members))
+	for _, m := range n.Members {
+		var text string
+		p.text(&text)(m.Value)
+		(*into)[http.CanonicalHeaderKey(m.Key)] = text
+	}
+}
+
+func (p *parser) limits(n *yamlfile.Node, into *[]Limit) {
+	if !p.Expect(n, yamlfile.List, "start each limit with - policy:") {
+		return
+	}
+	if len(n.Items) > limiter.MaxDemands {
+		p.Add(n, "%d limits: a route may have at most %d", len(n.Items), limiter.MaxDemands)
+	}
+	for _, item := range n.Items {
+		l := p.limit(item)
+		if slices.ContainsFunc(*into, func(other Limit) bool { return other.Policy == l.Policy }) && l.Policy != "" {
+			p.Add(item.Find("policy"), "%q limits this route twice: give each limit a policy of its own", l.Policy)
+		}
+		*into = append(*into, l)
+	}
+}
+
+func (p *parser) limit(n *yamlfile.Node) Limit {
+	l := Limit{Cost: 1, Charge: ChargeRequests}
+	count := ""
+	p.members(n, "write policy:", map[string]func(*yamlfile.Node){
+		"policy":   func(n *yamlfile.Node) { p.policy(n, &l.Policy) },
+		"identify": func(n *yamlfile.Node) { p.identify(n, &l.Identify) },
+		"cost":     func(n *yamlfile.Node) { p.cost(n, &l.Cost) },
+		"charge":   func(n *yamlfile.Node) { l.Charge = Charge(p.oneOf(n, texts(charges))) },
+		"count":    func(n *yamlfile.Node) { count = p.oneOf(n, []string{"first", "served"}) },
+		"statuses": func(n *yamlfile.Node) { p.statuses(n, &l.Statuses) },
+	})
+	l.Served = count == "served"
+	if n.Kind != yamlfile.Map {
+		return l
+	}
+	if l.Policy == "" && !n.Partial && !p.Wrong(yamlfile.Join(n.Path, "policy")) {
+		p.Add(n, "no policy: name one")
+	}
+	if l.Charge != ChargeRequests && l.Charge != "" && (count != "" || n.Member("cost") != nil) {
+		p.Add(n, "count and cost are of charge: requests: %s tells by itself how much", l.Charge)
+	}
+	if l.Statuses != nil && !l.Served {
+		p.Add(n.Find("statuses"), "statuses mean nothing without count: served")
+	}
+	return l
+}
+
+func texts(charges []Charge) (all []string) {
+	for _, c := range charges {
+		all = append(all, string(c))
+	}
+	return all
+}
+
+func (p *parser) policy(n *yamlfile.Node, into *string) {
+	p.text(into)(n)
+	if *into != "" && !slices.Contains(p.policies, *into) {
+		p.Add(n, "there is no policy %.64q: %s", *into, yamlfile.DidYouMean(*into, p.policies))
+	}
+}
+
+func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
+	var text string
+	p.text(&text)(n)
+	source, err := origin.ParseSource(text)
+	if err != nil && text != "" {
+		p.Add(n, "%v", err)
+	}
+	*into = source
+}
+
+func (p *parser) cost(n *yamlfile.Node, into *int64) {
+	cost, err := strconv.ParseInt(n.Text, 10, 64)
+	if n.Kind != yamlfile.Number || err != nil || cost < 1 || cost > limiter.MaxCost {
+		p.Add(n, "a cost is a whole number from 1 to %d", int64(limiter.MaxCost))
+		return
+	}
+	*into = cost
+}
+
+func (p *parser) oneOf(n *yamlfile.Node, words []string) string {
+	var text string
+	p.text(&text)(n)
+	if text != "" && !slices.Contains(words, text) {
+		p.Add(n, "%.64q is not known: use one of %s", text, strings.Join(words, ", "))
+		return ""
+	}
+	return text
+}
+
+// statuses reads codes and classes: 404, 2xx.
+func (p *parser) statuses(n *yamlfile.Node, into *[]int) {
+	for _, text := range p.list(n) {
+		class, isClass := strings.CutSuffix(strings.ToLower(text), "xx")
+		status, err := strconv.Atoi(class)
+		if err != nil || isClass && (status < 1 || status > 5) || !isClass && (status < 100 || status > 599) {
+			p.Add(n, "%.16q is no status: write them such as [2xx, 404]", text)
+		}
+		*into = append(*into, status)
+	}
+}

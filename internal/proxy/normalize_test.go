@@ -1,0 +1,23 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// TestWhoCannotBeCounted under a policy that knows addresses only is told so, and does not pass.
+func TestWhoCannotBeCounted(t *testing.T) {
+	f := newFront(t, byTenant, hello)
+	two := policies[0]
+	two.Normalize = limiter.Normalize{Form: limiter.FormIP}
+	if err := f.engine.SetPolicies([]limiter.Policy{two}); err != nil {
+		t.Fatal(err)
+	}
+	f.mustBe(200, "GET", "/", "", "X-Tenant", "203.0.113.7")
+	res, body := f.send(f.request("GET", "/", "", "X-Tenant", "acme"))
+	if res.StatusCode != 400 || !strings.Contains(body, `"field":"identifier"`) || strings.Contains(body, "acme") {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+}

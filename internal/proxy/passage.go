@@ -1,0 +1,217 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// CostHeader is how an application reports the objects in its answer. Clients do not see it.
+const CostHeader = "X-Ratelimit-Cost"
+
+// passage is one request on its way.
+type passage struct {
+	proxy   *Proxy
+	route   *Route // nil: none
+	request *http.Request
+
+	shown    *limiter.Decision // that the headers tell of; nil: none
+	first    string            // the receipt of what counts in any case
+	served   string            // the receipt of what counts only if it was served
+	status   int               // of the answer; 0: there was none
+	received atomic.Int64      // bytes of the request's body
+	sent     atomic.Int64      // bytes of the answer's
+	reported int64
+}
+
+func (x *passage) name() string {
+	if x.route == nil {
+		return RouteNone
+	}
+	return x.route.Name
+}
+
+// admit takes what the request costs, and reports whether it may pass. If not, it answers.
+func (x *passage) admit(w http.ResponseWriter) bool {
+	if x.route == nil || len(x.route.Limits) == 0 {
+		return true
+	}
+	var spent, first, served []limiter.Demand
+	for i := range x.route.Limits {
+		l := &x.route.Limits[i]
+		d := limiter.Demand{Policy: l.Policy, Identifier: x.identifier(l), Cost: l.Cost}
+		switch {
+		case l.Charge == ChargeRequests && l.Served:
+			served = append(served, d)
+		case l.Charge == ChargeRequests:
+			first = append(first, d)
+		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0:
+		case l.Charge == ChargeRequestBytes && x.request.ContentLength > 0:
+			d.Cost = min(x.request.ContentLength, limiter.MaxCost)
+			first = append(first, d)
+		default: // nobody knows yet how much: is there anything left?
+			d.Cost = 1
+			spent = append(spent, d)
+		}
+	}
+	return x.ask(w, limiter.OpCheck, spent, nil) && x.ask(w, limiter.OpTake, first, &x.first) && x.takeServed(w, served)
+}
+
+// takeServed takes what is given back unless it is served. If that is denied, nothing counts.
+func (x *passage) takeServed(w http.ResponseWriter, demands []limiter.Demand) bool {
+	if x.ask(w, limiter.OpTake, demands, &x.served) {
+		return true
+	}
+	x.giveBack(x.first)
+	return false
+}
+
+func (x *passage) identifier(l *Limit) limiter.Identifier {
+	return limiter.Identifier(l.Identify.Identify(x.request, x.proxy.opts.TrustedProxies))
+}
+
+// ask reports whether all demands are allowed, and keeps the receipt. If not, it answers.
+func (x *passage) ask(w http.ResponseWriter, op limiter.Op, demands []limiter.Demand, receipt *string) bool {
+	if len(demands) == 0 {
+		return true
+	}
+	a, err := x.proxy.engine.Do(x.request.Context(), &limiter.Call{Op: op, Demands: demands})
+	switch {
+	case err != nil:
+		x.refuse(w, err)
+		return false
+	case !a.Allowed:
+		api.WriteDenial(w, &a, x.proxy.opts.Headers)
+		return false
+	}
+	if x.shown == nil || op == limiter.OpTake {
+		x.shown = &a.Decision
+	}
+	if receipt != nil {
+		*receipt = a.Receipt
+	}
+	return true
+}
+
+// refuse answers a request of which nobody could tell, or which can never be within its limit.
+func (x *passage) refuse(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, limiter.ErrCostTooLarge):
+		api.WriteStatus(w, http.StatusRequestEntityTooLarge, "The request is larger than its limit can ever hold.")
+		return
+	case errors.Is(err, limiter.ErrInvalid): // such as an identifier that the policy cannot make sense of
+		api.WriteError(w, err)
+		return
+	case errors.Is(err, limiter.ErrUnavailable), errors.Is(err, limiter.ErrOverloaded):
+		api.WriteError(w, err)
+	default:
+		api.WriteStatus(w, http.StatusInternalServerError, "The limits of this route are not as they should be.")
+	}
+	if x.request.Context().Err() == nil {
+		x.proxy.note("a request was refused undecided", "route", x.name(), "error", err)
+	}
+}
+
+// answered looks at an answer before it is passed on.
+func (x *passage) answered(res *http.Response) {
+	x.status = res.StatusCode
+	if x.route == nil || len(x.route.Limits) == 0 {
+		return
+	}
+	x.reported = x.takeReport(res.Header)
+	if x.shown != nil && x.counts() {
+		api.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
+	}
+	if duplex, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+		res.Body = &upgraded{ReadWriteCloser: duplex, received: &x.received, sent: &x.sent}
+		return
+	}
+	res.Body = &body{ReadCloser: res.Body, passed: &x.sent}
+}
+
+// counts reports whether what was taken for the request stays. It does when the client hung
+// up: the application had the work, and nobody is to get around a limit by that.
+func (x *passage) counts() bool {
+	if x.status == statusClientGone {
+		return true
+	}
+	for i := range x.route.Limits {
+		if l := &x.route.Limits[i]; l.Charge == ChargeRequests && !l.serves(x.status) {
+			return false
+		}
+	}
+	return true
+}
+
+// takeReport returns what the application reports, and removes it. What is no number counts
+// nothing.
+func (x *passage) takeReport(h http.Header) int64 {
+	text := h.Get(CostHeader)
+	h.Del(CostHeader)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		x.proxy.note("the application reports what is no number", "header", CostHeader, "route", x.name())
+		return 0
+	}
+	return n
+}
+
+// end counts what is known only now, and gives back what was not served.
+func (x *passage) end() {
+	if x.route == nil {
+		return
+	}
+	if x.served != "" && (x.status == 0 || !x.counts()) {
+		x.giveBack(x.served)
+	}
+	var demands []limiter.Demand
+	for i := range x.route.Limits {
+		l := &x.route.Limits[i]
+		if units := x.units(l); units > 0 {
+			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.identifier(l), Cost: min(units, limiter.MaxCost)})
+		}
+	}
+	if len(demands) == 0 {
+		return
+	}
+	ctx := context.WithoutCancel(x.request.Context())
+	if _, err := x.proxy.engine.Do(ctx, &limiter.Call{Op: limiter.OpRecord, Demands: demands}); err != nil {
+		x.proxy.note("what was passed on may not be counted", "route", x.name(), "error", err)
+	}
+}
+
+// units returns what l counts that was not taken before.
+func (x *passage) units(l *Limit) int64 {
+	switch {
+	case x.status == 0:
+	case l.Charge == ChargeRequestBytes && x.request.ContentLength < 0:
+		return x.received.Load()
+	case l.Charge == ChargeRequestBytes && x.status == http.StatusSwitchingProtocols:
+		return x.received.Load()
+	case l.Charge == ChargeResponseBytes:
+		return x.sent.Load()
+	case l.Charge == ChargeReported:
+		return x.reported
+	}
+	return 0
+}
+
+// giveBack refunds what was taken.
+func (x *passage) giveBack(receipt string) {
+	if receipt == "" {
+		return
+	}
+	err := x.proxy.engine.Refund(context.WithoutCancel(x.request.Context()), receipt)
+	if err != nil && !errors.Is(err, limiter.ErrNoReceipt) {
+		x.proxy.note("what was not served may stay counted", "route", x.name(), "error", err)
+	}
+}

@@ -1,0 +1,247 @@
+// Package proxy is a reverse proxy that limits what passes it: requests, bytes both ways,
+// and what the application reports, by the policies of a limiter.Engine.
+//
+// Every route and what it is limited by is in a file that Parse reads. What is denied is
+// answered as package api answers it. The package does not know where counts are kept.
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
+)
+
+// DefaultUpstreamTimeout is how long an application may think, as nginx has it by default
+// within a factor of two.
+const DefaultUpstreamTimeout = 30 * time.Second
+
+// Options of a Proxy. Upstream is needed.
+type Options struct {
+	Upstream        *url.URL           // http, https, or h2c for HTTP/2 without TLS
+	UpstreamTimeout time.Duration      // until the headers of an answer; 0: DefaultUpstreamTimeout
+	Routes          []Route            // the first that matches a request is its route; none: it passes
+	TrustedProxies  origin.Proxies     // whose X-Forwarded headers are believed, and passed on
+	Headers         api.HeaderFamilies // of answers; zero: api.HeadersDefault
+	Logger          *slog.Logger       // nil: nothing is logged
+	Now             func() time.Time   // for durations only; nil: time.Now
+
+	// Observe learns of every answered request: the name of its route, or RouteNone. It must
+	// not block. nil: nobody does.
+	Observe func(route string, status int, d time.Duration)
+}
+
+// RouteNone stands for the route of a request that none matches.
+const RouteNone = "none"
+
+// Proxy is an http.Handler; make one with New. It is safe for concurrent use.
+type Proxy struct {
+	engine  *limiter.Engine
+	opts    Options
+	reverse httputil.ReverseProxy
+	logged  atomic.Int64 // when, in nanoseconds since the epoch
+
+	stopped context.Context // ends what was upgraded
+	stop    context.CancelFunc
+	open    sync.WaitGroup // of what was upgraded
+}
+
+// New returns a proxy that asks engine.
+func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
+	p := &Proxy{engine: engine, opts: *opts}
+	p.opts.UpstreamTimeout = cmp.Or(p.opts.UpstreamTimeout, DefaultUpstreamTimeout)
+	if p.opts.Logger == nil {
+		p.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if p.opts.Now == nil {
+		p.opts.Now = time.Now
+	}
+	for i := range p.opts.Routes {
+		p.opts.Routes[i].prepare()
+	}
+	transport, err := newTransport(&p.opts)
+	if err != nil {
+		return nil, err
+	}
+	p.reverse = httputil.ReverseProxy{
+		Rewrite:        p.rewrite,
+		Transport:      transport,
+		FlushInterval:  -1, // what is streamed is passed on as it comes
+		BufferPool:     new(buffers),
+		ErrorLog:       slog.NewLogLogger(p.opts.Logger.Handler(), slog.LevelInfo),
+		ModifyResponse: p.answered,
+		ErrorHandler:   p.failed,
+	}
+	p.stopped, p.stop = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Bounds of connections to the application.
+const (
+	dialTimeout      = 5 * time.Second
+	idleUpstream     = 256 // connections kept
+	idleUpstreamFor  = 90 * time.Second
+	maxAnswerHeaders = 1 << 20
+)
+
+// newTransport returns the way to the application, which no variable of the environment
+// leads through another proxy.
+func newTransport(opts *Options) (*http.Transport, error) {
+	protocols := new(http.Protocols)
+	upstream := *opts.Upstream
+	switch upstream.Scheme {
+	case "http":
+		protocols.SetHTTP1(true)
+	case "https":
+		protocols.SetHTTP1(true)
+		protocols.SetHTTP2(true)
+	case "h2c":
+		protocols.SetUnencryptedHTTP2(true)
+		upstream.Scheme = "http"
+	default:
+		return nil, fmt.Errorf("an upstream is http, https or h2c, not %.16q", upstream.Scheme)
+	}
+	opts.Upstream = &upstream
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		Protocols:              protocols,
+		MaxIdleConnsPerHost:    idleUpstream,
+		IdleConnTimeout:        idleUpstreamFor,
+		TLSHandshakeTimeout:    dialTimeout,
+		ResponseHeaderTimeout:  opts.UpstreamTimeout,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxAnswerHeaders,
+		DisableCompression:     true, // bytes are passed on, and counted, as they are
+	}, nil
+}
+
+// rewrite makes the application's request of a client's. The application is told of addresses
+// what is known: of those who are not trusted, the connection's.
+func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
+	r.SetURL(p.opts.Upstream)
+	r.Out.Host = r.In.Host
+	if p.opts.TrustedProxies.Trust(r.In.RemoteAddr) {
+		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+		r.SetXForwarded()
+		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if said := r.In.Header.Get(name); said != "" {
+				r.Out.Header.Set(name, said)
+			}
+		}
+		return
+	}
+	r.Out.Header.Del("X-Real-Ip")
+	r.SetXForwarded()
+}
+
+// ServeHTTP passes one request on, if nothing denies it.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := p.opts.Now()
+	out := newWriter(w)
+	x := &passage{proxy: p, request: r}
+	defer func() {
+		x.end()
+		if p.opts.Observe != nil {
+			p.opts.Observe(x.name(), cmp.Or(out.status, x.status), p.opts.Now().Sub(start))
+		}
+	}()
+	segments := segmentsOf(strings.ToLower(r.URL.Path))
+	if r.Method == http.MethodConnect || leadsAway(segments) {
+		api.WriteStatus(out, http.StatusBadRequest, "The path leads elsewhere: send it without . and .. in it.")
+		return
+	}
+	x.route = p.routeOf(r, segments)
+	if x.admit(out) {
+		p.pass(out, r, x)
+	}
+}
+
+func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
+	for i := range p.opts.Routes {
+		if p.opts.Routes[i].matches(r, segments) {
+			return &p.opts.Routes[i]
+		}
+	}
+	return nil
+}
+
+// pass has the application answer.
+func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
+	ctx := context.WithValue(r.Context(), passageKey{}, x)
+	if r.Header.Get("Upgrade") != "" {
+		p.open.Add(1)
+		defer p.open.Done()
+		until, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(p.stopped, cancel)()
+		ctx = until
+	}
+	r = r.WithContext(ctx)
+	if r.ContentLength < 0 {
+		_ = w.control.EnableFullDuplex() // a stream may be answered by one; HTTP/2 always may
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &body{ReadCloser: r.Body, passed: &x.received, extend: w.extendRead}
+	}
+	p.reverse.ServeHTTP(w, r)
+}
+
+// Close ends the connections that were upgraded, and waits until what they carried is counted.
+// Nothing may be served by p any more.
+func (p *Proxy) Close() {
+	p.stop()
+	p.open.Wait()
+}
+
+type passageKey struct{}
+
+func passageOf(r *http.Request) *passage { return r.Context().Value(passageKey{}).(*passage) }
+
+// answered learns of an answer before anything of it is passed on.
+func (p *Proxy) answered(res *http.Response) error {
+	passageOf(res.Request).answered(res)
+	return nil
+}
+
+// failed answers in place of an application that does not.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	x := passageOf(r)
+	x.status = http.StatusBadGateway
+	var timeout net.Error
+	switch {
+	case r.Context().Err() != nil:
+		x.status = statusClientGone
+		w.(*writer).status = statusClientGone
+		return
+	case errors.As(err, &timeout) && timeout.Timeout():
+		x.status = http.StatusGatewayTimeout
+		api.WriteStatus(w, x.status, "The application did not answer in time.")
+	default:
+		api.WriteStatus(w, x.status, "The application does not answer.")
+	}
+	p.note("the application does not answer", "status", x.status, "error", err)
+}
+
+// statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.
+const statusClientGone = 499
+
+// note logs what is wrong, once a second.
+func (p *Proxy) note(text string, attrs ...any) {
+	now, last := time.Now().UnixNano(), p.logged.Load()
+	if now-last >= int64(time.Second) && p.logged.CompareAndSwap(last, now) {
+		p.opts.Logger.Warn(text, attrs...)
+	}
+}

@@ -1,0 +1,375 @@
+package proxy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+)
+
+const (
+	here     = "127.0.0.1" // who the tests' requests come from
+	byTenant = "- {path: /, limits: [{policy: two, identify: 'header:X-Tenant'}]}"
+)
+
+// TestRequestsAreLimited as ratelimitd's own answers tell.
+func TestRequestsAreLimited(t *testing.T) {
+	f := newFront(t, byTenant, hello)
+	for remaining := range 2 {
+		res, body := f.send(f.request("POST", "/a?b=c", "body", "X-Tenant", "acme"))
+		if body != "hello POST /a?b=c body" || res.Header.Get("X-Ratelimit-Remaining") != fmt.Sprint(1-remaining) {
+			t.Errorf("%q, %v", body, res.Header)
+		}
+	}
+	res, body := f.send(f.request("POST", "/a", "body", "X-Tenant", "acme"))
+	if res.StatusCode != 429 || !strings.Contains(body, "quota-exceeded") || !strings.Contains(body, `"policy":"two"`) ||
+		res.Header.Get("Retry-After") == "" || !strings.Contains(res.Header.Get("Ratelimit"), "r=0") || strings.Contains(body, "receipt") {
+		t.Errorf("%d %v %s", res.StatusCode, res.Header, body)
+	}
+	f.mustBe(200, "GET", "/a", "", "X-Tenant", "other")
+	f.mustBe(200, "GET", "/a", "") // by the address
+	f.mustHaveUsed(1, "two", "ip\n"+here)
+}
+
+// TestTheFirstRouteThatMatches counts a request, and no other.
+func TestTheFirstRouteThatMatches(t *testing.T) {
+	const routes = `
+- {name: health, path: /healthz, limits: []}
+- {name: host, host: api.example.com, path: /v1/, limits: []}
+- {name: wild, host: "*.example.com", limits: []}
+- {name: items, path: "/items/{id}", methods: [POST, PUT], limits: []}
+- {name: files, path: "/files/{rest...}", methods: [GET], limits: []}
+- {name: free, path: /plans, headers: {x-plan: free}, limits: []}
+- {name: plans, path: /plans, headers: {X-Plan: "*"}, limits: []}
+- {name: dir, path: /dir/, limits: []}
+`
+	f := newFront(t, routes, hello)
+	for _, c := range []struct {
+		method, path string
+		headers      []string
+		want         string
+	}{
+		{"GET", "/healthz", nil, "health"},
+		{"GET", "/healthz/", nil, "health"},
+		{"GET", "//HEALTHZ", nil, "health"},
+		{"GET", "/%68ealthz", nil, "health"},
+		{"GET", "/healthz/x", nil, "none"},
+		{"GET", "/v1/a", []string{"Host", "API.example.com:80"}, "host"},
+		{"GET", "/v1", []string{"Host", "api.example.com."}, "host"},
+		{"GET", "/v2", []string{"Host", "api.example.com"}, "wild"},
+		{"GET", "/v2", []string{"Host", "example.com"}, "none"},
+		{"POST", "/items/5", nil, "items"},
+		{"GET", "/items/5", nil, "none"},
+		{"PUT", "/items", nil, "none"},
+		{"PUT", "/items/5/6", nil, "none"},
+		{"GET", "/files/a/b", nil, "files"},
+		{"GET", "/plans", []string{"X-Plan", "free"}, "free"},
+		{"GET", "/plans", []string{"X-Plan", "pro"}, "plans"},
+		{"GET", "/plans", nil, "none"},
+		{"GET", "/dir/a/b", nil, "dir"},
+		{"GET", "/dir", nil, "dir"},
+		{"GET", "/", nil, "none"},
+	} {
+		res, err := http.DefaultClient.Do(f.request(c.method, c.path, "", c.headers...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if got := f.wait(); got != c.want+" OK" {
+			t.Errorf("%s %s %v: %s, want %s", c.method, c.path, c.headers, got, c.want)
+		}
+	}
+}
+
+// TestPathsThatLeadAway are nobody's.
+func TestPathsThatLeadAway(t *testing.T) {
+	f := newFront(t, byTenant, hello)
+	for _, target := range []string{"/a/../b", "/./a", "/a/%2e%2e/b", "/a/..%2fb"} {
+		_, answers := f.dial("GET " + target + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		if line, err := answers.ReadString('\n'); !strings.Contains(line, " 400 ") || err != nil {
+			t.Errorf("%s: %s, %v", target, line, err)
+		}
+	}
+	f.mustHaveUsed(0, "two", "ip\n"+here)
+}
+
+// TestOnlyWhatWasServedCounts, where the route says so.
+func TestOnlyWhatWasServedCounts(t *testing.T) {
+	const routes = `
+- {path: /login/, limits: [{policy: two, count: served, statuses: [401]}]}
+- {path: /both/, limits: [{policy: other}, {policy: two, count: served}]}
+- {path: /, limits: [{policy: two, count: served}]}
+`
+	f := newFront(t, routes, hello)
+	f.mustBe(404, "GET", "/404", "")
+	res := f.mustBe(500, "GET", "/500", "")
+	if res.Header.Get("Ratelimit") != "" {
+		t.Errorf("what is given back was told of: %v", res.Header)
+	}
+	f.mustHaveUsed(0, "two", here)
+	f.mustBe(200, "GET", "/", "")
+	f.mustHaveUsed(1, "two", here)
+	f.mustBe(200, "GET", "/login/", "")
+	f.mustHaveUsed(1, "two", here)
+	f.mustBe(401, "GET", "/login/401", "")
+	f.mustHaveUsed(2, "two", here)
+	f.mustBe(429, "GET", "/login/401", "")
+	f.mustBe(429, "GET", "/both/", "") // two is spent: other is given back
+	f.mustHaveUsed(0, "other", here)
+}
+
+// TestNoMoreAtOnceThanTheLimit: what is under way counts until it is known not to.
+func TestNoMoreAtOnceThanTheLimit(t *testing.T) {
+	arrived, leave := make(chan struct{}, 2), make(chan struct{})
+	f := newFront(t, "- {path: /, limits: [{policy: two, count: served, statuses: [401]}]}", func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-leave
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	statuses := make(chan int, 2)
+	for range 2 {
+		go func() {
+			res, err := http.Get(f.url)
+			if err != nil {
+				statuses <- 0
+				return
+			}
+			_ = res.Body.Close()
+			statuses <- res.StatusCode
+		}()
+	}
+	<-arrived
+	<-arrived
+	f.mustBe(429, "GET", "/", "")
+	close(leave)
+	if a, b := <-statuses, <-statuses; a != 401 || b != 401 {
+		t.Errorf("%d, %d", a, b)
+	}
+	f.mustBe(429, "GET", "/", "")
+}
+
+// TestAddressesOfUntrustedClients are those of their connections, for the application too.
+func TestAddressesOfUntrustedClients(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Host, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Proto"], r.Header["X-Forwarded-Host"], r.Header["X-Real-Ip"])
+	}
+	lies := []string{"Host", "a.example", "X-Forwarded-For", "198.51.100.1", "X-Forwarded-Proto", "https", "X-Real-IP", "198.51.100.1"}
+	const routes = "- {path: /, limits: [{policy: two}]}"
+	f := newFront(t, routes, echo)
+	if _, body := f.send(f.request("GET", "/", "", lies...)); body != "a.example[127.0.0.1] [http] [a.example] []" {
+		t.Errorf("not trusted: %s", body)
+	}
+	f.mustHaveUsed(1, "two", here)
+	f = newFront(t, routes, echo, trust("127.0.0.1"))
+	if _, body := f.send(f.request("GET", "/", "", lies...)); body != "a.example[198.51.100.1, 127.0.0.1] [https] [a.example] [198.51.100.1]" {
+		t.Errorf("trusted: %s", body)
+	}
+	f.mustHaveUsed(1, "two", "198.51.100.1")
+}
+
+// TestAnApplicationThatDoesNotAnswer is a 502 or a 504, and what was not served is given back.
+func TestAnApplicationThatDoesNotAnswer(t *testing.T) {
+	const routes = `
+- {path: /first, limits: [{policy: other}]}
+- {path: /, limits: [{policy: two, count: served}]}
+`
+	leave := make(chan struct{})
+	f := newFront(t, routes, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/slow"):
+			select {
+			case <-leave:
+			case <-r.Context().Done():
+			}
+		default:
+			conn, _, _ := http.NewResponseController(w).Hijack()
+			_, _ = io.WriteString(conn, "220 mail.example.com ESMTP\r\n\r\n")
+			_ = conn.Close()
+		}
+	}, func(o *proxy.Options) { o.UpstreamTimeout = 100 * time.Millisecond })
+	defer close(leave)
+	f.mustBe(504, "GET", "/slow", "")
+	res := f.mustBe(502, "POST", "/nonsense", "")
+	if res.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%v", res.Header)
+	}
+	f.app.CloseClientConnections()
+	_ = f.app.Listener.Close()
+	f.mustBe(502, "GET", "/gone", "")
+	f.mustHaveUsed(0, "two", here)
+	f.mustBe(502, "GET", "/first", "")
+	f.mustHaveUsed(1, "other", here)
+}
+
+// TestAClientThatHangsUp has had the application work for it.
+func TestAClientThatHangsUp(t *testing.T) {
+	arrived := make(chan struct{})
+	f := newFront(t, "- {path: /, limits: [{policy: two, count: served}]}", func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	conn, _ := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-arrived
+	_ = conn.Close()
+	if got := f.wait(); got != "/ " { // 499 has no text
+		t.Errorf("%q", got)
+	}
+	f.mustHaveUsed(1, "two", here)
+}
+
+// TestAStoreThatDoesNotAnswer has requests denied, or pass, as the policies say.
+func TestAStoreThatDoesNotAnswer(t *testing.T) {
+	const routes = "- {path: /open, limits: [{policy: open}]}\n- {path: /bytes, limits: [{policy: bytes, charge: response-bytes}]}\n"
+	f := newFront(t, routes+byTenant, hello)
+	f.store.fail(fmt.Errorf("no host answers: %w", limiter.ErrUnavailable))
+	for _, path := range []string{"/", "/bytes"} {
+		res, body := f.send(f.request("GET", path, ""))
+		if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || !strings.Contains(body, "temporary-reduced-capacity") {
+			t.Errorf("%s: %d %v %s", path, res.StatusCode, res.Header, body)
+		}
+	}
+	f.mustBe(200, "GET", "/open", "")
+	f.store.fail(errors.New("what nobody has thought of"))
+	f.mustBe(500, "GET", "/", "")
+	f.store.fail(nil)
+	f.mustBe(200, "GET", "/", "")
+}
+
+// TestAPolicyThatIsGone after a reload denies: nobody can tell.
+func TestAPolicyThatIsGone(t *testing.T) {
+	f := newFront(t, byTenant, hello)
+	if err := f.engine.SetPolicies(policies[1:]); err != nil {
+		t.Fatal(err)
+	}
+	f.mustBe(500, "GET", "/", "")
+}
+
+// TestHTTP2 is spoken with TLS and without.
+func TestHTTP2(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	for _, want := range []int{200, 200, 429} {
+		res, err := transport.RoundTrip(f.request("GET", "/", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.ProtoMajor != 2 || res.StatusCode != want {
+			t.Errorf("%s, %d, want %d", res.Proto, res.StatusCode, want)
+		}
+	}
+}
+
+// TestStreams are passed on as they come, both ways.
+func TestStreams(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		buffer := make([]byte, 10)
+		for {
+			n, err := r.Body.Read(buffer)
+			_, _ = w.Write(buffer[:n])
+			_ = http.NewResponseController(w).Flush()
+			if err != nil {
+				return
+			}
+		}
+	})
+	body, in := io.Pipe()
+	r := f.request("POST", "/", "")
+	r.Body, r.ContentLength = body, -1
+	go func() { _, _ = io.WriteString(in, "first") }()
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	buffer := make([]byte, 10)
+	for _, word := range []string{"first", "second"} {
+		n, err := io.ReadFull(res.Body, buffer[:len(word)])
+		if string(buffer[:n]) != word || err != nil {
+			t.Fatalf("%q, %v", buffer[:n], err)
+		}
+		if word == "first" {
+			go func() { _, _ = io.WriteString(in, "second") }()
+		}
+	}
+	_ = in.Close()
+	if rest, err := io.ReadAll(res.Body); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// echoUpgrade speaks a protocol of its own, which echoes, once it is upgraded.
+func echoUpgrade(w http.ResponseWriter, r *http.Request) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.WriteHeader(http.StatusUpgradeRequired)
+		return
+	}
+	conn, both, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+	_, _ = io.Copy(conn, both)
+}
+
+const upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" +
+	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+// mustEcho upgrades, and exchanges some bytes.
+func (f *front) mustEcho() net.Conn {
+	f.t.Helper()
+	conn, answers := f.dial(upgrade)
+	res, err := http.ReadResponse(answers, nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		f.t.Fatalf("%v, %v", res, err)
+	}
+	if _, err := io.WriteString(conn, "some bytes"); err != nil {
+		f.t.Fatal(err)
+	}
+	got := make([]byte, 10)
+	if _, err := io.ReadFull(answers, got); string(got) != "some bytes" || err != nil {
+		f.t.Fatalf("%q, %v", got, err)
+	}
+	return conn
+}
+
+// TestUpgrades pass, and count: the request at once, the bytes when they end.
+func TestUpgrades(t *testing.T) {
+	f := newFront(t, "- {path: /chat, limits: [{policy: two, count: served}, {policy: bytes, charge: response-bytes}, "+
+		"{policy: objects, charge: request-bytes}]}", echoUpgrade)
+	for i := range int64(2) {
+		conn := f.mustEcho()
+		f.mustHaveUsed(i+1, "two", here)
+		_ = conn.Close()
+		f.wait()
+	}
+	f.mustHaveUsed(20, "bytes", here)
+	f.mustHaveUsed(20, "objects", here)
+	_, answers := f.dial(upgrade)
+	if line, err := answers.ReadString('\n'); !strings.Contains(line, " 429 ") || err != nil {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestUpgradesEndWithTheProxy, and are counted.
+func TestUpgradesEndWithTheProxy(t *testing.T) {
+	f := newFront(t, "- {path: /chat, limits: [{policy: bytes, charge: response-bytes}]}", echoUpgrade)
+	conn := f.mustEcho()
+	f.proxy.Close()
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("it is open: %v", err)
+	}
+	f.mustHaveUsed(10, "bytes", here)
+}

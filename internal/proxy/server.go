@@ -1,0 +1,30 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+)
+
+// Bounds of one connection. There are none of whole requests and answers, which may be
+// streams; writer bounds how long nothing of them may pass.
+const (
+	readHeaderTimeout = 5 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10 // cookies of browsers, and some more
+)
+
+// NewHTTPServer returns a server for p with every bound set, but for that of connections.
+// It speaks HTTP/1.1 and HTTP/2, the latter without TLS too, to who knows beforehand.
+func NewHTTPServer(p *Proxy) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           p,
+		Protocols:         protocols,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+	}
+}
