@@ -72,6 +72,28 @@ func TestOverridesFromTheCommandLine(t *testing.T) {
 	}
 }
 
+// TestOverridesOutliveTheProcess starts another server on the same folder.
+func TestOverridesOutliveTheProcess(t *testing.T) {
+	folder := t.TempDir()
+	ask := func(s *server, code int, args string) {
+		t.Helper()
+		if got, stdout, stderr := execute(t, nil, append(strings.Fields(args), "--server", s.url)...); got != code {
+			t.Errorf("%s: exit code %d, want %d: %s%s", args, got, code, stdout, stderr)
+		}
+	}
+	first := start(t, nil, "--data-dir="+folder)
+	ask(first, exitOK, "override set login a --block --for 1h")
+	ask(first, exitOK, "override set login b --block --for 1h")
+	ask(first, exitOK, "override delete login b")
+	first.stop()
+	first.wait(t)
+	second := start(t, nil, "--data-dir="+folder)
+	ask(second, exitDenied, "take login a")
+	ask(second, exitOK, "take login b")
+	ask(second, exitOK, "override set login a --allow --for 1h")
+	ask(second, exitOK, "take login a")
+}
+
 // TestAuditLogIsOpenedAnew moves the file away, as logrotate does, and has reloads in it.
 func TestAuditLogIsOpenedAnew(t *testing.T) {
 	folder := t.TempDir()

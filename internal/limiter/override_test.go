@@ -325,6 +325,32 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 	})
 }
 
+// TestSlowClocksOverrideFastOnes has an instance replace, by a clock that is behind, what
+// one whose clock is ahead has made.
+func TestSlowClocksOverrideFastOnes(t *testing.T) {
+	bubble(t, "clocks", func(t *testing.T) {
+		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("fixed-window", 2, time.Hour)
+		by := func(offset time.Duration) *limiter.Engine {
+			now := func() time.Time { return time.Now().Add(offset) }
+			return instanceWith(t, store, &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Now: now}, p)
+		}
+		fast, slow := by(tolerance), by(-tolerance)
+		for range 3 {
+			override(t, fast, limiter.Override{Kind: limiter.OverrideBlock}, time.Hour)
+			if err := slow.CatchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			override(t, slow, limiter.Override{Kind: limiter.OverrideAllow}, time.Hour)
+			time.Sleep(time.Second)
+			for _, e := range []*limiter.Engine{fast, slow} {
+				if d := mustTake(t, e); d.Override != limiter.OverrideAllow {
+					t.Errorf("%+v", d)
+				}
+			}
+		}
+	})
+}
+
 // TestOverrideThatIsNotStored is none, here or elsewhere; one of which nobody knows comes
 // into force everywhere if it was stored.
 func TestOverrideThatIsNotStored(t *testing.T) {
@@ -544,6 +570,83 @@ func TestManyOverrides(t *testing.T) {
 		}
 		if n := len(e.Overrides()); n != limiter.MaxOverrides {
 			t.Errorf("%d", n)
+		}
+	})
+}
+
+// TestDerivedUnderOverrides has a policy derive what it does while a number has other
+// limits, and overrides what is derived.
+func TestDerivedUnderOverrides(t *testing.T) {
+	policies := ofCountries(1, 3)
+	bubble(t, "derived", func(t *testing.T) {
+		e := readingEngine(t, embedded.New(nil), policies...)
+		number := limiter.Demand{Policy: "p", Identifier: "+49 151 12345678"}
+		set := func(policy string, id limiter.Identifier, o limiter.Override) {
+			t.Helper()
+			o.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+			if _, err := e.SetOverride(t.Context(), policy, id, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take := func(want ...bool) limiter.Answer {
+			t.Helper()
+			a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{number}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(a.Demands) != 2 || a.Demands[0].Allowed != want[0] || a.Demands[1].Allowed != want[1] {
+				t.Errorf("%+v, want %v", a.Demands, want)
+			}
+			return a
+		}
+		set("p", "+4915112345678", otherLimit(&policies[0], 9))
+		for used := range int64(3) {
+			if a := take(true, true); a.Demands[1].Used != used+1 {
+				t.Errorf("of the country: %+v", a.Demands[1])
+			}
+		}
+		take(true, false)
+		set("q", "DE", otherLimit(&policies[1], 4))
+		if x, err := e.Explain(t.Context(), number); err != nil || !x.Derived[0].Answer.Allowed {
+			t.Errorf("%+v, %v", x, err)
+		}
+		take(true, true)
+		set("q", "DE", limiter.Override{Kind: limiter.OverrideAllow})
+		take(true, true)
+		set("q", "DE", limiter.Override{Kind: limiter.OverrideBlock})
+		if a := take(true, false); a.Allowed || a.Demands[1].Override != limiter.OverrideBlock || a.Demands[0].Used != 5 {
+			t.Errorf("%+v", a)
+		}
+		x, err := e.Explain(t.Context(), number)
+		if err != nil || len(x.Derived) != 1 || x.Derived[0].Policy != "q" || x.Derived[0].Override == nil || x.Derived[0].Counted.Used != 4 {
+			t.Errorf("%+v, %v", x, err)
+		}
+	})
+}
+
+// TestLogsUnderFewer keeps events apart that the policy needs when an override of fewer is
+// over, in a store that merges those that nobody needs.
+func TestLogsUnderFewer(t *testing.T) {
+	bubble(t, "log", func(t *testing.T) {
+		p := policyOf("sliding-log", 100, time.Hour)
+		e := newEngine(t, embedded.New(nil), 0, p)
+		for range 60 {
+			mustTake(t, e)
+			time.Sleep(time.Minute)
+		}
+		override(t, e, otherLimit(&p, 1), time.Minute)
+		for range 2 {
+			if _, err := e.Record(t.Context(), somebody); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		for want := int64(61); want > 50; want-- { // the first one leaves now, and then one every minute
+			endOverride(t, e)
+			if d := mustCheck(t, e); d.Used != want {
+				t.Errorf("used %d, want %d", d.Used, want)
+			}
+			time.Sleep(time.Minute)
 		}
 	})
 }

@@ -19,7 +19,8 @@ type Engine struct {
 	*limiter.Engine
 	Now *time.Time
 
-	tallied bool
+	tallied   bool
+	namespace string
 }
 
 // SetPolicies puts policies in force.
@@ -45,7 +46,7 @@ func NewEngine(t testing.TB, store limiter.Store, opts limiter.Options, policies
 		opts.StoreTimeout = storeTimeout
 	}
 	_, inRows := store.(tallied)
-	e := Engine{Engine: limiter.New(store, &opts), Now: &now, tallied: inRows}
+	e := Engine{Engine: limiter.New(store, &opts), Now: &now, tallied: inRows, namespace: opts.Keyer.Namespace}
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}

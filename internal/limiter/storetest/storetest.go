@@ -98,6 +98,7 @@ var promises = []test{
 	{"RefundOfWhatWasReset", testRefundOfWhatWasReset},
 	{"TokensAreForOneUse", testTokensAreForOneUse},
 	{"HashKeysOutOfStep", testHashKeysOutOfStep},
+	{"Overrides", testOverrides},
 	{"Derived", testDerived},
 	{"DerivedReservation", testDerivedReservation},
 	{"DerivedOnce", testDerivedOnce},

@@ -1,0 +1,75 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// testOverrides has one engine override what another one decides, under every kind of
+// policy, as soon as that hears the news. A store may go by its own clock to tell which
+// of them still live, so these go by it, too.
+func testOverrides(t *testing.T, store limiter.Store) {
+	feed, ok := store.(limiter.Feed)
+	if !ok {
+		t.Skip("this store carries no news between instances")
+	}
+	for _, p := range kinds(2) {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			o := limiter.Options{Feed: feed, Now: time.Now}
+			a := NewEngine(t, store, o, p)
+			o.Keyer.Namespace = a.namespace
+			b := NewEngine(t, store, o, p)
+			limits := func(units int64) (l []limiter.LimitOverride) {
+				for _, of := range p.WithDefaults().Limits {
+					l = append(l, limiter.LimitOverride{Name: of.Name, Limit: units})
+				}
+				return l
+			}
+			for i, c := range []struct {
+				override limiter.Override
+				allowed  []bool // of takes by the other one
+			}{
+				{limiter.Override{Kind: limiter.OverrideBlock}, []bool{false}},
+				{limiter.Override{Kind: limiter.OverrideLimits, Limits: limits(1)}, []bool{true, false}},
+				{limiter.Override{Kind: limiter.OverrideAllow}, []bool{true, true, true}},
+				{limiter.Override{Kind: limiter.OverrideLimits, Limits: limits(3)}, []bool{true, true, false}},
+				{limiter.Override{}, []bool{false}},
+			} {
+				a.override(t, p.Name, c.override)
+				if err := b.CatchUp(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var allowed []bool
+				for range c.allowed {
+					d, err := b.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: "a"})
+					if err != nil {
+						t.Fatal(err)
+					}
+					allowed = append(allowed, d.Allowed)
+				}
+				if !slices.Equal(allowed, c.allowed) {
+					t.Errorf("%d, %+v: %v, want %v", i, c.override, allowed, c.allowed)
+				}
+			}
+		})
+	}
+}
+
+// override puts o in force for an hour; the zero Override ends what is.
+func (e Engine) override(t *testing.T, policy string, o limiter.Override) {
+	t.Helper()
+	if o.Kind == "" {
+		if err := e.EndOverride(t.Context(), policy, "a"); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	o.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+	if _, err := e.SetOverride(t.Context(), policy, "a", o); err != nil {
+		t.Fatal(err)
+	}
+}
