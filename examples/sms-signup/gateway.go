@@ -2,35 +2,63 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"sync"
 )
 
 // Gateway pretends to send messages and counts them by number. The zero Gateway is
-// ready, and safe for concurrent use.
+// ready, never fails, and is safe for concurrent use.
 type Gateway struct {
-	mu   sync.Mutex
-	sent map[Phone]int
+	Refuse int // every so many messages one is refused; 0: none is
+	Lose   int // every so many messages one is accepted, and does not arrive; 0: none
+
+	mu    sync.Mutex
+	asked int
+	sent  map[Phone]int
+	lost  []string
 }
 
-// Send counts one message to phone. It fails when ctx has ended, as a real
-// gateway would; the code goes nowhere.
-func (g *Gateway) Send(ctx context.Context, phone Phone, _ string) error {
+var errRefused = errors.New("the gateway refuses the message")
+
+// Send counts one message to phone, and returns what the gateway calls it in its reports. It
+// fails when ctx has ended, as a real gateway would; the code goes nowhere.
+func (g *Gateway) Send(ctx context.Context, phone Phone, _ string) (message string, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.asked++
+	if isTurn(g.asked, g.Refuse) {
+		return "", errRefused
+	}
+	message = fmt.Sprintf("message-%d", g.asked)
+	if isTurn(g.asked, g.Lose) {
+		g.lost = append(g.lost, message)
+		return message, nil
+	}
 	if g.sent == nil {
 		g.sent = make(map[Phone]int)
 	}
 	g.sent[phone]++
-	return nil
+	return message, nil
 }
+
+func isTurn(n, every int) bool { return every > 0 && n%every == 0 }
 
 // Sent returns how many messages each number got.
 func (g *Gateway) Sent() map[Phone]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return maps.Clone(g.sent)
+}
+
+// Lost returns the messages that were accepted and did not arrive.
+func (g *Gateway) Lost() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.lost)
 }

@@ -38,8 +38,10 @@ func NewLimits(url string) *Limits {
 
 // Answer is what ratelimitd says to one question.
 type Answer struct {
-	Allowed    bool
-	RetryAfter time.Duration // when denied, in whole seconds; 0: waiting would not help
+	Allowed     bool
+	RetryAfter  time.Duration // when denied, in whole seconds; 0: waiting would not help
+	Reservation string        // of units that are held; empty: none are
+	Receipt     string        // for units that were recorded; empty: none were
 }
 
 // Undecided is the error of a question that ratelimitd answered with neither yes
@@ -54,14 +56,39 @@ func (u *Undecided) Error() string {
 	return fmt.Sprintf("ratelimitd answered with status %d", u.Status)
 }
 
-// Take counts one use by identifier under policy, if its limits allow. The error
-// is an *Undecided, or says why there was no answer; neither tells identifier.
-func (l *Limits) Take(ctx context.Context, policy, identifier string) (Answer, error) {
-	body, err := json.Marshal(map[string]string{"policy": policy, "identifier": identifier})
+// question is the body of what is asked.
+type question struct {
+	Policy      string `json:"policy,omitempty"`
+	Identifier  string `json:"identifier,omitempty"`
+	ReserveMS   int64  `json:"reserve_ms,omitempty"`
+	Reservation string `json:"reservation,omitempty"`
+	Receipt     string `json:"receipt,omitempty"`
+}
+
+// Reserve holds one use by identifier under policy for so long, if its limits allow. The
+// error is an *Undecided, or says why there was no answer; neither tells identifier.
+func (l *Limits) Reserve(ctx context.Context, policy, identifier string, hold time.Duration) (Answer, error) {
+	return l.ask(ctx, "check", question{Policy: policy, Identifier: identifier, ReserveMS: hold.Milliseconds()})
+}
+
+// Settle counts what reservation holds: once, however often it is asked. Where nothing could
+// be held, as under a policy that is off, it counts one use.
+func (l *Limits) Settle(ctx context.Context, policy, identifier, reservation string) (Answer, error) {
+	return l.ask(ctx, "record", question{Policy: policy, Identifier: identifier, Reservation: reservation})
+}
+
+// Refund gives back, once, what receipt is for.
+func (l *Limits) Refund(ctx context.Context, receipt string) error {
+	_, err := l.ask(ctx, "refund", question{Receipt: receipt})
+	return err
+}
+
+func (l *Limits) ask(ctx context.Context, route string, q question) (Answer, error) {
+	body, err := json.Marshal(q)
 	if err != nil {
 		return Answer{}, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/take", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/"+route, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -71,11 +98,15 @@ func (l *Limits) Take(ctx context.Context, policy, identifier string) (Answer, e
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
-	// The status and Retry-After say all; what is read to its end leaves the connection for the next question.
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
+	// What is read to its end leaves the connection for the next question.
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return Answer{}, err
+	}
 	switch wait := retryAfter(resp.Header); resp.StatusCode {
 	case http.StatusOK:
-		return Answer{Allowed: true}, nil
+		answer := Answer{Allowed: true}
+		return answer, json.Unmarshal(text, &answer)
 	case http.StatusTooManyRequests:
 		return Answer{RetryAfter: wait}, nil
 	default:

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { cassandratest.Main(m) }
 
 func TestServeServesUntilItIsStopped(t *testing.T) {
-	limits := limitsThat(t, func(http.ResponseWriter, *http.Request) {})
+	limits := limitsThat(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"allowed": true}`) })
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)

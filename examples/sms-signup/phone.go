@@ -21,8 +21,8 @@ var (
 
 var errPhone = errors.New("phone: write it with its country, such as +44 7700 900123")
 
-// ParsePhone reads a number as people write it. Without this, each spelling of one
-// number would have limits of its own.
+// ParsePhone reads a number as people write it, for the gateway. ratelimitd needs no such
+// thing: its policy normalizes.
 func ParsePhone(text string) (Phone, error) {
 	text = separators.Replace(strings.TrimSpace(text))
 	if rest, found := strings.CutPrefix(text, "00"); found {

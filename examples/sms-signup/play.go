@@ -47,16 +47,41 @@ func (s *settings) perform(ctx context.Context, log *slog.Logger) (*report, erro
 		return nil, err
 	}
 	running, stop := context.WithCancel(ctx)
-	gateway, ended := new(Gateway), make(chan error, 1)
+	gateway, ended := &Gateway{Refuse: s.refuse, Lose: s.lose}, make(chan error, 1)
 	go func() { ended <- serveUntil(running, listener, NewSignup(limits, gateway, log)) }()
 	visits, target := newCrowd(s.seed, s.over)
 	r := &report{rules: rules, seed: s.seed, over: s.over, target: target, visits: visits}
 	start := time.Now()
-	r.results = act(ctx, "http://"+listener.Addr().String(), visits, s.over+overtime)
+	url := "http://" + listener.Addr().String()
+	r.results = act(ctx, url, visits, s.over+overtime)
 	r.took = time.Since(start)
+	r.sent, r.lost = gateway.Sent(), gateway.Lost()
+	err = tell(ctx, url, r.lost)
 	stop()
-	r.sent = gateway.Sent()
-	return r, <-ended
+	return r, errors.Join(err, <-ended)
+}
+
+// tell has the gateway say that these messages did not arrive.
+func tell(ctx context.Context, url string, lost []string) error {
+	client := &http.Client{Timeout: requestTimeout}
+	defer client.CloseIdleConnections()
+	for _, message := range lost {
+		body := strings.NewReader(fmt.Sprintf(`{"message": %q, "delivered": false}`, message))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/delivery", body)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("telling that %s was lost: status %d", message, resp.StatusCode)
+		}
+	}
+	return nil
 }
 
 // result is what one visit was answered.

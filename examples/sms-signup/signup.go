@@ -16,7 +16,7 @@ import (
 const policySMS = "sms-send"
 
 // Signup serves POST /signup {"phone"}: it sends the number a code, unless too
-// many were sent to it already. It never sends one that ratelimitd has not
+// many were sent to it already. One that the gateway does not take, or loses, does not count. It never sends one that ratelimitd has not
 // allowed: when that is out of order, nobody can sign up for a while, which is
 // cheaper than messages without limit.
 type Signup struct {
@@ -24,12 +24,15 @@ type Signup struct {
 	gateway *Gateway
 	log     *slog.Logger
 	mux     *http.ServeMux
+
+	receipts receipts
 }
 
 // NewSignup returns a service that asks limits and sends by gateway.
 func NewSignup(limits *Limits, gateway *Gateway, log *slog.Logger) *Signup {
 	s := &Signup{limits: limits, gateway: gateway, log: log, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /signup", s.signup)
+	s.mux.HandleFunc("POST /delivery", s.delivery)
 	return s
 }
 
@@ -46,7 +49,7 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
-	allowed, err := s.limits.Take(r.Context(), policySMS, string(phone))
+	held, err := s.limits.Reserve(r.Context(), policySMS, string(phone), holdFor)
 	if err != nil {
 		s.log.Warn("no code is sent without a decision", "error", err)
 		wait := undecidedRetry
@@ -56,24 +59,26 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusServiceUnavailable, wait, "signing up is not possible at the moment")
 		return
 	}
-	if !allowed.Allowed {
-		answer(w, http.StatusTooManyRequests, allowed.RetryAfter, "a code was sent to this number already")
+	if !held.Allowed {
+		answer(w, http.StatusTooManyRequests, held.RetryAfter, "a code was sent to this number already")
 		return
 	}
-	if err := s.send(r, phone); err != nil {
-		s.log.Warn("a code that was allowed is not sent, and counts all the same", "error", err)
-		answer(w, http.StatusBadGateway, 0, "the code could not be sent")
+	message, err := s.send(r, phone)
+	if err != nil { // what is held is free again soon
+		s.log.Warn("a code that was allowed is not sent", "error", err)
+		answer(w, http.StatusBadGateway, holdFor+time.Second, "the code could not be sent")
 		return
 	}
+	s.settle(r.Context(), phone, held.Reservation, message)
 	answer(w, http.StatusAccepted, 0, "a code is on its way")
 }
 
 const codes = 1_000_000 // of six digits
 
-func (s *Signup) send(r *http.Request, phone Phone) error {
+func (s *Signup) send(r *http.Request, phone Phone) (message string, err error) {
 	code, err := rand.Int(rand.Reader, big.NewInt(codes))
 	if err != nil {
-		return err
+		return "", err
 	}
 	return s.gateway.Send(r.Context(), phone, fmt.Sprintf("%06d", code))
 }

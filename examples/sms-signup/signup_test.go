@@ -36,15 +36,20 @@ func limitsThat(t *testing.T, answer http.HandlerFunc) *Limits {
 
 func TestAnAllowedCodeIsSent(t *testing.T) {
 	var asked, path, kind string
-	limits := limitsThat(t, func(_ http.ResponseWriter, r *http.Request) {
+	limits := limitsThat(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		asked, path, kind = string(body), r.Method+" "+r.URL.Path, r.Header.Get("Content-Type")
+		asked += string(body)
+		path += r.Method + " " + r.URL.Path + " "
+		kind = r.Header.Get("Content-Type")
+		_, _ = io.WriteString(w, `{"allowed": true, "reservation": "r"}`)
 	})
 	answer, sent, _ := post(t, limits, `{"phone": "`+typedPhone+`"}`)
 	if answer.Code != http.StatusAccepted || sent != 1 {
 		t.Errorf("status %d, %d sent", answer.Code, sent)
 	}
-	if asked != `{"identifier":"+447700900123","policy":"sms-send"}` || path != "POST /v1/take" || kind != "application/json" {
+	const want = `{"policy":"sms-send","identifier":"+447700900123","reserve_ms":10000}` +
+		`{"policy":"sms-send","identifier":"+447700900123","reservation":"r"}`
+	if asked != want || path != "POST /v1/check POST /v1/record " || kind != "application/json" {
 		t.Errorf("asked %s as %s with %s", path, kind, asked)
 	}
 }
@@ -63,6 +68,7 @@ func TestWithoutAYesNoCodeIsSent(t *testing.T) {
 		"failed":                      {http.StatusInternalServerError, "", http.StatusServiceUnavailable, "5"},
 		"no such policy":              {http.StatusNotFound, "", http.StatusServiceUnavailable, "5"},
 		"a success that is no answer": {http.StatusNoContent, "", http.StatusServiceUnavailable, "5"},
+		"nonsense":                    {http.StatusOK, "", http.StatusServiceUnavailable, "5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limits := limitsThat(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Bounds of counting what was sent.
+const (
+	// holdFor is longer than the gateway and three tries to settle may take, and no longer than
+	// somebody waits whom the gateway failed.
+	holdFor = 10 * time.Second
+	// settleTries is how often a code that was sent is recorded until it is: a repetition
+	// counts nothing twice.
+	settleTries = 3
+	// maxReceipts bounds the messages that the gateway has not told of: past it none is
+	// remembered, and what is lost of them counts.
+	maxReceipts = 100_000
+)
+
+// receipts are by message what was recorded for it. The zero value is ready.
+type receipts struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+func (r *receipts) keep(message, receipt string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = make(map[string]string)
+	}
+	if receipt != "" && len(r.of) < maxReceipts {
+		r.of[message] = receipt
+	}
+}
+
+// take returns the receipt for message, and forgets it.
+func (r *receipts) take(message string) (receipt string, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	receipt, known = r.of[message]
+	delete(r.of, message)
+	return receipt, known
+}
+
+// settle records the code that was sent as message, whether or not who asked for it is
+// still there, and keeps the receipt until the gateway tells what became of it.
+func (s *Signup) settle(ctx context.Context, phone Phone, reservation, message string) {
+	ctx = context.WithoutCancel(ctx)
+	var failed error
+	for range settleTries {
+		recorded, err := s.limits.Settle(ctx, policySMS, string(phone), reservation)
+		if err == nil {
+			s.receipts.keep(message, recorded.Receipt)
+			return
+		}
+		failed = err
+	}
+	s.log.Error("a code was sent and may not count", "error", failed)
+}
+
+// delivery serves POST /delivery {"message": "...", "delivered": false}, by which the gateway
+// tells what became of a message. One that did not arrive is given back: its receiver may
+// have another one at once.
+func (s *Signup) delivery(w http.ResponseWriter, r *http.Request) {
+	var report struct {
+		Message   string `json:"message"`
+		Delivered bool   `json:"delivered"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&report); err != nil {
+		answer(w, http.StatusBadRequest, 0, `send {"message": "...", "delivered": false} as JSON`)
+		return
+	}
+	receipt, known := s.receipts.take(report.Message)
+	switch {
+	case !known:
+		answer(w, http.StatusNotFound, 0, "no such message")
+		return
+	case report.Delivered:
+	default:
+		if err := s.limits.Refund(r.Context(), receipt); err != nil { // it counts: the safe side
+			s.log.Warn("a code that was lost counts all the same", "error", err)
+		}
+	}
+	answer(w, http.StatusOK, 0, "thank you")
+}

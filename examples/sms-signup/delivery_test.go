@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
+)
+
+// shop is a service over a real ratelimitd in memory, with this example's policies and a
+// clock that the test turns.
+type shop struct {
+	*Signup
+	*ratelimittest.Server
+	gateway *Gateway
+}
+
+func openShop(t *testing.T, gateway *Gateway) *shop {
+	t.Helper()
+	policies, err := os.ReadFile("policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := ratelimittest.New(t, string(policies))
+	limits := NewLimits(server.URL)
+	limits.client.Timeout = time.Minute // of a busy machine
+	return &shop{NewSignup(limits, gateway, slog.New(slog.DiscardHandler)), server, gateway}
+}
+
+func (s *shop) post(path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+	return w
+}
+
+// wants fails the test unless a sign-up by phone, after a while, is answered so.
+func (s *shop) wants(t *testing.T, after time.Duration, phone string, status int) {
+	t.Helper()
+	s.Advance(after)
+	if got := s.post("/signup", `{"phone": "`+phone+`"}`); got.Code != status {
+		t.Errorf("%v later: status %d, want %d: %s", after, got.Code, status, got.Body)
+	}
+}
+
+// TestARefusedCodeDoesNotCount longer than it is held.
+func TestARefusedCodeDoesNotCount(t *testing.T) {
+	s := openShop(t, &Gateway{Refuse: 2})
+	s.wants(t, 0, typedPhone, http.StatusAccepted)
+	s.wants(t, 0, "+44 7700 900124", http.StatusBadGateway)
+	s.wants(t, time.Second, "+44 7700 900124", http.StatusTooManyRequests) // held
+	s.wants(t, holdFor, "+44 7700 900124", http.StatusAccepted)
+	s.wants(t, 20*time.Second, "+44 7700 900124", http.StatusTooManyRequests)
+}
+
+// TestALostCodeIsRefunded once it is told of, and only then.
+func TestALostCodeIsRefunded(t *testing.T) {
+	s := openShop(t, &Gateway{Lose: 2})
+	s.wants(t, 0, typedPhone, http.StatusAccepted)
+	s.wants(t, 0, "+44 7700 900124", http.StatusAccepted)
+	s.wants(t, time.Second, "+44 7700 900124", http.StatusTooManyRequests)
+	lost := s.gateway.Lost()
+	if len(lost) != 1 || len(s.gateway.Sent()) != 1 {
+		t.Fatalf("%v lost, %v sent", lost, s.gateway.Sent())
+	}
+	report := func(message string, delivered bool) int {
+		body, err := json.Marshal(map[string]any{"message": message, "delivered": delivered})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.post("/delivery", string(body)).Code
+	}
+	for i, want := range []int{http.StatusOK, http.StatusNotFound} { // it is given back once
+		if got := report(lost[0], false); got != want {
+			t.Errorf("report %d: status %d, want %d", i, got, want)
+		}
+	}
+	s.wants(t, 0, "+44 7700 900124", http.StatusAccepted)
+	if got := report("message-1", true); got != http.StatusOK {
+		t.Errorf("status %d", got)
+	}
+	s.wants(t, 0, typedPhone, http.StatusTooManyRequests) // what arrived counts
+	if got := s.post("/delivery", "lost!").Code; got != http.StatusBadRequest {
+		t.Errorf("status %d", got)
+	}
+}
+
+// TestACodeThatWasSentCountsInTheEnd though recording it fails at first.
+func TestACodeThatWasSentCountsInTheEnd(t *testing.T) {
+	records, settled := 0, false
+	limits := limitsThat(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/record" {
+			if records++; records < settleTries {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			settled = true
+		}
+		_, _ = w.Write([]byte(`{"allowed": true, "reservation": "r", "receipt": "x"}`))
+	})
+	if answer, sent, _ := post(t, limits, `{"phone": "`+typedPhone+`"}`); answer.Code != http.StatusAccepted || sent != 1 || !settled {
+		t.Errorf("status %d, %d sent, settled: %v", answer.Code, sent, settled)
+	}
+}
+
+// TestSpellings of a number are one for ratelimitd, whoever asks.
+func TestSpellings(t *testing.T) {
+	s := openShop(t, new(Gateway))
+	for i, typed := range []string{"+44 7700 900123", "+44-7700-900-123", "+44 (0)7700 900123"} {
+		held, err := s.limits.Reserve(t.Context(), policySMS, typed, holdFor)
+		if err != nil || held.Allowed != (i == 0) {
+			t.Errorf("%s: %+v, %v", typed, held, err)
+		}
+	}
+}
+
+// TestReceiptsAreBounded, and what has none is not kept.
+func TestReceiptsAreBounded(t *testing.T) {
+	var r receipts
+	r.keep("a", "")
+	if _, known := r.take("a"); known {
+		t.Error("nothing is kept")
+	}
+	for i := range maxReceipts {
+		r.keep(strconv.Itoa(i), "r")
+	}
+	r.keep("one too many", "r")
+	if _, known := r.take("one too many"); known || len(r.of) != maxReceipts {
+		t.Errorf("%d kept", len(r.of))
+	}
+}
