@@ -152,6 +152,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := p.opts.Now()
 	out := newWriter(w)
 	x := &passage{proxy: p, request: r}
+	if upgrades(r) {
+		p.open.Add(1)
+		defer p.open.Done() // when it is counted
+	}
 	defer func() {
 		x.end()
 		if p.opts.Observe != nil {
@@ -178,12 +182,13 @@ func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
 	return nil
 }
 
+// upgrades reports whether r may become a connection that net/http knows nothing of.
+func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+
 // pass has the application answer.
 func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	ctx := context.WithValue(r.Context(), passageKey{}, x)
-	if r.Header.Get("Upgrade") != "" {
-		p.open.Add(1)
-		defer p.open.Done()
+	if upgrades(r) {
 		until, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(p.stopped, cancel)()
