@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestHijackedConnectionsCount until they are closed: their memory is used all the same.
@@ -35,6 +36,7 @@ func TestHijackedConnectionsCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 		return conn
 	}
 	first := dial()

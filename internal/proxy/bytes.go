@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -13,6 +14,7 @@ type body struct {
 	io.ReadCloser
 	passed *atomic.Int64
 	extend func(more bool) // before each part that is read, and after the last; nil: never
+	failed *atomic.Bool    // set when it ends before its end; nil: nobody asks
 }
 
 // Read counts what it reads.
@@ -22,8 +24,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.passed.Add(int64(n))
-	if err != nil && b.extend != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF) && b.extend != nil:
 		b.extend(false)
+	case b.failed != nil && !errors.Is(err, http.ErrBodyReadAfterClose): // net/http is not to wait for the rest either
+		b.failed.Store(true)
 	}
 	return n, err
 }
@@ -48,25 +54,25 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// stalled is how long a client may take for the next part of a body, or to take in the next
-// part of an answer, as nginx has it. Whole bodies may take as long as they like.
-const stalled = time.Minute
-
 // writer is an answer that remembers its status, and does not wait for ever for a client.
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	stalled time.Duration
 	status  int // 0: none yet
 }
 
-func newWriter(w http.ResponseWriter) *writer {
-	out := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
+func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
+	out := &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
 	_ = out.control.SetWriteDeadline(time.Time{}) // that of the connection's last request, where it can be set
 	return out
 }
 
 // WriteHeader remembers the status, but for that of informational answers.
 func (w *writer) WriteHeader(status int) {
+	if status == http.StatusContinue {
+		return // net/http says so itself, once the application reads
+	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.status = status
 	}
@@ -86,13 +92,13 @@ func (w *writer) Write(p []byte) (int, error) {
 // Unwrap returns the answer for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(stalled)) }
+func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(w.stalled)) }
 
 // extendRead gives the client time for more of its request, if there is more.
 func (w *writer) extendRead(more bool) {
 	until := time.Time{}
 	if more {
-		until = time.Now().Add(stalled)
+		until = time.Now().Add(w.stalled)
 	}
 	_ = w.control.SetReadDeadline(until)
 }

@@ -26,6 +26,7 @@ type passage struct {
 	served   string            // the receipt of what counts only if it was served
 	status   int               // of the answer; 0: there was none
 	received atomic.Int64      // bytes of the request's body
+	halfSent atomic.Bool       // it ended before its end
 	sent     atomic.Int64      // bytes of the answer's
 	reported int64
 }
@@ -138,7 +139,7 @@ func (x *passage) answered(res *http.Response) {
 // counts reports whether what was taken for the request stays. It does when the client hung
 // up: the application had the work, and nobody is to get around a limit by that.
 func (x *passage) counts() bool {
-	if x.status == statusClientGone {
+	if x.status == statusClientGone || x.halfSent.Load() {
 		return true
 	}
 	for i := range x.route.Limits {
@@ -170,7 +171,7 @@ func (x *passage) end() {
 	if x.route == nil {
 		return
 	}
-	if x.served != "" && (x.status == 0 || !x.counts()) {
+	if x.served != "" && !x.counts() {
 		x.giveBack(x.served)
 	}
 	var demands []limiter.Demand

@@ -29,10 +29,15 @@ import (
 // within a factor of two.
 const DefaultUpstreamTimeout = 30 * time.Second
 
+// DefaultStalled is how long a client may take for the next part of a body, or to take in the
+// next part of an answer, as nginx has it. Whole bodies may take as long as they like.
+const DefaultStalled = time.Minute
+
 // Options of a Proxy. Upstream is needed.
 type Options struct {
 	Upstream        *url.URL           // http, https, or h2c for HTTP/2 without TLS
 	UpstreamTimeout time.Duration      // until the headers of an answer; 0: DefaultUpstreamTimeout
+	Stalled         time.Duration      // how long nothing of a body may pass a client's connection; 0: DefaultStalled
 	Routes          []Route            // the first that matches a request is its route; none: it passes
 	TrustedProxies  origin.Proxies     // whose X-Forwarded headers are believed, and passed on
 	Headers         api.HeaderFamilies // of answers; zero: api.HeadersDefault
@@ -63,6 +68,7 @@ type Proxy struct {
 func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	p := &Proxy{engine: engine, opts: *opts}
 	p.opts.UpstreamTimeout = cmp.Or(p.opts.UpstreamTimeout, DefaultUpstreamTimeout)
+	p.opts.Stalled = cmp.Or(p.opts.Stalled, DefaultStalled)
 	if p.opts.Logger == nil {
 		p.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +156,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // ServeHTTP passes one request on, if nothing denies it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := p.opts.Now()
-	out := newWriter(w)
+	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
 	if upgrades(r) {
 		p.open.Add(1)
@@ -199,7 +205,7 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 		_ = w.control.EnableFullDuplex() // a stream may be answered by one; HTTP/2 always may
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{ReadCloser: r.Body, passed: &x.received, extend: w.extendRead}
+		r.Body = &body{ReadCloser: r.Body, passed: &x.received, extend: w.extendRead, failed: &x.halfSent}
 	}
 	p.reverse.ServeHTTP(w, r)
 }
@@ -227,10 +233,15 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x.status = http.StatusBadGateway
 	var timeout net.Error
 	switch {
+	case x.halfSent.Load():
+		x.status = http.StatusRequestTimeout
+		w.Header().Set("Connection", "close")
+		api.WriteStatus(w, x.status, "The request did not arrive whole, or not in time.")
+		return
 	case r.Context().Err() != nil:
 		x.status = statusClientGone
 		w.(*writer).status = statusClientGone
-		return
+		panic(http.ErrAbortHandler) // an answer without a word would be a 200
 	case errors.As(err, &timeout) && timeout.Timeout():
 		x.status = http.StatusGatewayTimeout
 		api.WriteStatus(w, x.status, "The application did not answer in time.")

@@ -215,9 +215,14 @@ func TestAClientThatHangsUp(t *testing.T) {
 		close(arrived)
 		<-r.Context().Done()
 	})
-	conn, _ := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	conn, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-arrived
-	_ = conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(answers); len(answer) > 0 || err != nil { // an empty 200 would be a lie
+		t.Errorf("%q, %v", answer, err)
+	}
 	if got := f.wait(); got != "/ " { // 499 has no text
 		t.Errorf("%q", got)
 	}

@@ -99,7 +99,7 @@ func (route *Route) matchesHost(host string) bool {
 	}
 	host = hostname(host)
 	if domain, wild := strings.CutPrefix(route.Host, "*"); wild {
-		return len(host) > len(domain) && strings.HasSuffix(host, domain)
+		return strings.HasSuffix(host, domain)
 	}
 	return host == route.Host
 }

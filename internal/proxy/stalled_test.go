@@ -1,0 +1,125 @@
+package proxy_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+)
+
+// stalled is how long nothing may pass in these tests.
+const stalled = 50 * time.Millisecond
+
+func impatient(o *proxy.Options) { o.Stalled = stalled }
+
+// outlast waits for longer than nothing may pass, and reports whether done is not closed then.
+func outlast(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return false
+	case <-time.After(4 * stalled):
+		return true
+	}
+}
+
+// TestAClientThatSendsHalfABody is let go of, and counts.
+func TestAClientThatSendsHalfABody(t *testing.T) {
+	f := newFront(t, "- {path: /, limits: [{policy: two, count: served}]}", func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}, impatient)
+	_, answers := f.dial("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+	if line, err := answers.ReadString('\n'); !strings.Contains(line, " 408 ") || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	f.wait()
+	f.mustHaveUsed(1, "two", here)
+}
+
+// TestAClientThatTakesNothingIn is let go of.
+func TestAClientThatTakesNothingIn(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
+		for part := make([]byte, 1<<20); ; {
+			if _, err := w.Write(part); err != nil {
+				return
+			}
+		}
+	}, impatient)
+	f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if got := f.wait(); got != "/ OK" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestAnApplicationMayThink for longer than its client may be silent, once it has the request.
+func TestAnApplicationMayThink(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if !outlast(r.Context().Done()) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}, impatient)
+	f.mustBe(200, "POST", "/", "body")
+	f.mustBe(200, "GET", "/", "")
+}
+
+// TestAConnectionThatWasIdle serves its next request as its first.
+func TestAConnectionThatWasIdle(t *testing.T) {
+	f := newFront(t, byTenant, hello, impatient)
+	conn, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	mustAnswer(t, answers, 200)
+	outlast(nil)
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := answers.ReadString('\n'); !strings.Contains(line, " 100 ") || err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if _, err := answers.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "body"); err != nil {
+		t.Fatal(err)
+	}
+	mustAnswer(t, answers, 200)
+}
+
+func mustAnswer(t *testing.T, answers *bufio.Reader, status int) {
+	t.Helper()
+	res, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, res.Body); res.StatusCode != status || err != nil {
+		t.Errorf("%d, want %d, %v", res.StatusCode, status, err)
+	}
+}
+
+// TestAnswersOfKnownLength are passed on as they come, too.
+func TestAnswersOfKnownLength(t *testing.T) {
+	read := make(chan struct{})
+	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "11")
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		<-read
+		_, _ = io.WriteString(w, "second")
+	})
+	res, err := http.DefaultClient.Do(f.request("GET", "/", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadFull(res.Body, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	close(read)
+	if rest, err := io.ReadAll(res.Body); string(rest) != "second" || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
