@@ -44,6 +44,13 @@ func send(h http.Handler, who, text string) *http.Response {
 	return w.Result()
 }
 
+// serviceAt serves policies at noon: no window ends but by the test.
+func serviceAt(t *testing.T, policies string) *ratelimittest.Server {
+	s := ratelimittest.New(t, policies)
+	s.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	return s
+}
+
 func usedOf(t *testing.T, limits *client.Client, policy, who string) int64 {
 	t.Helper()
 	d, err := limits.Check(t.Context(), client.Demand{Policy: policy, Identifier: who})
@@ -60,7 +67,7 @@ func TestVolumesAreChargedAfterwards(t *testing.T) {
 		"up": httplimit.RequestBytes, "down": httplimit.ResponseBytes, "rows": httplimit.Objects,
 	} {
 		t.Run(policy, func(t *testing.T) {
-			s := ratelimittest.New(t, volumes)
+			s := serviceAt(t, volumes)
 			limits := s.Client(nil)
 			h := httplimit.New(limits, nil).All(
 				httplimit.Use("api", httplimit.By(httplimit.APIKey())),
@@ -82,7 +89,7 @@ func TestVolumesAreChargedAfterwards(t *testing.T) {
 
 // TestDenialsByVolumeTellHowLong to wait.
 func TestDenialsByVolumeTellHowLong(t *testing.T) {
-	s := ratelimittest.New(t, volumes)
+	s := serviceAt(t, volumes)
 	h := httplimit.New(s.Client(nil), nil).Policy("down", httplimit.After(httplimit.ResponseBytes))(echo)
 	first := send(h, "", "0123456789")
 	denied := send(h, "", "x")
@@ -96,7 +103,7 @@ func TestDenialsByVolumeTellHowLong(t *testing.T) {
 // TestWhatIsMeasured goes through a real server: what was sent before the handler failed,
 // and by whatever way.
 func TestWhatIsMeasured(t *testing.T) {
-	s := ratelimittest.New(t, strings.ReplaceAll(volumes, "limit: 10,", "limit: 1000000,"))
+	s := serviceAt(t, strings.ReplaceAll(volumes, "limit: 10,", "limit: 1000000,"))
 	limits := s.Client(nil)
 	var last httplimit.Exchange
 	charged := make(chan struct{}, 1)
@@ -151,7 +158,7 @@ func TestWhatIsMeasured(t *testing.T) {
 
 // TestReportReachesEveryLayer that measures.
 func TestReportReachesEveryLayer(t *testing.T) {
-	s := ratelimittest.New(t, volumes)
+	s := serviceAt(t, volumes)
 	limits := s.Client(nil)
 	limit := httplimit.New(limits, nil)
 	by := httplimit.By(httplimit.APIKey())
@@ -165,7 +172,7 @@ func TestReportReachesEveryLayer(t *testing.T) {
 
 // TestVolumesWhileNobodyDecides pass, or do not, like all else; what is not counted is said.
 func TestVolumesWhileNobodyDecides(t *testing.T) {
-	s := ratelimittest.New(t, volumes)
+	s := serviceAt(t, volumes)
 	var log bytes.Buffer
 	rule := httplimit.Use("down", httplimit.After(httplimit.ResponseBytes))
 	open := httplimit.New(s.Client(nil), &httplimit.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}).All(rule)(echo)
@@ -181,7 +188,7 @@ func TestVolumesWhileNobodyDecides(t *testing.T) {
 
 // TestChargedThoughTheClientIsGone counts what it got.
 func TestChargedThoughTheClientIsGone(t *testing.T) {
-	s := ratelimittest.New(t, volumes)
+	s := serviceAt(t, volumes)
 	limits := s.Client(nil)
 	ctx, leave := context.WithCancel(t.Context())
 	h := httplimit.New(limits, nil).Policy("down", httplimit.By(httplimit.Path()), httplimit.After(httplimit.ResponseBytes))(
@@ -194,7 +201,7 @@ func TestChargedThoughTheClientIsGone(t *testing.T) {
 
 // TestWhoIsNoIdentifier is told so, and not let through: nothing could limit it.
 func TestWhoIsNoIdentifier(t *testing.T) {
-	s := ratelimittest.New(t, `
+	s := serviceAt(t, `
 policies:
   - name: api
     limits: [{algorithm: fixed-window, limit: 1, window: 1h}]

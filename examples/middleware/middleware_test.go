@@ -27,14 +27,19 @@ func ask(h http.Handler, method, path, key, address string) (*http.Response, str
 	return w.Result(), w.Body.String()
 }
 
+// noon is when all requests are sent: nothing is forgotten in between.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 // everyRouter runs test for each router, asking a ratelimitd and deciding in the process.
 func everyRouter(t *testing.T, test func(*testing.T, http.Handler)) {
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {
-			test(t, router(newLimiter(ratelimittest.New(t, policies).Client(nil))))
+			service := ratelimittest.New(t, policies)
+			service.SetTime(noon)
+			test(t, router(newLimiter(service.Client(nil))))
 		})
 		t.Run(name+" in process", func(t *testing.T) {
-			limits, err := inprocess.Open(t.Context(), policies, nil)
+			limits, err := inprocess.Open(t.Context(), policies, &inprocess.Options{Now: func() time.Time { return noon }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -121,6 +121,7 @@ func TestStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := ratelimittest.New(t, read(t, c.file))
+			service.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)) // no time passes but by the story
 			limits := service.Client(nil)
 			for i, s := range c.steps {
 				service.Advance(s.after)

@@ -29,6 +29,7 @@ func openShop(t *testing.T, gateway *Gateway) *shop {
 		t.Fatal(err)
 	}
 	server := ratelimittest.New(t, string(policies))
+	server.SetTime(time.Now())
 	limits := NewLimits(server.URL)
 	limits.client.Timeout = time.Minute // of a busy machine
 	return &shop{NewSignup(limits, gateway, slog.New(slog.DiscardHandler)), server, gateway}
