@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
 // mapped is a file of policies that maps the key a to a policy of this limit.
@@ -172,8 +175,12 @@ func TestEnvoyByTLS(t *testing.T) {
 			}
 			config.Certificates = []tls.Certificate{pair}
 		}
-		if _, got := askEnvoy(t, s.envoyClient(t, grpctls.NewTLS(config)), "x"); got != want {
+		client := s.envoyClient(t, grpctls.NewTLS(config))
+		if _, got := askEnvoy(t, client, "x"); got != want {
 			t.Errorf("%q: answered %v, want %v", name, got, want)
+		}
+		if _, got := askEnvoy(t, client, "x", "Bearer one", "Bearer other"); got == codes.OK {
+			t.Errorf("%q: answered %v with two tokens", name, got)
 		}
 	}
 }
@@ -208,5 +215,48 @@ func TestImportEnvoyFails(t *testing.T) {
 		if code != exitUsage || out != "" || errs == "" {
 			t.Errorf("%q: exit code %d, %q, %q", args, code, out, errs)
 		}
+	}
+}
+
+// TestEnvoysShareCassandra holds that instances which each serve an Envoy count together,
+// each descriptor for itself.
+func TestEnvoysShareCassandra(t *testing.T) {
+	policies := write(t, "policies.yaml", "policies:\n"+
+		"  - {name: log, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}\n"+
+		"  - {name: window, limits: [{algorithm: fixed-window, limit: 1000, window: 31d}], count: all}\n"+
+		"envoy: {domains: [{domain: edge, descriptors: [{key: a, policy: log}, {key: b, policy: window}]}]}\n")
+	flags := []string{
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--store-timeout=5s", "--migrate",
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--envoy-listen=127.0.0.1:0", "--policies=" + policies,
+	}
+	both := []rls.RateLimitServiceClient{start(t, nil, flags...).envoyClient(t, nil), start(t, nil, flags...).envoyClient(t, nil)}
+	request := &rls.RateLimitRequest{Domain: "edge"}
+	for _, key := range []string{"a", "b"} {
+		entries := []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}
+		request.Descriptors = append(request.Descriptors, &common.RateLimitDescriptor{Entries: entries})
+	}
+	var all sync.WaitGroup
+	var passed, counted atomic.Int64
+	for i := range 30 {
+		all.Go(func() {
+			r, err := both[i%2].ShouldRateLimit(context.Background(), request)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			counted.Add(1)
+			if r.GetOverallCode() == passes {
+				passed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if passed.Load() > 10 || passed.Load() == 0 {
+		t.Errorf("%d passed a limit of 10", passed.Load())
+	}
+	request.Descriptors = request.Descriptors[1:]
+	r, err := both[0].ShouldRateLimit(context.Background(), request)
+	if want := uint32(1000 - counted.Load() - 1); err != nil || r.GetStatuses()[0].GetLimitRemaining() != want {
+		t.Errorf("%d were counted: %v, %v; want %d left", counted.Load(), r, err, want)
 	}
 }

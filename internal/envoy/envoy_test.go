@@ -48,6 +48,7 @@ envoy:
         - {key: shadow, policy: shadowed}
         - {key: quota, policy: never, quota: true}
         - {key: quota, value: left, policy: per-path, quota: true}
+        - {key: quota, value: more, policy: two, quota: true}
 `
 
 // TestLimits goes through a window: what is denied, what remains, and when it is over.
@@ -205,8 +206,9 @@ func TestHeaders(t *testing.T) {
 		"RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 3585", "Retry-After: 3585")
 	want(f.send(request(descriptor("path=/x"), descriptor("remote_address=10.0.0.9"))),
 		"RateLimit-Limit: 0", "RateLimit-Remaining: 0", "RateLimit-Reset: 0")
-	want(f.send(request(descriptor("quota=x"), descriptor("quota=left"))),
-		"RateLimit-Limit: 0", "RateLimit-Remaining: 0", "RateLimit-Reset: 0")
+	want(f.send(request(hits(descriptor("quota=left"), 3))), "RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 3585")
+	want(f.send(request(descriptor("quota=more"), descriptor("quota=left"))), // which passes
+		"RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 3585")
 }
 
 // TestLimitador holds what Limitador's own methods do: a check counts nothing and asks

@@ -252,6 +252,8 @@ envoy:
 			f.wants(f.ask(key+value), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s")
 		}
 	}
+	several := request(descriptor("a="+long), descriptor("b="+long), descriptor("c="+long))
+	f.wants(f.send(several), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s; OVER_LIMIT 0 of 1/MINUTE one 45s; OK 0")
 	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("a="+strings.Repeat("x", 1<<20))))
 	wantCode(t, err, codes.ResourceExhausted, "larger than max")
 }

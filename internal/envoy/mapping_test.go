@@ -48,10 +48,12 @@ func FuzzMatches(f *testing.F) {
 func TestOrderOfPatterns(t *testing.T) {
 	m := newMapping(&policyfile.Envoy{Domains: []policyfile.EnvoyDomain{{Name: "d", Descriptors: []policyfile.EnvoyDescriptor{
 		{Key: "k", Policy: "any"}, {Key: "k", Value: "a*", Policy: "first"}, {Key: "k", Value: "ab*", Policy: "second"},
-		{Key: "k", Value: "abc", Policy: "exact"}, {Key: "l", Value: "*", Policy: "star"}, {Key: "l", Policy: "never"},
+		{Key: "k", Value: "ab**", Policy: "written"}, {Key: "k", Value: "abc", Policy: "exact"},
+		{Key: "l", Value: "*", Policy: "star"}, {Key: "l", Policy: "never"},
 	}}}})
 	for text, want := range map[string]string{
-		"k=abc": "exact", "k=abd": "first", "k=a": "first", "k=b": "any", "k=": "any", "l=": "star", "l=x": "star",
+		"k=abc": "exact", "k=ab*": "second", "k=ab**": "written", "k=abd": "first", "k=a": "first", "k=b": "any", "k=": "any",
+		"l=": "star", "l=x": "star",
 	} {
 		if got := m.domains["d"].find(entriesOf(text)); got == nil || got.policy != want {
 			t.Errorf("%s: found %+v, want %s", text, got, want)
@@ -106,6 +108,7 @@ func TestIdentifiers(t *testing.T) {
 		{Key: "a", Value: "x*", Shared: true, Descriptors: []policyfile.EnvoyDescriptor{
 			{Key: "b", Descriptors: []policyfile.EnvoyDescriptor{
 				{Key: "a", Policy: "p", Identifier: []string{"a", "b"}}, {Key: "c", Policy: "p"},
+				{Key: "b", Policy: "p", Identifier: []string{"b"}},
 			}},
 		}},
 	}}}})
@@ -122,6 +125,7 @@ func TestIdentifiers(t *testing.T) {
 		{[]string{"user", strings.Repeat("x", 1024)}, strings.Repeat("x", 1024)},
 		{[]string{"user", strings.Repeat("x", 1025)}, longPrefix},
 		{[]string{"a", "x1", "b", "2", "a", "3"}, "a=3/b=2"},
+		{[]string{"a", "x1", "b", "2", "b", "3"}, "3"},
 		{[]string{"a", "x1", "b", "2", "c", "3"}, "edge/a=x*/b=2/c=3"},
 	} {
 		var entries []*pb.RateLimitDescriptor_Entry
