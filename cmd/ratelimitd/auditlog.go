@@ -2,19 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/audit"
+	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
 
 // auditLog is where lines of JSON go that tell what administrators did: a file, which is
 // opened anew on SIGHUP, so that it can be moved away, or else standard error.
 type auditLog struct {
-	*slog.Logger
+	*audit.Log
 	path string // empty: standard error
 	log  *slog.Logger
 
@@ -27,7 +30,7 @@ type auditLog struct {
 // written is told log.
 func openAuditLog(path string, stderr io.Writer, log *slog.Logger) (*auditLog, error) {
 	a := &auditLog{path: path, log: log, out: stderr}
-	a.Logger = slog.New(slog.NewJSONHandler(a, nil))
+	a.Log = audit.New(slog.New(slog.NewJSONHandler(a, nil)), time.Now)
 	if path == "" {
 		return a, nil
 	}
@@ -72,10 +75,16 @@ func (a *auditLog) reload() {
 
 // reloaded tells what became of a file that has changed.
 func (a *auditLog) reloaded(what string, err error) {
-	outcome := api.AuditDone
-	if err != nil {
-		outcome = api.AuditFailed // why is in the log
+	a.Did(context.Background(), &audit.Act{Name: what + ".reload", Who: "file", Failed: err != nil}) // why is in the log
+}
+
+// refused tells of a request to the listener for Envoy.
+func (a *auditLog) refused(ctx context.Context, caller string, err error) {
+	reason := auth.ErrForbidden
+	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer} {
+		if errors.Is(err, known) {
+			reason = known
+		}
 	}
-	a.LogAttrs(context.Background(), slog.LevelInfo, api.AuditMessage,
-		slog.String("act", what+".reload"), slog.String("who", "file"), slog.String("outcome", outcome))
+	a.Refused(ctx, &audit.Refusal{Who: caller, Where: "envoy", Reason: reason.Error()})
 }

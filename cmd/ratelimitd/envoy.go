@@ -24,7 +24,7 @@ func newEnvoy(s *settings, engine *limiter.Engine, guard *security, reg promethe
 	}
 	measured := metrics.NewEnvoy(reg)
 	return envoy.New(engine, &envoy.Options{
-		Logger: log, Now: now, Keyring: guard.keyring, Observe: measured.ObserveRequest,
+		Logger: log, Now: now, Keyring: guard.keyring, Observe: measured.ObserveRequest, Refused: guard.audit.refused,
 		Descriptor: func(domain string, became envoy.Outcome) { measured.ObserveDescriptor(domain, string(became)) },
 	})
 }

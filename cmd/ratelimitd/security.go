@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
@@ -33,6 +36,7 @@ type security struct {
 	callers      *auth.Watcher                   // nil: nobody is asked who they are
 	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
+	renew        []func() // called when clients are verified by other authorities
 	audit        *auditLog
 	log          *slog.Logger
 }
@@ -168,9 +172,30 @@ func (s *security) setCertificates(config *tls.Config, err error) error {
 	if err != nil {
 		return err
 	}
-	s.current.Store(config)
+	last := s.current.Swap(config)
+	if last != nil && config.ClientCAs != nil && !config.ClientCAs.Equal(last.ClientCAs) {
+		for _, renew := range s.renew {
+			renew()
+		}
+	}
 	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
 	return nil
+}
+
+// onNewAuthorities has renew called whenever clients are verified by other authorities
+// than before. It must not be called while run runs.
+func (s *security) onNewAuthorities(renew func()) { s.renew = append(s.renew, renew) }
+
+// renewer returns what has all connections of server made anew, so that the authorities of
+// today verify them: those that wait are closed at once, and each other one after its
+// answer, which none takes longer for than the write timeout. Meanwhile, every request
+// takes a connection of its own. It is not safe for concurrent use.
+func renewer(server *http.Server) (renew func()) {
+	again := time.AfterFunc(math.MaxInt64, func() { server.SetKeepAlivesEnabled(true) })
+	return func() {
+		server.SetKeepAlivesEnabled(false)
+		again.Reset(server.ReadTimeout + server.WriteTimeout)
+	}
 }
 
 // newCertificates returns a Watcher of the files of TLS.

@@ -189,7 +189,7 @@ func toPEM(kind string, der []byte) string {
 // is given.
 func newClient(t *testing.T, a *authority, from *authority, client string) *http.Client {
 	t.Helper()
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	config.RootCAs.AddCert(a.cert)
 	if client != "" {
 		cert, key := from.issue(client)
@@ -263,6 +263,10 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	})
 	if _, status, err := s.served(t, root, clients, "shop"); err == nil {
 		t.Errorf("a client of the authority that is gone is answered %d", status)
+	}
+	if resp, err := asking.Get(s.url + "/v1/policies"); err == nil {
+		t.Errorf("its open connection is answered %d", resp.StatusCode)
+		resp.Body.Close()
 	}
 	rewrite(t, cert, "no PEM")
 	s.log.waitFor(t, "certificates not reloaded", 1)

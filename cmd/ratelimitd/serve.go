@@ -107,7 +107,7 @@ func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog
 		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
 		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
 		Keyring:     guard.keyring,
-		Audit:       audit.Logger,
+		Audit:       audit.Log,
 		ForwardAuth: s.forwardAuth,
 	})
 	server, err := listen(ctx, s, guard, handler, stdout, log, bounds)
@@ -198,6 +198,7 @@ func listen(
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	connections := api.LimitConnections(server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
+	guard.onNewAuthorities(renewer(server))
 	return &httpServer{server, guard.secure(connections, "http/1.1"), log}, nil
 }
 

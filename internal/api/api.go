@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -35,7 +36,7 @@ type Options struct {
 
 	// Audit learns of every act of an administrator, and of who was refused; nil: nobody
 	// does. Its lines hold no identifier.
-	Audit *slog.Logger
+	Audit *audit.Log
 
 	// Overshoot tells how far callers went past the limits of a policy, with the top
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
@@ -64,7 +65,6 @@ type Server struct {
 	inMemory  bool // no decision waits for anybody
 
 	failures failureLog
-	refused  refusals
 }
 
 // New returns a server for engine. A nil opts means the zero Options.

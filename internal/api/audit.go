@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 
+	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -28,9 +28,6 @@ func (m *scratch) askerOf(r *http.Request) asker {
 	return a
 }
 
-// nobody is who asks where nobody is asked who they are, or is not known.
-const nobody = "anonymous"
-
 // name returns the caller's name, else what the certificate says of it.
 func (a *asker) name() string {
 	switch {
@@ -39,18 +36,8 @@ func (a *asker) name() string {
 	case a.subject != "":
 		return "certificate " + a.subject
 	}
-	return nobody
+	return audit.Anonymous
 }
-
-// AuditMessage is the message of every line of the audit log.
-const AuditMessage = "audit"
-
-// The outcomes of an act.
-const (
-	AuditDone    = "done"
-	AuditRefused = "refused" // who asked may not
-	AuditFailed  = "failed"
-)
 
 // keyDigits is how much of a key, in hex, a line of the audit log has: enough to find it
 // again by "ratelimitd key", and too little to be asked for.
@@ -62,29 +49,14 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 	if s.opts.Audit == nil {
 		return
 	}
-	attrs := []slog.Attr{slog.String("act", act), slog.String("who", a.name()), slog.String("outcome", outcomeOf(err))}
+	did := &audit.Act{Name: act, Who: a.name(), Failed: err != nil, RequestID: a.requestID, More: more}
 	if key, unknown := s.engine.KeyOf(about.Policy, about.Identifier); unknown == nil {
-		attrs = append(attrs, slog.String("policy", about.Policy), slog.String("key", hex.EncodeToString(key.Bytes())[:keyDigits]))
+		did.Policy, did.Key = about.Policy, hex.EncodeToString(key.Bytes())[:keyDigits]
 	}
-	attrs = append(attrs, more...)
 	if err != nil {
-		attrs = append(attrs, slog.Int("status", problemOf(err).status))
+		did.More = append(did.More, slog.Int("status", problemOf(err).status))
 	}
-	s.opts.Audit.LogAttrs(ctx, slog.LevelInfo, AuditMessage, append(attrs, slog.String("request_id", a.requestID))...)
-}
-
-func outcomeOf(err error) string {
-	if err != nil {
-		return AuditFailed
-	}
-	return AuditDone
-}
-
-// refusals tells the first refusal of a second from the others, and counts these: who
-// tries tokens must not fill the disk.
-type refusals struct {
-	log    failureLog
-	untold atomic.Int64
+	s.opts.Audit.Did(ctx, did)
 }
 
 // auditRefusal logs that r was refused with err, if it was because of who asks.
@@ -92,15 +64,10 @@ func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	if s.opts.Audit == nil || !errors.Is(err, auth.ErrUnauthenticated) && !errors.Is(err, auth.ErrForbidden) {
 		return
 	}
-	if !s.refused.log.first(s.opts.Now()) {
-		s.refused.untold.Add(1)
-		return
-	}
 	a := x.askerOf(r)
-	s.opts.Audit.LogAttrs(r.Context(), slog.LevelInfo, AuditMessage,
-		slog.String("act", "access"), slog.String("who", a.name()), slog.String("outcome", AuditRefused),
-		slog.String("route", routeOf(r)), slog.Int("status", problemOf(err).status), slog.String("reason", reasonOf(err)),
-		slog.Int64("refused_before", s.refused.untold.Swap(0)), slog.String("request_id", a.requestID))
+	s.opts.Audit.Refused(r.Context(), &audit.Refusal{
+		Who: a.name(), Where: routeOf(r), Reason: reasonOf(err), RequestID: a.requestID,
+	})
 }
 
 // reasonOf returns why a request was refused, in words that hold nothing of it.

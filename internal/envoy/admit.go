@@ -13,7 +13,21 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// admit finds out who asks, and refuses those who may not ask for op.
+// refuse returns err, which is owed to who asks, and tells of it.
+func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) error {
+	if s.opts.Refused == nil {
+		return err
+	}
+	name := ""
+	if caller != nil {
+		name = caller.Name
+	}
+	s.opts.Refused(ctx, name, err)
+	return err
+}
+
+// admit finds out who asks, and refuses those who may not ask for op; who asks is returned
+// all the same, if it is known.
 func (s *Server) admit(ctx context.Context, op limiter.Op) (*auth.Caller, error) {
 	authorization, certificate := "", (*x509.Certificate)(nil)
 	if !s.opts.Keyring.Open() {
@@ -31,7 +45,7 @@ func (s *Server) admit(ctx context.Context, op limiter.Op) (*auth.Caller, error)
 		return nil, err
 	}
 	if needed := scopeOf(op); !caller.May(needed) {
-		return nil, fmt.Errorf("%w: it needs the scope %v", auth.ErrForbidden, needed)
+		return caller, fmt.Errorf("%w: it needs the scope %v", auth.ErrForbidden, needed)
 	}
 	return caller, nil
 }

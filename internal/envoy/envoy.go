@@ -53,6 +53,9 @@ type Options struct {
 	// Observe learns of every answered request: the method as RLS calls it, and the overall
 	// code or that of gRPC. It must not block. nil: nobody does.
 	Observe func(method, code string, d time.Duration)
+	// Refused learns of every request that was refused because of who asks, whose name is
+	// empty if that is not known. It must not block. nil: nobody does.
+	Refused func(ctx context.Context, caller string, err error)
 	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
 	// block. nil: nobody does.
 	Descriptor func(domain string, became Outcome)
@@ -117,7 +120,7 @@ func (s *Server) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.Rate
 func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	caller, err := s.admit(ctx, op)
 	if err != nil {
-		return nil, err
+		return nil, s.refuse(ctx, caller, err)
 	}
 	m := s.mapping.Load()
 	d := m.domains[r.GetDomain()]
@@ -128,7 +131,7 @@ func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequ
 		return nil, err
 	}
 	if err := permitted(caller, asks); err != nil {
-		return nil, err
+		return nil, s.refuse(ctx, caller, err)
 	}
 	s.decideAll(ctx, asks)
 	s.tell(d, asks)
