@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,19 +88,6 @@ func CostByMethod(read, write int64) func(*http.Request) int64 {
 			return read
 		}
 		return write
-	}
-}
-
-// SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
-// slash.
-func SkipPaths(paths ...string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		for _, path := range paths {
-			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
-				return true
-			}
-		}
-		return false
 	}
 }
 

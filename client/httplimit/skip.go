@@ -1,0 +1,54 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
+// slash.
+func SkipPaths(paths ...string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		for _, path := range paths {
+			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// SkipWho returns an Options.Skip of requests that by says are of one of these: keys of one's
+// own services, for example.
+func SkipWho(by Identify, who ...string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		is := by(r)
+		return is != "" && slices.Contains(who, is)
+	}
+}
+
+// SkipNetworks returns an Options.Skip of requests from addresses in one of these networks. by
+// says which address that is: IP, with the proxies that are trusted. It knows no more of an
+// IPv6 address than its /64.
+func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		is, err := netip.ParsePrefix(by(r))
+		if err != nil {
+			address, err := netip.ParseAddr(by(r))
+			if err != nil {
+				return false
+			}
+			is = netip.PrefixFrom(address, address.BitLen())
+		}
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= is.Bits() && n.Contains(is.Addr()) })
+	}
+}
+
+// SkipAny returns an Options.Skip of what any of these skips.
+func SkipAny(skips ...func(*http.Request) bool) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return slices.ContainsFunc(skips, func(skip func(*http.Request) bool) bool { return skip(r) })
+	}
+}
