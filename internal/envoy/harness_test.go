@@ -149,6 +149,14 @@ func (f *front) seen() (requests []string, outcomes []envoy.Outcome) {
 	return requests, outcomes
 }
 
+// told reports whether a descriptor of this domain was told of.
+func (f *front) told(domain string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, told := f.domains[domain]
+	return told
+}
+
 // descriptor returns a descriptor of entries "key=value".
 func descriptor(entries ...string) *common.RateLimitDescriptor {
 	d := new(common.RateLimitDescriptor)
