@@ -203,6 +203,44 @@ func FuzzNews(f *testing.F) {
 	})
 }
 
+// FuzzOverrideNews acts on any override that a feed may tell of: decisions are made, by no
+// limit that a policy could not have, and the end of it ends it.
+func FuzzOverrideNews(f *testing.F) {
+	f.Add(int64(fuzzNow), int64(fuzzNow)+60_000, `{"policy":"p","kind":"limits","limits":[{"name":"l","limit":5}]}`)
+	f.Add(int64(fuzzNow), int64(fuzzNow)+60_000, `{"kind":"limits","limits":[{"name":"l","limit":-5,"burst":7},{"name":"l"}]}`)
+	f.Add(int64(fuzzNow), int64(1)<<62, `{"kind":"allow"}`)
+	f.Add(int64(-1), int64(fuzzNow)+1, `{"kind":"block","by":"\u0000"}`)
+	f.Add(int64(0), int64(0), "")
+	o := Options{Now: fuzzNow.Time, Feed: quiet{}, Keyer: Keyer{Namespace: "n"}}
+	p := Policy{Name: "p", Guarantee: GuaranteeSerial, Limits: []Limit{
+		{Name: "l", Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
+		{Name: "b", Algorithm: "token-bucket", Limit: 1, Window: time.Minute},
+	}}
+	f.Fuzz(func(t *testing.T, made, until int64, details string) {
+		e := New(nil, &o)
+		if err := e.SetPolicies([]Policy{p}); err != nil {
+			t.Fatal(err)
+		}
+		d := Demand{Policy: "p", Identifier: "i"}
+		key, _ := e.KeyOf(d.Policy, d.Identifier)
+		id := e.ids.next(Instant(made))
+		e.heard(t.Context(), &Change{ID: id, Kind: ChangeOverride, Key: key, Until: Instant(until), Details: details})
+		var c charge
+		if _, err := e.charge(&c, OpTake, &d); err == nil {
+			if found := c.plan.Policy.Limits[0]; found.Limit < 0 || found.Limit > MaxLogLimit {
+				t.Fatalf("%q: %+v", details, found)
+			}
+			if _, decided := e.overridden(&c); decided && Instant(until) <= fuzzNow {
+				t.Fatalf("%q is in force after its end", details)
+			}
+		}
+		end := Change{ID: e.ids.next(max(fuzzNow, id.Instant()+1)), Kind: ChangeOverride, Key: key}
+		if e.heard(t.Context(), &end); len(e.Overrides()) > 0 {
+			t.Fatalf("%q outlives its end", details)
+		}
+	})
+}
+
 // FuzzEventIDs reads the instants of any UUIDs, and back those of its own.
 func FuzzEventIDs(f *testing.F) {
 	f.Add([]byte{}, int64(fuzzNow))

@@ -1,0 +1,30 @@
+package broken
+
+const overrideFile = "internal/limiter/override.go"
+
+// overrides are builds of which not every instance does as an operator said.
+func overrides() []Build {
+	const latest = "the latest override stands on every instance"
+	return []Build{
+		{
+			Name: "an override told only for as long as it lasts", Broke: latest,
+			Tests: []string{"TestInstancesThatStartKnowOverrides"},
+			Edits: []Edit{{overrideFile, `TTL: changesLive, Details`, `TTL: wholeSeconds(max(time.Second, until.Sub(at))), Details`}},
+		},
+		{
+			Name: "an override dated by its own clock alone", Broke: latest,
+			Tests: []string{"TestSlowClocksOverrideFastOnes"},
+			Edits: []Edit{{overrideFile, `at := max(e.now(), e.overrides.latest(key)+1)`, `at := e.now()`}},
+		},
+		{
+			Name: "an override under one hash key", Broke: "an override holds under all keys that are read",
+			Tests: []string{"TestOverridesUnderTwoHashKeys"},
+			Edits: []Edit{{overrideFile, "append([]Key{t.key}, t.old...) {\n\t\tat :=", "append([]Key{t.key}, t.old[:0]...) {\n\t\tat :="}},
+		},
+		{
+			Name: "an override of a policy that is reloaded", Broke: "an override goes by the policy in force",
+			Tests: []string{"TestOverridesSurviveReloads"},
+			Edits: []Edit{{"internal/limiter/overrides.go", `made != nil && made.from == base`, `made != nil`}},
+		},
+	}
+}
