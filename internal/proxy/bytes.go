@@ -13,7 +13,7 @@ import (
 type body struct {
 	io.ReadCloser
 	passed *atomic.Int64
-	extend func(more bool) // before each part that is read, and after the last; nil: never
+	extend func(more bool) // before each part that is read, and after it; nil: never
 	failed *atomic.Bool    // set when it ends before its end; nil: nobody asks
 }
 
@@ -25,9 +25,10 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.passed.Add(int64(n))
 	switch {
-	case err == nil:
-	case errors.Is(err, io.EOF) && b.extend != nil:
-		b.extend(false)
+	case err == nil || errors.Is(err, io.EOF):
+		if b.extend != nil {
+			b.extend(false)
+		}
 	case b.failed != nil && !errors.Is(err, http.ErrBodyReadAfterClose): // net/http is not to wait for the rest either
 		b.failed.Store(true)
 	}
@@ -63,9 +64,7 @@ type writer struct {
 }
 
 func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
-	out := &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
-	_ = out.control.SetWriteDeadline(time.Time{}) // that of the connection's last request, where it can be set
-	return out
+	return &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
 }
 
 // WriteHeader remembers the status, but for that of informational answers.
@@ -76,7 +75,7 @@ func (w *writer) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.status = status
 	}
-	w.extendWrite()
+	defer w.giveTime()()
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -85,16 +84,32 @@ func (w *writer) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	w.extendWrite()
+	defer w.giveTime()()
 	return w.ResponseWriter.Write(p)
+}
+
+// FlushError gives the client time to take in what was written.
+func (w *writer) FlushError() error {
+	defer w.giveTime()()
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Unwrap returns the answer for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// giveTime bounds what is written until the function that it returns is called: not how long
+// nothing is, which may be as long as an application likes.
+func (w *writer) giveTime() (done func()) {
+	w.extendWrite()
+	return w.taken
+}
+
 func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(w.stalled)) }
 
-// extendRead gives the client time for more of its request, if there is more.
+func (w *writer) taken() { _ = w.control.SetWriteDeadline(time.Time{}) }
+
+// extendRead gives the client time for a part of its request, and takes the bound away once it is
+// there.
 func (w *writer) extendRead(more bool) {
 	until := time.Time{}
 	if more {

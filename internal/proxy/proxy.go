@@ -164,6 +164,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() {
 		x.end()
+		out.extendWrite() // for what net/http has yet to send
 		if p.opts.Observe != nil {
 			p.opts.Observe(x.name(), cmp.Or(out.status, x.status), p.opts.Now().Sub(start))
 		}

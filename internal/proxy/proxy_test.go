@@ -256,12 +256,17 @@ func TestAPolicyThatIsGone(t *testing.T) {
 	f.mustBe(500, "GET", "/", "")
 }
 
-// TestHTTP2 is spoken with TLS and without.
-func TestHTTP2(t *testing.T) {
-	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+// http2Transport speaks HTTP/2 without TLS.
+func http2Transport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols}
+	return &http.Transport{Protocols: protocols}
+}
+
+// TestHTTP2 is spoken without TLS, too.
+func TestHTTP2(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
+	transport := http2Transport()
 	defer transport.CloseIdleConnections()
 	for _, want := range []int{200, 200, 429} {
 		res, err := transport.RoundTrip(f.request("GET", "/", ""))

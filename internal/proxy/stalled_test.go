@@ -68,6 +68,30 @@ func TestAnApplicationMayThink(t *testing.T) {
 	f.mustBe(200, "GET", "/", "")
 }
 
+// TestALongAnswer may take as long as it likes, while something of it passes.
+func TestALongAnswer(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			outlast(nil)
+		}
+	}, impatient)
+	if res, body := f.send(f.request("GET", "/", "")); res.StatusCode != 200 || body != "partpartpart" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	transport := http2Transport()
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(f.request("GET", "/", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); string(body) != "partpartpart" || err != nil {
+		t.Errorf("by HTTP/2: %q, %v", body, err)
+	}
+}
+
 // TestAConnectionThatWasIdle serves its next request as its first.
 func TestAConnectionThatWasIdle(t *testing.T) {
 	f := newFront(t, byTenant, hello, impatient)
