@@ -220,3 +220,34 @@ func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 		t.Errorf("both allow: %+v, %v", d, err)
 	}
 }
+
+// TestDerivedInMemory decides what many share in memory, beside what is in the store, and
+// all or none of it. It can't be held.
+func TestDerivedInMemory(t *testing.T) {
+	policies := ofCountries(1, 2)
+	policies[1].Guarantee = limiter.GuaranteeLocal
+	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Local: embedded.New(nil)})
+	if err := e.SetPolicies(policies); err != nil {
+		t.Fatal(err)
+	}
+	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "+4915112345678"}}}
+	for i, want := range []struct {
+		number  limiter.Identifier
+		allowed bool
+		country int64
+	}{
+		{"+4915112345678", true, 1},
+		{"+49 151 12345678", false, 1}, // the number's own: the country takes it back
+		{"+4915112345679", true, 2},
+		{"+4915112345670", false, 2},
+	} {
+		call.Demands[0].Identifier = want.number
+		if got := mustDo(t, e, call); got.Allowed != want.allowed || got.Demands[1].Used != want.country {
+			t.Errorf("take %d: allowed %v with %d of the country, want %v with %d", i, got.Allowed, got.Demands[1].Used, want.allowed, want.country)
+		}
+	}
+	call.Op, call.Reserve = limiter.OpCheck, limiter.MinReserve
+	if _, err := e.Do(t.Context(), &call); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("held: %v", err)
+	}
+}
