@@ -227,7 +227,7 @@ func FuzzOverrideNews(f *testing.F) {
 		e.heard(t.Context(), &Change{ID: id, Kind: ChangeOverride, Key: key, Until: Instant(until), Details: details})
 		var c charge
 		if _, err := e.charge(&c, OpTake, &d); err == nil {
-			if found := c.plan.Policy.Limits[0]; found.Limit < 0 || found.Limit > MaxLogLimit {
+			if found := c.plan.Limits[0]; found.Limit < 0 || found.Limit > MaxLogLimit {
 				t.Fatalf("%q: %+v", details, found)
 			}
 			if _, decided := e.overridden(&c); decided && Instant(until) <= fuzzNow {
