@@ -1,0 +1,41 @@
+package proxy_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+)
+
+// FuzzRoutes reads any routes and has any path go by them: each request is answered, whether
+// its application is there or not.
+func FuzzRoutes(f *testing.F) {
+	f.Add([]byte("routes: [{path: '/a/{id}/{rest...}', limits: [{policy: two}]}]"), "/a/b/c", "example.com")
+	f.Add([]byte("routes: [{host: '*.a', headers: {X: '*'}, methods: GET, limits: []}]"), "//", "b.a:80")
+	f.Add([]byte("routes:\n- {path: /, limits: [{policy: two, charge: reported}]}\n"), "/%2e%2e/", "[::1]:80")
+	f.Fuzz(func(t *testing.T, file []byte, path, host string) {
+		routes, err := proxy.Parse("f.yaml", file, []string{"two"})
+		if err != nil {
+			return
+		}
+		engine := limiter.New(embedded.New(nil), nil)
+		if err := engine.SetPolicies(policies[:1]); err != nil {
+			t.Fatal(err)
+		}
+		p, err := proxy.New(engine, &proxy.Options{Upstream: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Routes: routes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL.Path, r.Host = path, host
+		p.ServeHTTP(w, r)
+		if w.Code != http.StatusBadGateway && w.Code != http.StatusBadRequest {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
