@@ -138,7 +138,8 @@ func (n *news) poll(ctx context.Context) error {
 }
 
 // CatchUp learns what others did before this instance started. Run does so as well: who
-// calls CatchUp before knows it when it makes its first decision.
+// calls CatchUp before knows it when it makes its first decision. It must not be called
+// while Run runs.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	if e.news == nil {
 		return nil

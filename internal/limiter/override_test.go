@@ -330,11 +330,14 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 func TestSlowClocksOverrideFastOnes(t *testing.T) {
 	bubble(t, "clocks", func(t *testing.T) {
 		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("fixed-window", 2, time.Hour)
-		by := func(offset time.Duration) *limiter.Engine {
+		by := func(offset time.Duration) *limiter.Options {
 			now := func() time.Time { return time.Now().Add(offset) }
-			return instanceWith(t, store, &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Now: now}, p)
+			return &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Now: now}
 		}
-		fast, slow := by(tolerance), by(-tolerance)
+		fast, slow := instanceWith(t, store, by(tolerance), p), limiter.New(store, by(-tolerance)) // which hears when it is asked to
+		if err := slow.SetPolicies([]limiter.Policy{p}); err != nil {
+			t.Fatal(err)
+		}
 		for range 3 {
 			override(t, fast, limiter.Override{Kind: limiter.OverrideBlock}, time.Hour)
 			if err := slow.CatchUp(t.Context()); err != nil {
