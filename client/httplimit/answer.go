@@ -47,6 +47,15 @@ func refused(w http.ResponseWriter, err error) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
+// tooLarge answers a request that costs more than a limit can ever hold: let through, it would
+// get around the limit by its size.
+func tooLarge(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", mediaProblem)
+	w.WriteHeader(http.StatusRequestEntityTooLarge)
+	_, _ = io.WriteString(w, `{"type":"about:blank","title":"Request Entity Too Large","status":413,`+
+		`"detail":"It costs more than its limit can ever hold."}`+"\n")
+}
+
 // denied answers a request that is over its limit.
 func denied(w http.ResponseWriter, _ *http.Request, d client.Decision) {
 	detail := "Waiting would not change that."

@@ -128,6 +128,8 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	switch {
 	case err != nil && refusesIdentifier(err):
 		refused(w, err)
+	case errors.Is(err, client.ErrCostTooLarge):
+		tooLarge(w)
 	case err != nil && (l.opts.FailClosed || r.Context().Err() != nil):
 		l.note(r.Context(), err)
 		unavailable(w)
@@ -199,7 +201,8 @@ func Cost(units int64) RuleOption {
 }
 
 // CostOf has each request take as many units as cost says, such as its length; if that is less
-// than 1, it is not limited.
+// than 1, it is not limited. One that costs more than its limit can ever hold is answered with
+// 413.
 func CostOf(cost func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.cost = cost }
 }
@@ -218,7 +221,7 @@ func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
 		if rule.cost != nil {
 			d.Cost = rule.cost(r)
 		}
-		if d.Cost > 0 && !has(demands, &d) {
+		if d.Cost = min(d.Cost, maxUnits); d.Cost > 0 && !has(demands, &d) {
 			demands = append(demands, d)
 		}
 	}

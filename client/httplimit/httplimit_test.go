@@ -294,6 +294,30 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
+// TestWhatNoLimitHolds is not let through: nobody gets around a limit by asking for more.
+func TestWhatNoLimitHolds(t *testing.T) {
+	s := ratelimittest.New(t, policies)
+	length := httplimit.CostOf(func(r *http.Request) int64 { return r.ContentLength })
+	h := httplimit.New(s.Client(nil), nil).Policy("api", length)(ok)
+	post := func(units int64) *http.Response {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.ContentLength = units
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	mustBe(t, "413 413 200 429", post(5), post(1<<62), post(4), post(4))
+}
+
+// TestNamesTakeNobodysPlace: one with a line break could be another one's address.
+func TestNamesTakeNobodysPlace(t *testing.T) {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.SetBasicAuth("ip\n203.0.113.7", "secret")
+	if got := httplimit.User()(r); got != "" {
+		t.Errorf("it is %q", got)
+	}
+}
+
 // TestLongIdentitiesAreHashed rather than refused, which would let them pass.
 func TestLongIdentitiesAreHashed(t *testing.T) {
 	s := ratelimittest.New(t, policies)
