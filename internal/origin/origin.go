@@ -17,7 +17,7 @@ import (
 
 const (
 	// Unidentified is in front of the address of who is not known otherwise. No header can have
-	// it, so that nobody uses up another one's limit by it.
+	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
 	Unidentified = "ip\n"
 	// everybody is the identifier of all who ask, when they share a limit.
 	everybody = "all\n"
@@ -109,6 +109,9 @@ func (s Source) read(r *http.Request) string {
 		return bearer(only(r.Header["Authorization"]))
 	case kindUser:
 		name, _, _ := r.BasicAuth()
+		if strings.Contains(name, "\n") { // encoded, it can have what no header can
+			return ""
+		}
 		return name
 	}
 	return ""

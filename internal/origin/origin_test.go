@@ -1,6 +1,7 @@
 package origin_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -92,5 +93,21 @@ func TestAnUnknownAddressIsSomebody(t *testing.T) {
 	r.RemoteAddr = ""
 	if got := (origin.Source{}).Identify(r, nil); got != "ip\nunknown" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestNobodyTakesAnothersPlace by a name that is told from no address, or from no hash.
+func TestNobodyTakesAnothersPlace(t *testing.T) {
+	source, err := origin.ParseSource("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = "198.51.100.1:80"
+	for _, name := range []string{"ip\n203.0.113.7", "all\n", "sha256\n00"} {
+		r.SetBasicAuth(name, "secret")
+		if got := source.Identify(r, nil); got != "ip\n198.51.100.1" {
+			t.Errorf("%q is %q", name, got)
+		}
 	}
 }
