@@ -63,72 +63,110 @@ func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 
-	registry, measured := newMetrics()
-	bounds := newBoundSeries(registry)
-	source := &policySource{metrics: measured, log: log}
-	policies, err := source.load(s.policies)
+	p := &parts{settings: s, log: log}
+	p.registry, p.measured = newMetrics()
+	p.bounds = newBoundSeries(p.registry)
+	p.source = &policySource{metrics: p.measured, log: log}
+	policies, err := p.source.load(s.policies)
 	if err != nil {
 		return err
 	}
-	audit, err := openAuditLog(s.auditLog, stderr, log)
-	if err != nil {
-		return failure{err}
+	if err := p.secure(stderr); err != nil {
+		return err
 	}
-	source.audit = audit
-	guard, err := openSecurity(&s.security, audit, log)
+	if err := p.decide(ctx, policies); err != nil {
+		return err
+	}
+	defer p.store.close()
+	servers, err := p.listen(ctx, stdout)
 	if err != nil {
 		return err
 	}
-	if err := mayListen(guard, s); err != nil {
-		return err
-	}
-	hashKeys, err := readHashKeys(s.hashKeyFile, log)
-	if err != nil {
-		return err
-	}
-	store, err := openStore(ctx, s, policies.Policies, measured, log)
-	if err != nil {
-		return err
-	}
-	defer store.close()
-	log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
-	source.engine = newEngine(s, store, hashKeys, measured)
-	source.envoy = newEnvoy(s, source.engine, guard, registry, log)
-	if err := source.set(policies); err != nil {
-		return err
-	}
-	if !source.engine.InMemory() {
-		registry.MustRegister(metrics.NewBehind(source.engine.Behind))
-	}
-	if err := source.engine.CatchUp(ctx); err != nil {
-		log.Warn("overrides and blocks that were made before are not known yet", "error", err)
-	}
-	handler := api.New(source.engine, &api.Options{
-		Logger: log, Headers: s.headers, Ready: store.ready, Reached: bounds.reached,
-		Metrics: metrics.Handler(registry), Observe: measured.ObserveHTTP, Overshoot: overshootOf(measured),
-		Keyring:     guard.keyring,
-		Audit:       audit.Log,
-		ForwardAuth: s.forwardAuth,
-	})
-	server, err := listen(ctx, s, guard, handler, stdout, log, bounds)
-	if err != nil {
-		return failure{err}
-	}
-	serveEnvoy, err := listenEnvoy(ctx, s, guard, source.envoy, store.ready, stdout)
-	if err != nil {
-		return failure{errors.Join(err, server.listener.Close())}
-	}
-	serveProxy, err := listenProxy(ctx, s, guard, source.engine, measured, stdout, log)
-	if err != nil {
-		return errors.Join(err, server.listener.Close())
-	}
-	reloads := together(source.run, guard.run, onHangup(hangup, audit.reload, source.reload, guard.reload))
-	servers := together(server.run, serveEnvoy, serveProxy)
-	if err := inOrder(ctx, servers, reloads, source.engine.Run, store.run, measured.Run, spareGarbage); err != nil {
+	reloads := together(p.source.run, p.guard.run, onHangup(hangup, p.audit.reload, p.source.reload, p.guard.reload))
+	if err := inOrder(ctx, servers, reloads, p.source.engine.Run, p.store.run, p.measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// parts are what serve puts together, in the order in which they come to be.
+type parts struct {
+	settings *settings
+	log      *slog.Logger
+
+	registry *prometheus.Registry
+	measured *metrics.Metrics
+	bounds   *boundSeries
+	source   *policySource
+	audit    *auditLog
+	guard    *security
+	store    *backend
+}
+
+// secure opens the audit log and reads who may ask, and refuses addresses that are open to
+// everybody.
+func (p *parts) secure(stderr io.Writer) (err error) {
+	if p.audit, err = openAuditLog(p.settings.auditLog, stderr, p.log); err != nil {
+		return failure{err}
+	}
+	p.source.audit = p.audit
+	if p.guard, err = openSecurity(&p.settings.security, p.audit, p.log); err != nil {
+		return err
+	}
+	return mayListen(p.guard, p.settings)
+}
+
+// decide opens the store and makes the engine, with policies in force. The caller closes
+// the store, unless there is an error.
+func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
+	s := p.settings
+	hashKeys, err := readHashKeys(s.hashKeyFile, p.log)
+	if err != nil {
+		return err
+	}
+	if p.store, err = openStore(ctx, s, policies.Policies, p.measured, p.log); err != nil {
+		return err
+	}
+	p.log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
+	p.source.engine = newEngine(s, p.store, hashKeys, p.measured)
+	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
+	if err := p.source.set(policies); err != nil {
+		p.store.close()
+		return err
+	}
+	if !p.source.engine.InMemory() {
+		p.registry.MustRegister(metrics.NewBehind(p.source.engine.Behind))
+	}
+	if err := p.source.engine.CatchUp(ctx); err != nil {
+		p.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
+	}
+	return nil
+}
+
+// listen opens the listeners of all servers, and returns what serves them.
+func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
+	s, engine := p.settings, p.source.engine
+	handler := api.New(engine, &api.Options{
+		Logger: p.log, Headers: s.headers, Ready: p.store.ready, Reached: p.bounds.reached,
+		Metrics: metrics.Handler(p.registry), Observe: p.measured.ObserveHTTP, Overshoot: overshootOf(p.measured),
+		Keyring:     p.guard.keyring,
+		Audit:       p.audit.Log,
+		ForwardAuth: s.forwardAuth,
+	})
+	server, err := listen(ctx, s, p.guard, handler, stdout, p.log, p.bounds)
+	if err != nil {
+		return nil, failure{err}
+	}
+	serveEnvoy, err := listenEnvoy(ctx, s, p.guard, p.source.envoy, p.store.ready, stdout)
+	if err != nil {
+		return nil, failure{errors.Join(err, server.listener.Close())}
+	}
+	serveProxy, err := listenProxy(ctx, s, p.guard, engine, p.measured, stdout, p.log)
+	if err != nil {
+		return nil, errors.Join(err, server.listener.Close())
+	}
+	return together(server.run, serveEnvoy, serveProxy), nil
 }
 
 // mayListen refuses addresses that everybody could reach and ask for everything.
