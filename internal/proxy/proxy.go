@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,15 +168,32 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			p.opts.Observe(x.name(), cmp.Or(out.status, x.status), p.opts.Now().Sub(start))
 		}
 	}()
-	segments := segmentsOf(strings.ToLower(r.URL.Path))
-	if r.Method == http.MethodConnect || leadsAway(segments) {
-		api.WriteStatus(out, http.StatusBadRequest, "The path leads elsewhere: send it without . and .. in it.")
+	wrong := ""
+	if x.route, wrong = p.routeFor(r); wrong != "" {
+		api.WriteStatus(out, http.StatusBadRequest, wrong)
 		return
 	}
-	x.route = p.routeOf(r, segments)
 	if x.admit(out) {
 		p.pass(out, r, x)
 	}
+}
+
+// routeFor returns the route that r is of by all meanings of its path, or what is wrong with it.
+func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
+	if r.Method == http.MethodConnect {
+		return nil, "Nobody is connected to other hosts here."
+	}
+	for i, segments := range meaningsOf(r.URL) {
+		if leadsAway(segments) {
+			return nil, "The path leads elsewhere: send it without . and .. in it."
+		}
+		other := p.routeOf(r, segments)
+		if i > 0 && other != route {
+			return nil, "The path has several meanings: send it without escaped slashes and without semicolons."
+		}
+		route = other
+	}
+	return route, ""
 }
 
 func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {

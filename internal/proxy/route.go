@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ type Route struct {
 	Name    string            // for metrics and the log
 	Host    string            // without a port; "*.example.com": any below it
 	Path    string            // pattern: /items/{id}, /files/{rest...}, /files/ with all below it
-	Methods []string          // any of them
+	Methods []string          // any of them; GET is HEAD, too
 	Headers map[string]string // all of them, in canonical form; "*": any value
 	Limits  []Limit           // none: requests pass
 
@@ -72,11 +73,49 @@ func segmentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
 }
 
+// meaningsOf returns the segments of a path by each meaning that applications give it: of an
+// escaped slash, which ends a segment or is a part of it, and of what follows a semicolon, which
+// is a part of the segment or a parameter (RFC 3986, section 3.3) that does not count.
+func meaningsOf(u *url.URL) (meanings [][]string) {
+	path := strings.ToLower(u.Path)
+	meanings = append(meanings, segmentsOf(path))
+	escaped := strings.ToLower(u.EscapedPath())
+	if strings.Contains(escaped, "%2f") {
+		meanings = append(meanings, segmentsOf(decoded(strings.ReplaceAll(escaped, "%2f", "%00"))))
+	}
+	if !strings.Contains(path, ";") {
+		return meanings
+	}
+	for _, segments := range meanings[:len(meanings):len(meanings)] {
+		bare := make([]string, len(segments))
+		for i, s := range segments {
+			bare[i], _, _ = strings.Cut(s, ";")
+		}
+		meanings = append(meanings, segmentsOf(strings.Join(bare, "/")))
+	}
+	return meanings
+}
+
+// decoded returns an escaped path as it is meant.
+func decoded(escaped string) string {
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return escaped // never: net/http has read it
+	}
+	return strings.ToLower(path)
+}
+
 // matches reports whether r is one of route's. Paths are compared without regard to case, as
 // some applications do.
 func (route *Route) matches(r *http.Request, segments []string) bool {
-	return (len(route.Methods) == 0 || slices.Contains(route.Methods, r.Method)) &&
-		route.matchesPath(segments) && route.matchesHost(r.Host) && route.matchesHeaders(r.Header)
+	return route.matchesMethod(r.Method) && route.matchesPath(segments) && route.matchesHost(r.Host) && route.matchesHeaders(r.Header)
+}
+
+// matchesMethod takes HEAD for GET: applications do the same work for both, and most have no
+// route of its own for it.
+func (route *Route) matchesMethod(method string) bool {
+	return len(route.Methods) == 0 || slices.Contains(route.Methods, method) ||
+		method == http.MethodHead && slices.Contains(route.Methods, http.MethodGet)
 }
 
 func (route *Route) matchesPath(segments []string) bool {
