@@ -1,7 +1,12 @@
 package proxy_test
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
 // TestPathsOfTwoMeanings are nobody's, if it depends on the meaning which route they are of:
@@ -39,4 +44,31 @@ func TestHEADIsAGET(t *testing.T) {
 	f.mustBe(200, "GET", "/search", "")
 	f.mustBe(429, "HEAD", "/search", "")
 	f.mustBe(200, "POST", "/search", "")
+}
+
+// TestUpgradesToOtherHTTP are not asked for: what came next would be requests that nobody limits.
+func TestUpgradesToOtherHTTP(t *testing.T) {
+	f := newFront(t, "- {path: /, limits: []}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "asked for "+r.Header.Get("Upgrade")+r.Header.Get("Http2-Settings"))
+	})
+	for _, c := range [][2]string{
+		{"h2c", ""}, {"H2C", ""}, {"websocket, h2c", ""}, {"websocket\r\nUpgrade: h2c", ""}, {"TLS/1.0, HTTP/1.1", ""},
+		{"websocket", "websocket"},
+	} {
+		_, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: " + c[0] + "\r\nConnection: close, Upgrade\r\n\r\n")
+		answer, err := io.ReadAll(answers)
+		if !strings.HasSuffix(string(answer), "\r\n\r\nasked for "+c[1]) || err != nil {
+			t.Errorf("%s: %s, %v", c[0], answer, err)
+		}
+	}
+}
+
+// TestReportsOfRoutesWithoutLimits are for nobody else.
+func TestReportsOfRoutesWithoutLimits(t *testing.T) {
+	f := newFront(t, "- {path: /free, limits: []}", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(proxy.CostHeader, "7") })
+	for _, path := range []string{"/free", "/other"} {
+		if got := f.mustBe(200, "GET", path, "").Header.Get(proxy.CostHeader); got != "" {
+			t.Errorf("%s reports %s", path, got)
+		}
+	}
 }

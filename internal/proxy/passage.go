@@ -122,10 +122,10 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 // answered looks at an answer before it is passed on.
 func (x *passage) answered(res *http.Response) {
 	x.status = res.StatusCode
+	x.reported = x.takeReport(res.Header)
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return
 	}
-	x.reported = x.takeReport(res.Header)
 	if x.shown != nil && x.counts() {
 		api.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
 	}

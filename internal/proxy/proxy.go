@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,6 +158,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := p.opts.Now()
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
+	stayLimited(r)
 	if upgrades(r) {
 		p.open.Add(1)
 		defer p.open.Done() // when it is counted
@@ -207,6 +209,17 @@ func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
 
 // upgrades reports whether r may become a connection that net/http knows nothing of.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+
+// stayLimited has r not ask for another HTTP, or for TLS with HTTP within, on its connection: all
+// that came by it would pass unseen. Who asks for an upgrade may be answered without one (RFC
+// 9110, section 7.8).
+func stayLimited(r *http.Request) {
+	asked := strings.ToLower(strings.Join(r.Header["Upgrade"], ","))
+	if strings.Contains(asked, "h2") || strings.Contains(asked, "http/") || strings.Contains(asked, "tls/") {
+		r.Header.Del("Upgrade")
+		r.Header.Del("Http2-Settings")
+	}
+}
 
 // pass has the application answer.
 func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
