@@ -28,11 +28,21 @@ func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	}
 	c.target, c.op, c.cost = p.of(id), op, cost
 	e.override(c)
-	if err := c.plan.checkCost(op, cost); err != nil {
+	if err := c.checkCost(); err != nil {
 		return nil, err
 	}
 	if p.Mode == ModeOff { // nothing of it counts
 		parts = nil
 	}
 	return parts, nil
+}
+
+// checkCost refuses what c can't ask for. An override to allow or to block asks no limit
+// whether it could ever hold that.
+func (c *charge) checkCost() error {
+	op := c.op
+	if c.over != nil && c.over.Kind != OverrideLimits {
+		op = OpRecord
+	}
+	return c.plan.checkCost(op, c.cost)
 }

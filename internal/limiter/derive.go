@@ -103,7 +103,7 @@ func (c *Call) together(charges []charge, more []derived) ([]charge, error) {
 		} else {
 			charges[at].cost += d.cost
 		}
-		if err := charges[at].plan.checkCost(c.Op, charges[at].cost); err != nil {
+		if err := charges[at].checkCost(); err != nil {
 			return nil, c.inDemand(d.by, err)
 		}
 	}

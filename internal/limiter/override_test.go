@@ -537,6 +537,30 @@ func TestCostsUnderOtherLimits(t *testing.T) {
 	})
 }
 
+// TestCostsThatNoLimitHolds are allowed or denied as the override says: no limit is asked.
+func TestCostsThatNoLimitHolds(t *testing.T) {
+	bubble(t, "costs", func(t *testing.T) {
+		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 5, time.Hour))
+		large := somebody
+		large.Cost = 6
+		for _, kind := range []limiter.OverrideKind{limiter.OverrideAllow, limiter.OverrideBlock} {
+			override(t, e, limiter.Override{Kind: kind}, time.Hour)
+			if d, err := e.Take(t.Context(), large); err != nil || d.Allowed != (kind == limiter.OverrideAllow) {
+				t.Errorf("%s: %+v, %v", kind, d, err)
+			}
+		}
+		endOverride(t, e)
+		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrCostTooLarge) {
+			t.Errorf("%v", err)
+		}
+		large.Cost = limiter.MaxCost + 1
+		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Hour)
+		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestOverridesSurviveReloads, of which one leaves the limit out, and one makes of it what
 // the override does not fit.
 func TestOverridesSurviveReloads(t *testing.T) {
