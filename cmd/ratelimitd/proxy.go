@@ -113,7 +113,7 @@ func listenProxy(
 	server := proxy.NewHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelInfo)
 	connections := api.LimitConnections(server, listener, s.connections, func(api.Bound) {})
-	serving := &httpServer{server, guard.secure(connections, "h2", "http/1.1"), log}
+	serving := &httpServer{server, guard.secureForAll(connections, "h2", "http/1.1"), log}
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		return serving.run(ctx)

@@ -104,6 +104,22 @@ func TestProxyOverTLS(t *testing.T) {
 	}
 }
 
+// TestProxyAsksNobodyForACertificate, whatever the other listener asks for.
+func TestProxyAsksNobodyForACertificate(t *testing.T) {
+	root := newAuthority(t, "root")
+	cert, key := root.issue("server")
+	config := writeFile(t, "proxy.yaml", proxied+"upstream: "+application(t)+"\n")
+	s, url := startProxy(t, nil, "--config="+config, "--tls-cert-file="+write(t, "cert.pem", cert),
+		"--tls-key-file="+write(t, "key.pem", key), "--tls-client-ca-file="+write(t, "ca.pem", root.pem()))
+	mustPass(t, newClient(t, root, nil, ""), url+"/a", 200)
+	if _, status, err := s.served(t, root, nil, ""); err == nil {
+		t.Errorf("who has no certificate is answered %d by the other one", status)
+	}
+	if _, status, err := s.served(t, root, root, "shop"); status != 200 {
+		t.Errorf("%d, %v", status, err)
+	}
+}
+
 func TestProxyMistakes(t *testing.T) {
 	for _, c := range []struct{ config, flag, want string }{
 		{proxied, "--log-level=info", "--upstream is missing"},

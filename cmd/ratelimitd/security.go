@@ -121,6 +121,17 @@ func (s *security) secure(listener net.Listener, protocols ...string) net.Listen
 	return tls.NewListener(listener, s.tlsConfig(protocols...))
 }
 
+// secureForAll returns listener as secure does, but asks no client for a certificate: it is
+// for the public.
+func (s *security) secureForAll(listener net.Listener, protocols ...string) net.Listener {
+	if s.certificates == nil {
+		return listener
+	}
+	return tls.NewListener(listener, s.tlsConfigBy(func(config *tls.Config) {
+		config.NextProtos, config.ClientAuth, config.ClientCAs = protocols, tls.NoClientCert, nil
+	}))
+}
+
 // scheme returns the one of URLs.
 func (s *security) scheme() string {
 	if s.certificates == nil {
@@ -135,16 +146,21 @@ func (s *security) tlsConfig(protocols ...string) *tls.Config {
 	if s.certificates == nil {
 		return nil
 	}
+	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = protocols })
+}
+
+// tlsConfigBy returns a configuration that is made by change of what the files say at each
+// handshake.
+func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
 	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and what is made of it
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			read := s.current.Load()
 			made := latest.Load()
 			if made == nil || made[0] != read {
 				config := read.Clone()
-				config.NextProtos = protocols
+				change(config)
 				made = &[2]*tls.Config{read, config}
 				latest.Store(made)
 			}
