@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"io"
+	"log"
 	"log/slog"
+	"regexp"
+	"sync/atomic"
+	"time"
 )
 
 // newLog returns a log to w in the format that was asked for.
@@ -12,4 +17,33 @@ func (s *settings) newLog(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// serverLog returns what an http.Server logs to, at a level of to. Addresses are taken out of
+// its lines: those of clients may be who is limited. Of failed handshakes, which everybody can
+// cause as often as they like, there is a line a second.
+func serverLog(to *slog.Logger, level slog.Level) *log.Logger {
+	return log.New(&serverLines{to: slog.NewLogLogger(to.Handler(), level).Writer()}, "", 0)
+}
+
+type serverLines struct {
+	to   io.Writer
+	last atomic.Int64 // when a handshake was logged, in nanoseconds since the epoch
+}
+
+// addressAndPort is an address as package net writes it.
+var addressAndPort = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.]+(%\w+)?\]):\d+`)
+
+// Write logs one line.
+func (s *serverLines) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		at, last := now().UnixNano(), s.last.Load()
+		if at-last < int64(time.Second) || !s.last.CompareAndSwap(last, at) {
+			return len(line), nil
+		}
+	}
+	if _, err := s.to.Write(addressAndPort.ReplaceAll(line, []byte("a client"))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }

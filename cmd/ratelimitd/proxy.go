@@ -111,7 +111,7 @@ func listenProxy(
 		return nil, failure{errors.Join(err, listener.Close())}
 	}
 	server := proxy.NewHTTPServer(handler)
-	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelInfo)
+	server.ErrorLog = serverLog(log, slog.LevelInfo)
 	connections := api.LimitConnections(server, listener, s.connections, func(api.Bound) {})
 	serving := &httpServer{server, guard.secureForAll(connections, "h2", "http/1.1"), log}
 	return func(ctx context.Context) error {

@@ -233,7 +233,7 @@ func listen(
 		return nil, errors.Join(err, listener.Close())
 	}
 	server := api.NewHTTPServer(handler)
-	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	server.ErrorLog = serverLog(log, slog.LevelWarn)
 	connections := api.LimitConnections(server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
 	guard.onNewAuthorities(renewer(server))
