@@ -90,6 +90,11 @@ func TestForms(t *testing.T) {
 		{"email", "Anna <anna@example.com>", refused},
 		{"email", "anna@b@example.com", refused},
 		{"email", "an\u200bna@example.com", refused}, // nothing is to be seen of it
+		{"email", "anna@\uff45xample.com", refused},  // a wide e, which mail servers take for another one
+		{"email", "anna@exa\u017fple.com", refused},  // a long s
+		{"email", "anna@example\ufe0f.com", refused}, // nothing is to be seen of it
+		{"email", "anna@exam\u034fple.com", refused}, // nor of this
+		{"email", "anna@stra\u00dfe.example", "anna@straße.example straße.example"},
 		{"email", "an na@example.com", refused},
 		{"email", "anna@exa\xffmple.com", refused},
 		{"ip", "203.0.113.7", "203.0.113.7 203.0.113.0/24"},

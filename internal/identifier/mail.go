@@ -6,6 +6,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -75,14 +77,22 @@ func isLocal(text string) bool {
 	})
 }
 
-// isDomain reports whether text is labels of letters, marks and digits with dots between.
+// isDomain reports whether text is labels of letters, marks and digits with dots between. What
+// mail servers take for other letters (UTS #46), such as wide ones, or for nothing is refused: no
+// domain has it, and each would be another spelling of one that has not.
 func isDomain(text string) bool {
+	if !norm.NFKC.IsNormalString(text) {
+		return false
+	}
 	for label := range strings.SplitSeq(text, ".") {
-		if label == "" || strings.ContainsFunc(label, func(r rune) bool {
-			return r != '-' && r != '_' && !unicode.In(r, unicode.L, unicode.M, unicode.N)
-		}) {
+		if label == "" || strings.ContainsFunc(label, func(r rune) bool { return !inDomain(r) }) {
 			return false
 		}
 	}
 	return true
+}
+
+func inDomain(r rune) bool {
+	return r == '-' || r == '_' || unicode.In(r, unicode.L, unicode.M, unicode.N) &&
+		!unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
