@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/hex"
+	"errors"
 	"regexp"
 	"strings"
 
@@ -42,15 +43,31 @@ type file struct {
 
 // Parse reads the callers in data, which name is the name of. The error is
 // yamlfile.Errors, one for each mistake, and there are no callers then. It never holds
-// what stands where a digest belongs: it may be a token.
+// what stands where a digest belongs, nor a token in any other place.
 func Parse(name string, data []byte) (*Callers, error) {
 	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
 	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[string]*Caller)}
 	f.read()
 	if err := f.Err(); err != nil {
-		return nil, err
+		return nil, withoutTokens(err)
 	}
 	return &f.callers, nil
+}
+
+// aToken is one that NewToken made, or a part of it.
+var aToken = regexp.MustCompile(TokenPrefix + `[A-Za-z0-9_-]+`)
+
+// withoutTokens takes tokens out of what is told of a file.
+func withoutTokens(err error) error {
+	var mistakes yamlfile.Errors
+	if !errors.As(err, &mistakes) {
+		return err
+	}
+	for i := range mistakes {
+		m := &mistakes[i]
+		m.Path, m.Message = aToken.ReplaceAllString(m.Path, TokenPrefix+"…"), aToken.ReplaceAllString(m.Message, TokenPrefix+"…")
+	}
+	return mistakes
 }
 
 func (f *file) read() {
@@ -106,6 +123,8 @@ func (f *file) readName(n *yamlfile.Node) string {
 	case name == nil:
 		f.AddAt(n.Position, yamlfile.Join(n.Path, "name"), "%s", missingName)
 	case !f.Expect(name, yamlfile.Text, "write one word"):
+	case strings.HasPrefix(name.Text, TokenPrefix):
+		f.Add(name, "that is a token, which the audit log must not have: replace the token, it has been seen, and give the caller a name")
 	case !callerName.MatchString(name.Text):
 		f.Add(name, "%.64q is no name: use 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first", name.Text)
 	case f.names[name.Text] > 0:
