@@ -8,9 +8,12 @@ import (
 )
 
 // SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
-// slash.
+// slash. One with . or .. in it is not skipped: it may lead elsewhere.
 func SkipPaths(paths ...string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
+		if leadsAway(r.URL.Path) {
+			return false
+		}
 		for _, path := range paths {
 			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
 				return true
@@ -18,6 +21,10 @@ func SkipPaths(paths ...string) func(*http.Request) bool {
 		}
 		return false
 	}
+}
+
+func leadsAway(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
 // SkipWho returns an Options.Skip of requests that by says are of one of these: keys of one's
