@@ -22,7 +22,8 @@ func TestSkipLists(t *testing.T) {
 	const other = "203.0.113.7:1"
 	mustBe(t, "200 200 429 429", ask(h, "GET", "/healthz", other), ask(h, "GET", "/static/a", other),
 		ask(h, "GET", "/healthz/a", other), ask(h, "GET", "/", other))
-	mustBe(t, "429 429 200", ask(h, "GET", "/static/../a", other), ask(h, "GET", "/static/%2e%2e/a", other), ask(h, "GET", "/static/..a", other))
+	mustBe(t, "429 429 200", ask(h, "GET", "/static/../a", other), ask(h, "GET", "/static/%2e%2e/a", other),
+		ask(h, "GET", "/static/..a", other))
 	mustBe(t, "200 429", ask(h, "GET", "/", other, "X-Api-Key", "ours"), ask(h, "GET", "/", other, "X-Api-Key", "mine"))
 	mustBe(t, "200 200 429 429", ask(h, "GET", "/", "192.0.2.9:1"), ask(h, "GET", "/", "[2001:db8:0:9::1]:1"),
 		ask(h, "GET", "/", "[2001:db8:1::1]:1"), ask(h, "GET", "/", "[2001:db9::1]:1")) // of a /64, not one address
