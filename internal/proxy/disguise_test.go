@@ -43,6 +43,7 @@ func TestHEADIsAGET(t *testing.T) {
 	f.mustBe(200, "HEAD", "/search", "")
 	f.mustBe(200, "GET", "/search", "")
 	f.mustBe(429, "HEAD", "/search", "")
+	f.mustBe(429, "get", "/search", "")
 	f.mustBe(200, "POST", "/search", "")
 }
 

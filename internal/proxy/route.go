@@ -112,8 +112,9 @@ func (route *Route) matches(r *http.Request, segments []string) bool {
 }
 
 // matchesMethod takes HEAD for GET: applications do the same work for both, and most have no
-// route of its own for it.
+// route of its own for it. Capitals make no difference: some applications see none.
 func (route *Route) matchesMethod(method string) bool {
+	method = strings.ToUpper(method)
 	return len(route.Methods) == 0 || slices.Contains(route.Methods, method) ||
 		method == http.MethodHead && slices.Contains(route.Methods, http.MethodGet)
 }
