@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -141,7 +142,7 @@ func (e *Engine) checkOverride(p *plan, o *Override) error {
 		j := slices.IndexFunc(p.Limits, func(of Limit) bool { return of.Name == l.Name })
 		switch {
 		case j < 0:
-			return wrong(at+".name", "the policy has no such limit")
+			return wrong(at+".name", "the policy has no such limit: it has %s", strings.Join(p.limitNames(), ", "))
 		case slices.IndexFunc(o.Limits, named) < i:
 			return wrong(at+".name", "there twice: keep one of them")
 		case l.Burst != 0 && p.Limits[j].Algorithm != tokenBucket.Name:
@@ -152,6 +153,13 @@ func (e *Engine) checkOverride(p *plan, o *Override) error {
 		}
 	}
 	return nil
+}
+
+func (p *plan) limitNames() (names []string) {
+	for i := range p.Limits {
+		names = append(names, p.Limits[i].Name)
+	}
+	return names
 }
 
 // overridden returns p with other limits, without those that it has not.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -510,6 +511,11 @@ func TestWrongOverrides(t *testing.T) {
 			if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &wrong) || wrong.Field != c.field) {
 				t.Errorf("%+v: %v, want %q", c.o, err, c.field)
 			}
+		}
+		lag := limits(limiter.LimitOverride{Name: "lag", Limit: 1})
+		lag.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+		if _, err := e.SetOverride(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
+			t.Errorf("%v: it should name the limits there are", err)
 		}
 		if _, err := e.SetOverride(t.Context(), "q", "a", limiter.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
 			t.Errorf("another policy: %v", err)
