@@ -19,14 +19,17 @@ func Header(name string) Identify {
 	return func(r *http.Request) string { return r.Header.Get(name) }
 }
 
-// APIKey identifies by X-API-Key, or else by the token of "Authorization: Bearer".
+// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". It knows
+// nobody by both: the service goes by one of them, and whoever makes up the other anew for
+// each request would have a limit for each.
 func APIKey() Identify {
 	return func(r *http.Request) string {
-		if key := r.Header.Get("X-Api-Key"); key != "" {
-			return key
-		}
+		key := r.Header.Get("X-Api-Key")
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if !strings.EqualFold(scheme, "Bearer") {
+		switch {
+		case !strings.EqualFold(scheme, "Bearer"):
+			return key
+		case key != "":
 			return ""
 		}
 		return strings.TrimSpace(token)

@@ -45,7 +45,8 @@ const (
 //
 //	ip           the client's address
 //	header:NAME  the value of a header
-//	api-key      X-API-Key, or else the token of "Authorization: Bearer"
+//	api-key      X-API-Key, or the token of "Authorization: Bearer"; nobody by both, as only
+//	             one of them counts for who comes after, and the other could be made up
 //	user         the user name of basic authentication
 //	all          nothing: all who ask share a limit
 func ParseSource(text string) (Source, error) {
@@ -103,10 +104,14 @@ func (s Source) read(r *http.Request) string {
 	case kindHeader:
 		return only(r.Header[s.header])
 	case kindAPIKey:
-		if key := only(r.Header["X-Api-Key"]); key != "" {
-			return key
+		token := bearer(only(r.Header["Authorization"]))
+		if len(r.Header["X-Api-Key"]) == 0 {
+			return token
 		}
-		return bearer(only(r.Header["Authorization"]))
+		if token != "" {
+			return ""
+		}
+		return only(r.Header["X-Api-Key"])
 	case kindUser:
 		name, _, _ := r.BasicAuth()
 		if strings.Contains(name, "\n") { // encoded, it can have what no header can

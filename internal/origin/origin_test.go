@@ -23,7 +23,9 @@ func TestSources(t *testing.T) {
 		{"header:X-Tenant", []string{"X-Tenant", ""}, "ip\n198.51.100.1"},
 		{"header:X-Tenant", []string{"X-Tenant", "acme", "X-Tenant", "other"}, "ip\n198.51.100.1"}, // who comes after may take either
 		{"header:X-Tenant", []string{"X-Tenant", "\xff"}, "sha256\na8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
-		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Bearer t"}, "k"},
+		{"api-key", []string{"X-Api-Key", "k"}, "k"},
+		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Basic YWxpY2U6c2VjcmV0"}, "k"},
+		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Bearer t"}, "ip\n198.51.100.1"},
 		{"api-key", []string{"Authorization", "bearer  t"}, "t"},
 		{"api-key", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "ip\n198.51.100.1"},
 		{"user", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "alice"},
