@@ -61,6 +61,21 @@ func (l *logged) waitFor(t *testing.T, text string, times int) {
 	}
 }
 
+// waitForMetric waits until the metrics have text: what a request came to is counted after
+// its answer.
+func (s *server) waitForMetric(t *testing.T, text string) {
+	t.Helper()
+	again, late := time.NewTicker(10*time.Millisecond), time.After(patience)
+	defer again.Stop()
+	for !strings.Contains(s.body(t, "/metrics"), text) {
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("no %s in the metrics within %v:\n%s", text, patience, s.body(t, "/metrics"))
+		}
+	}
+}
+
 // server is a serve command in this process.
 type server struct {
 	url   string
