@@ -12,7 +12,7 @@ import (
 )
 
 // stalled is how long nothing may pass in these tests.
-const stalled = 50 * time.Millisecond
+const stalled = 200 * time.Millisecond
 
 func impatient(o *proxy.Options) { o.Stalled = stalled }
 
