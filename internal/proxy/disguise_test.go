@@ -29,6 +29,11 @@ func TestPathsOfTwoMeanings(t *testing.T) {
 		{"/files/a;b", "files OK"},
 		{"/other/a%2Fb;c", "none OK"},
 		{"/items/..;/files/a", "none Bad Request"},
+		{`/items\a`, "none Bad Request"},
+		{"/items/a%5Cb", "none Bad Request"},
+		{`/files/..\login`, "none Bad Request"},
+		{"/items/a;b%5C..%5Clogin", "none Bad Request"},
+		{"/files/a%5Cb", "files OK"},
 	} {
 		_, _ = f.dial("GET " + c.target + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		if got := f.wait(); got != c.want {

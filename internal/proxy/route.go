@@ -74,8 +74,9 @@ func segmentsOf(path string) []string {
 }
 
 // meaningsOf returns the segments of a path by each meaning that applications give it: of an
-// escaped slash, which ends a segment or is a part of it, and of what follows a semicolon, which
-// is a part of the segment or a parameter (RFC 3986, section 3.3) that does not count.
+// escaped slash, which ends a segment or is a part of it, of a backslash, likewise, and of what
+// follows a semicolon, which is a part of the segment or a parameter (RFC 3986, section 3.3)
+// that does not count.
 func meaningsOf(u *url.URL) (meanings [][]string) {
 	path := strings.ToLower(u.Path)
 	meanings = append(meanings, segmentsOf(path))
@@ -83,17 +84,28 @@ func meaningsOf(u *url.URL) (meanings [][]string) {
 	if strings.Contains(escaped, "%2f") {
 		meanings = append(meanings, segmentsOf(decoded(strings.ReplaceAll(escaped, "%2f", "%00"))))
 	}
-	if !strings.Contains(path, ";") {
-		return meanings
+	if strings.Contains(path, `\`) {
+		meanings = append(meanings, rewritten(meanings, func(s string) string { return strings.ReplaceAll(s, `\`, "/") })...)
 	}
-	for _, segments := range meanings[:len(meanings):len(meanings)] {
-		bare := make([]string, len(segments))
-		for i, s := range segments {
-			bare[i], _, _ = strings.Cut(s, ";")
-		}
-		meanings = append(meanings, segmentsOf(strings.Join(bare, "/")))
+	if strings.Contains(path, ";") {
+		meanings = append(meanings, rewritten(meanings, func(s string) string {
+			bare, _, _ := strings.Cut(s, ";")
+			return bare
+		})...)
 	}
 	return meanings
+}
+
+// rewritten returns what paths mean when each of their segments stands for another text.
+func rewritten(meanings [][]string, as func(segment string) string) (others [][]string) {
+	for _, segments := range meanings {
+		other := make([]string, len(segments))
+		for i, s := range segments {
+			other[i] = as(s)
+		}
+		others = append(others, segmentsOf(strings.Join(other, "/")))
+	}
+	return others
 }
 
 // decoded returns an escaped path as it is meant.
