@@ -1,0 +1,42 @@
+package broken
+
+const leasesFile = "internal/limiter/leases.go"
+
+// leases are builds that count units ahead another way than the proof needs.
+func leases() []Build {
+	return []Build{
+		{
+			Name: "a lease of the window before", Broke: "a lease ends with its windows",
+			Tests: []string{"TestLeaseEndsWithItsWindow"},
+			Edits: []Edit{{leasesFile, `held.left < cost || now >= held.until`, `held.left < cost`}},
+		},
+		{
+			Name: "a lease spent twice", Broke: "a lease is handed out once", Vital: true, Finds: 1500,
+			Tests: []string{"TestLeasesOfTwoInstances"},
+			Edits: []Edit{{leasesFile, "\theld.left -= cost\n", "\n"}},
+		},
+		{
+			Name: "a lease that outlives a reset", Broke: "a reset ends leases", Tests: []string{"TestResetEndsLeases"},
+			Edits: []Edit{{"internal/limiter/news.go", `e.shared.counted.leases.forget(c.Key)`, `_ = c.Key`}},
+		},
+		{
+			Name: "a lease of what a reset forgot", Broke: "a reset ends leases", Tests: []string{"TestResetWhileALeaseIsMade"},
+			Edits: []Edit{{leasesFile, `l.mark(t.key) != own.mark || `, ``}},
+		},
+		{
+			Name: "more ahead than there is room", Broke: "units ahead are counted before they are handed out", Finds: 1500,
+			Tests: []string{"TestLeaseIsNoMoreThanTheRoom"},
+			Edits: []Edit{{leasesFile, `units = min(own.ahead, room)`, `units = own.ahead`}},
+		},
+		{
+			Name: "an early lease of a full key", Broke: "nothing is counted ahead at the end of a limit",
+			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
+			Edits: []Edit{{leasesFile, `own.taken == 0 && room < bounds.least`, `room < 0*bounds.least`}},
+		},
+		{
+			Name: "added without what was left", Broke: "units ahead are counted before they are handed out", Finds: 1500,
+			Tests: []string{"TestLeasesUnderManyCallers"},
+			Edits: []Edit{{"internal/limiter/units.go", `u.counts[0].Units-u.had)`, `sumOf(u.batch)-u.had)`}},
+		},
+	}
+}
