@@ -21,7 +21,7 @@ var (
 			word(func(n *limiter.Normalize) *string { return &n.Region })},
 	}
 	emailMembers = []member[limiter.Normalize]{
-		{"mailbox", "write true, or email alone", readMailbox},
+		{"mailbox", "write true, or email alone", yes(func(n *limiter.Normalize) *bool { return &n.Mailbox })},
 	}
 	deriveMembers = []member[limiter.Derivation]{
 		{"policy", "name the policy that a part is counted under", word(func(d *limiter.Derivation) *string { return &d.Policy })},
@@ -54,12 +54,6 @@ func readE164(f *yamlfile.File, n *yamlfile.Node, into *limiter.Normalize) {
 func readEmail(f *yamlfile.File, n *yamlfile.Node, into *limiter.Normalize) {
 	into.Form = limiter.FormEmail
 	readMap(f, n, emailMembers, "write {mailbox: true}", into)
-}
-
-func readMailbox(f *yamlfile.File, n *yamlfile.Node, into *limiter.Normalize) {
-	if f.Expect(n, yamlfile.Bool, "write true or false") {
-		into.Mailbox = n.Text == "true"
-	}
 }
 
 func readDerive(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {

@@ -29,6 +29,7 @@ func TestIdentifiers(t *testing.T) {
 		{[]string{"normalize: e164"}, limiter.Normalize{Form: limiter.FormE164}, nil},
 		{[]string{"normalize: {e164: {region: NO}}"}, limiter.Normalize{Form: limiter.FormE164, Region: "NO"}, nil},
 		{[]string{"normalize: {email: {mailbox: true}}"}, limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, nil},
+		{[]string{"normalize: {email: {mailbox: True}}"}, limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, nil},
 		{[]string{"normalize: {email: {mailbox: false}}"}, limiter.Normalize{Form: limiter.FormEmail}, nil},
 		{[]string{"normalize: lowercase"}, limiter.Normalize{Form: limiter.FormLowercase}, nil},
 		{
