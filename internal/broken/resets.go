@@ -38,5 +38,16 @@ func resets() []Build {
 			Tests: []string{"TestResetWithinADecision"},
 			Edits: []Edit{{countedFile, `if !c.renew(t, own, &state) {`, `if true {`}},
 		},
+		{
+			Name: "a record that was not read said to count", Broke: "what is said to be counted is",
+			Tests: []string{"TestRecordUnderAResetThatWasNotRead"},
+			Edits: []Edit{{countedFile, `failAll(own.batch, RecordedUnknown, err) // even of`, `failAll(own.batch, RecordedUnknown, err)
+		for _, r := range own.batch {
+			if r.op == OpRecord {
+				r.err = &StoreError{Recorded: RecordedYes, Err: err}
+			}
+		}
+		// even of`}},
+		},
 	}
 }

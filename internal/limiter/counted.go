@@ -246,7 +246,7 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 	}
 	if err != nil {
 		c.forget(t, own, RecordedYes)
-		failWritten(own.batch, err)
+		failAll(own.batch, RecordedUnknown, err) // even of a record: a reset that was not read may have forgotten it
 		return State{}, false
 	}
 	return state, true
@@ -291,7 +291,7 @@ func (c *counted) complete(t *target, own *units, state *State) bool {
 		return true
 	}
 	c.forget(t, own, RecordedYes)
-	failWritten(own.batch, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
+	failAll(own.batch, RecordedUnknown, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
 	return false
 }
 
@@ -407,16 +407,5 @@ func (*datedError) Is(target error) bool { return target == ErrOverloaded }
 func failAll(batch []*request, recorded Recorded, err error) {
 	for _, r := range batch {
 		r.err = &StoreError{Recorded: recorded, Err: err}
-	}
-}
-
-// failWritten fails batch after its units were stored.
-func failWritten(batch []*request, err error) {
-	for _, r := range batch {
-		failed := &StoreError{Recorded: RecordedUnknown, Err: err}
-		if r.op == OpRecord {
-			failed.Recorded = RecordedYes
-		}
-		r.err = failed
 	}
 }

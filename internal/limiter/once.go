@@ -202,10 +202,6 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
 		return Answer{}, false, nil
 	}
-	if failed := (*StoreError)(nil); errors.As(err, &failed) && failed.Recorded == RecordedYes && o.settleable() {
-		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, failed.Err) // a repetition removes it before it decides
-		return answer, true, err
-	}
 	answer := answerOf(o.charges)
 	if err == nil && answer.Recorded == RecordedYes {
 		return o.keepAnswer(ctx, version, answer)

@@ -27,7 +27,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		{"take, read lost", readLost, limiter.OpTake, limiter.RecordedUnknown},
 		{"record, write lost", writeLost, limiter.OpRecord, limiter.RecordedUnknown},
 		{"record, write refused", writeRefused, limiter.OpRecord, limiter.RecordedNo},
-		{"record, read lost", readLost, limiter.OpRecord, limiter.RecordedYes},
+		{"record, read lost", readLost, limiter.OpRecord, limiter.RecordedUnknown},
 		{"check, read lost", readLost, limiter.OpCheck, limiter.RecordedNo},
 	} {
 		for _, on := range []limiter.OnStoreError{limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
