@@ -24,6 +24,11 @@ func leases() []Build {
 			Edits: []Edit{{leasesFile, `l.mark(t.key) != own.mark || `, ``}},
 		},
 		{
+			Name: "a lease with each request that fails", Broke: "one lease at most is lost until the store answers",
+			Tests: []string{"TestLeaseThatIsLostIsNotFollowedByAnother"},
+			Edits: []Edit{{countedFile, "\t\tc.leases.doubt(t, own)\n", "\n"}},
+		},
+		{
 			Name: "more ahead than there is room", Broke: "units ahead are counted before they are handed out", Finds: 1500,
 			Tests: []string{"TestLeaseIsNoMoreThanTheRoom"},
 			Edits: []Edit{{leasesFile, `units = min(own.ahead, room)`, `units = own.ahead`}},

@@ -369,6 +369,7 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 	case counts == RecordedYes || p.tally && counts == RecordedUnknown:
 		c.give(t, added) // if in a total, whether it was stored or not: the next one makes up for it
 	default: // a counter whose add timed out may not have counted: leave it, its window ends
+		c.leases.doubt(t, own)
 		c.giveLeaseBack(t, own)
 	}
 	own.lease, own.had, own.ahead = nil, 0, 0

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -116,4 +117,34 @@ func TestEarlyLeaseOfTheNextWindow(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
+}
+
+// Of requests that fail, and may be counted all the same, one at most leaves behind what
+// was counted ahead with it.
+func TestLeaseThatIsLostIsNotFollowedByAnother(t *testing.T) {
+	for _, mode := range []limiter.LeaseMode{limiter.LeasesLate, limiter.LeasesEarly} {
+		leased(t, func(t *testing.T, store *fakeStore, policy limiter.Policy) {
+			policy.Leases, policy.Limits[0].Window = mode, time.Hour
+			e := toldEngine(t, store, policy)
+			running(t, e)
+			for range 100 {
+				mustTake(t, e)
+			}
+			time.Sleep(2 * time.Minute) // what is left of the lease is given back
+			store.set(func() {
+				store.onWrite = func(w *limiter.Write) error {
+					return cmp.Or(store.Store.Write(t.Context(), w), errLost)
+				}
+			})
+			for range 10 {
+				_, err := e.Take(t.Context(), somebody)
+				wantRecorded(t, err, limiter.RecordedUnknown)
+			}
+			store.set(func() { store.onWrite = nil })
+			time.Sleep(time.Minute)
+			if got := used(t, toldEngine(t, store, policy), somebody); got > 100+10+1000/16 {
+				t.Errorf("%s: used %d, want 100, and at most 10 that failed and one lease", mode, got)
+			}
+		})
+	}
 }

@@ -258,6 +258,15 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	return units
 }
 
+// doubt notes that what own counts ahead may stay charged, as nobody knows whether it was
+// stored. Until the store has answered, nothing more is counted ahead of the key: else
+// each request that fails would leave as much behind.
+func (l *leases) doubt(t *target, own *units) {
+	if own.ahead > 0 {
+		l.taken.put(t.key, demand{ends: t.plan.windowsEnd(own.now), units: own.taken})
+	}
+}
+
 // windowsEnd returns the end of the first to end of the windows that p counts in at now.
 func (p *plan) windowsEnd(now Instant) Instant {
 	ends := Distant
