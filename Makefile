@@ -36,10 +36,16 @@ test-short: ## the tests that need no Cassandra
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ for some
-	@set -e; for package in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PACKAGES)); do \
-	  for target in $$(go test -list '$(FUZZ)' "$$package" | grep '^Fuzz' || true); do \
+	@set -e; bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; trap 'exit 130' INT TERM; \
+	cache=$$(go env GOCACHE)/fuzz; packages=$$(go list -f '{{.ImportPath}}={{.Dir}}' $(PACKAGES)); \
+	for package in $$packages; do \
+	  cd "$${package#*=}"; package=$${package%%=*}; \
+	  grep -hos '^func Fuzz[^(]*' ./*_test.go | cut -c6- | grep -qE '$(FUZZ)' || continue; \
+	  go test -c -fuzz=. -o "$$bin/fuzz" .; \
+	  for target in $$("$$bin/fuzz" -test.list '$(FUZZ)' | grep '^Fuzz' || true); do \
 	    echo "== $$target of $$package"; \
-	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 2 "$$package"; \
+	    "$$bin/fuzz" -test.run '^$$' -test.fuzz "^$$target$$" -test.fuzztime $(FUZZTIME) \
+	      -test.fuzzminimizetime 10x -test.parallel 2 -test.fuzzcachedir "$$cache/$$package"; \
 	  done; \
 	done
 
