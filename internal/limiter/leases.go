@@ -189,7 +189,7 @@ func (b leaseBounds) first(p *plan) int64 {
 func (b leaseBounds) next(p *plan, known demand, own *units) int64 {
 	sum := sumOf(own.batch)
 	room := known.room - sum
-	if room < b.least || known.units < b.after && p.Leases != LeasesEarly {
+	if room < b.least || known.units < b.after {
 		return 0
 	}
 	ahead := min(max(known.units, b.first(p)), room/b.share)
