@@ -214,9 +214,16 @@ func newMetrics() (*prometheus.Registry, *metrics.Metrics) {
 	return registry, metrics.New(registry, now)
 }
 
+// webServer is what http.Server and http1.Server have in common.
+type webServer interface {
+	Serve(listener net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 // httpServer is a server that listens already.
 type httpServer struct {
-	*http.Server
+	webServer
 	listener net.Listener
 	log      *slog.Logger
 }
@@ -234,9 +241,9 @@ func listen(
 	}
 	server := api.NewHTTPServer(handler)
 	server.ErrorLog = serverLog(log, slog.LevelWarn)
-	connections := api.LimitConnections(server, listener, s.connections, bounds.reached)
+	connections := api.LimitConnections(server.Server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
-	guard.onNewAuthorities(renewer(server))
+	guard.onNewAuthorities(renewer(server.Server))
 	return &httpServer{server, guard.secure(connections, "http/1.1"), log}, nil
 }
 

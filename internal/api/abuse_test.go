@@ -50,13 +50,13 @@ func besiege(t *testing.T, most int, change func(*http.Server)) *besieged {
 	b.front = newFront(t, &Options{Reached: reached}, tail)
 	server := NewHTTPServer(b.server)
 	if change != nil {
-		change(server)
+		change(server.Server)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.connections = LimitConnections(server, listener, most, reached)
+	b.connections = LimitConnections(server.Server, listener, most, reached)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(b.connections) }()
 	t.Cleanup(func() {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"container/list"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -126,8 +125,8 @@ func (c *Connections) enter(conn *connection) (longest *connection, admitted boo
 
 // changed is told by the server what becomes of a connection.
 func (c *Connections) changed(changed net.Conn, state http.ConnState) {
-	if secured, ok := changed.(*tls.Conn); ok {
-		changed = secured.NetConn()
+	for wrapper, ok := changed.(interface{ NetConn() net.Conn }); ok; wrapper, ok = changed.(interface{ NetConn() net.Conn }) {
+		changed = wrapper.NetConn()
 	}
 	conn, ok := changed.(*connection)
 	if !ok {

@@ -1,0 +1,55 @@
+package http1_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestHeadOfAnAnswer has its lines in order, and the date of the second in which it was
+// sent.
+func TestHeadOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			for _, name := range []string{"C", "A", "D", "B", "Content-Type"} {
+				h.Set(name, strings.ToLower(name))
+			}
+			h.Set("Date", "yesterday")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusAccepted)
+			h.Set("Late", "late")
+			_, _ = io.WriteString(w, "body")
+		}).dial()
+		for _, date := range []string{"Sat, 01 Jan 2000 00:00:00 GMT", "Sat, 01 Jan 2000 00:01:00 GMT"} {
+			c.say(post(""))
+			want := "HTTP/1.1 202 Accepted\r\nA: a\r\nB: b\r\nC: c\r\nContent-Type: content-type\r\nD: d\r\n" +
+				"Content-Length: 4\r\nDate: " + date + "\r\n\r\nbody"
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(c.from, got); err != nil || string(got) != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// TestUnreadBody of more than is discarded ends the connection, but not before a client
+// that sends on has had the time to read its answer.
+func TestUnreadBody(t *testing.T) {
+	for length, last := range map[int]bool{200_000: false, 400_000: true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newFront(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "no") }).dial()
+			go c.say(post(strings.Repeat("x", length)))
+			if res, body := c.hear(); res.Close != last || body != "no" {
+				t.Errorf("%d bytes: %q, close: %v", length, body, res.Close)
+			}
+			if last {
+				c.wantEnd()
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package http1_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/http1"
+)
+
+// TestShutdown closes those that wait, and lets the others have their answer.
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, began := make(chan struct{}), make(chan struct{})
+		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength > 0 {
+				close(began)
+				<-release
+			}
+			_, _ = io.WriteString(w, "answer")
+		})
+		idle, fresh, busy := f.dial(), f.dial(), f.dial()
+		idle.say(post(""))
+		idle.wantAnswer("answer")
+		go busy.say(post("slow"))
+		<-began
+		synctest.Wait()
+		ended := make(chan error)
+		go func() { ended <- f.server.Shutdown(t.Context()) }()
+		idle.wantEnd()
+		fresh.wantEnd()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-ended:
+			t.Errorf("Shutdown returned %v before the last answer", err)
+		default:
+		}
+		close(release)
+		if res, body := busy.hear(); !res.Close || body != "answer" {
+			t.Errorf("%v %q, want a last answer", res.Close, body)
+		}
+		busy.wantEnd()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestShutdownInTime gives up when it has no more time, and Close ends what is left.
+func TestShutdownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		f := newFront(t, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			close(ended)
+		})
+		c := f.dial()
+		go c.say(post(""))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown: %v", err)
+		}
+		_ = f.server.Close()
+		<-ended
+	})
+}
+
+// stubborn is a listener that still accepts when it was closed.
+type stubborn struct{ *pipes }
+
+// Close does nothing.
+func (stubborn) Close() error { return nil }
+
+// TestNobodyComesAfterShutdown, even if the listener lets them.
+func TestNobodyComesAfterShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := stubborn{newPipes()}
+		defer l.pipes.Close()
+		s := &http1.Server{Server: newServer(echo)}
+		served := make(chan error)
+		go func() { served <- s.Serve(l) }()
+		synctest.Wait()
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		(&front{t: t, listener: l.pipes}).dial().wantEnd()
+	})
+}
+
+// TestAbort ends a connection without a word.
+func TestAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		c := f.dial()
+		c.say(post(""))
+		c.wantEnd()
+		synctest.Wait()
+		if logged := f.logged.String(); logged != "" {
+			t.Errorf("logged %q", logged)
+		}
+	})
+}
+
+// TestPanic closes the connection and is logged, without the client's address.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })
+		c := f.dial()
+		c.say(post(""))
+		c.wantEnd()
+		synctest.Wait()
+		if logged := f.logged.String(); !strings.Contains(logged, "at the disco") || !strings.Contains(logged, "shutdown_test.go") {
+			t.Errorf("logged %q", logged)
+		}
+	})
+}
