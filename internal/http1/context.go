@@ -12,7 +12,7 @@ import (
 
 // watchAfter is how long a handler waits for something before its client is watched for
 // leaving: most are done by then, and pay nothing for it.
-const watchAfter = 10 * time.Millisecond
+const watchAfter = 100 * time.Millisecond
 
 // requestContext is the context of a request. It is cancelled when the request has been
 // answered, or when its client is gone: for that, the connection is watched from
