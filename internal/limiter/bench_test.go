@@ -57,6 +57,55 @@ func BenchmarkEmbeddedTake(b *testing.B) {
 	}
 }
 
+// BenchmarkEmbeddedAllowed measures takes that are all allowed: of a caller who comes as
+// often as the limit lets, so that a log is always full and windows go by.
+func BenchmarkEmbeddedAllowed(b *testing.B) {
+	const limit = 10
+	for _, name := range limiter.Algorithms() {
+		b.Run(name, func(b *testing.B) {
+			came := 0
+			now := func() time.Time { return time.Now().Add(time.Duration(came) * time.Hour / (limit - 1)) }
+			e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
+			if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Hour)}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				came++
+				if d, err := e.Take(context.Background(), somebody); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: units
+// of a lease, and denials that are remembered.
+func BenchmarkUnaskedTake(b *testing.B) {
+	for name, policy := range map[string]limiter.Policy{
+		"leased":      policyOf("sliding-tail", limiter.MaxLimit, time.Hour),
+		"denied/tail": policyOf("sliding-tail", 10, time.Hour),
+		"denied/log":  policyOf("sliding-log", 10, time.Hour),
+	} {
+		b.Run(name, func(b *testing.B) {
+			store := embedded.New(nil)
+			e := limiter.New(struct{ limiter.Store }{store}, &limiter.Options{Feed: store})
+			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			asked := 0
+			for b.Loop() {
+				if d := mustTake(b, e); !d.Leased && !d.Remembered {
+					asked++
+				}
+			}
+			b.ReportMetric(float64(asked)/float64(b.N), "asked/op")
+		})
+	}
+}
+
 // BenchmarkLocalTake measures a take that is decided in memory and written behind, to a
 // store that is in memory as well, by ten thousand callers within their limit.
 func BenchmarkLocalTake(b *testing.B) {
