@@ -76,20 +76,10 @@ func (r *rule) windowAt(at Instant) (start, end Instant) {
 	return start, start.Add(r.width)
 }
 
-// judge says whether cost fits into r at now, and where that leaves the caller.
-// A cost of 0 asks only for the latter.
-func (r *rule) judge(s *State, now Instant, cost int64) Verdict {
-	return r.verdict(s, now, cost, r.algorithm.used(r, s, now))
-}
-
-// fits reports whether r has room for cost beside what is used.
-func (r *rule) fits(used, cost int64) bool {
-	return cost == 0 || addSaturating(used, cost) <= r.capacity
-}
-
-// verdict is judge for who knows what is used.
-func (r *rule) verdict(s *State, now Instant, cost, used int64) Verdict {
-	v := Verdict{Allowed: r.fits(used, cost), Used: used, Remaining: max(0, r.capacity-used)}
+// judge fills in v: whether cost fits into r at now beside what is used, and where that
+// leaves the caller. A cost of 0 asks only for the latter.
+func (r *rule) judge(v *Verdict, s *State, now Instant, cost, used int64) {
+	*v = Verdict{Allowed: r.fits(used, cost), Used: used, Remaining: max(0, r.capacity-used)}
 	if used > 0 && r.capacity > 0 {
 		v.ResetAfter = r.algorithm.wait(r, s, now, r.capacity)
 	}
@@ -100,7 +90,11 @@ func (r *rule) verdict(s *State, now Instant, cost, used int64) Verdict {
 	default:
 		v.RetryAfter = r.algorithm.wait(r, s, now, cost)
 	}
-	return v
+}
+
+// fits reports whether r has room for cost beside what is used.
+func (r *rule) fits(used, cost int64) bool {
+	return cost == 0 || addSaturating(used, cost) <= r.capacity
 }
 
 // addSaturating returns a + b, or the nearest int64 where that does not fit.

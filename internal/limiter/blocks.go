@@ -239,17 +239,18 @@ func checkBlockTime(found *problems, path string, d time.Duration) {
 // blocks reports whether the policy's denials block.
 func (p *plan) blocks() bool { return p.BlockFor > 0 && p.Mode == ModeEnforce }
 
-// blocked returns the decision of a block on c, if there is one. A record is never
-// blocked, nor is looking at what is counted, which costs nothing.
-func (e *Engine) blocked(c *charge) (d Decision, is bool) {
+// decideBlocked decides c by a block, if there is one. A record is never blocked, nor is
+// looking at what is counted, which costs nothing.
+func (e *Engine) decideBlocked(c *charge) (decided bool) {
 	if !c.plan.blocks() || c.op == OpRecord || c.cost == 0 {
-		return Decision{}, false
+		return false
 	}
 	rest := e.blocks.of(&c.target).until.Sub(e.now())
 	if rest <= 0 {
-		return Decision{}, false
+		return false
 	}
-	return c.plan.denyFor(rest), true
+	c.decision = c.plan.denyFor(rest)
+	return true
 }
 
 // denyFor returns the decision to deny for as long as a block lasts, without having

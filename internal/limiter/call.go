@@ -205,14 +205,14 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	ask, began := e.askAll, e.now()
 	for i := range charges {
 		c := &charges[i]
-		if c.plan.Mode == ModeOff {
+		switch {
+		case c.plan.Mode == ModeOff:
 			c.decision = c.plan.unasked()
-		} else if d, decided := e.unaskedFor(c); decided {
-			c.decision = d
-			if !d.stands() {
+		case e.decideUnasked(c):
+			if !c.decision.stands() {
 				ask = e.askInVain
 			}
-		} else {
+		default:
 			asked, at = append(asked, *c), append(at, i)
 		}
 	}

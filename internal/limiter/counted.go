@@ -207,7 +207,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	at := max(now, state.Reset+1)
 	denied := true
 	for _, r := range batch {
-		r.decision = t.plan.decide(&state, r.op, EventID{}, at, r.cost)
+		t.plan.decide(&r.decision, &state, r.op, EventID{}, at, r.cost)
 		r.decision.postpone(at.Sub(now))
 		denied = denied && r.op != OpRecord && !r.decision.WouldAllow
 	}
@@ -304,10 +304,10 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 	refused = own.filter(func(i int, r *request) bool {
 		e := &own.events[i]
 		if r.alone {
-			r.without = t.plan.decide(state, OpCheck, e.ID, e.At, r.cost)
+			t.plan.decide(&r.without, state, OpCheck, e.ID, e.At, r.cost)
 			r.without.postpone(ahead)
 		}
-		r.decision = t.plan.decide(state, r.op, e.ID, e.At, r.cost)
+		t.plan.decide(&r.decision, state, r.op, e.ID, e.At, r.cost)
 		r.decision.postpone(ahead)
 		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes

@@ -121,7 +121,8 @@ func (d *denials) answer(t *target, cost int64, now Instant) (Decision, bool) {
 	if !t.plan.full(&memory.state, at) {
 		return Decision{}, false
 	}
-	decision := t.plan.decide(&memory.state, OpCheck, EventID{}, at, cost)
+	var decision Decision
+	t.plan.decide(&decision, &memory.state, OpCheck, EventID{}, at, cost)
 	decision.postpone(at.Sub(now))
 	decision.Remembered = true
 	return decision, true

@@ -333,8 +333,7 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 		c.decision = p.unasked()
 		return
 	}
-	if d, decided := e.unaskedFor(c); decided {
-		c.decision = d
+	if e.decideUnasked(c) {
 		return
 	}
 	asked := e.asking(p)
@@ -350,13 +349,10 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 	}
 }
 
-// unaskedFor returns the decision on c if nobody has to be asked what is counted: that of
-// an override to allow or to block or, where there is none, of a block.
-func (e *Engine) unaskedFor(c *charge) (d Decision, decided bool) {
-	if d, decided = e.overridden(c); decided {
-		return d, true
-	}
-	return e.blocked(c)
+// decideUnasked decides c if nobody has to be asked what is counted: by an override to
+// allow or to block or, where there is none, by a block.
+func (e *Engine) decideUnasked(c *charge) (decided bool) {
+	return e.decideOverridden(c) || e.decideBlocked(c)
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {

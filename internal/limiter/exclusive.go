@@ -139,7 +139,8 @@ func (c *exclusiveCall) foresee(states []State) (blocked bool) {
 	for _, ch := range c.charges {
 		if ch.op.mayDeny() {
 			s := &states[at]
-			d := ch.plan.decide(s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
+			var d Decision
+			ch.plan.decide(&d, s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
 			blocked = blocked || !d.stands()
 		}
 		at += 1 + len(ch.old)
@@ -152,7 +153,7 @@ func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 	if ch.plan.mirrors != nil && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
 		ch.id = c.ids.next(now)
 	}
-	ch.decision = ch.plan.decide(s, op, ch.id, now, ch.cost)
+	ch.plan.decide(&ch.decision, s, op, ch.id, now, ch.cost)
 	ch.decision.postpone(now.Sub(c.now))
 	if ch.decision.Recorded != RecordedYes {
 		return

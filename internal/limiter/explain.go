@@ -73,17 +73,15 @@ func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 
 // answer fills in what a check of c is answered.
 func (x *Explanation) answer(ctx context.Context, e *Engine, c *charge) {
-	d, unasked := e.unaskedFor(c)
 	switch {
 	case c.plan.Mode == ModeOff:
-		d = c.plan.unasked()
-	case unasked:
+		c.decision = c.plan.unasked()
+	case e.decideUnasked(c):
 	case x.Failed != nil:
-		d, _ = e.onStoreError(ctx, c, x.Failed)
+		c.decision, _ = e.onStoreError(ctx, c, x.Failed)
 	default:
-		d = x.Counted
+		c.decision = x.Counted
 	}
-	c.decision = d
 	c.tellOverride()
 	x.Answer = c.decision
 }

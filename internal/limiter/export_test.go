@@ -20,7 +20,9 @@ func NewMachine(p Policy) *Machine {
 
 // Do decides and, unless op is OpCheck, remembers.
 func (m *Machine) Do(op Op, now Instant, cost int64) Decision {
-	return m.plan.decide(&m.state, op, EventID{}, now, cost)
+	var d Decision
+	m.plan.decide(&d, &m.state, op, EventID{}, now, cost)
+	return d
 }
 
 // Reset forgets everything at or before at.

@@ -38,7 +38,7 @@ func FuzzCell(f *testing.F) {
 	p, o := serialPlan()
 	s := State{Cell: Cell{Version: EventID{1}}, Logs: make([]Log, 1)}
 	for range 2 {
-		p.decide(&s, OpTake, EventID{2}, fuzzNow, 1)
+		p.decide(new(Decision), &s, OpTake, EventID{2}, fuzzNow, 1)
 	}
 	full := p.shut(&s, &chain{newest: fuzzNow, versions: []EventID{{3}}}, EventID{4}, fuzzNow, o).Value
 	f.Add(full)
@@ -81,7 +81,8 @@ func checkDecisions(t *testing.T, p *plan, s *State) {
 	for _, op := range []Op{OpCheck, OpTake, OpRecord} {
 		on := *s
 		on.Logs, on.Counts, on.levels = slices.Clone(s.Logs), slices.Clone(s.Counts), slices.Clone(s.levels)
-		d := p.decide(&on, op, EventID{8}, fuzzNow, 2)
+		var d Decision
+		p.decide(&d, &on, op, EventID{8}, fuzzNow, 2)
 		for _, l := range append(d.Limits, LimitDecision{Limit: &p.Limits[0], Verdict: d.Verdict}) {
 			if l.Remaining < 0 || l.Remaining > l.Limit.Limit || l.Used < 0 {
 				t.Fatalf("%s of %+v: %+v", op, s, l.Verdict)
@@ -190,7 +191,7 @@ func FuzzNews(f *testing.F) {
 		e.heard(t.Context(), &Change{
 			ID: id, Kind: ChangeKind(kind), Key: c.key, Until: Instant(until), Strikes: strikes, TTL: time.Duration(ttl),
 		})
-		d, blocked := e.blocked(&c)
+		blocked, d := e.decideBlocked(&c), &c.decision
 		if blocked && (d.Allowed || d.RetryAfter <= 0 || ChangeKind(kind) != ChangeBlock || Instant(until) <= fuzzNow) {
 			t.Fatalf("%s until %d: %+v", kind, until, d.Verdict)
 		}
@@ -230,7 +231,7 @@ func FuzzOverrideNews(f *testing.F) {
 			if found := c.plan.Limits[0]; found.Limit < 0 || found.Limit > MaxLogLimit {
 				t.Fatalf("%q: %+v", details, found)
 			}
-			if _, decided := e.overridden(&c); decided && Instant(until) <= fuzzNow {
+			if e.decideOverridden(&c) && Instant(until) <= fuzzNow {
 				t.Fatalf("%q is in force after its end", details)
 			}
 		}

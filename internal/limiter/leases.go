@@ -102,7 +102,8 @@ func (l *leases) answer(t *target, op Op, cost int64, ids *eventIDs, now Instant
 	}
 	at := max(now, held.since)
 	id := ids.next(at)
-	d := t.plan.decide(&held.state, op, id, at, cost)
+	var d Decision
+	t.plan.decide(&d, &held.state, op, id, at, cost)
 	d.postpone(at.Sub(now))
 	d.Leased = true
 	d.entry = entry{key: t.key, id: id, at: at, epoch: held.epoch, cost: cost}

@@ -246,13 +246,15 @@ func (c *charge) tellOverride() {
 // counted all the same, and who looks at what is counted is told.
 func (c *charge) isUnasked() bool { return c.op != OpRecord && c.cost > 0 && c.plan.Mode != ModeOff }
 
-// overridden returns the decision of an override to allow or to block c, if there is one.
-func (e *Engine) overridden(c *charge) (d Decision, is bool) {
+// decideOverridden decides c by an override to allow or to block it, if there is one.
+func (e *Engine) decideOverridden(c *charge) (decided bool) {
 	switch {
 	case c.over == nil || c.over.Kind == OverrideLimits || !c.isUnasked():
-		return Decision{}, false
+		return false
 	case c.over.Kind == OverrideAllow:
-		return c.plan.unasked(), true
+		c.decision = c.plan.unasked()
+	default:
+		c.decision = c.plan.denyFor(max(0, c.over.Until.Sub(e.now())))
 	}
-	return c.plan.denyFor(max(0, c.over.Until.Sub(e.now()))), true
+	return true
 }

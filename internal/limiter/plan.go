@@ -216,10 +216,10 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	}
 }
 
-// decide judges cost at now under all of p's rules and, if it is to count, adds
-// it to s. The decision's Recorded says whether it did.
-func (p *plan) decide(s *State, op Op, id EventID, now Instant, cost int64) Decision {
-	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
+// decide fills in d: it judges cost at now under all of p's rules and, if it is to
+// count, adds it to s. The decision's Recorded says whether it did.
+func (p *plan) decide(d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
+	*d = Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
 	fits := true
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -231,28 +231,28 @@ func (p *plan) decide(s *State, op Op, id EventID, now Instant, cost int64) Deci
 	if op != OpCheck && (fits || op == OpRecord || p.Count == CountAll && op == OpTake) {
 		p.count(s, id, now, cost)
 		d.Recorded = RecordedYes
-		p.judgeAfter(&d, s, op, now, cost)
+		if fits || op == OpRecord {
+			cost = 0
+		}
+		p.judgeAfter(d, s, op, now, cost)
 	} else {
 		for i := range p.rules {
-			d.Limits[i].Verdict = p.rules[i].verdict(s, now, cost, d.Limits[i].Used)
+			v := &d.Limits[i].Verdict
+			p.rules[i].judge(v, s, now, cost, v.Used)
 		}
 	}
 	d.conclude()
-	return d
 }
 
 // judgeAfter replaces the verdicts by those of the state that includes the
-// request. Whether it was allowed stays, and a denied attempt that counts has to
-// wait for itself, too.
+// request. Whether it was allowed stays, and cost has to fit beside it: a denied attempt
+// that counts has to wait for itself, too.
 func (p *plan) judgeAfter(d *Decision, s *State, op Op, now Instant, cost int64) {
-	denied := slices.ContainsFunc(d.Limits, func(l LimitDecision) bool { return !l.Allowed })
-	if !denied || op == OpRecord {
-		cost = 0
-	}
 	for i := range p.rules {
-		allowed := d.Limits[i].Allowed || op == OpRecord
-		d.Limits[i].Verdict = p.rules[i].judge(s, now, cost)
-		d.Limits[i].Allowed = allowed
+		r, v := &p.rules[i], &d.Limits[i].Verdict
+		allowed := v.Allowed || op == OpRecord
+		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
+		v.Allowed = allowed
 	}
 }
 

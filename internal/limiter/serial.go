@@ -35,10 +35,10 @@ func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 		for _, r := range batch {
 			id := x.ids.next(now)
 			if r.alone {
-				r.without = t.plan.decide(s, OpCheck, id, now, r.cost)
+				t.plan.decide(&r.without, s, OpCheck, id, now, r.cost)
 				r.without.postpone(ahead)
 			}
-			r.decision = t.plan.decide(s, r.op, id, now, r.cost)
+			t.plan.decide(&r.decision, s, r.op, id, now, r.cost)
 			r.decision.postpone(ahead)
 			if r.decision.Recorded != RecordedYes {
 				continue
@@ -71,7 +71,7 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 		return
 	}
 	now := x.instant(&s, &c)
-	r.decision = t.plan.decide(&s, OpCheck, EventID{}, now, r.cost)
+	t.plan.decide(&r.decision, &s, OpCheck, EventID{}, now, r.cost)
 	r.decision.postpone(now.Sub(InstantOf(x.opts.Now())))
 }
 
