@@ -84,13 +84,10 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 	now := InstantOf(c.opts.Now())
 	for _, r := range batch {
-		d, ok := c.leases.answer(t, r.op, r.cost, c.ids, now)
-		if !ok && r.op.mayDeny() {
-			d, ok = c.denials.answer(t, r.cost, now)
-		}
-		if ok {
-			r.decision = d
-		} else {
+		switch {
+		case c.leases.answer(&r.decision, t, r.op, r.cost, c.ids, now):
+		case r.op.mayDeny() && c.denials.answer(&r.decision, t, r.cost, now):
+		default:
 			rest = append(rest, r)
 		}
 	}

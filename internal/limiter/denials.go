@@ -105,9 +105,9 @@ func (d *denials) settled(p *plan, state *State, own bool, now Instant) bool {
 	return !p.counters || own
 }
 
-// answer decides a request of t at now if what is remembered of its key leaves no room
-// for it.
-func (d *denials) answer(t *target, cost int64, now Instant) (Decision, bool) {
+// answer fills in decision on a request of t at now, and reports true, if what is
+// remembered of its key leaves no room for it.
+func (d *denials) answer(decision *Decision, t *target, cost int64, now Instant) bool {
 	d.mu.Lock()
 	memory, ok := d.young[t.key]
 	if !ok {
@@ -115,17 +115,16 @@ func (d *denials) answer(t *target, cost int64, now Instant) (Decision, bool) {
 	}
 	d.mu.Unlock()
 	if !ok || memory.plan != t.plan || memory.until <= now {
-		return Decision{}, false
+		return false
 	}
 	at := max(now, memory.state.Reset+1)
 	if !t.plan.full(&memory.state, at) {
-		return Decision{}, false
+		return false
 	}
-	var decision Decision
-	t.plan.decide(&decision, &memory.state, OpCheck, EventID{}, at, cost)
+	t.plan.decide(decision, &memory.state, OpCheck, EventID{}, at, cost)
 	decision.postpone(at.Sub(now))
 	decision.Remembered = true
-	return decision, true
+	return true
 }
 
 // forget ends what is remembered of key, and of what is being read now.

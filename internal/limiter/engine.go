@@ -365,7 +365,7 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 	case c.plan.behind:
 		e.behind.decide(ctx, c, e.now())
 	default:
-		c.decision, c.err = e.shared.decide(ctx, *c) // of its own: it may go on when nobody waits any more
+		e.shared.decide(ctx, c)
 	}
 }
 

@@ -89,27 +89,27 @@ func (l *leases) leasable(t *target) bool {
 		(l.opts.Feed != nil || l.opts.eager) && !l.opts.forgetful
 }
 
-// answer decides a request of t at now if a lease of its key holds enough for it.
-func (l *leases) answer(t *target, op Op, cost int64, ids *eventIDs, now Instant) (Decision, bool) {
+// answer fills in d on a request of t at now, and reports true, if a lease of its key
+// holds enough for it.
+func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs, now Instant) bool {
 	held := l.of(t.key)
 	if held == nil || op != OpTake && op != OpRecord {
-		return Decision{}, false
+		return false
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	if held.target.plan != t.plan || held.left < cost || now >= held.until {
-		return Decision{}, false
+		return false
 	}
 	at := max(now, held.since)
 	id := ids.next(at)
-	var d Decision
-	t.plan.decide(&d, &held.state, op, id, at, cost)
+	t.plan.decide(d, &held.state, op, id, at, cost)
 	d.postpone(at.Sub(now))
 	d.Leased = true
 	d.entry = entry{key: t.key, id: id, at: at, epoch: held.epoch, cost: cost}
 	held.left -= cost
 	held.taken += cost
-	return d, true
+	return true
 }
 
 func (l *leases) of(key Key) *lease {

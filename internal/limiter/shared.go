@@ -22,38 +22,43 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 	}
 }
 
-// decide decides one charge.
-func (s *shared) decide(ctx context.Context, c charge) (Decision, error) {
+// decide decides one charge, and fills in its decision and error.
+func (s *shared) decide(ctx context.Context, c *charge) {
 	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) || c.ends {
-		charges := []charge{c}
+		charges := []charge{*c}
 		s.decideAll(ctx, charges)
-		return charges[0].decision, charges[0].err
+		c.decision, c.err = charges[0].decision, charges[0].err
+		return
 	}
-	if d, denied := s.denied(&c); denied {
-		return d, nil
-	}
-	if d, leased := s.counted.leases.answer(&c.target, c.op, c.cost, s.counted.ids, InstantOf(s.opts.Now())); leased {
-		return d, nil
+	if s.recall(c, InstantOf(s.opts.Now())) {
+		return
 	}
 	r := &request{op: c.op, cost: c.cost}
-	if c.op == OpCheck {
-		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
-		defer cancel()
-		s.check(ctx, &c.target, r)
-		return r.decision, r.err
-	}
-	s.flights.join(ctx, flightKey{c.plan, c.key}, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*request) {
-		s.settle(ctx, &c.target, batch)
-	})
-	return r.decision, r.err
+	s.ask(ctx, c.target, r)
+	c.decision, c.err = r.decision, r.err
 }
 
-// denied decides c without asking the store if what is known leaves no room for it.
-func (s *shared) denied(c *charge) (Decision, bool) {
-	if c.op == OpRecord || c.plan.cell {
-		return Decision{}, false
+// recall decides c without asking the store if what is known leaves no room for it, or a
+// lease holds enough.
+func (s *shared) recall(c *charge, now Instant) (decided bool) {
+	if c.op != OpRecord && !c.plan.cell && s.counted.denials.answer(&c.decision, &c.target, c.cost, now) {
+		return true
 	}
-	return s.counted.denials.answer(&c.target, c.cost, InstantOf(s.opts.Now()))
+	return s.counted.leases.answer(&c.decision, &c.target, c.op, c.cost, s.counted.ids, now)
+}
+
+// ask answers r by what the store has of t, which is its own: that may go on when nobody
+// waits any more.
+func (s *shared) ask(ctx context.Context, t target, r *request) {
+	if r.op == OpCheck {
+		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+		defer cancel()
+		s.check(ctx, &t, r)
+		return
+	}
+	s.flights.join(ctx, flightKey{t.plan, t.key}, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*request) {
+		s.settle(ctx, &t, batch)
+	})
 }
 
 func (s *shared) check(ctx context.Context, t *target, r *request) {
