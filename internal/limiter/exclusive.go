@@ -98,6 +98,21 @@ type exclusiveCall struct {
 	logs   [SpanCount]LogQuery
 	events [1]Event
 	counts [MaxLimits]Count
+	spare  []LimitDecision // memory for the verdicts of the next decisions
+}
+
+// limitsAtOnce is for how many limits' verdicts memory is made at once: of 48 bytes each,
+// it is as large as an object of one of the runtime's sizes.
+const limitsAtOnce = 10
+
+// limits returns memory for the verdicts of n limits, which a decision keeps.
+func (c *exclusiveCall) limits(n int) []LimitDecision {
+	if len(c.spare) < n {
+		c.spare = make([]LimitDecision, max(n, limitsAtOnce))
+	}
+	limits := c.spare[:n:n]
+	c.spare = c.spare[n:]
+	return limits
 }
 
 // judgeStill decides all charges over states, of which each charge has as many as
@@ -153,7 +168,7 @@ func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
 	if ch.plan.mirrors != nil && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
 		ch.id = c.ids.next(now)
 	}
-	ch.plan.decide(&ch.decision, s, op, ch.id, now, ch.cost)
+	ch.plan.decideIn(c.limits(len(ch.plan.rules)), &ch.decision, s, op, ch.id, now, ch.cost)
 	ch.decision.postpone(now.Sub(c.now))
 	if ch.decision.Recorded != RecordedYes {
 		return

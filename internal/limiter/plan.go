@@ -219,7 +219,12 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 // decide fills in d: it judges cost at now under all of p's rules and, if it is to
 // count, adds it to s. The decision's Recorded says whether it did.
 func (p *plan) decide(d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
-	*d = Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
+	p.decideIn(make([]LimitDecision, len(p.rules)), d, s, op, id, now, cost)
+}
+
+// decideIn is decide with limits, one for each rule, as the memory of d's verdicts.
+func (p *plan) decideIn(limits []LimitDecision, d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
+	*d = Decision{Policy: &p.Policy, Limits: limits, Recorded: RecordedNo}
 	fits := true
 	for i := range p.rules {
 		r := &p.rules[i]
