@@ -118,10 +118,11 @@ func (l *eventLog) remove(ids []limiter.EventID) {
 }
 
 // trim makes room in a log that is full: events that have expired at an instant go,
-// ended holds too, and of what is left all but the newest keep are merged.
+// ended holds too, and of what is left all but the newest keep are merged. Room is for
+// two: an Update's decide appends to what it reads before the store does.
 func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	most := 2*keep + spareEvents
-	if len(l.events) < cap(l.events) && len(l.events) < most {
+	if len(l.events) < cap(l.events)-1 && len(l.events) < most {
 		return
 	}
 	now := min(at, clock.instant())

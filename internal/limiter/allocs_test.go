@@ -30,3 +30,26 @@ func TestEmbeddedTakeHardlyAllocates(t *testing.T) {
 		}
 	}
 }
+
+// TestFullLogHardlyAllocates, whose oldest event goes as each new one comes: it has room
+// for the one that is judged before it is stored.
+func TestFullLogHardlyAllocates(t *testing.T) {
+	at := time.Now()
+	now := func() time.Time { return at }
+	e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
+	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	take := func() {
+		for range 20 {
+			at = at.Add(time.Hour / 9)
+			if d := mustTake(t, e); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
+	take()
+	if got := testing.AllocsPerRun(100, take); got > 3 {
+		t.Errorf("%v allocations of 20 takes", got)
+	}
+}
