@@ -153,6 +153,22 @@ func (g *gateway) ask(t *testing.T, method, path, key string) answer {
 	return answer{res.StatusCode, res.Header, string(body)}
 }
 
+// mustCount fails unless g hands on what ratelimitd answers to the two requests that k has,
+// and tells ratelimitd no more of them than it needs.
+func (b *behind) mustCount(t *testing.T, g *gateway) {
+	t.Helper()
+	for i, remaining := range []string{"r=1", "r=0"} {
+		a := g.mustServe(t, "k")
+		if !strings.Contains(a.header.Get("RateLimit"), remaining) || !strings.Contains(a.header.Get("RateLimit-Policy"), "q=2") {
+			t.Errorf("request %d: %v", i, a.header)
+		}
+	}
+	asked := b.asked.Load()
+	if asked.ContentLength > 0 || asked.Header.Get("Cookie") != "" || asked.Header.Get("X-Forwarded-For") != "127.0.0.1" {
+		t.Errorf("ratelimitd is told too much: %d bytes, %v", asked.ContentLength, asked.Header)
+	}
+}
+
 // mustServe sends a request that passes to the application and back, whole.
 func (g *gateway) mustServe(t *testing.T, key string) answer {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -132,20 +131,7 @@ func (b *behind) sync(ctx context.Context, all []*unsynced) {
 	b.syncs.oldest.Store(&oldest)
 	defer b.syncs.oldest.Store(nil)
 	taken := InstantOf(b.opts.Now())
-	next := make(chan *unsynced)
-	var workers sync.WaitGroup
-	for range min(syncWorkers, len(all)) {
-		workers.Go(func() {
-			for u := range next {
-				b.syncOne(ctx, u, taken)
-			}
-		})
-	}
-	for _, u := range all {
-		next <- u
-	}
-	close(next)
-	workers.Wait()
+	shareOut(syncWorkers, all, func(u *unsynced) { b.syncOne(ctx, u, taken) })
 }
 
 // syncOne writes what was counted for a key until it was taken, and merges then what

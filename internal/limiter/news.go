@@ -190,13 +190,14 @@ func (n *news) speak(ctx context.Context) {
 	for {
 		select {
 		case <-n.wake:
-			n.publishAll(ctx, n.due(n.isDue))
+			shareOut(publishers, n.due(n.isDue), func(a announcement) { n.retry(ctx, a) })
 			continue
 		case <-ctx.Done():
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.StoreTimeout)
 		defer cancel()
-		n.publishAll(ctx, n.due(func(*announcement) bool { return true }))
+		all := n.due(func(*announcement) bool { return true })
+		shareOut(publishers, all, func(a announcement) { n.retry(ctx, a) })
 		return
 	}
 }
@@ -218,24 +219,6 @@ func (n *news) due(is func(*announcement) bool) (due []announcement) {
 // isDue reports whether a is new, or failed before and the feed answers again.
 func (n *news) isDue(a *announcement) bool {
 	return a.tries == 0 || n.reachable.Load() && !a.ripe.After(time.Now())
-}
-
-// publishAll publishes due, several at a time, and returns when all are done.
-func (n *news) publishAll(ctx context.Context, due []announcement) {
-	next := make(chan announcement)
-	var all sync.WaitGroup
-	for range min(publishers, len(due)) {
-		all.Go(func() {
-			for a := range next {
-				n.retry(ctx, a)
-			}
-		})
-	}
-	for _, a := range due {
-		next <- a
-	}
-	close(next)
-	all.Wait()
 }
 
 // retry publishes a if it is still true, and queues it again if that failed.

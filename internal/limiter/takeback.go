@@ -196,20 +196,7 @@ func (t *takeBacks) begin(w *Write) {
 
 // make makes writes, several at a time, and returns when all are done.
 func (t *takeBacks) make(ctx context.Context, due []takeBack) {
-	next := make(chan takeBack)
-	var writers sync.WaitGroup
-	for range min(takeBackWriters, len(due)) {
-		writers.Go(func() {
-			for b := range next {
-				t.makeOne(ctx, b)
-			}
-		})
-	}
-	for _, b := range due {
-		next <- b
-	}
-	close(next)
-	writers.Wait()
+	shareOut(takeBackWriters, due, func(b takeBack) { t.makeOne(ctx, b) })
 }
 
 // makeOne makes a write, and queues it again if it failed and may be repeated.
