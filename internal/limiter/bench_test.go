@@ -80,6 +80,29 @@ func BenchmarkEmbeddedAllowed(b *testing.B) {
 	}
 }
 
+// BenchmarkEmbeddedCall measures a call of several demands that stand or fall together,
+// its receipt included.
+func BenchmarkEmbeddedCall(b *testing.B) {
+	for _, demands := range []int{1, 3} {
+		b.Run("demands="+strconv.Itoa(demands), func(b *testing.B) {
+			e := limiter.New(embedded.New(nil), nil)
+			if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-tail", limiter.MaxLimit, time.Hour)}); err != nil {
+				b.Fatal(err)
+			}
+			call := limiter.Call{Op: limiter.OpTake}
+			for i := range demands {
+				call.Demands = append(call.Demands, limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := e.Do(context.Background(), &call); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: units
 // of a lease, and denials that are remembered.
 func BenchmarkUnaskedTake(b *testing.B) {
@@ -97,7 +120,11 @@ func BenchmarkUnaskedTake(b *testing.B) {
 			b.ReportAllocs()
 			asked := 0
 			for b.Loop() {
-				if d := mustTake(b, e); !d.Leased && !d.Remembered {
+				d, err := e.Take(context.Background(), somebody)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if !d.Leased && !d.Remembered {
 					asked++
 				}
 			}

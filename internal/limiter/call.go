@@ -94,6 +94,7 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
+	charges = slices.Grow(charges, len(call.Demands))
 	var more []derived
 	for i := range call.Demands {
 		charges = append(charges, charge{})
@@ -200,8 +201,7 @@ func (e *Engine) halfDone(charges []charge, failed error) error {
 
 // decideSeveral decides those of charges that count at all and are not blocked.
 func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
-	var asked []charge
-	var at []int
+	asked, at := make([]charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := e.askAll, e.now()
 	for i := range charges {
 		c := &charges[i]
