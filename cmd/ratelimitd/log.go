@@ -26,6 +26,13 @@ func serverLog(to *slog.Logger, level slog.Level) *log.Logger {
 	return log.New(&serverLines{to: slog.NewLogLogger(to.Handler(), level).Writer()}, "", 0)
 }
 
+// standardLog has lines of the standard log, which net/http's client of the application writes
+// to, end up in the log of the process, as warnings.
+func standardLog(to *slog.Logger) {
+	log.SetFlags(0)
+	log.SetOutput(serverLog(to, slog.LevelWarn).Writer())
+}
+
 type serverLines struct {
 	to   io.Writer
 	last atomic.Int64 // when a handshake was logged, in nanoseconds since the epoch
@@ -33,6 +40,10 @@ type serverLines struct {
 
 // addressAndPort is an address as package net writes it.
 var addressAndPort = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.]+(%\w+)?\]):\d+`)
+
+// quotation begins what net/http repeats of an answer that nobody asked for: it may be about
+// anybody.
+var quotation = []byte(" starting with ")
 
 // Write logs one line.
 func (s *serverLines) Write(line []byte) (int, error) {
@@ -42,7 +53,8 @@ func (s *serverLines) Write(line []byte) (int, error) {
 			return len(line), nil
 		}
 	}
-	if _, err := s.to.Write(addressAndPort.ReplaceAll(line, []byte("a client"))); err != nil {
+	said, _, _ := bytes.Cut(line, quotation)
+	if _, err := s.to.Write(addressAndPort.ReplaceAll(said, []byte("a client"))); err != nil {
 		return 0, err
 	}
 	return len(line), nil

@@ -94,6 +94,7 @@ func listenProxy(
 	if err != nil {
 		return nil, err
 	}
+	standardLog(log)
 	handler, err := proxy.New(engine, &proxy.Options{
 		Upstream: s.proxy.upstream, UpstreamTimeout: s.proxy.timeout, Routes: routes, TrustedProxies: s.forwardAuth.TrustedProxies,
 		Headers: s.headers, Logger: log, Observe: func(route string, status int, d time.Duration) {

@@ -118,6 +118,27 @@ func TestProxyAsksNobodyForACertificate(t *testing.T) {
 	}
 }
 
+// TestProxyLogsNothingOfAnswers that nobody asked for, which net/http does by itself: but that
+// there was one, in the log of the process.
+func TestProxyLogsNothingOfAnswers(t *testing.T) {
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 anna@example.com\r\n\r\n")
+	}))
+	defer app.Close()
+	s, url := startProxy(t, nil, "--config="+writeFile(t, "proxy.yaml", proxied+"upstream: "+app.URL+"\n"))
+	mustPass(t, http.DefaultClient, url, 200)
+	s.log.waitFor(t, `level=WARN msg="Unsolicited response received on idle HTTP channel"`, 1)
+	if text := s.log.String(); strings.Contains(text, "anna") {
+		t.Errorf("logged %s", text)
+	}
+}
+
 func TestProxyMistakes(t *testing.T) {
 	for _, c := range []struct{ config, flag, want string }{
 		{proxied, "--log-level=info", "--upstream is missing"},
