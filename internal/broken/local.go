@@ -11,7 +11,7 @@ const (
 
 // inMemory are builds that decide in memory without what its promises rest on.
 func inMemory() []Build {
-	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits())
+	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits(), inMemoryDemands())
 }
 
 // inMemoryBound are those that let more through than the bound says, or less than they
@@ -136,24 +136,9 @@ func inMemoryUnits() []Build {
 			Edits: []Edit{{"internal/limiter/news.go", "		if e.behind != nil {\n			e.behind.heardOf(c.Key)", "		if e.behind != nil {"}},
 		},
 		{
-			Name: "local: kept when another demand denies", Broke: "denied: nothing stays counted",
-			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
-			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
-		},
-		{
-			Name: "local: others asked though memory denies", Broke: "denied: nothing stays counted",
-			Tests: []string{"TestLocalBesideOthersAllOrNone"},
-			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
-		},
-		{
 			Name: "local: a failed sync of a bucket forgets the one before", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
 			Edits: []Edit{{localPourFile, `addSaturating(earlier.poured.units, u.poured.units), alone: earlier.poured.alone`, `u.poured.units`}},
-		},
-		{
-			Name: "local: units of a bucket kept when another demand denies", Broke: "denied: nothing stays counted",
-			Tests: []string{"TestLocalBesideOthersAllOrNone"},
-			Edits: []Edit{{localCallFile, `if c.plan.cell && counted != (entry{}) {`, `if false {`}},
 		},
 		{
 			Name: "local: a refund of a bucket not written", Broke: refund,
@@ -162,6 +147,28 @@ func inMemoryUnits() []Build {
 			b.noteScooped(t, n)
 		}
 `, ``}},
+		},
+	}
+}
+
+// inMemoryDemands are those of calls of several demands, of which memory decides some.
+func inMemoryDemands() []Build {
+	const denied = "denied: nothing stays counted"
+	return []Build{
+		{
+			Name: "local: kept when another demand denies", Broke: denied,
+			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
+			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
+		},
+		{
+			Name: "local: others asked though memory denies", Broke: denied,
+			Tests: []string{"TestLocalBesideOthersAllOrNone"},
+			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
+		},
+		{
+			Name: "local: units of a bucket kept when another demand denies", Broke: denied,
+			Tests: []string{"TestLocalBesideOthersAllOrNone"},
+			Edits: []Edit{{localCallFile, `if c.plan.cell && counted != (entry{}) {`, `if false {`}},
 		},
 	}
 }
