@@ -85,7 +85,6 @@ func (c *conn) serve() {
 func (c *conn) end(handOver bool, cause any) {
 	c.server.leave(c)
 	if handOver {
-		_ = c.rwc.SetDeadline(time.Time{})
 		c.handed.take(&begun{Conn: c.rwc, unread: c.unread})
 		return
 	}

@@ -1,8 +1,11 @@
 package http1
 
 import (
+	"errors"
+	"io"
 	"net"
 	"testing"
+	"time"
 )
 
 // half is a connection that knows whether its sending side was closed.
@@ -32,5 +35,17 @@ func TestBegun(t *testing.T) {
 	defer far.Close()
 	if err := (&begun{Conn: near}).CloseWrite(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHandedTooLate closes a connection that net/http takes no more.
+func TestHandedTooLate(t *testing.T) {
+	h := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
+	close(h.closed)
+	near, far := net.Pipe()
+	h.take(far)
+	_ = near.SetReadDeadline(time.Now().Add(20 * time.Second)) // for when it fails
+	if n, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("%d, %v: it is still open", n, err)
 	}
 }

@@ -98,7 +98,7 @@ func TestReadTimeout(t *testing.T) {
 	})
 }
 
-// TestNoDeadlineIsHandedOver that net/http would not have set.
+// TestNoDeadlineIsHandedOver: net/http sets its own, or none.
 func TestNoDeadlineIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
