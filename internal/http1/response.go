@@ -126,7 +126,11 @@ func (w *response) appendHead() {
 	w.head = append(w.head, "HTTP/1.1 "...)
 	w.head = strconv.AppendInt(w.head, int64(w.status), 10)
 	w.head = append(w.head, ' ')
-	w.head = append(w.head, http.StatusText(w.status)...)
+	if name := http.StatusText(w.status); name != "" {
+		w.head = append(w.head, name...)
+	} else {
+		w.head = append(w.head, "status code "+strconv.Itoa(w.status)...)
+	}
 	w.head = append(w.head, "\r\n"...)
 	w.names = w.names[:0]
 	for name := range w.header {

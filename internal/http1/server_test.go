@@ -80,6 +80,7 @@ func TestConversations(t *testing.T) {
 		"a closing handler":     "POST /close HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\nx" + post("after"),
 		"no content":            "POST /204 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"not found":             "POST /404 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"no name of a status":   "POST /499 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"kinds of answers":      "POST /kinds HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"a long answer":         "POST /long HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"a panic":               "POST /panic HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
@@ -110,7 +111,7 @@ func handle(w http.ResponseWriter, r *http.Request) {
 	case "/close":
 		h.Set("Connection", "close")
 		_, _ = io.WriteString(w, "and that was it")
-	case "/204", "/404":
+	case "/204", "/404", "/499":
 		code, _ := strconv.Atoi(r.URL.Path[1:])
 		w.WriteHeader(code)
 		_, err := io.WriteString(w, "body")
