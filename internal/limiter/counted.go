@@ -44,7 +44,9 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
 		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
-	c.leases = leases{opts: opts, give: c.give, mark: c.denials.since}
+	c.leases = leases{opts: opts, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
+		return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
+	}}
 	return c
 }
 
@@ -85,13 +87,25 @@ func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 	now := InstantOf(c.opts.Now())
 	for _, r := range batch {
 		switch {
-		case c.leases.answer(&r.decision, t, r.op, r.cost, c.ids, now):
+		case c.recallLease(&r.decision, t, r.op, r.cost, now):
 		case r.op.mayDeny() && c.denials.answer(&r.decision, t, r.cost, now):
 		default:
 			rest = append(rest, r)
 		}
 	}
 	return rest
+}
+
+// recallLease answers a request if a lease does. A record counts even where there is no
+// room, which denials that are remembered don't know of.
+func (c *counted) recallLease(d *Decision, t *target, op Op, cost int64, now Instant) bool {
+	if !c.leases.answer(d, t, op, cost, c.ids, now) {
+		return false
+	}
+	if op == OpRecord {
+		c.denials.forget(t.key)
+	}
+	return true
 }
 
 // attemptAgain answers batch, whose requests are denied already. Where the store
@@ -218,6 +232,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 func (c *counted) forgetDenial(key Key) {
 	c.denied.remove(key)
 	c.denials.forget(key)
+	c.leases.askAgain(key)
 }
 
 // writeThenRead stores own and returns all that is counted then, own included.

@@ -69,17 +69,15 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
-	memory := &denial{plan: t.plan, until: now.Add(maxDenialAge), state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}}
+	memory := &denial{plan: t.plan, state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}}
+	memory.until = d.until(t, state, own, now)
+	if others {
+		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
+	}
 	events := 0
 	for i := range state.Logs {
 		memory.state.Logs = append(memory.state.Logs, Log{Events: slices.Clone(state.Logs[i].Events)})
 		events += len(state.Logs[i].Events)
-	}
-	switch {
-	case others:
-		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
-	case d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, own, now):
-		memory.until = now.Add(d.opts.StoreTimeout)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,6 +89,15 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 	}
 	d.young[t.key] = memory
 	d.events += events
+}
+
+// until returns how long a denial of t is remembered that rests on state, of which
+// nobody's units in flight are known.
+func (d *denials) until(t *target, state *State, own bool, now Instant) Instant {
+	if d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, own, now) {
+		return now.Add(d.opts.StoreTimeout)
+	}
+	return now.Add(maxDenialAge)
 }
 
 // settled reports whether nobody will take back any of state's units any more. No

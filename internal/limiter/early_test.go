@@ -55,7 +55,7 @@ func TestEarlyLeaseIsReadAnew(t *testing.T) {
 		running(t, e)
 		mustTake(t, e)
 		seen := mustTake(t, other).Used
-		time.Sleep(16 * time.Second)
+		time.Sleep(31 * time.Second)
 		_, before := store.counts()
 		if d := mustTake(t, e); d.Leased || d.Used != 2+seen-1000/64-1+1000/64 {
 			t.Errorf("%+v: want the store asked, and what the other instance has counted", d)

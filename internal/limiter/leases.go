@@ -20,12 +20,18 @@ import (
 // of the limit, and what is left of it is given back in the end. Where the room is less
 // than minLeaseRoom, there are none.
 //
+// But a key at its limit gets room as time passes: the previous window of a sliding tail
+// fades. Under LeasesEarly what will fade within fadeAhead is counted ahead as well, up to
+// an earlyShare of the limit, and each unit is handed out once it fits. Until then it is
+// counted, and so denies others, no less than it will.
+//
 // Answers of a lease tell of others what was known when it was granted. When it is too old
 // for that, the next request reads; it writes nothing if enough is left.
 type leases struct {
 	opts *Options
-	give func(t *target, back []Count) // gives back what is left of a lease
-	mark func(Key) uint64              // changes when a key is reset
+	give func(t *target, back []Count)          // gives back what is left of a lease
+	mark func(Key) uint64                       // changes when a key is reset
+	deny func(*target, *State, Instant) Instant // until when a denial that rests on a state is remembered
 
 	mu    sync.Mutex
 	live  map[Key]*lease
@@ -38,6 +44,7 @@ type demand struct {
 	ends  Instant
 	units int64
 	room  int64
+	fades int64 // how much more room there will be after fadeAhead
 }
 
 // lease is what was counted for a key when it was granted, and what of it is left.
@@ -49,6 +56,7 @@ type lease struct {
 	until  Instant // the end of the first of the windows, or of its age
 	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
+	denies Instant // until when state denies what it leaves no room for
 
 	mu    sync.Mutex
 	state State // all that counts, without what is left
@@ -74,7 +82,10 @@ const (
 	maxLeaseAge = 5 * time.Second
 	// The same under LeasesEarly, where most keys have a lease that few ask for: giving
 	// back costs as much as counting, and nothing once the window is over.
-	maxEarlyAge, maxEarlyIdle = 15 * time.Second, time.Minute
+	maxEarlyAge, maxEarlyIdle = 30 * time.Second, time.Minute
+	// fadeAhead is how far ahead room is counted that is not there yet: no longer than
+	// units are kept that nobody asks for.
+	fadeAhead = maxLeaseAge
 	// maxLeases bounds those that are live, of a few hundred bytes each.
 	maxLeases = 1 << 16
 	// leaseSweep is how often those are looked for that are too old.
@@ -90,7 +101,7 @@ func (l *leases) leasable(t *target) bool {
 }
 
 // answer fills in d on a request of t at now, and reports true, if a lease of its key
-// holds enough for it.
+// holds enough for it, or knows of no room.
 func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs, now Instant) bool {
 	held := l.of(t.key)
 	if held == nil || op != OpTake && op != OpRecord {
@@ -98,18 +109,51 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	if held.target.plan != t.plan || held.left < cost || now >= held.until {
+	if held.target.plan != t.plan || now >= held.until {
 		return false
 	}
 	at := max(now, held.since)
+	if op == OpTake && t.plan.full(&held.state, at) {
+		return held.refuse(d, cost, at, now)
+	}
+	if held.left < cost {
+		return false
+	}
 	id := ids.next(at)
 	t.plan.decide(d, &held.state, op, id, at, cost)
+	if d.Recorded != RecordedYes { // more than one unit, for which there is room
+		return false
+	}
 	d.postpone(at.Sub(now))
 	d.Leased = true
 	d.entry = entry{key: t.key, id: id, at: at, epoch: held.epoch, cost: cost}
 	held.left -= cost
 	held.taken += cost
 	return true
+}
+
+// refuse denies cost at an instant, for which the state has no room, and reports true,
+// unless it must be asked for again what that is owed to.
+func (h *lease) refuse(d *Decision, cost int64, at, now Instant) bool {
+	if now >= h.denies {
+		return false
+	}
+	h.target.plan.decide(d, &h.state, OpCheck, EventID{}, at, cost)
+	d.postpone(at.Sub(now))
+	d.Remembered = true
+	return true
+}
+
+// askAgain has what a lease of key knows of no room for asked for again: something was
+// given back.
+func (l *leases) askAgain(key Key) {
+	held := l.of(key)
+	if held == nil {
+		return
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	held.denies = 0
 }
 
 func (l *leases) of(key Key) *lease {
@@ -153,7 +197,7 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	known, _ := l.taken.get(t.key)
 	held, full := l.remove(t.key)
 	if held != nil {
-		known, own.lease = held.demand(), held.rest()
+		known, own.lease = held.demand(now), held.rest()
 	}
 	if full {
 		return
@@ -190,21 +234,25 @@ func (b leaseBounds) first(p *plan) int64 {
 func (b leaseBounds) next(p *plan, known demand, own *units) int64 {
 	sum := sumOf(own.batch)
 	room := known.room - sum
-	if room < b.least || known.units < b.after {
+	if known.units < b.after {
 		return 0
 	}
-	ahead := min(max(known.units, b.first(p)), room/b.share)
+	ahead := min(known.fades, b.first(p))
+	if room >= b.least {
+		ahead = min(max(known.units, b.first(p)), room/b.share)
+	}
 	if len(own.lease) > 0 && own.lease[0].Units-sum >= max(1, ahead/2) {
 		return 0
 	}
 	return ahead
 }
 
-// demand returns what is known of the key of a lease that was removed.
-func (h *lease) demand() demand {
+// demand returns what is known at now of the key of a lease that was removed.
+func (h *lease) demand(now Instant) demand {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return demand{ends: h.ends, units: h.taken, room: h.target.plan.room(&h.state, h.since)}
+	p := h.target.plan
+	return demand{ends: h.ends, units: h.taken, room: p.room(&h.state, h.since), fades: p.fades(&h.state, now, h.ends)}
 }
 
 // remove ends the lease of key, and reports whether there is no place for another.
@@ -231,12 +279,13 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		return 0
 	}
 	ends, room := t.plan.windowsEnd(own.now), t.plan.room(state, own.now)
-	units = min(own.ahead, room)
-	if bounds := l.bounds(); own.taken == 0 && room < bounds.least {
-		units = 0 // only now it is known how little there is
+	fades := t.plan.fades(state, own.now, ends)
+	units = min(own.ahead, room+fades)
+	if own.taken == 0 && room < l.bounds().least {
+		units = min(own.ahead, fades) // only now it is known how little there is
 	}
 	if units == 0 {
-		l.taken.put(t.key, demand{ends: ends, units: own.taken + admitted, room: room})
+		l.taken.put(t.key, demand{ends: ends, units: own.taken + admitted, room: room, fades: fades})
 		return 0
 	}
 	granted := &lease{
@@ -244,8 +293,12 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)), back: own.now.Add(maxLeaseAge),
 		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
 	}
+	granted.denies = l.deny(t, &granted.state, own.now)
 	if t.plan.Leases == LeasesEarly {
-		granted.until, granted.back = min(ends, own.now.Add(maxEarlyAge)), own.now.Add(maxEarlyIdle)
+		granted.until = min(ends, own.now.Add(maxEarlyAge))
+		if units <= room { // else others may want what of it did not fit
+			granted.back = own.now.Add(maxEarlyIdle)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,6 +341,16 @@ func (p *plan) room(s *State, now Instant) int64 {
 	return max(0, room)
 }
 
+// fades returns how much more room s leaves after fadeAhead, or just before the first of
+// the windows ends, than at now; 0 unless that is counted ahead.
+func (p *plan) fades(s *State, now, ends Instant) int64 {
+	if p.Leases != LeasesEarly {
+		return 0
+	}
+	soon := min(now.Add(fadeAhead), ends-1)
+	return max(0, p.room(s, soon)-p.room(s, now))
+}
+
 // run gives back what is left of leases when they are too old, until ctx ends, and then
 // of all.
 func (l *leases) run(ctx context.Context) {
@@ -316,7 +379,7 @@ func (l *leases) sweep(now Instant) {
 	}
 	l.mu.Unlock()
 	for _, held := range over {
-		l.taken.put(held.target.key, held.demand())
+		l.taken.put(held.target.key, held.demand(InstantOf(l.opts.Now())))
 		if back := held.rest(); back != nil && InstantOf(l.opts.Now()) < held.ends {
 			l.give(&held.target, back)
 		}

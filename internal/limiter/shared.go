@@ -38,13 +38,13 @@ func (s *shared) decide(ctx context.Context, c *charge) {
 	c.decision, c.err = r.decision, r.err
 }
 
-// recall decides c without asking the store if what is known leaves no room for it, or a
-// lease holds enough.
+// recall decides c without asking the store if a lease holds enough, which also knows
+// better how much there is, or what is known leaves no room.
 func (s *shared) recall(c *charge, now Instant) (decided bool) {
-	if c.op != OpRecord && !c.plan.cell && s.counted.denials.answer(&c.decision, &c.target, c.cost, now) {
+	if s.counted.recallLease(&c.decision, &c.target, c.op, c.cost, now) {
 		return true
 	}
-	return s.counted.leases.answer(&c.decision, &c.target, c.op, c.cost, s.counted.ids, now)
+	return c.op != OpRecord && !c.plan.cell && s.counted.denials.answer(&c.decision, &c.target, c.cost, now)
 }
 
 // ask answers r by what the store has of t, which is its own: that may go on when nobody

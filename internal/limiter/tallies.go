@@ -163,6 +163,17 @@ func (t *tallies) totalsOf(key Key, counts []Count) []Count {
 // areAllOwn reports whether all sums of state are totals of this process, as it knows them
 // itself. It says nothing of units that are being written or taken back.
 func (t *tallies) areAllOwn(of *target, state *State) bool {
+	return t.all(of, state, func(total, c *Count) bool { return *total == *c })
+}
+
+// areOfOwnRows is areAllOwn for a state that lacks units of this process, or has units
+// of it that belong to no row yet.
+func (t *tallies) areOfOwnRows(of *target, state *State) bool {
+	return t.all(of, state, func(total, c *Count) bool { return c.Row == total.Row || c.Row == EventID{} })
+}
+
+// all reports whether each sum of state has a total that fits it.
+func (t *tallies) all(of *target, state *State, fits func(total, c *Count) bool) bool {
 	if !of.plan.tally {
 		return false
 	}
@@ -171,7 +182,7 @@ func (t *tallies) areAllOwn(of *target, state *State) bool {
 	defer own.mu.Unlock()
 	return !slices.ContainsFunc(state.Counts, func(c Count) bool {
 		total := own.total(&c)
-		return total == nil || *total != c
+		return total == nil || !fits(total, &c)
 	})
 }
 
