@@ -111,6 +111,7 @@ func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pi
 	cl.Timeout, cl.WriteTimeout = c.Timeout, c.Timeout
 	cl.ConnectTimeout = connectTimeout
 	cl.NumConns = c.Connections
+	cl.WriteCoalesceWaitTime = 0 // those that may go together go in one trip; another wait would only delay them
 	cl.ReconnectInterval = reconnectInterval
 	cl.PageSize = readPageRows
 	cl.Logger = driverLog{c.Logger}
