@@ -86,7 +86,7 @@ BENCH ?=
 .PHONY: bench
 bench: ## ratelimitd and its peers under the same load, into bin/bench: 40 minutes; BENCH='-peers embedded,redis_rate'
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
-	$(localcassandra) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
+	$(localcassandra) -tuned -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 
 .PHONY: bench-smoke
 bench-smoke: ## the same for fractions of a second, and its tests: do all peers decide as they must?

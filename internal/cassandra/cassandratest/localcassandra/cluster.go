@@ -35,6 +35,8 @@ type ClusterOptions struct {
 	Config map[string]string
 	// JavaOptions are added to the options of each node's Java, after those that are there.
 	JavaOptions []string
+	// TimerSlack is how late Linux may wake up a thread of a node that sleeps; 0 means what this process has.
+	TimerSlack time.Duration
 	// Logf is told what goes on; nil means nobody is.
 	Logf func(format string, args ...any)
 }

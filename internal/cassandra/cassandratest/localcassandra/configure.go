@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+	"time"
 )
 
 // maxReplicas is the replication factor that tokens are spread for, as the project's keyspaces have at most three replicas.
@@ -36,6 +37,24 @@ var (
 		java.base/jdk.internal.misc java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry
 		java.rmi/sun.rmi.server java.rmi/sun.rmi.transport.tcp java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc`)
 )
+
+// What Options.Tuned means: docs/operations.md says why.
+const (
+	tunedHeapMB     = 1024
+	tunedTimerSlack = 500 * time.Microsecond
+	trieMemtables   = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
+)
+
+var tunedConfig = map[string]string{
+	"commitlog_sync":              "periodic",
+	"commitlog_sync_period":       "10s",
+	"memtable":                    trieMemtables,
+	"memtable_allocation_type":    "offheap_objects",
+	"commitlog_sync_group_window": "",
+}
+
+// slackenAndRun runs its arguments after the first, which is the timer slack that they get, in nanoseconds.
+const slackenAndRun = `{ echo "$0" >/proc/self/timerslack_ns; } 2>/dev/null; exec "$@"`
 
 // configure writes the node's folder and settles the command that runs it. JMX stays closed: no port to collide on.
 func (n *Node) configure(opts ClusterOptions, datacenter string, in places, java, jars string) error {
@@ -70,7 +89,7 @@ func (n *Node) config(opts ClusterOptions, in places) (string, error) {
 	return override(out.String(), opts.Config), err
 }
 
-// override replaces the one-line settings of the names given, or adds them.
+// override replaces the one-line settings of the names given, or adds them; those without a value it drops.
 func override(yaml string, settings map[string]string) string {
 	lines := slices.DeleteFunc(strings.Split(yaml, "\n"), func(line string) bool {
 		name, _, isSetting := strings.Cut(line, ":")
@@ -78,26 +97,32 @@ func override(yaml string, settings map[string]string) string {
 		return isSetting && replaced
 	})
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		lines = append(lines, name+": "+settings[name])
+		if settings[name] != "" {
+			lines = append(lines, name+": "+settings[name])
+		}
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
 func javaCommand(java, jars, conf, dir string, opts ClusterOptions) []string {
 	heap := strconv.Itoa(opts.HeapMB) + "M"
-	command := []string{
-		java, "-Xms" + heap, "-Xmx" + heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
+	var command []string
+	if opts.TimerSlack > 0 { // goes on to all threads; elsewhere than on Linux there is none
+		command = []string{"/bin/sh", "-c", slackenAndRun, strconv.FormatInt(opts.TimerSlack.Nanoseconds(), 10)}
+	}
+	command = append(command,
+		java, "-Xms"+heap, "-Xmx"+heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
 		"-Djdk.attach.allowAttachSelf=true",
-		"-Dcassandra.storagedir=" + dir,
-		"-Dcassandra.config=file://" + filepath.Join(conf, "cassandra.yaml"),
-		"-Dcassandra-rackdc.properties=file://" + filepath.Join(conf, "cassandra-rackdc.properties"),
-		"-Dlogback.configurationFile=" + filepath.Join(conf, "logback.xml"),
+		"-Dcassandra.storagedir="+dir,
+		"-Dcassandra.config=file://"+filepath.Join(conf, "cassandra.yaml"),
+		"-Dcassandra-rackdc.properties=file://"+filepath.Join(conf, "cassandra-rackdc.properties"),
+		"-Dlogback.configurationFile="+filepath.Join(conf, "logback.xml"),
 		// A new node need not wait half a minute for a ring that is minutes old and a loopback away.
 		"-Dcassandra.ring_delay_ms=2000",
 		"-Dcassandra.skip_wait_for_gossip_to_settle=0",
 		"-Dcassandra.consistent.rangemovement=false",
 		"-Dcassandra.memtable.row_overhead_size=181", // what it would measure on each start, for two seconds
-	}
+	)
 	for _, p := range opened {
 		command = append(command, "--add-opens", p+"=ALL-UNNAMED")
 	}

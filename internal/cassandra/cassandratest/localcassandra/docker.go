@@ -24,6 +24,12 @@ const (
 	configureAndStart = `sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' ` +
 		`-e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 10ms/' -e '/^auto_snapshot:/d' /etc/cassandra/cassandra.yaml && ` +
 		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && exec docker-entrypoint.sh cassandra -f`
+	// tuneAndStart sets what Options.Tuned means, and leaves the rest as the image has it.
+	tuneAndStart = `yaml=/etc/cassandra/cassandra.yaml; ` +
+		`sed -i -e 's/inherits: skiplist/inherits: trie/' -e '/^memtable_allocation_type:/d' -e '/^auto_snapshot:/d' $yaml && ` +
+		`printf 'memtable_allocation_type: offheap_objects\nauto_snapshot: false\n' >>$yaml && { grep -q ^memtable: $yaml || ` +
+		`echo 'memtable: ` + trieMemtables + `' >>$yaml; } && ` +
+		slackenAndRun
 	jvmOptions = "-Dcassandra.ring_delay_ms=2000 -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.consistent.rangemovement=false"
 )
 
@@ -55,7 +61,7 @@ func startDocker(ctx context.Context, opts Options) (*Running, error) {
 	var seed string
 	for range opts.Nodes {
 		opts.Logf("starting %s by Docker", image)
-		ip, err := started.add(ctx, seed)
+		ip, err := started.add(ctx, seed, opts.Tuned)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("starting %s by Docker: %w", image, err), started.stop())
 		}
@@ -82,7 +88,7 @@ func dockerAnswers(ctx context.Context) (err error) {
 }
 
 // add starts one more node that joins the seed, or is the seed if that is empty, and returns its address.
-func (c *containers) add(ctx context.Context, seed string) (string, error) {
+func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, error) {
 	options := []testcontainers.ContainerCustomizer{
 		// The module waits for a published port, which cannot be reached from inside another container; waitContainer can.
 		testcontainers.WithWaitStrategy(wait.ForNop(func(context.Context, wait.StrategyTarget) error { return nil })),
@@ -91,6 +97,12 @@ func (c *containers) add(ctx context.Context, seed string) (string, error) {
 		testcontainers.WithEnv(map[string]string{
 			"JVM_OPTS": jvmOptions, "MAX_HEAP_SIZE": strconv.Itoa(defaultHeapMB) + "M", "CASSANDRA_SEEDS": seed,
 		}),
+	}
+	if tuned {
+		options = append(options,
+			testcontainers.WithEntrypoint("bash", "-c", tuneAndStart,
+				strconv.FormatInt(tunedTimerSlack.Nanoseconds(), 10), "docker-entrypoint.sh", "cassandra", "-f"),
+			testcontainers.WithEnv(map[string]string{"MAX_HEAP_SIZE": strconv.Itoa(tunedHeapMB) + "M"}))
 	}
 	if c.network != nil {
 		options = append(options, network.WithNetwork(nil, c.network))

@@ -58,6 +58,9 @@ type Options struct {
 	Mode Mode
 	// Nodes is how many nodes to start; 0 means 1.
 	Nodes int
+	// Tuned nodes have the settings that docs/operations.md recommends, a commit log as by default and a larger heap:
+	// for measuring, not for losing nodes.
+	Tuned bool
 	// Logf is told what goes on; nil means nobody is.
 	Logf func(format string, args ...any)
 }
@@ -107,7 +110,11 @@ func startJava(ctx context.Context, opts Options) (*Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for Cassandra's files: %w", err)
 	}
-	cluster, err := StartCluster(ctx, dir, ClusterOptions{Nodes: opts.Nodes, Logf: opts.Logf})
+	nodes := ClusterOptions{Nodes: opts.Nodes, Logf: opts.Logf}
+	if opts.Tuned {
+		nodes.Config, nodes.HeapMB, nodes.TimerSlack = tunedConfig, tunedHeapMB, tunedTimerSlack
+	}
+	cluster, err := StartCluster(ctx, dir, nodes)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -22,9 +22,9 @@ func TestParseMode(t *testing.T) {
 }
 
 func TestOverride(t *testing.T) {
-	const yaml = "a: 1\nlist:\n  - a: 2\nb: 3"
+	const yaml = "a: 1\nd: 3\nlist:\n  - a: 2\nb: 3"
 	want := "list:\n  - a: 2\nb: 3\na: 4\nc: 5\n"
-	if got := override(yaml, map[string]string{"a": "4", "c": "5"}); got != want {
+	if got := override(yaml, map[string]string{"a": "4", "c": "5", "d": ""}); got != want {
 		t.Errorf("override = %q, want %q", got, want)
 	}
 }

@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	flags := flag.NewFlagSet("localcassandra", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	nodes := flags.Int("nodes", 1, "how many nodes to start")
+	tuned := flags.Bool("tuned", false, "with the settings that docs/operations.md recommends, for measuring")
 	if err := flags.Parse(args); err != nil {
 		return 2, nil // flags has said what is wrong
 	}
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if os.Getenv(localcassandra.EnvHosts) != "" && flags.NArg() > 0 {
 		return runCommand(ctx, flags.Args(), os.Environ(), stdout, stderr)
 	}
-	cassandra, err := start(ctx, *nodes, stderr)
+	cassandra, err := start(ctx, *nodes, *tuned, stderr)
 	if err != nil {
 		return 1, err
 	}
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return 0, nil
 }
 
-func start(ctx context.Context, nodes int, stderr io.Writer) (*localcassandra.Running, error) {
+func start(ctx context.Context, nodes int, tuned bool, stderr io.Writer) (*localcassandra.Running, error) {
 	mode, err := localcassandra.ParseMode(os.Getenv(localcassandra.EnvMode))
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func start(ctx context.Context, nodes int, stderr io.Writer) (*localcassandra.Ru
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(nodes)*localcassandra.StartTimeout)
 	defer cancel()
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "localcassandra: "+format+"\n", args...) }
-	return localcassandra.Start(ctx, localcassandra.Options{Mode: mode, Nodes: nodes, Logf: logf})
+	return localcassandra.Start(ctx, localcassandra.Options{Mode: mode, Nodes: nodes, Tuned: tuned, Logf: logf})
 }
 
 // runCommand runs a command and returns its exit code. A signal to this process is passed on as SIGTERM.
