@@ -2,6 +2,7 @@ package load
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -127,5 +128,14 @@ func TestBoundsOfWhatIsAllowed(t *testing.T) {
 				t.Errorf("%d to %d, want %d to %d", low, high, test.low, test.high)
 			}
 		})
+	}
+}
+
+// Of a large limit some may be counted ahead when a window ends.
+func TestAllowedOfALargeLimit(t *testing.T) {
+	var asked tally
+	asked.add(slices.Repeat([]uint64{3}, 2000))
+	if low, high := asked.allowed(0, 1000, time.Minute, 0); low != 1000-1000/16 || high != 1001 {
+		t.Errorf("%d to %d, want %d to 1001", low, high, 1000-1000/16)
 	}
 }
