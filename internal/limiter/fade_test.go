@@ -191,6 +191,28 @@ func TestDenialByALeaseBesideOthersIsShort(t *testing.T) {
 	})
 }
 
+// A unit that is taken back with a call that falls leaves its room, whatever the lease
+// knows that was granted with it.
+func TestRoomOfACallThatFalls(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		policy, never := policyOf("sliding-tail", 1000, time.Minute), policyOf("fixed-window", 0, time.Minute)
+		policy.Leases, policy.Counting, never.Name = limiter.LeasesEarly, limiter.CountingRows, "never"
+		e := toldEngine(t, newFakeStore(), policy, never)
+		running(t, e)
+		for range 1000 {
+			mustTake(t, e)
+		}
+		time.Sleep(time.Minute + time.Millisecond) // one unit has faded
+		both := []limiter.Demand{somebody, {Policy: "never", Identifier: somebody.Identifier}}
+		if answer, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err != nil || answer.Allowed {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("%+v: want the unit that was taken back", d)
+		}
+	})
+}
+
 // A record counts whatever the limit, and more than a unit waits for as much room, however
 // much a lease holds.
 func TestRecordsAndCostsBesideFadingRoom(t *testing.T) {

@@ -250,6 +250,7 @@ func (s *shared) abandon(parts []*part, err error) {
 		p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
 		if p.own != nil {
 			s.counted.forget(&p.target, p.own, RecordedYes)
+			s.counted.leases.askAgain(p.key)
 		}
 	}
 }
@@ -260,6 +261,7 @@ func (s *shared) undo(ctx context.Context, p *part) {
 	p.decision = p.without
 	if p.own != nil {
 		s.counted.takeBack(ctx, &p.target, p.own)
+		s.counted.leases.askAgain(p.key)
 		return
 	}
 	if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {
