@@ -8,7 +8,7 @@ func leases() []Build {
 		{
 			Name: "a lease of the window before", Broke: "a lease ends with its windows",
 			Tests: []string{"TestLeaseEndsWithItsWindow"},
-			Edits: []Edit{{leasesFile, `held.left < cost || now >= held.until`, `held.left < cost`}},
+			Edits: []Edit{{leasesFile, `held.target.plan != t.plan || now >= held.until`, `held.target.plan != t.plan`}},
 		},
 		{
 			Name: "a lease spent twice", Broke: "a lease is handed out once", Vital: true, Finds: 1500,
@@ -31,12 +31,16 @@ func leases() []Build {
 		{
 			Name: "more ahead than there is room", Broke: "units ahead are counted before they are handed out", Finds: 1500,
 			Tests: []string{"TestLeaseIsNoMoreThanTheRoom"},
-			Edits: []Edit{{leasesFile, `units = min(own.ahead, room)`, `units = own.ahead`}},
+			Edits: []Edit{
+				{leasesFile, `units = min(own.ahead, room+fades)`, `units = own.ahead`},
+				{leasesFile, `if op == OpTake && t.plan.full(&held.state, at) {`, `if false {`},
+				{leasesFile, `t.plan.decide(d, &held.state, op, id, at, cost)`, `t.plan.decide(d, &held.state, OpRecord, id, at, cost)`},
+			},
 		},
 		{
 			Name: "an early lease of a full key", Broke: "nothing is counted ahead at the end of a limit",
 			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
-			Edits: []Edit{{leasesFile, `own.taken == 0 && room < bounds.least`, `room < 0*bounds.least`}},
+			Edits: []Edit{{leasesFile, `own.taken == 0 && room < l.bounds().least`, `room < 0*l.bounds().least`}},
 		},
 		{
 			Name: "added without what was left", Broke: "units ahead are counted before they are handed out", Finds: 1500,
