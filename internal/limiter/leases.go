@@ -56,7 +56,7 @@ type lease struct {
 	until  Instant // the end of the first of the windows, or of its age
 	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
-	denies Instant // until when state denies what it leaves no room for
+	denies Instant // until when state denies what it leaves no room for; 0: it is asked for
 
 	mu    sync.Mutex
 	state State // all that counts, without what is left
@@ -293,9 +293,8 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)), back: own.now.Add(maxLeaseAge),
 		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
 	}
-	granted.denies = l.deny(t, &granted.state, own.now)
 	if t.plan.Leases == LeasesEarly {
-		granted.until = min(ends, own.now.Add(maxEarlyAge))
+		granted.until, granted.denies = min(ends, own.now.Add(maxEarlyAge)), l.deny(t, &granted.state, own.now)
 		if units <= room { // else others may want what of it did not fit
 			granted.back = own.now.Add(maxEarlyIdle)
 		}
