@@ -83,13 +83,10 @@ func (t *tally) add(keys []uint64) {
 	}
 }
 
-// ahead is the part of a limit that ratelimitd may have counted ahead of requests, and so denied, when a window ends.
-const ahead = 16
-
 // allowed returns between which bounds the number of allowed requests must be, if the first primed keys were at their
 // limit before, and all took no longer than elapsed. The upper bound is that of buckets that refill all the while, and
-// one unit of rounding; limits of windows keep it too.
-func (t *tally) allowed(primed uint64, limit int64, window, elapsed time.Duration) (low, high int64) {
+// one unit of rounding; limits of windows keep it too. Of each key so many units may have been counted ahead, and so denied.
+func (t *tally) allowed(primed uint64, limit, ahead int64, window, elapsed time.Duration) (low, high int64) {
 	refilled := int64(float64(limit)*float64(elapsed)/float64(window)) + 1
 	low, high = t.unique.Load(), t.unique.Load()
 	for key := range t.asked {
@@ -98,7 +95,7 @@ func (t *tally) allowed(primed uint64, limit int64, window, elapsed time.Duratio
 			high += min(asked, refilled)
 			continue
 		}
-		low += min(asked, limit-limit/ahead)
+		low += min(asked, limit-ahead)
 		high += min(asked, limit+refilled)
 	}
 	return low, high

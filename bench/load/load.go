@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Options say what to ask, and how. All are needed but Rate, Batch, Mark and Sleep.
+// Options say what to ask, and how. All are needed but Rate, Batch, Ahead, Mark and Sleep.
 type Options struct {
 	// Open returns a caller whose takes are of so many units.
 	Open        func(cost int64) (Caller, error)
@@ -26,6 +26,8 @@ type Options struct {
 	// Limit in Window is what keys are held to.
 	Limit  int64
 	Window time.Duration
+	// Ahead is how many units of a key the service may have counted ahead of its requests, and so denied, when a window ends.
+	Ahead int64
 	// Mark is called when what is measured begins, and when it has ended.
 	Mark func()
 	// Sleep is how an open loop waits; nil: as exactly as the system can.
@@ -91,7 +93,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.AllowedMin, result.AllowedMax = r.tally.allowed(o.Keys.primed, o.Limit, o.Window, time.Since(begin))
+	result.AllowedMin, result.AllowedMax = r.tally.allowed(o.Keys.primed, o.Limit, o.Ahead, o.Window, time.Since(begin))
 	return result, nil
 }
 

@@ -192,7 +192,7 @@ func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r, err = measure.Run(ctx, load.Options{
 		Open: s.open, Connections: b.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: lasts,
-		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window,
+		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Ahead: j.ahead(), Window: j.policy.Window,
 	}, s.service, s.store)
 	if err != nil {
 		return nil, err
@@ -207,6 +207,15 @@ func (j job) limit() int64 {
 		return 1 << 40
 	}
 	return j.policy.Limit
+}
+
+// ahead is how much of the limit the peer may count ahead: a sixteenth, as docs/design.md has it.
+func (j job) ahead() int64 {
+	if !j.peer.leases {
+		return 0
+	}
+	const share = 16
+	return j.policy.Limit / share
 }
 
 // verdict returns an error if anything was decided wrongly, and, of a smoke test, if anything failed.

@@ -23,6 +23,7 @@ type peer struct {
 	batch     int  // decisions a call, by POST /v1/batch; 0: one
 	client    bool // asked by the Go client
 	limitless bool // allows everything
+	leases    bool // counts units of large limits ahead
 	start     func(context.Context, *bench, job) (*subject, error)
 }
 
@@ -46,9 +47,9 @@ func allPeers() []*peer {
 		{name: "embedded-batch", start: startRatelimitd, batch: batchSize},
 		{name: "embedded-client", start: startRatelimitd, client: true},
 		{name: "embedded-local", start: startRatelimitd, policies: "policies-local.yaml"},
-		{name: "cassandra", start: startRatelimitd, cassandra: true},
-		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true},
-		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml"},
+		{name: "cassandra", start: startRatelimitd, cassandra: true, leases: true},
+		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true, leases: true},
+		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml", leases: true},
 		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml"},
 	}
 }
