@@ -13,7 +13,7 @@ func leases() []Build {
 		{
 			Name: "a lease spent twice", Broke: "a lease is handed out once", Vital: true, Finds: 1500,
 			Tests: []string{"TestLeasesOfTwoInstances"},
-			Edits: []Edit{{leasesFile, "\theld.left -= cost\n", "\n"}},
+			Edits: []Edit{{leasesFile, "\th.left -= cost\n", "\n"}},
 		},
 		{
 			Name: "a lease that outlives a reset", Broke: "a reset ends leases", Tests: []string{"TestResetEndsLeases"},
@@ -33,12 +33,11 @@ func leases() []Build {
 			Tests: []string{"TestLeaseIsNoMoreThanTheRoom"},
 			Edits: []Edit{
 				{leasesFile, `units = min(own.ahead, room+fades)`, `units = own.ahead`},
-				{leasesFile, `if op == OpTake && t.plan.full(&held.state, at) {`, `if false {`},
-				{leasesFile, `t.plan.decide(d, &held.state, op, id, at, cost)`, `t.plan.decide(d, &held.state, OpRecord, id, at, cost)`},
+				{leasesFile, `h.target.plan.decide(d, &h.state, op, id, at, cost)`, `h.target.plan.decide(d, &h.state, OpRecord, id, at, cost)`},
 			},
 		},
 		{
-			Name: "an early lease of a full key", Broke: "nothing is counted ahead at the end of a limit",
+			Name: "an early lease of a full key", Broke: "nothing that does not fade is counted ahead at the end of a limit",
 			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
 			Edits: []Edit{{leasesFile, `own.taken == 0 && room < l.bounds().least`, `room < 0*l.bounds().least`}},
 		},

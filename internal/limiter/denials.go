@@ -124,13 +124,18 @@ func (d *denials) answer(decision *Decision, t *target, cost int64, now Instant)
 	if !ok || memory.plan != t.plan || memory.until <= now {
 		return false
 	}
-	at := max(now, memory.state.Reset+1)
-	if !t.plan.full(&memory.state, at) {
+	return t.plan.refuse(decision, &memory.state, cost, max(now, memory.state.Reset+1), now)
+}
+
+// refuse denies cost by s, which is remembered, and reports true, if it leaves no room at
+// an instant that is now or later.
+func (p *plan) refuse(d *Decision, s *State, cost int64, at, now Instant) bool {
+	if !p.full(s, at) {
 		return false
 	}
-	t.plan.decide(decision, &memory.state, OpCheck, EventID{}, at, cost)
-	decision.postpone(at.Sub(now))
-	decision.Remembered = true
+	p.decide(d, s, OpCheck, EventID{}, at, cost)
+	d.postpone(at.Sub(now))
+	d.Remembered = true
 	return true
 }
 

@@ -70,6 +70,25 @@ func TestDeniedFromMemory(t *testing.T) {
 	})
 }
 
+// Where a reset is later than the clock of who remembers a denial, so is what it tells.
+func TestDeniedFromMemoryAfterALaterReset(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), policyOf("sliding-log", 3, 8*time.Second)
+		e := limiter.New(store, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
+			Now: func() time.Time { return time.Now().Add(-tolerance) },
+		})
+		must(t, e.SetPolicies([]limiter.Policy{policy}))
+		other := toldEngine(t, store, policy)
+		must(t, other.Reset(t.Context(), somebody.Policy, somebody.Identifier))
+		takeUntil(t, e, 4, isDenied)
+		asked := mustTake(t, e)
+		if d := mustTake(t, e); !d.Remembered || asked.Remembered || d.RetryAfter != asked.RetryAfter {
+			t.Errorf("%+v from memory, %+v by the store", d, asked)
+		}
+	})
+}
+
 // What others may yet take back is asked for again soon.
 func TestDenialOnYoungUnitsIsShort(t *testing.T) {
 	for _, c := range []struct {

@@ -21,6 +21,8 @@ func fadedRows(t *testing.T, test func(t *testing.T, store *fakeStore, e, other 
 	})
 }
 
+// inFaded fills a window of a policy at one engine and calls test at the start of the
+// next, with another engine of the same store.
 func inFaded(
 	t *testing.T, store *fakeStore, policy limiter.Policy,
 	test func(t *testing.T, store *fakeStore, e, other *limiter.Engine, pure *limiter.Machine),
@@ -103,6 +105,41 @@ func TestFadingRoomOfTwoInstances(t *testing.T) {
 		if asked := readsNow - reads + writesNow - writes; admitted < 960 || asked > 800 {
 			t.Errorf("%d requests for %d units, want 960 at least for 800 at most", asked, admitted)
 		}
+	})
+}
+
+// Under late leases what fades is for whoever asks first.
+func TestLateLeasesCountNothingAheadThatFades(t *testing.T) {
+	leased(t, func(t *testing.T, store *fakeStore, policy limiter.Policy) {
+		inFaded(t, store, policy, func(t *testing.T, _ *fakeStore, e, other *limiter.Engine, pure *limiter.Machine) {
+			for range 200 {
+				time.Sleep(5 * time.Millisecond)
+				mustTake(t, e)
+				pure.Do(limiter.OpTake, limiter.InstantOf(time.Now()), 1)
+			}
+			time.Sleep(2 * time.Second) // counters are subtracted from later
+			want := pure.Do(limiter.OpCheck, limiter.InstantOf(time.Now()), 1).Used
+			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != want {
+				t.Errorf("%d used, %v; want %d", d.Used, err, want)
+			}
+		})
+	})
+}
+
+// Nor do they count more ahead than is left by then in a window that others took meanwhile.
+func TestLateLeasesBesideOthersCountNothingAheadThatFades(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		policy := policyOf("sliding-tail", 1000, time.Minute)
+		policy.Counting = limiter.CountingRows
+		inFaded(t, newFakeStore(), policy, func(t *testing.T, _ *fakeStore, e, other *limiter.Engine, _ *limiter.Machine) {
+			time.Sleep(40 * time.Second)
+			takeUntil(t, e, 20, isLeased)
+			takeUntil(t, other, 1000, func(d limiter.Decision) bool { return d.Used >= 995 })
+			takeUntil(t, e, 100, func(d limiter.Decision) bool { return !d.Leased })
+			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used < 995 || d.Used > 1000 {
+				t.Errorf("%d used, %v; want 1000 at most", d.Used, err)
+			}
+		})
 	})
 }
 
@@ -213,6 +250,31 @@ func TestRoomOfACallThatFalls(t *testing.T) {
 	})
 }
 
+// So does one whose call may not have been confirmed.
+func TestRoomOfACallInDoubt(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		policy, events := policyOf("sliding-tail", 1000, time.Minute), policyOf("sliding-log", 10, time.Minute)
+		policy.Leases, policy.Counting, events.Name = limiter.LeasesEarly, limiter.CountingRows, "events"
+		store := newFakeStore()
+		e := toldEngine(t, store, policy, events)
+		running(t, e)
+		for range 1000 {
+			mustTake(t, e)
+		}
+		time.Sleep(time.Minute + time.Millisecond) // one unit has faded
+		store.set(func() { store.onWriteAll = func([]limiter.Write) error { return limiter.ErrUnavailable } })
+		both := []limiter.Demand{somebody, {Policy: "events", Identifier: somebody.Identifier}}
+		if answer, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err == nil {
+			t.Fatalf("%+v", answer)
+		}
+		store.set(func() { store.onWriteAll = nil })
+		time.Sleep(time.Millisecond)
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("%+v: want the unit that was taken back", d)
+		}
+	})
+}
+
 // A record counts whatever the limit, and more than a unit waits for as much room, however
 // much a lease holds.
 func TestRecordsAndCostsBesideFadingRoom(t *testing.T) {
@@ -244,14 +306,35 @@ func TestRecordBesideARememberedDenial(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		mustTake(t, other)
 		takeUntil(t, e, 100, isDenied)
-		time.Sleep(timeout + time.Millisecond)
-		takeUntil(t, e, 100, func(d limiter.Decision) bool { return !d.Allowed && !d.Remembered })
+		for range 2 { // the first denial takes back what it wrote, the second only reads
+			time.Sleep(timeout + time.Millisecond)
+			takeUntil(t, e, 100, func(d limiter.Decision) bool { return !d.Allowed && !d.Remembered })
+		}
+		if d := mustTake(t, e); !d.Remembered {
+			t.Fatalf("%+v: want a denial that is remembered", d)
+		}
 		record, err := e.Record(t.Context(), somebody)
 		if err != nil || !record.Leased {
 			t.Fatalf("%+v, %v: want a record by a lease", record, err)
 		}
 		if d := mustTake(t, e); d.Used != record.Used {
 			t.Errorf("%d used after a record that left %d", d.Used, record.Used)
+		}
+	})
+}
+
+// A record of more than a lease holds is written, though the lease denies.
+func TestRecordOfMoreThanALeaseThatDenies(t *testing.T) {
+	fadedRows(t, func(t *testing.T, store *fakeStore, e, _ *limiter.Engine, _ *limiter.Machine) {
+		time.Sleep(100 * time.Millisecond) // a unit fades
+		takeUntil(t, e, 100, isDenied)
+		if d := mustTake(t, e); !d.Remembered {
+			t.Fatalf("%+v: want a denial that is remembered", d)
+		}
+		demand := somebody
+		demand.Cost = 100
+		if d, err := e.Record(t.Context(), demand); err != nil || d.Recorded != limiter.RecordedYes || d.Used < 1099 {
+			t.Errorf("%+v, %v: want all of it recorded", d, err)
 		}
 	})
 }

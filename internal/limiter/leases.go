@@ -113,34 +113,27 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 		return false
 	}
 	at := max(now, held.since)
-	if op == OpTake && t.plan.full(&held.state, at) {
-		return held.refuse(d, cost, at, now)
+	if held.handOut(d, op, cost, ids, at) {
+		d.postpone(at.Sub(now))
+		return true
 	}
-	if held.left < cost {
+	return op == OpTake && now < held.denies && t.plan.refuse(d, &held.state, cost, at, now)
+}
+
+// handOut fills in d and reports true if cost is left, and fits at an instant.
+func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instant) bool {
+	if h.left < cost {
 		return false
 	}
 	id := ids.next(at)
-	t.plan.decide(d, &held.state, op, id, at, cost)
-	if d.Recorded != RecordedYes { // more than one unit, for which there is room
+	h.target.plan.decide(d, &h.state, op, id, at, cost)
+	if d.Recorded != RecordedYes {
 		return false
 	}
-	d.postpone(at.Sub(now))
 	d.Leased = true
-	d.entry = entry{key: t.key, id: id, at: at, epoch: held.epoch, cost: cost}
-	held.left -= cost
-	held.taken += cost
-	return true
-}
-
-// refuse denies cost at an instant, for which the state has no room, and reports true,
-// unless it must be asked for again what that is owed to.
-func (h *lease) refuse(d *Decision, cost int64, at, now Instant) bool {
-	if now >= h.denies {
-		return false
-	}
-	h.target.plan.decide(d, &h.state, OpCheck, EventID{}, at, cost)
-	d.postpone(at.Sub(now))
-	d.Remembered = true
+	d.entry = entry{key: h.target.key, id: id, at: at, epoch: h.epoch, cost: cost}
+	h.left -= cost
+	h.taken += cost
 	return true
 }
 
@@ -294,9 +287,12 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
 	}
 	if t.plan.Leases == LeasesEarly {
-		granted.until, granted.denies = min(ends, own.now.Add(maxEarlyAge)), l.deny(t, &granted.state, own.now)
+		granted.until = min(ends, own.now.Add(maxEarlyAge))
 		if units <= room { // else others may want what of it did not fit
 			granted.back = own.now.Add(maxEarlyIdle)
+		}
+		if room < l.bounds().least {
+			granted.denies = l.deny(t, &granted.state, own.now)
 		}
 	}
 	l.mu.Lock()
