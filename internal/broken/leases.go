@@ -1,6 +1,9 @@
 package broken
 
-const leasesFile = "internal/limiter/leases.go"
+const (
+	leasesFile = "internal/limiter/leases.go"
+	carryFile  = "internal/limiter/carry.go"
+)
 
 // leases are builds that count units ahead another way than the proof needs.
 func leases() []Build {
@@ -8,7 +11,7 @@ func leases() []Build {
 		{
 			Name: "a lease of the window before", Broke: "a lease ends with its windows",
 			Tests: []string{"TestLeaseEndsWithItsWindow"},
-			Edits: []Edit{{leasesFile, `held.target.plan != t.plan || now >= held.until`, `held.target.plan != t.plan`}},
+			Edits: []Edit{{leasesFile, ` || now >= held.ends {`, ` {`}},
 		},
 		{
 			Name: "a lease spent twice", Broke: "a lease is handed out once", Vital: true, Finds: 1500,
@@ -40,6 +43,26 @@ func leases() []Build {
 			Name: "an early lease of a full key", Broke: "nothing that does not fade is counted ahead at the end of a limit",
 			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
 			Edits: []Edit{{leasesFile, `own.taken == 0 && room < l.bounds().least`, `room < 0*l.bounds().least`}},
+		},
+		{
+			Name: "a lease handed out in two windows", Broke: "what goes on in the next window is not handed out before",
+			Tests: []string{"TestLeaseThatIsSpentGoesOn", "TestOthersCountWhatGoesOn"},
+			Edits: []Edit{{carryFile, "\th.left -= units\n", "\n"}},
+		},
+		{
+			Name: "a lease that goes on uncounted", Broke: "units ahead are counted before they are handed out", Finds: 1500,
+			Tests: []string{"TestLeaseThatIsSpentGoesOn"},
+			Edits: []Edit{{carryFile, `l.store.Write(ctx, &w)`, `l.store.Write(ctx, &Write{Key: w.Key})`}},
+		},
+		{
+			Name: "a lease that goes on too late", Broke: "what goes on is counted before the next window begins by any clock",
+			Tests: []string{"TestWhatIsTooLateDoesNotGoOn"},
+			Edits: []Edit{{carryFile, `InstantOf(l.opts.Now()) < last && `, ``}},
+		},
+		{
+			Name: "a lease that goes on after a reset", Broke: "a reset ends leases",
+			Tests: []string{"TestResetThatIsReadForgetsWhatGoesOn"},
+			Edits: []Edit{{leasesFile, ` && own.next[0].Epoch == own.epoch`, ``}},
 		},
 		{
 			Name: "added without what was left", Broke: "units ahead are counted before they are handed out", Finds: 1500,

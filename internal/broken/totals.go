@@ -25,7 +25,12 @@ func totals() []Build {
 		{
 			Name: "totals that live from now on", Broke: "totals live long enough, whatever the clock",
 			Tests: []string{"TestTotalsLiveLongEnough"},
-			Edits: []Edit{{talliesFile, `total.Expires.Sub(total.Start)+`, `max(0, total.Expires.Sub(InstantOf(o.Now())))+`}},
+			Edits: []Edit{{talliesFile, `total.Expires.Sub(min(total.Start, now))`, `max(0, total.Expires.Sub(now))`}},
+		},
+		{
+			Name: "totals of the next window that live from its start", Broke: "totals live long enough, whatever the clock",
+			Tests: []string{"TestTotalsOfTheNextWindowLiveLongEnough"},
+			Edits: []Edit{{talliesFile, `min(total.Start, now)`, `total.Start`}},
 		},
 		{
 			Name: "a refused total kept", Broke: "denied: nothing stays counted", Finds: 1500,

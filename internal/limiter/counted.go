@@ -44,7 +44,7 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
 		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
-	c.leases = leases{opts: opts, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
+	c.leases = leases{opts: opts, store: tallies, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
 		return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
 	}}
 	return c
@@ -207,13 +207,13 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
 	now := InstantOf(c.opts.Now())
 	q := t.plan.query(t.key, now, len(batch), nil)
-	mark, ahead := c.denials.since(t.key), c.leases.left(t)
+	mark, ahead := c.denials.since(t.key), c.leases.spare(t, now)
 	state, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
 		return false, err
 	}
-	c.leases.discount(t, ahead, &state)
+	c.leases.discount(t, ahead, &state, now)
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	denied := true
@@ -385,6 +385,7 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 		c.giveLeaseBack(t, own)
 	}
 	own.lease, own.had, own.ahead = nil, 0, 0
+	c.giveNextBack(t, own)
 	if len(p.logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}

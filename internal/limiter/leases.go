@@ -28,14 +28,20 @@ import (
 // Answers of a lease tell of others what was known when it was granted. When it is too old
 // for that, the next request reads; it writes nothing if enough is left.
 type leases struct {
-	opts *Options
-	give func(t *target, back []Count)          // gives back what is left of a lease
-	mark func(Key) uint64                       // changes when a key is reset
-	deny func(*target, *State, Instant) Instant // until when a denial that rests on a state is remembered
+	opts  *Options
+	store Store                                  // that counts as the requests' own do
+	give  func(t *target, back []Count)          // gives back what is left of a lease
+	mark  func(Key) uint64                       // changes when a key is reset
+	deny  func(*target, *State, Instant) Instant // until when a denial that rests on a state is remembered
 
-	mu    sync.Mutex
-	live  map[Key]*lease
-	taken recent[demand] // by keys without one
+	shards [leaseShards]leaseShard
+	taken  recent[demand] // by keys without one
+}
+
+// leaseShard is the live leases of a part of the keys.
+type leaseShard struct {
+	mu   sync.Mutex
+	live map[Key]*lease
 }
 
 // demand is what this process has admitted for a key in the window that ends then, and
@@ -53,10 +59,13 @@ type lease struct {
 	counts []Count // one for each counter: those that the units are in
 	epoch  Instant
 	since  Instant
-	until  Instant // the end of the first of the windows, or of its age
+	until  Instant // the end of its age
 	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
 	denies Instant // until when state denies what it leaves no room for; 0: it is asked for
+	fits   bool    // all of it did when it was granted
+	size   int64   // how much it was then
+	next   []Count // of what is left, that is counted in the next window as well; with the shard
 
 	mu    sync.Mutex
 	state State // all that counts, without what is left
@@ -86,8 +95,9 @@ const (
 	// fadeAhead is how far ahead room is counted that is not there yet: no longer than
 	// units are kept that nobody asks for.
 	fadeAhead = maxLeaseAge
-	// maxLeases bounds those that are live, of a few hundred bytes each.
-	maxLeases = 1 << 16
+	// maxLeases bounds those that are live, of a few hundred bytes each, in parts that are
+	// looked through in less than a millisecond.
+	maxLeases, leaseShards = 1 << 16, 64
 	// leaseSweep is how often those are looked for that are too old.
 	leaseSweep = time.Second
 )
@@ -103,13 +113,13 @@ func (l *leases) leasable(t *target) bool {
 // answer fills in d on a request of t at now, and reports true, if a lease of its key
 // holds enough for it, or knows of no room.
 func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs, now Instant) bool {
-	held := l.of(t.key)
+	held := l.of(t.key, now)
 	if held == nil || op != OpTake && op != OpRecord {
 		return false
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	if held.target.plan != t.plan || now >= held.until {
+	if held.target.plan != t.plan || now >= held.until || now >= held.ends {
 		return false
 	}
 	at := max(now, held.since)
@@ -140,7 +150,7 @@ func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instan
 // askAgain has what a lease of key knows of no room for asked for again: something was
 // given back.
 func (l *leases) askAgain(key Key) {
-	held := l.of(key)
+	held := l.of(key, InstantOf(l.opts.Now()))
 	if held == nil {
 		return
 	}
@@ -149,36 +159,59 @@ func (l *leases) askAgain(key Key) {
 	held.denies = 0
 }
 
-func (l *leases) of(key Key) *lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.live[key]
+func (l *leases) shard(key Key) *leaseShard { return &l.shards[key.Prefix()%leaseShards] }
+
+// of returns the lease of key at now, nil for none.
+func (l *leases) of(key Key, now Instant) *lease {
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(key, now)
 }
 
-// left returns what is left of a lease of t.
-func (l *leases) left(t *target) int64 {
-	held := l.of(t.key)
+// spare is what is counted of a lease and not handed out: in its window, and in the next.
+type spare struct{ here, next int64 }
+
+// spare returns what is spare of a lease of t at now.
+func (l *leases) spare(t *target, now Instant) spare {
+	s := l.shard(t.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.of(t.key, now)
 	if held == nil {
-		return 0
+		return spare{}
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	return held.left
+	next := unitsOf(held.next)
+	return spare{here: held.left + next, next: next}
 }
 
-// discount takes what is left of a lease out of s, which was read since before was left:
+// discount takes what is spare of a lease out of s, which was read since before was:
 // whoever asks this process is not denied for it.
-func (l *leases) discount(t *target, before int64, s *State) {
-	held := l.of(t.key)
-	if held == nil || before == 0 {
+func (l *leases) discount(t *target, before spare, s *State, now Instant) {
+	shard := l.shard(t.key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	held := shard.of(t.key, now)
+	if held == nil || before.here == 0 {
 		return
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	for _, c := range held.counts {
-		c.Units = -min(before, held.left)
+	next := min(before.next, unitsOf(held.next))
+	here := min(before.here, held.left+next)
+	for _, c := range slices.Concat(withUnits(held.counts, -here), withUnits(held.next, -next)) {
 		s.add(c)
 	}
+}
+
+// unitsOf returns how many units are in each of counts.
+func unitsOf(counts []Count) int64 {
+	if len(counts) == 0 {
+		return 0
+	}
+	return counts[0].Units
 }
 
 // draw ends the lease of t, so that nobody else is answered by it, and fills in what own
@@ -188,9 +221,13 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 		return
 	}
 	known, _ := l.taken.get(t.key)
-	held, full := l.remove(t.key)
-	if held != nil {
-		known, own.lease = held.demand(now), held.rest()
+	held, full := l.remove(t.key, now)
+	switch {
+	case held == nil:
+	case held.target.plan == t.plan:
+		known, own.lease, own.next = held.demand(now), held.rest(), held.next
+	default: // a reload has ended it, and may count elsewhere
+		l.giveBack(held, now)
 	}
 	if full {
 		return
@@ -203,14 +240,18 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	own.ahead = l.bounds().next(t.plan, known, own)
 }
 
-// leaseBounds are how much is counted ahead, and from when on.
-type leaseBounds struct{ after, share, early, least int64 }
+// leaseBounds are how much is counted ahead, and from when on, how often leases are looked
+// through, and in which part of a window for those that go on in the next.
+type leaseBounds struct {
+	after, share, early, least, part int64
+	sweep                            time.Duration
+}
 
 func (l *leases) bounds() leaseBounds {
 	if l.opts.eager {
-		return leaseBounds{after: 1, share: 2, early: 4, least: 2}
+		return leaseBounds{after: 1, share: 2, early: 4, least: 2, sweep: leaseSweep / 10, part: 1}
 	}
-	return leaseBounds{after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom}
+	return leaseBounds{after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom, sweep: leaseSweep, part: carryPart}
 }
 
 // first returns how many units are counted ahead of a key of which nothing is known.
@@ -248,19 +289,23 @@ func (h *lease) demand(now Instant) demand {
 	return demand{ends: h.ends, units: h.taken, room: p.room(&h.state, h.since), fades: p.fades(&h.state, now, h.ends)}
 }
 
-// remove ends the lease of key, and reports whether there is no place for another.
-func (l *leases) remove(key Key) (held *lease, full bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held = l.live[key]
-	delete(l.live, key)
-	return held, len(l.live) >= maxLeases
+// remove ends the lease that key has at now, and reports whether there is no place for
+// another.
+func (l *leases) remove(key Key, now Instant) (held *lease, full bool) {
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held = s.of(key, now)
+	delete(s.live, key)
+	return held, s.full()
 }
+
+func (s *leaseShard) full() bool { return len(s.live) >= maxLeases/leaseShards }
 
 // forget drops the lease of key without giving anything back: it was reset, and its mark
 // has changed.
 func (l *leases) forget(key Key) {
-	l.remove(key)
+	l.remove(key, 0)
 	l.taken.remove(key)
 }
 
@@ -283,27 +328,31 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	}
 	granted := &lease{
 		target: *t, counts: own.counts, epoch: own.epoch, since: own.now,
-		ends: ends, until: min(ends, own.now.Add(maxLeaseAge)), back: own.now.Add(maxLeaseAge),
+		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, size: units,
 		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
 	}
 	if t.plan.Leases == LeasesEarly {
-		granted.until = min(ends, own.now.Add(maxEarlyAge))
-		if units <= room { // else others may want what of it did not fit
+		granted.until = own.now.Add(maxEarlyAge)
+		if granted.fits { // else others may want what of it did not fit
 			granted.back = own.now.Add(maxEarlyIdle)
 		}
 		if room < l.bounds().least {
 			granted.denies = l.deny(t, &granted.state, own.now)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mark(t.key) != own.mark || len(l.live) >= maxLeases {
+	s := l.shard(t.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.mark(t.key) != own.mark || s.full() {
 		return 0
 	}
-	if l.live == nil {
-		l.live = make(map[Key]*lease)
+	if s.live == nil {
+		s.live = make(map[Key]*lease)
 	}
-	l.live[t.key] = granted
+	s.live[t.key] = granted
+	if len(own.next) > 0 && own.next[0].Start == ends && own.next[0].Epoch == own.epoch {
+		granted.next, own.next = own.next, nil
+	}
 	return units
 }
 
@@ -347,38 +396,55 @@ func (p *plan) fades(s *State, now, ends Instant) int64 {
 }
 
 // run gives back what is left of leases when they are too old, until ctx ends, and then
-// of all.
+// of all. It counts in the next window what goes on there.
 func (l *leases) run(ctx context.Context) {
-	tick := time.NewTicker(leaseSweep)
+	tick := time.NewTicker(l.bounds().sweep)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			l.sweep(InstantOf(l.opts.Now()))
+			now := InstantOf(l.opts.Now())
+			l.sweep(now)
+			l.carry(ctx, now)
 		case <-ctx.Done():
 		}
 	}
 	l.sweep(Distant)
 }
 
-// sweep ends leases that are over at now. What is left of one whose window is over is
-// not worth a write.
-func (l *leases) sweep(now Instant) {
-	l.mu.Lock()
-	var over []*lease
-	for key, held := range l.live {
-		if min(held.back, held.ends) <= now {
+// sweep ends leases that are over by a moment, now or later. What is left of one whose
+// window is over is not worth a write.
+func (l *leases) sweep(by Instant) {
+	for i := range l.shards {
+		now := InstantOf(l.opts.Now())
+		for _, held := range l.shards[i].remove(by, now) {
+			l.taken.put(held.target.key, held.demand(now))
+			l.giveBack(held, now)
+		}
+	}
+}
+
+// giveBack gives back what is left at now of a lease that was removed.
+func (l *leases) giveBack(held *lease, now Instant) {
+	if back := held.rest(); back != nil && now < held.ends {
+		l.give(&held.target, back)
+	}
+	if len(held.next) > 0 {
+		l.give(&held.target, held.next)
+	}
+}
+
+// remove ends the leases that are over by a moment, and returns them.
+func (s *leaseShard) remove(by, now Instant) (over []*lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.live {
+		if held := s.of(key, now); min(held.back, held.ends) <= by {
 			over = append(over, held)
-			delete(l.live, key)
+			delete(s.live, key)
 		}
 	}
-	l.mu.Unlock()
-	for _, held := range over {
-		l.taken.put(held.target.key, held.demand(InstantOf(l.opts.Now())))
-		if back := held.rest(); back != nil && InstantOf(l.opts.Now()) < held.ends {
-			l.give(&held.target, back)
-		}
-	}
+	return over
 }
 
 // rest takes what is left of a lease that has ended; nil for nothing.
@@ -401,6 +467,7 @@ func (c *counted) grantLease(t *target, own, refused *units, state *State) {
 	}
 	own.counts = withUnits(own.counts, sumOf(own.batch))
 	own.lease, own.had, own.ahead = nil, 0, 0
+	c.giveNextBack(t, own)
 }
 
 // give gives back counts that were acknowledged and that nobody was admitted for.
@@ -421,4 +488,14 @@ func (c *counted) giveLeaseBack(t *target, own *units) {
 		c.give(t, withUnits(own.counts, own.had))
 	}
 	own.lease, own.had, own.ahead = nil, 0, 0
+	c.giveNextBack(t, own)
+}
+
+// giveNextBack gives back what the lease that own ended had in the next window, unless
+// another lease has it now.
+func (c *counted) giveNextBack(t *target, own *units) {
+	if len(own.next) > 0 {
+		c.give(t, own.next)
+		own.next = nil
+	}
 }

@@ -100,7 +100,7 @@ func (t *tally) add(counts []Count, o *Options) []Tally {
 			total.Row, total.Units = t.ids.next(InstantOf(now)), 0
 		}
 		total.Units = addSaturating(total.Units, counts[i].Units)
-		put[i] = Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total)}
+		put[i] = Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total, InstantOf(now))}
 	}
 	return put
 }
@@ -194,9 +194,11 @@ func (c Count) same(other Count) bool {
 
 // tallyTTL returns how long total must live: as long as it matters by the slowest of all
 // clocks, those of the store's own nodes among them. It is not counted from now on, which
-// a clock that is off would make too short.
-func (o *Options) tallyTTL(total *Count) time.Duration {
-	return wholeSeconds(total.Expires.Sub(total.Start)+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
+// a clock that is off would make too short, but from the start of its window, or from an
+// earlier now.
+func (o *Options) tallyTTL(total *Count, now Instant) time.Duration {
+	lasts := total.Expires.Sub(min(total.Start, now))
+	return wholeSeconds(lasts+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 }
 
 // negated returns counts with what takes them back.

@@ -183,6 +183,22 @@ func TestTotalsLiveLongEnough(t *testing.T) {
 	}
 }
 
+// So does a total that is stored before its window begins.
+func TestTotalsOfTheNextWindowLiveLongEnough(t *testing.T) {
+	carried(t, func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+		for range 3 {
+			mustTake(t, e)
+		}
+		lead := time.Duration(0)
+		store.set(func() { store.onWrite = func(*limiter.Write) error { lead = time.Until(nextMinute()); return nil } })
+		nearEnd(100 * time.Millisecond)
+		least := lead + 2*time.Minute + 2*tolerance + timeout + time.Second
+		if total := store.total(t); lead < time.Second || total.TTL < least || total.TTL > least+3*time.Second {
+			t.Errorf("stored %v before its window, it lives for %v, want %v and the margins", lead, total.TTL, least)
+		}
+	})
+}
+
 // A read that misses this instance's own total, against all promises, admits nothing.
 func TestTotalThatIsNotReadAdmitsNothing(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

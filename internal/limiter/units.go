@@ -13,6 +13,7 @@ type units struct {
 	dated  bool    // events are stored, and count: only the counts are to be written
 
 	lease []Count // what was left of a lease when it ended
+	next  []Count // what of it is counted in the next window as well
 	had   int64   // of that, what is in the same windows and epoch as counts: it is stored already
 	ahead int64   // units that counts have beside those of the batch, to make a lease of
 	taken int64   // what this process had admitted in these windows before
@@ -132,6 +133,10 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 			add.Units = -add.Units
 			state.add(add)
 		}
+	}
+	for _, c := range own.next {
+		c.Units = -c.Units
+		state.add(c)
 	}
 	return complete
 }

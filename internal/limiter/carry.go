@@ -1,0 +1,158 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// When a window ends, so do the leases in it, and the next request of each of their keys
+// would ask the store, all within the same seconds. So under LeasesEarly what is left of
+// a lease late in a window is counted in the next one as well, in the background, and is
+// handed out there as if the lease went on.
+//
+// Nothing need be read for that. What is left of a lease has been found to fit beside all
+// that counts, and from now on is not handed out in its own window: it is only counted
+// there. As a sliding tail counts later windows whole, and earlier ones by a share, any
+// use of it in the next window leaves less to find than if it had been handed out where it
+// was. Who decides in the next window by any clock within the tolerance begins after it
+// was stored there, as that is waited for no longer than until a slack before, and so
+// counts it.
+//
+// Until the next window is over it is counted twice, which may deny others by as much: no
+// more than is counted ahead with a key's first unit, and less as the window before fades.
+const (
+	// carryPart is the part of a window, at its end, over which keys are spread in so many
+	// steps.
+	carryPart, carrySteps = 8, 64
+	// carryRest is the part of what is left that stays for the rest of a window.
+	carryRest = 4
+	// carryWriters is how many writes are made at the same time.
+	carryWriters = 64
+)
+
+// carries reports whether what is left of a lease under p may be counted in the next
+// window: there is one sum in each, of a sliding tail, that is safe to store again.
+func (p *plan) carries() bool {
+	return p.Leases == LeasesEarly && p.tally && len(p.rules) == 1 && p.rules[0].algorithm == slidingTail
+}
+
+// of returns the lease of key at now, which goes on in the next window with what is
+// counted there; nil for none.
+func (s *leaseShard) of(key Key, now Instant) *lease {
+	held := s.live[key]
+	if held != nil && len(held.next) > 0 && held.ends <= now {
+		held = held.carried()
+		s.live[key] = held
+	}
+	return held
+}
+
+// carried returns h as it is in the next window. What it tells of others gets no younger,
+// and that the key is asked for is known.
+func (h *lease) carried() *lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	units := h.next[0].Units
+	return &lease{
+		target: h.target, counts: h.next, epoch: h.epoch, since: h.ends, until: h.until,
+		back: h.ends.Add(maxEarlyIdle), ends: h.target.plan.windowsEnd(h.ends), fits: true, size: units,
+		state: h.state.counted(), left: units, taken: leaseAfter,
+	}
+}
+
+// counted returns the counters of s.
+func (s *State) counted() State {
+	return State{Counts: append([]Count(nil), s.Counts...), Reset: s.Reset}
+}
+
+// carry counts in the next window what goes on there of the leases whose time has come.
+func (l *leases) carry(ctx context.Context, now Instant) {
+	var due []*lease
+	for i := range l.shards {
+		due = l.shards[i].due(due, now, l.opts.slack(), l.bounds().part)
+	}
+	shareOut(carryWriters, due, func(held *lease) { l.carryOne(ctx, held) })
+}
+
+// due appends the leases whose time has come.
+func (s *leaseShard) due(due []*lease, now Instant, slack time.Duration, part int64) []*lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, held := range s.live {
+		if held.isDue(now, slack, part) {
+			due = append(due, held)
+		}
+	}
+	return due
+}
+
+// isDue reports whether h is to go on in the next window, and now is the time to count
+// that: within a part of its window at the end. It is worth a write if by what was asked for so far a unit will be before what h
+// tells is too old.
+func (h *lease) isDue(now Instant, slack time.Duration, part int64) bool {
+	if !h.fits || len(h.next) > 0 || !h.target.plan.carries() {
+		return false
+	}
+	last := h.ends.Add(-slack)
+	step := h.target.plan.rules[0].Window / time.Duration(part*carrySteps)
+	from := last.Add(-step * time.Duration(h.target.key.Prefix()>>32%carrySteps))
+	if now < from || h.until <= h.ends {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since, lasts := int64(now-h.since), int64(h.until-h.ends)
+	return h.left > 0 && h.size-h.left >= max(1, (since+lasts-1)/lasts)
+}
+
+// carryOne counts in the next window what goes on there of held.
+func (l *leases) carryOne(ctx context.Context, held *lease) {
+	t, last := &held.target, held.ends.Add(-l.opts.slack())
+	if InstantOf(l.opts.Now()) >= last {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.opts.StoreTimeout)
+	defer cancel()
+	units := held.reserve(l.bounds().first(t.plan))
+	if units == 0 {
+		return
+	}
+	next := t.plan.appendCounts(nil, held.epoch, held.ends, units)
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: next, Tally: true, Span: t.plan.span}
+	err := l.store.Write(ctx, &w)
+	if err == nil && InstantOf(l.opts.Now()) < last && l.shard(t.key).attach(held, next) {
+		return
+	}
+	held.release(units)
+	if !errors.Is(err, ErrNotStored) {
+		l.give(t, next)
+	}
+}
+
+// reserve takes what goes on in the next window out of what is left.
+func (h *lease) reserve(most int64) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	units := min(most, h.left-h.left/carryRest)
+	h.left -= units
+	return units
+}
+
+// release gives what was reserved back to what is left.
+func (h *lease) release(units int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left += units
+}
+
+// attach notes what of held is counted in the next window, unless it has ended.
+func (s *leaseShard) attach(held *lease, next []Count) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live[held.target.key] != held {
+		return false
+	}
+	held.next = next
+	return true
+}
