@@ -61,11 +61,6 @@ func (h *lease) carried() *lease {
 	}
 }
 
-// counted returns the counters of s.
-func (s *State) counted() State {
-	return State{Counts: append([]Count(nil), s.Counts...), Reset: s.Reset}
-}
-
 // carry counts in the next window what goes on there of the leases whose time has come.
 func (l *leases) carry(ctx context.Context, now Instant) {
 	var due []*lease

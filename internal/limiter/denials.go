@@ -69,7 +69,7 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
-	memory := &denial{plan: t.plan, state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}}
+	memory := &denial{plan: t.plan, state: state.counted()}
 	memory.until = d.until(t, state, own, now)
 	if others {
 		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)

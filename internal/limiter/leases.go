@@ -329,7 +329,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	granted := &lease{
 		target: *t, counts: own.counts, epoch: own.epoch, since: own.now,
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, size: units,
-		state: State{Counts: slices.Clone(state.Counts), Reset: state.Reset}, left: units, taken: own.taken + admitted,
+		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
 	if t.plan.Leases == LeasesEarly {
 		granted.until = own.now.Add(maxEarlyAge)

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -247,6 +248,9 @@ func (s *State) firstFrom(id LimitID, start Instant) Instant {
 	}
 	return first
 }
+
+// counted returns a copy of what counters say in s.
+func (s *State) counted() State { return State{Counts: slices.Clone(s.Counts), Reset: s.Reset} }
 
 // add counts c in s as a store would.
 func (s *State) add(c Count) {
