@@ -61,38 +61,22 @@ func (h *lease) carried() *lease {
 	}
 }
 
-// carry counts in the next window what goes on there of the leases whose time has come.
-func (l *leases) carry(ctx context.Context, now Instant) {
-	var due []*lease
-	for i := range l.shards {
-		due = l.shards[i].due(due, now, l.opts.slack(), l.bounds().part)
-	}
+// carry counts in the next window what goes on there of leases whose time has come.
+func (l *leases) carry(ctx context.Context, due []*lease) {
 	shareOut(carryWriters, due, func(held *lease) { l.carryOne(ctx, held) })
-}
-
-// due appends the leases whose time has come.
-func (s *leaseShard) due(due []*lease, now Instant, slack time.Duration, part int64) []*lease {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, held := range s.live {
-		if held.isDue(now, slack, part) {
-			due = append(due, held)
-		}
-	}
-	return due
 }
 
 // isDue reports whether h is to go on in the next window, and now is the time to count
 // that: within a part of its window at the end. It is worth a write if by what was asked for so far a unit will be before what h
 // tells is too old.
 func (h *lease) isDue(now Instant, slack time.Duration, part int64) bool {
-	if !h.fits || len(h.next) > 0 || !h.target.plan.carries() {
+	if h.until <= h.ends || !h.fits || len(h.next) > 0 || !h.target.plan.carries() {
 		return false
 	}
 	last := h.ends.Add(-slack)
 	step := h.target.plan.rules[0].Window / time.Duration(part*carrySteps)
 	from := last.Add(-step * time.Duration(h.target.key.Prefix()>>32%carrySteps))
-	if now < from || h.until <= h.ends {
+	if now < from {
 		return false
 	}
 	h.mu.Lock()

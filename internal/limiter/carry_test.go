@@ -16,8 +16,7 @@ import (
 // counts ahead from the first unit.
 func carried(t *testing.T, test func(t *testing.T, store *fakeStore, e, other *limiter.Engine)) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Minute)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Minute)
 		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
 		running(t, e)
 		time.Sleep(40 * time.Second)
@@ -277,8 +276,7 @@ func TestLeaseThatGoesOn(t *testing.T) {
 // What went on in a window of an hour, and nobody asks for, is given back after a minute.
 func TestIdleLeaseThatGoesOnIsGivenBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Hour)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Hour)
 		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
 		running(t, e)
 		time.Sleep(time.Hour - 10*time.Second)
@@ -301,8 +299,7 @@ func TestIdleLeaseThatGoesOnIsGivenBack(t *testing.T) {
 func TestLeaseThatGoesOnIsDatedInItsWindow(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		var back atomic.Int64
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Minute)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Minute)
 		e := limiter.New(store, &limiter.Options{
 			ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
 			Now: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) },
@@ -356,8 +353,7 @@ func TestWhatGoesOnIsGivenBack(t *testing.T) {
 			}
 			nearEnd(time.Second)
 			used(t, other, 16+10)
-			policy := policyOf("sliding-tail", 1000, time.Minute)
-			policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+			policy := earlyRows(time.Minute)
 			must(t, e.SetPolicies([]limiter.Policy{policy}))
 			mustTake(t, e)
 			time.Sleep(2*timeout - time.Millisecond)
@@ -416,8 +412,7 @@ func TestResetForgetsWhatGoesOn(t *testing.T) {
 // So it does for who asks before news of it has come.
 func TestResetThatIsReadForgetsWhatGoesOn(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Minute)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Minute)
 		e := limiter.New(store, &limiter.Options{ClockTolerance: tolerance, StoreTimeout: timeout, Feed: embedded.New(nil)})
 		must(t, e.SetPolicies([]limiter.Policy{policy}))
 		running(t, e)
@@ -457,8 +452,7 @@ func TestWhatDoesNotGoOn(t *testing.T) {
 		}},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Minute)
-			policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+			store, policy := newFakeStore(), earlyRows(time.Minute)
 			if c.change != nil {
 				c.change(&policy)
 			}

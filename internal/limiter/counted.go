@@ -384,8 +384,7 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 		c.leases.doubt(t, own)
 		c.giveLeaseBack(t, own)
 	}
-	own.lease, own.had, own.ahead = nil, 0, 0
-	c.giveNextBack(t, own)
+	c.endLease(t, own)
 	if len(p.logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}

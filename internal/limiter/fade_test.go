@@ -14,11 +14,14 @@ func faded(t *testing.T, test func(t *testing.T, store *fakeStore, e, other *lim
 
 // fadedRows is faded for running totals alone: what is taken back from them is gone at once.
 func fadedRows(t *testing.T, test func(t *testing.T, store *fakeStore, e, other *limiter.Engine, pure *limiter.Machine)) {
-	bubble(t, "", func(t *testing.T) {
-		policy := policyOf("sliding-tail", 1000, time.Minute)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
-		inFaded(t, newFakeStore(), policy, test)
-	})
+	bubble(t, "", func(t *testing.T) { inFaded(t, newFakeStore(), earlyRows(time.Minute), test) })
+}
+
+// earlyRows returns a sliding tail in rows whose leases are early.
+func earlyRows(window time.Duration) limiter.Policy {
+	policy := policyOf("sliding-tail", 1000, window)
+	policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+	return policy
 }
 
 // inFaded fills a window of a policy at one engine and calls test at the start of the
@@ -172,8 +175,7 @@ func TestFadingRoomIsGivenBack(t *testing.T) {
 // knows of no room; until then that denies without the store being asked.
 func TestRefundEndsADenialByALease(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Hour)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Hour)
 		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
 		running(t, e)
 		var receipt string
@@ -209,8 +211,7 @@ func TestRefundEndsADenialByALease(t *testing.T) {
 // of no room is asked for again after a store timeout.
 func TestDenialByALeaseBesideOthersIsShort(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-tail", 1000, time.Hour)
-		policy.Leases, policy.Counting = limiter.LeasesEarly, limiter.CountingRows
+		store, policy := newFakeStore(), earlyRows(time.Hour)
 		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
 		for range 2000 {
 			mustTake(t, e)
@@ -232,8 +233,8 @@ func TestDenialByALeaseBesideOthersIsShort(t *testing.T) {
 // knows that was granted with it.
 func TestRoomOfACallThatFalls(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		policy, never := policyOf("sliding-tail", 1000, time.Minute), policyOf("fixed-window", 0, time.Minute)
-		policy.Leases, policy.Counting, never.Name = limiter.LeasesEarly, limiter.CountingRows, "never"
+		policy, never := earlyRows(time.Minute), policyOf("fixed-window", 0, time.Minute)
+		never.Name = "never"
 		e := toldEngine(t, newFakeStore(), policy, never)
 		running(t, e)
 		for range 1000 {
@@ -253,8 +254,8 @@ func TestRoomOfACallThatFalls(t *testing.T) {
 // So does one whose call may not have been confirmed.
 func TestRoomOfACallInDoubt(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		policy, events := policyOf("sliding-tail", 1000, time.Minute), policyOf("sliding-log", 10, time.Minute)
-		policy.Leases, policy.Counting, events.Name = limiter.LeasesEarly, limiter.CountingRows, "events"
+		policy, events := earlyRows(time.Minute), policyOf("sliding-log", 10, time.Minute)
+		events.Name = "events"
 		store := newFakeStore()
 		e := toldEngine(t, store, policy, events)
 		running(t, e)

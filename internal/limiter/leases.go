@@ -65,7 +65,7 @@ type lease struct {
 	denies Instant // until when state denies what it leaves no room for; 0: it is asked for
 	fits   bool    // all of it did when it was granted
 	size   int64   // how much it was then
-	next   []Count // of what is left, that is counted in the next window as well; with the shard
+	next   []Count // what is counted in the next window as well; its shard's lock guards it
 
 	mu    sync.Mutex
 	state State // all that counts, without what is left
@@ -123,11 +123,14 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 		return false
 	}
 	at := max(now, held.since)
-	if held.handOut(d, op, cost, ids, at) {
-		d.postpone(at.Sub(now))
+	if op == OpTake && now < held.denies && t.plan.refuse(d, &held.state, cost, at, now) {
 		return true
 	}
-	return op == OpTake && now < held.denies && t.plan.refuse(d, &held.state, cost, at, now)
+	if !held.handOut(d, op, cost, ids, at) {
+		return false
+	}
+	d.postpone(at.Sub(now))
+	return true
 }
 
 // handOut fills in d and reports true if cost is left, and fits at an instant.
@@ -403,25 +406,27 @@ func (l *leases) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			now := InstantOf(l.opts.Now())
-			l.sweep(now)
-			l.carry(ctx, now)
+			l.carry(ctx, l.sweep(InstantOf(l.opts.Now())))
 		case <-ctx.Done():
 		}
 	}
 	l.sweep(Distant)
 }
 
-// sweep ends leases that are over by a moment, now or later. What is left of one whose
-// window is over is not worth a write.
-func (l *leases) sweep(by Instant) {
+// sweep ends leases that are over by a moment, now or later, and returns those that it is
+// time to carry. What is left of one whose window is over is not worth a write.
+func (l *leases) sweep(by Instant) (due []*lease) {
+	slack, part := l.opts.slack(), l.bounds().part
 	for i := range l.shards {
 		now := InstantOf(l.opts.Now())
-		for _, held := range l.shards[i].remove(by, now) {
+		over, more := l.shards[i].sweep(by, now, slack, part)
+		for _, held := range over {
 			l.taken.put(held.target.key, held.demand(now))
 			l.giveBack(held, now)
 		}
+		due = append(due, more...)
 	}
+	return due
 }
 
 // giveBack gives back what is left at now of a lease that was removed.
@@ -434,17 +439,24 @@ func (l *leases) giveBack(held *lease, now Instant) {
 	}
 }
 
-// remove ends the leases that are over by a moment, and returns them.
-func (s *leaseShard) remove(by, now Instant) (over []*lease) {
+// sweep ends the leases that are over by a moment, and returns them, and those that it is
+// time to carry.
+func (s *leaseShard) sweep(by, now Instant, slack time.Duration, part int64) (over, due []*lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.live {
-		if held := s.of(key, now); min(held.back, held.ends) <= by {
+	for key, held := range s.live {
+		if len(held.next) > 0 {
+			held = s.of(key, now)
+		}
+		switch {
+		case min(held.back, held.ends) <= by:
 			over = append(over, held)
 			delete(s.live, key)
+		case held.isDue(now, slack, part):
+			due = append(due, held)
 		}
 	}
-	return over
+	return over, due
 }
 
 // rest takes what is left of a lease that has ended; nil for nothing.
@@ -466,8 +478,7 @@ func (c *counted) grantLease(t *target, own, refused *units, state *State) {
 		refused.counts[i].Units += own.ahead - granted
 	}
 	own.counts = withUnits(own.counts, sumOf(own.batch))
-	own.lease, own.had, own.ahead = nil, 0, 0
-	c.giveNextBack(t, own)
+	c.endLease(t, own)
 }
 
 // give gives back counts that were acknowledged and that nobody was admitted for.
@@ -487,13 +498,13 @@ func (c *counted) giveLeaseBack(t *target, own *units) {
 	if own.had > 0 {
 		c.give(t, withUnits(own.counts, own.had))
 	}
-	own.lease, own.had, own.ahead = nil, 0, 0
-	c.giveNextBack(t, own)
+	c.endLease(t, own)
 }
 
-// giveNextBack gives back what the lease that own ended had in the next window, unless
-// another lease has it now.
-func (c *counted) giveNextBack(t *target, own *units) {
+// endLease forgets the lease that own ended, and gives back what it had in the next window,
+// unless another lease has it now.
+func (c *counted) endLease(t *target, own *units) {
+	own.lease, own.had, own.ahead = nil, 0, 0
 	if len(own.next) > 0 {
 		c.give(t, own.next)
 		own.next = nil

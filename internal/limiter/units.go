@@ -134,8 +134,7 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 			state.add(add)
 		}
 	}
-	for _, c := range own.next {
-		c.Units = -c.Units
+	for _, c := range negated(own.next) {
 		state.add(c)
 	}
 	return complete
