@@ -160,7 +160,7 @@ func TestPoliciesOfCallers(t *testing.T) {
 			t.Errorf("%s %s %s: %d, want %d", c.method, c.path, c.body, res.StatusCode, c.status)
 		}
 	}
-	until := limiter.InstantOf(f.now.Add(time.Hour))
+	until := limiter.InstantOf(f.now().Add(time.Hour))
 	for _, policy := range []string{"api", "sms-send"} {
 		o := limiter.Override{Kind: limiter.OverrideBlock, Until: until}
 		if _, err := f.server.engine.SetOverride(t.Context(), policy, "a", o); err != nil {

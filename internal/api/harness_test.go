@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,8 +62,15 @@ type front struct {
 	server *Server
 	store  *frail
 	log    *logBuffer
-	now    time.Time
+	clock
 }
+
+// clock is the time of a test. Timers of the engine may read it while the test sets it.
+type clock struct{ at atomic.Pointer[time.Time] }
+
+func (c *clock) now() time.Time { return *c.at.Load() }
+
+func (c *clock) set(t time.Time) { c.at.Store(&t) }
 
 // frail is the embedded store, which fails with err where that is set.
 type frail struct {
@@ -106,17 +114,17 @@ var errStoreDown = fmt.Errorf("no host answers: %w", limiter.ErrUnavailable)
 
 func newFront(t *testing.T, opts *Options, policies ...limiter.Policy) *front {
 	t.Helper()
-	f := &front{t: t, log: new(logBuffer), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	now := func() time.Time { return f.now }
-	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
-	engine := limiter.New(f.store, &limiter.Options{Now: now, Identifiers: identifier.Reader})
+	f := &front{t: t, log: new(logBuffer)}
+	f.set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	f.store = &frail{Store: embedded.New(&embedded.Options{Now: f.now})}
+	engine := limiter.New(f.store, &limiter.Options{Now: f.now, Identifiers: identifier.Reader})
 	if err := engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
 	if opts == nil {
 		opts = &Options{}
 	}
-	opts.Now = now
+	opts.Now = f.now
 	opts.Logger = slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	f.server = New(engine, opts)
 	return f
@@ -173,9 +181,9 @@ func (f *front) do(method, path, body string, headers ...string) *http.Response 
 func (f *front) story(name string, steps []step) {
 	f.t.Helper()
 	var told strings.Builder
-	start, last := f.now, map[string]string{}
+	start, last := f.now(), map[string]string{}
 	for _, s := range steps {
-		f.now = start.Add(s.at)
+		f.set(start.Add(s.at))
 		if s.method == "" {
 			s.method = http.MethodPost
 		}

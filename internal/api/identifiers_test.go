@@ -94,6 +94,6 @@ func TestDerivedOfANetwork(t *testing.T) {
 		if got := f.do("POST", "/v1/take", `{"policy":"visits","identifier":"`+c.id+`"}`); got.StatusCode != c.status {
 			t.Errorf("%s: %d, want %d", c.id, got.StatusCode, c.status)
 		}
-		f.now = f.now.Add(time.Second)
+		f.set(f.now().Add(time.Second))
 	}
 }

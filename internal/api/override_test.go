@@ -109,7 +109,7 @@ func TestAuditLog(t *testing.T) {
 	f := newFront(t, &Options{
 		Keyring: keyring(t, "operator scopes: [admin]", "shop scopes: [decide], policies: [api]"),
 	}, smsSend, tail)
-	f.server.opts.Audit = audit.New(slog.New(slog.NewJSONHandler(&log, nil)), func() time.Time { return f.now })
+	f.server.opts.Audit = audit.New(slog.New(slog.NewJSONHandler(&log, nil)), f.now)
 	const secret = "+4915112345678"
 	about := `{"policy":"sms-send","identifier":"` + secret + `"}`
 	key, _ := f.server.engine.KeyOf("sms-send", secret)
@@ -132,7 +132,7 @@ func TestAuditLog(t *testing.T) {
 			map[string]any{"act": "access", "who": "shop", "route": "/v1/batch"}},
 		{"/v1/take", about, "stranger", map[string]any{"act": "access", "who": "anonymous", "reason": "the bearer token is not known"}},
 	} {
-		f.now = f.now.Add(time.Second) // later than the last refusal
+		f.set(f.now().Add(time.Second)) // later than the last refusal
 		log.Reset()
 		f.do("POST", c.path, c.body, bearer(c.as)...)
 		lines := audited(t, &log)
@@ -153,11 +153,11 @@ func TestAuditLog(t *testing.T) {
 		}
 	}
 	log.Reset()
-	f.now = f.now.Add(time.Second)
+	f.set(f.now().Add(time.Second))
 	for range 50 {
 		f.do("POST", "/v1/take", about, bearer("stranger")...)
 	}
-	f.now = f.now.Add(time.Second)
+	f.set(f.now().Add(time.Second))
 	f.do("POST", "/v1/take", about, bearer("stranger")...)
 	if lines := audited(t, &log); len(lines) != 2 || lines[0]["refused_before"] != 0.0 || lines[1]["refused_before"] != 49.0 {
 		t.Errorf("of 51 refusals within two seconds: %v", lines)

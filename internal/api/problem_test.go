@@ -355,7 +355,7 @@ func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	for left, want := range map[time.Duration]string{
 		time.Minute: "60", 59001 * time.Millisecond: "60", 59 * time.Second: "59", 1500 * time.Millisecond: "2", time.Millisecond: "1",
 	} {
-		f.now = time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC).Add(-left)
+		f.set(time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC).Add(-left))
 		if got := f.do(http.MethodPost, "/v1/check", body).Header.Get("Retry-After"); got != want {
 			t.Errorf("%v before: %q, want %q", left, got, want)
 		}
