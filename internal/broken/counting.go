@@ -135,8 +135,8 @@ func answering() []Build {
 			Tests: []string{"TestClockBeyondTheTolerance"},
 			Edits: []Edit{{
 				"internal/limiter/engine.go",
-				`e.opts.Skewed != nil && e.opts.Skewed() {`,
-				`e.opts.Skewed != nil && !e.opts.Skewed() && e.opts.Skewed() {`,
+				`e.exclusive == nil && e.opts.skewed() {`,
+				`e.exclusive != nil && e.opts.skewed() {`,
 			}},
 		},
 	}

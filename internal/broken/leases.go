@@ -57,7 +57,12 @@ func leases() []Build {
 		{
 			Name: "a lease that goes on too late", Broke: "what goes on is counted before the next window begins by any clock",
 			Tests: []string{"TestWhatIsTooLateDoesNotGoOn"},
-			Edits: []Edit{{carryFile, `InstantOf(l.opts.Now()) < last && `, ``}},
+			Edits: []Edit{{carryFile, `err == nil && l.inTime(held) && `, `err == nil && `}},
+		},
+		{
+			Name: "a lease that goes on by a wrong clock", Broke: "what goes on is counted before the next window begins by any clock",
+			Tests: []string{"TestNothingGoesOnByAClockThatIsWrong"},
+			Edits: []Edit{{leasesFile, `!l.opts.skewed()`, `true`}, {carryFile, ` && !l.opts.skewed()`, ``}},
 		},
 		{
 			Name: "a lease that goes on after a reset", Broke: "a reset ends leases",

@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"unique"
 
 	"github.com/gocql/gocql"
 
@@ -20,6 +21,18 @@ const (
 // resetLimitID marks the row that says a key was reset: no limit has an empty id.
 const resetLimitID = ""
 
+// limitName is a limit's id as rows have it. There are few, so all rows share their text:
+// what is remembered of a row keeps none of its own.
+type limitName limiter.LimitID
+
+// UnmarshalCQL implements gocql.Unmarshaler.
+func (n *limitName) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
+	if string(data) != string(*n) {
+		*n = limitName(unique.Make(string(data)).Value())
+	}
+	return nil
+}
+
 // readCounts returns the counters of key that expire after the instant, and the
 // latest reset among them.
 func (s *Store) readCounts(
@@ -28,7 +41,7 @@ func (s *Store) readCounts(
 	query := s.session.Query(countersUnread, key, int64(after)).WithContext(ctx).Consistency(level)
 	rows := s.repeated(query).Iter()
 	var expires, start, epoch, units int64
-	var id string
+	var id limitName
 	for rows.Scan(&expires, &id, &start, &epoch, &units) {
 		if id == resetLimitID {
 			reset = max(reset, limiter.Instant(epoch))

@@ -114,7 +114,7 @@ func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *tallyRead
 	rows := s.repeated(query).Iter()
 	var key []byte
 	var expires, start, epoch, units, resetAt int64
-	var id string
+	var id limitName
 	var writer gocql.UUID
 	for rows.Scan(&key, &expires, &id, &start, &epoch, &writer, &units, &resetAt) {
 		r := into(key)

@@ -13,11 +13,11 @@ import (
 //
 // Nothing need be read for that. What is left of a lease has been found to fit beside all
 // that counts, and from now on is not handed out in its own window: it is only counted
-// there. As a sliding tail counts later windows whole, and earlier ones by a share, any
-// use of it in the next window leaves less to find than if it had been handed out where it
-// was. Who decides in the next window by any clock within the tolerance begins after it
-// was stored there, as that is waited for no longer than until a slack before, and so
-// counts it.
+// there. As later windows count whole, and earlier ones by a share under a sliding tail and
+// not at all under a fixed window, any use of it in the next window leaves less to find
+// than if it had been handed out where it was. Who decides in the next window by any clock
+// within the tolerance begins after it was stored there, as that is waited for no longer
+// than until a slack before, and so counts it.
 //
 // Until the next window is over it is counted twice, which may deny others by as much: no
 // more than is counted ahead with a key's first unit, and less as the window before fades.
@@ -32,9 +32,13 @@ const (
 )
 
 // carries reports whether what is left of a lease under p may be counted in the next
-// window: there is one sum in each, of a sliding tail, that is safe to store again.
+// window: there is one sum in each, which counts whole there, and is safe to store again.
 func (p *plan) carries() bool {
-	return p.Leases == LeasesEarly && p.tally && len(p.rules) == 1 && p.rules[0].algorithm == slidingTail
+	if p.Leases != LeasesEarly || !p.tally || len(p.rules) != 1 {
+		return false
+	}
+	of := p.rules[0].algorithm
+	return of == slidingTail || of == fixedWindow
 }
 
 // of returns the lease of key at now, which goes on in the next window with what is
@@ -55,7 +59,7 @@ func (h *lease) carried() *lease {
 	defer h.mu.Unlock()
 	units := h.next[0].Units
 	return &lease{
-		target: h.target, counts: h.next, epoch: h.epoch, since: h.ends, until: h.until,
+		target: h.target, epoch: h.epoch, since: h.ends, until: h.until,
 		back: h.ends.Add(maxEarlyIdle), ends: h.target.plan.windowsEnd(h.ends), fits: true, size: units,
 		state: h.state.counted(), left: units, taken: leaseAfter,
 	}
@@ -67,8 +71,8 @@ func (l *leases) carry(ctx context.Context, due []*lease) {
 }
 
 // isDue reports whether h is to go on in the next window, and now is the time to count
-// that: within a part of its window at the end. It is worth a write if by what was asked for so far a unit will be before what h
-// tells is too old.
+// that: within a part of its window at the end. It is worth a write if, by what was asked
+// for so far, a unit will be before what h tells is too old.
 func (h *lease) isDue(now Instant, slack time.Duration, part int64) bool {
 	if h.until <= h.ends || !h.fits || len(h.next) > 0 || !h.target.plan.carries() {
 		return false
@@ -87,8 +91,8 @@ func (h *lease) isDue(now Instant, slack time.Duration, part int64) bool {
 
 // carryOne counts in the next window what goes on there of held.
 func (l *leases) carryOne(ctx context.Context, held *lease) {
-	t, last := &held.target, held.ends.Add(-l.opts.slack())
-	if InstantOf(l.opts.Now()) >= last {
+	t := &held.target
+	if !l.inTime(held) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.opts.StoreTimeout)
@@ -100,13 +104,19 @@ func (l *leases) carryOne(ctx context.Context, held *lease) {
 	next := t.plan.appendCounts(nil, held.epoch, held.ends, units)
 	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: next, Tally: true, Span: t.plan.span}
 	err := l.store.Write(ctx, &w)
-	if err == nil && InstantOf(l.opts.Now()) < last && l.shard(t.key).attach(held, next) {
+	if err == nil && l.inTime(held) && l.shard(t.key).attach(held, next) {
 		return
 	}
 	held.release(units)
 	if !errors.Is(err, ErrNotStored) {
 		l.give(t, next)
 	}
+}
+
+// inTime reports whether the window that held is of goes on by every clock within the
+// tolerance, of which this one is.
+func (l *leases) inTime(held *lease) bool {
+	return InstantOf(l.opts.Now()) < held.ends.Add(-l.opts.slack()) && !l.opts.skewed()
 }
 
 // reserve takes what goes on in the next window out of what is left.

@@ -24,6 +24,13 @@ func carried(t *testing.T, test func(t *testing.T, store *fakeStore, e, other *l
 	})
 }
 
+// earlyWindows is a policy of fixed windows that counts ahead as carried's does.
+func earlyWindows() limiter.Policy {
+	policy := earlyRows(time.Minute)
+	policy.Limits[0].Algorithm = "fixed-window"
+	return policy
+}
+
 // nearEnd sleeps until a moment before a window of a minute ends.
 func nearEnd(d time.Duration) { time.Sleep(time.Until(nextMinute().Add(-d))) }
 
@@ -62,6 +69,108 @@ func TestLeaseGoesOnInTheNextWindow(t *testing.T) {
 		if d := mustTake(t, e); !d.Leased {
 			t.Errorf("%+v: want another lease", d)
 		}
+	})
+}
+
+// The same of a fixed window, and of the next: there only what went on is counted, for
+// others as well, and nobody gets past the limit.
+func TestLeaseOfAFixedWindowGoesOn(t *testing.T) {
+	for name, calendar := range map[string]limiter.Calendar{"by length": "", "by the calendar": limiter.CalendarDay} {
+		bubble(t, name, func(t *testing.T) {
+			policy, end := earlyWindows(), time.Minute
+			if calendar != "" {
+				policy.Limits[0].Window, policy.Limits[0].Calendar, end = 0, calendar, 24*time.Hour
+			}
+			store := newFakeStore()
+			e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
+			time.Sleep(end - 10*time.Second)
+			running(t, e)
+			for range 4 {
+				mustTake(t, e)
+			}
+			time.Sleep(10*time.Second - 100*time.Millisecond)
+			denied := takeUntil(t, other, 1000, isDenied)
+			time.Sleep(200 * time.Millisecond)
+			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 9 {
+				t.Errorf("%d used at the start of a window, %v; want 9 that went on", d.Used, err)
+			}
+			own := takeUntil(t, e, 1000, func(d limiter.Decision) bool { return !d.Leased })
+			if d := mustTake(t, e); own != 9 || d.Used != 11 { // between them the store was asked
+				t.Errorf("%d of a lease that went on, and then %+v; want 9, and 11 used", own, d)
+			}
+			own += 2 + takeUntil(t, other, 1000, isDenied) + takeUntil(t, e, 1000, isDenied)
+			if denied > 1000-4-9 || own > 1000 || own < 1000-2*16 {
+				t.Errorf("%d beside 4 admitted in a window, %d in the next; want at most 987 and 1000", denied, own)
+			}
+		})
+	}
+}
+
+// A clock that is beyond the tolerance begins nothing, though it decides nothing either:
+// one that is behind would count in a window that others have filled, and one that is
+// ahead hand out units of a window that has not begun.
+func TestNothingGoesOnByAClockThatIsWrong(t *testing.T) {
+	// during has e, which other counts beside, take units of a lease a moment before the end of a window.
+	during := func(t *testing.T, before time.Duration, test func(store *fakeStore, off *atomic.Int64, e, other *limiter.Engine)) {
+		policy := earlyWindows()
+		store, off := newFakeStore(), new(atomic.Int64)
+		e := limiter.New(store, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
+			Now:    func() time.Time { return time.Now().Add(time.Duration(off.Load())) },
+			Skewed: func() bool { return off.Load() != 0 },
+		})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		other := toldEngine(t, store, policy)
+		time.Sleep(600 * time.Millisecond) // so that leases are looked through then, in each second
+		running(t, e)
+		nearEnd(before)
+		for range 4 {
+			mustTake(t, e)
+		}
+		test(store, off, e, other)
+	}
+	behind, ahead := int64(-5*time.Second), int64(5*time.Second)
+	overtaken := func(t *testing.T, off *atomic.Int64, e, other *limiter.Engine) {
+		nearEnd(-20 * time.Millisecond)
+		taken := takeUntil(t, other, 1001, isDenied)
+		nearEnd(time.Minute - 5*time.Second + 100*time.Millisecond)
+		off.Store(0)
+		if taken += takeUntil(t, e, 1001, isDenied); taken > 1000 {
+			t.Errorf("%d admitted in a window", taken)
+		}
+	}
+	bubble(t, "behind", func(t *testing.T) {
+		during(t, 15*time.Second, func(_ *fakeStore, off *atomic.Int64, e, other *limiter.Engine) {
+			nearEnd(10 * time.Second)
+			off.Store(behind)
+			overtaken(t, off, e, other)
+		})
+	})
+	bubble(t, "behind meanwhile", func(t *testing.T) {
+		during(t, 500*time.Millisecond, func(store *fakeStore, off *atomic.Int64, e, other *limiter.Engine) {
+			store.set(func() {
+				store.onWrite = func(*limiter.Write) error {
+					store.set(func() { store.onWrite = nil })
+					off.Store(behind)
+					nearEnd(-40 * time.Millisecond)
+					return nil
+				}
+			})
+			overtaken(t, off, e, other)
+		})
+	})
+	bubble(t, "ahead", func(t *testing.T) {
+		during(t, 15*time.Second, func(_ *fakeStore, off *atomic.Int64, e, _ *limiter.Engine) {
+			nearEnd(10 * time.Second)
+			off.Store(ahead)
+			nearEnd(3 * time.Second)
+			off.Store(0)
+			if d := mustTake(t, e); d.ResetAfter != 3*time.Second || d.Used != 5 {
+				t.Errorf("%d used, reset after %v, 3s before the window ends; want 5", d.Used, d.ResetAfter)
+			}
+		})
 	})
 }
 
@@ -440,13 +549,13 @@ func TestWhatDoesNotGoOn(t *testing.T) {
 		takes  int
 		at     time.Duration
 	}{
-		"as it is":      {takes: 2, at: 50 * time.Second},
-		"once":          {takes: 1, at: 50 * time.Second},
-		"long ago":      {takes: 10, at: 29 * time.Second},
-		"seldom":        {takes: 2, at: 33 * time.Second},
-		"late leases":   {takes: 16, at: 56 * time.Second, change: func(p *limiter.Policy) { p.Leases = limiter.LeasesLate }},
-		"counters":      {takes: 10, at: 50 * time.Second, change: func(p *limiter.Policy) { p.Counting = limiter.CountingCounters }},
-		"fixed windows": {takes: 10, at: 50 * time.Second, change: func(p *limiter.Policy) { p.Limits[0].Algorithm = "fixed-window" }},
+		"as it is":        {takes: 2, at: 50 * time.Second},
+		"once":            {takes: 1, at: 50 * time.Second},
+		"long ago":        {takes: 10, at: 29 * time.Second},
+		"seldom":          {takes: 2, at: 33 * time.Second},
+		"late leases":     {takes: 16, at: 56 * time.Second, change: func(p *limiter.Policy) { p.Leases = limiter.LeasesLate }},
+		"counters":        {takes: 10, at: 50 * time.Second, change: func(p *limiter.Policy) { p.Counting = limiter.CountingCounters }},
+		"sliding windows": {takes: 10, at: 50 * time.Second, change: func(p *limiter.Policy) { p.Limits[0].Algorithm = "sliding-window" }},
 		"several limits": {takes: 10, at: 50 * time.Second, change: func(p *limiter.Policy) {
 			p.Limits = append(p.Limits, limiter.Limit{Algorithm: "sliding-tail", Limit: 5000, Window: time.Hour})
 		}},

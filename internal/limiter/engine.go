@@ -57,6 +57,8 @@ type Options struct {
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
 }
 
+func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
+
 // DefaultStoreTimeout is the StoreTimeout of Options that give none.
 const DefaultStoreTimeout = 500 * time.Millisecond
 
@@ -245,7 +247,7 @@ func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return 
 
 // checkClock refuses to go by a clock that is beyond the tolerance.
 func (e *Engine) checkClock() error {
-	if e.exclusive == nil && e.opts.Skewed != nil && e.opts.Skewed() {
+	if e.exclusive == nil && e.opts.skewed() {
 		return fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, e.opts.ClockTolerance)
 	}
 	return nil

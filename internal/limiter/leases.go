@@ -56,9 +56,8 @@ type demand struct {
 // lease is what was counted for a key when it was granted, and what of it is left.
 type lease struct {
 	target target
-	counts []Count // one for each counter: those that the units are in
-	epoch  Instant
-	since  Instant
+	epoch  Instant // the reset that it is counted under
+	since  Instant // when it was counted
 	until  Instant // the end of its age
 	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
@@ -153,7 +152,10 @@ func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instan
 // askAgain has what a lease of key knows of no room for asked for again: something was
 // given back.
 func (l *leases) askAgain(key Key) {
-	held := l.of(key, InstantOf(l.opts.Now()))
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.live[key]
 	if held == nil {
 		return
 	}
@@ -204,7 +206,7 @@ func (l *leases) discount(t *target, before spare, s *State, now Instant) {
 	defer held.mu.Unlock()
 	next := min(before.next, unitsOf(held.next))
 	here := min(before.here, held.left+next)
-	for _, c := range slices.Concat(withUnits(held.counts, -here), withUnits(held.next, -next)) {
+	for _, c := range slices.Concat(held.counts(-here), withUnits(held.next, -next)) {
 		s.add(c)
 	}
 }
@@ -330,7 +332,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		return 0
 	}
 	granted := &lease{
-		target: *t, counts: own.counts, epoch: own.epoch, since: own.now,
+		target: *t, epoch: own.epoch, since: own.now,
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
@@ -399,14 +401,17 @@ func (p *plan) fades(s *State, now, ends Instant) int64 {
 }
 
 // run gives back what is left of leases when they are too old, until ctx ends, and then
-// of all. It counts in the next window what goes on there.
+// of all. It counts in the next window what goes on there. A clock that is beyond the
+// tolerance can't tell when.
 func (l *leases) run(ctx context.Context) {
 	tick := time.NewTicker(l.bounds().sweep)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			l.carry(ctx, l.sweep(InstantOf(l.opts.Now())))
+			if !l.opts.skewed() {
+				l.carry(ctx, l.sweep(InstantOf(l.opts.Now())))
+			}
 		case <-ctx.Done():
 		}
 	}
@@ -466,9 +471,14 @@ func (h *lease) rest() []Count {
 	if h.left == 0 {
 		return nil
 	}
-	back := withUnits(h.counts, h.left)
+	back := h.counts(h.left)
 	h.left = 0
 	return back
+}
+
+// counts returns units as they are counted where h is.
+func (h *lease) counts(units int64) []Count {
+	return h.target.plan.appendCounts(nil, h.epoch, h.since, units)
 }
 
 // grantLease makes a lease of what own counted ahead, and adds to refused what is not granted.

@@ -131,7 +131,7 @@ func (n *news) poll(ctx context.Context) error {
 		}
 	}
 	n.note(changes)
-	if n.opts.Skewed == nil || !n.opts.Skewed() { // a clock that is ahead would pass over what others date
+	if !n.opts.skewed() { // a clock that is ahead would pass over what others date
 		n.since = now.Add(-n.overlap())
 	}
 	return nil

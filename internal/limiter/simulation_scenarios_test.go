@@ -88,17 +88,21 @@ func (s scenario) leased(seed uint64) scenario {
 	return s
 }
 
-// carried returns s, or in its place, in every other schedule with early leases, sliding
-// tails in rows with room enough for leases that go on from window to window.
+// carried returns s, or in its place, in every other schedule with early leases, windows
+// in rows with room enough for leases that go on from one to the next.
 func (s scenario) carried(seed uint64) scenario {
 	if seed%16 != 9 {
 		return s
 	}
 	rng := rand.New(rand.NewPCG(seed, streamCarried))
-	l := shortLimit(rng, "sliding-tail")
+	algorithm := "sliding-tail"
+	if seed%64 == 57 {
+		algorithm = "fixed-window"
+	}
+	l := shortLimit(rng, algorithm)
 	l.Limit = 6 + rng.Int64N(20)
 	return scenario{
-		name: "carried tails", instances: s.instances, clients: s.clients, weather: s.weather, trouble: s.trouble, settles: s.settles,
+		name: "carried leases", instances: s.instances, clients: s.clients, weather: s.weather, trouble: s.trouble, settles: s.settles,
 		act: hammer, plain: true, lasts: 6 * time.Second, thinks: 60 * time.Millisecond,
 		costs: rng.IntN(6) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
 		policies: []limiter.Policy{{

@@ -37,7 +37,8 @@ type tally struct {
 
 	mu     sync.Mutex
 	stamp  int64
-	totals []Count // of windows that are not over yet; each with its row
+	totals []Count  // of windows that are not over yet; each with its row
+	first  [2]Count // where totals are while there are no more: this window's and the one's before
 }
 
 // maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB.
@@ -75,6 +76,7 @@ func (t *tallies) of(key Key) *tally {
 	mine, ok := t.old[key]
 	if !ok {
 		mine = &tally{ids: t.ids}
+		mine.totals = mine.first[:0]
 	}
 	if t.young == nil || len(t.young) >= maxTallies {
 		t.old, t.young = t.young, make(map[Key]*tally)
