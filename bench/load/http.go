@@ -1,12 +1,12 @@
 package load
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,16 +54,12 @@ func (t Target) Open(cost int64) (Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(t.Lifetime)); err != nil {
+	c := &caller{conn: conn, batch: t.Batch > 0, expires: time.Now().Add(t.Lifetime), in: make([]byte, 0, readBuffer)}
+	if err := conn.SetDeadline(c.expires); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return t.over(conn, cost), nil
-}
-
-func (t Target) over(conn net.Conn, cost int64) *caller {
-	c := &caller{conn: conn, reader: bufio.NewReaderSize(conn, readBuffer), batch: t.Batch > 0}
 	c.request, c.keys = t.request(cost)
-	return c
+	return c, nil
 }
 
 // request returns a whole request, and where in it the digits of its keys are.
@@ -88,12 +84,11 @@ func (t Target) request(cost int64) (request []byte, keys []int) {
 // caller is a keep-alive connection with a request that is ready but for its keys' digits.
 type caller struct {
 	conn    net.Conn
-	reader  *bufio.Reader
+	expires time.Time
 	request []byte
 	keys    []int
 	batch   bool
-	body    []byte // of the last answer
-	bytes   int64  // of the last answer
+	in      []byte // what was read and belongs to no answer yet
 }
 
 // Close closes the connection.
@@ -101,6 +96,23 @@ func (c *caller) Close() error { return c.conn.Close() }
 
 // Take implements Caller.
 func (c *caller) Take(keys []uint64) (Outcome, error) {
+	if _, err := c.conn.Write(c.asking(keys)); err != nil {
+		return Outcome{}, err
+	}
+	for {
+		if outcome, done, err := c.answer(); done || err != nil {
+			return outcome, err
+		}
+		n, err := c.conn.Read(c.free())
+		if n == 0 {
+			return Outcome{}, errors.Join(err, io.ErrUnexpectedEOF)
+		}
+		c.in = c.in[:len(c.in)+n]
+	}
+}
+
+// asking returns the request that takes for keys, c's until the next.
+func (c *caller) asking(keys []uint64) []byte {
 	for i, at := range c.keys {
 		number := keys[i]
 		for digit := at + keyDigits - 1; digit >= at; digit-- {
@@ -108,23 +120,43 @@ func (c *caller) Take(keys []uint64) (Outcome, error) {
 			number /= 10
 		}
 	}
-	if _, err := c.conn.Write(c.request); err != nil {
-		return Outcome{}, err
-	}
-	status, err := c.answer()
-	if err != nil {
-		return Outcome{}, err
-	}
-	outcome := c.outcome(status)
-	outcome.Bytes = c.bytes
-	return outcome, nil
+	return c.request
 }
 
-func (c *caller) outcome(status int) Outcome {
+// free returns where to read more of an answer into.
+func (c *caller) free() []byte {
+	if len(c.in) == cap(c.in) {
+		c.in = slices.Grow(c.in, readBuffer)
+	}
+	return c.in[len(c.in):cap(c.in)]
+}
+
+// answer returns what came of a request, once the whole answer was read.
+func (c *caller) answer() (o Outcome, done bool, err error) {
+	const blankLine = "\r\n\r\n"
+	end := bytes.Index(c.in, []byte(blankLine))
+	if end < 0 {
+		return o, false, nil
+	}
+	status, length, err := headOf(c.in[:end])
+	if err != nil {
+		return o, false, err
+	}
+	begin := end + len(blankLine)
+	if len(c.in) < begin+length {
+		return o, false, nil
+	}
+	o = c.outcome(status, c.in[begin:begin+length])
+	o.Bytes = int64(begin + length)
+	c.in = c.in[:copy(c.in, c.in[begin+length:])]
+	return o, true, nil
+}
+
+func (c *caller) outcome(status int, body []byte) Outcome {
 	switch {
 	case status == 200 && c.batch:
-		allowed := int64(bytes.Count(c.body, []byte(`"status":200`)))
-		denied := int64(bytes.Count(c.body, []byte(`"status":429`)))
+		allowed := int64(bytes.Count(body, []byte(`"status":200`)))
+		denied := int64(bytes.Count(body, []byte(`"status":429`)))
 		return Outcome{Allowed: allowed, Denied: denied, Failed: int64(len(c.keys)) - allowed - denied}
 	case status == 200:
 		return Outcome{Allowed: 1}
@@ -136,49 +168,25 @@ func (c *caller) outcome(status int) Outcome {
 
 var errAnswer = errors.New("the answer is not one of HTTP/1.1 with a Content-Length")
 
-// answer reads an answer, whose body is c's until the next. All peers' bodies are short enough for net/http to give their
-// length, or give it themselves.
-func (c *caller) answer() (status int, err error) {
-	length := -1
-	c.bytes = 0
-	for first := true; ; first = false {
-		line, err := c.reader.ReadSlice('\n')
-		if err != nil {
-			return 0, err
-		}
-		c.bytes += int64(len(line))
-		switch {
-		case first:
-			if status, err = statusOf(line); err != nil {
-				return 0, err
-			}
-		case len(line) <= len("\r\n"):
-			return status, c.read(length)
-		case length < 0:
-			length = lengthOf(line)
-		}
-	}
-}
-
-func (c *caller) read(length int) error {
-	if length < 0 {
-		return errAnswer
-	}
-	if cap(c.body) < length {
-		c.body = make([]byte, length)
-	}
-	c.body = c.body[:length]
-	c.bytes += int64(length)
-	_, err := io.ReadFull(c.reader, c.body)
-	return err
-}
-
-func statusOf(line []byte) (int, error) {
+// headOf returns what an answer's head says. All peers' bodies are short enough for net/http to give their length, or give
+// it themselves.
+func headOf(head []byte) (status, length int, err error) {
 	const version = "HTTP/1.1 "
-	if len(line) < len(version)+3 || string(line[:len(version)]) != version {
-		return 0, errAnswer
+	first, headers, _ := bytes.Cut(head, []byte("\r\n"))
+	if len(first) < len(version)+3 || string(first[:len(version)]) != version {
+		return 0, 0, errAnswer
 	}
-	return strconv.Atoi(string(line[len(version) : len(version)+3]))
+	if status, err = strconv.Atoi(string(first[len(version) : len(version)+3])); err != nil {
+		return 0, 0, err
+	}
+	for len(headers) > 0 {
+		var line []byte
+		line, headers, _ = bytes.Cut(headers, []byte("\r\n"))
+		if length := lengthOf(line); length >= 0 {
+			return status, length, nil
+		}
+	}
+	return 0, 0, errAnswer
 }
 
 // lengthOf returns the value of a Content-Length, or -1 if the line is another header.

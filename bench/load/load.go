@@ -6,6 +6,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -147,12 +148,9 @@ func (r *run) measure(ctx context.Context, workers []*worker) (*Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
-	if r.Rate > 0 {
-		r.due = r.pace(ctx, &all)
-	}
-	for _, w := range workers {
+	for _, work := range r.loops(ctx, &all, workers) {
 		all.Go(func() {
-			if err := w.work(ctx); err != nil {
+			if err := work(ctx); err != nil {
 				cancel(err)
 			}
 		})
@@ -170,6 +168,37 @@ func (r *run) measure(ctx context.Context, workers []*worker) (*Result, error) {
 	}
 	return result, context.Cause(ctx)
 }
+
+// loops returns what asks: one thread for some of the connections if it can wait for them itself, or else the workers,
+// each for itself.
+func (r *run) loops(ctx context.Context, all *sync.WaitGroup, workers []*worker) (loops []func(context.Context) error) {
+	if pollable(workers) {
+		threads := min(max(1, runtime.NumCPU()/4), len(workers))
+		for i := range threads {
+			p := &poller{run: r, first: i, step: threads}
+			for at := i; at < len(workers); at += threads {
+				p.workers = append(p.workers, workers[at])
+			}
+			loops = append(loops, p.work)
+		}
+		return loops
+	}
+	if r.Rate > 0 {
+		r.due = r.pace(ctx, all)
+	}
+	for _, w := range workers {
+		loops = append(loops, w.work)
+	}
+	return loops
+}
+
+// dueAt returns when an open loop's call of that number is due.
+func (r *run) dueAt(call int) time.Time {
+	return r.start.Add(-r.WarmUp).Add(time.Duration(float64(call) / r.Rate * float64(time.Second)))
+}
+
+// calls returns how many calls an open loop makes.
+func (r *run) calls() int { return int(r.Rate * (r.WarmUp + r.Duration).Seconds()) }
 
 func (r *run) mark() {
 	if r.Mark != nil {

@@ -64,12 +64,17 @@ func (w *worker) take(ctx context.Context, keys []uint64, due time.Time) error {
 			return err
 		}
 	}
+	return w.saw(outcome, due, late)
+}
+
+// saw notes what came of a call that was due then.
+func (w *worker) saw(outcome Outcome, due time.Time, late time.Duration) error {
 	w.whole.add(outcome)
-	if !due.Before(w.start) {
-		w.measured.add(outcome)
-		return w.latency.RecordValue(int64(min(max(late, shortest), longest)))
+	if due.Before(w.start) {
+		return nil
 	}
-	return nil
+	w.measured.add(outcome)
+	return w.latency.RecordValue(int64(min(max(late, shortest), longest)))
 }
 
 // reopen replaces a caller that failed.
