@@ -95,7 +95,7 @@ func timing() []Build {
 		{
 			Name: "later instants capped", Broke: "the upper end is not capped", Finds: 1500,
 			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
-			Edits: []Edit{{logFile, `if r.holds(&events[i], now) {`, `if r.holds(&events[i], now) && events[i].At <= now {`}},
+			Edits: []Edit{{logFile, `if r.holds(&log.Events[i], now) {`, `if r.holds(&log.Events[i], now) && log.Events[i].At <= now {`}},
 		},
 		{
 			Name: "later windows not counted", Broke: "the upper end is not capped",

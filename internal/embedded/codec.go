@@ -240,6 +240,7 @@ func (r *reader) log(l *eventLog) {
 		last = e.At
 		l.holds = l.holds || e.Ends != 0
 	}
+	l.sum = limiter.SumOf(l.events)
 }
 
 func (r *reader) cell() *cell {

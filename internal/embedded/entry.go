@@ -48,7 +48,7 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 		if l.holds {
 			now = min(now, clock.instant())
 		}
-		s.Logs = append(s.Logs, limiter.Log{Events: l.newest(lq.After, lq.Max, now)})
+		s.Logs = append(s.Logs, l.newest(lq.After, lq.Max, now))
 	}
 	if q.Cell {
 		s.Cell = e.liveCell(clock)
@@ -206,7 +206,7 @@ func (e *entry) put(t *limiter.Tally, clock *Store) {
 func (e *entry) forget(reset limiter.Instant) {
 	e.reset = reset
 	for i := range e.logs {
-		e.logs[i].events = slices.DeleteFunc(e.logs[i].events, func(have limiter.Event) bool { return have.At <= reset })
+		e.logs[i].keep(func(have *limiter.Event) bool { return have.At > reset })
 	}
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })
 	e.tallies = slices.DeleteFunc(e.tallies, func(have limiter.Tally) bool { return have.Epoch < reset })

@@ -12,6 +12,7 @@ import (
 // eventLog is the events of one key and span, in order of time.
 type eventLog struct {
 	events []limiter.Event
+	sum    int64         // of their costs; the largest number: it may be more
 	ttl    time.Duration // the longest that an event was given
 	holds  bool          // some of them may be holds
 }
@@ -31,17 +32,20 @@ const (
 
 // newest returns the last n events at most that are later than after. Holds that had
 // ended at now are no part of the n, so that they hide nothing that counts.
-func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) []limiter.Event {
+func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) limiter.Log {
 	events := l.events
 	first := max(0, len(events)-n)
 	if l.holds {
 		first = firstOf(events, n, now)
 	}
-	events = events[first:]
-	if len(events) == 0 || events[0].At > after { // most often all of them are
-		return events
+	if first < len(events) && events[first].At <= after { // most often it is later
+		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
 	}
-	return events[sort.Search(len(events), func(i int) bool { return events[i].At > after }):]
+	log := limiter.Log{Events: events, Sum: l.sum}
+	if l.holds || l.sum == math.MaxInt64 {
+		log.Sum = 0
+	}
+	return log.From(first)
 }
 
 // firstOf returns where the last n events begin that are no holds which had ended.
@@ -62,7 +66,7 @@ func ended(e *limiter.Event, now limiter.Instant) bool { return e.Ends != 0 && e
 func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
 	if i := l.find(&event, searchedEvents); i >= 0 {
 		if l.events[i].Ends != 0 {
-			l.events[i] = event
+			l.replace(i, event)
 		}
 		return
 	}
@@ -73,16 +77,22 @@ func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
 func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
 	event.Ends = 0
 	if i := l.find(&event, len(l.events)); i >= 0 {
-		l.events[i] = event
+		l.replace(i, event)
 		return
 	}
 	l.insert(event, keep, clock)
+}
+
+func (l *eventLog) replace(i int, event limiter.Event) {
+	l.events[i] = event
+	l.sum = limiter.SumOf(l.events)
 }
 
 // insert adds event in order of time.
 func (l *eventLog) insert(event limiter.Event, keep int, clock *Store) {
 	l.trim(keep, event.At, clock)
 	l.holds = l.holds || event.Ends != 0
+	l.sum = saturated(l.sum, event.Cost)
 	n := len(l.events)
 	if n == 0 || l.events[n-1].At <= event.At {
 		l.events = append(l.events, event)
@@ -90,6 +100,9 @@ func (l *eventLog) insert(event limiter.Event, keep int, clock *Store) {
 	}
 	l.events = slices.Insert(l.events, l.after(event.At), event)
 }
+
+// saturated returns a + b of two costs, or the largest number.
+func saturated(a, b int64) int64 { return min(math.MaxInt64-b, a) + b }
 
 // after returns the index of the first event later than at.
 func (l *eventLog) after(at limiter.Instant) int {
@@ -114,7 +127,13 @@ func (l *eventLog) find(event *limiter.Event, few int) int {
 
 // remove removes the events with these ids.
 func (l *eventLog) remove(ids []limiter.EventID) {
-	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return slices.Contains(ids, have.ID) })
+	l.keep(func(have *limiter.Event) bool { return !slices.Contains(ids, have.ID) })
+}
+
+// keep removes all events but those of which is reports true.
+func (l *eventLog) keep(is func(*limiter.Event) bool) {
+	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return !is(&have) })
+	l.sum = limiter.SumOf(l.events)
 }
 
 // trim makes room in a log that is full: events that have expired at an instant go,
@@ -134,6 +153,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	if len(l.events) >= most {
 		l.merge(len(l.events) - keep)
 	}
+	l.sum = limiter.SumOf(l.events)
 }
 
 // merge makes one event of the oldest n, which nobody can remove, dated as the
@@ -147,7 +167,7 @@ func (l *eventLog) merge(n int) {
 			into, held.Ends = &held, max(held.Ends, event.Ends)
 		}
 		into.At = event.At
-		into.Cost = min(math.MaxInt64-event.Cost, into.Cost) + event.Cost
+		into.Cost = saturated(into.Cost, event.Cost)
 	}
 	merged := []limiter.Event{whole, held}
 	if held.At < whole.At {

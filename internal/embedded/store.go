@@ -106,7 +106,7 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 	var state limiter.State
 	sh.entries[q.Key].read(q, &state, s)
 	for i := range state.Logs {
-		state.Logs[i].Events = append([]limiter.Event(nil), state.Logs[i].Events...)
+		state.Logs[i] = limiter.Log{Events: append([]limiter.Event(nil), state.Logs[i].Events...)}
 	}
 	return state, nil
 }

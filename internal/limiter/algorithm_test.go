@@ -249,6 +249,36 @@ func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
 	})
 }
 
+// TestKnownSumsChangeNothing decides by logs whose sums are known as by those that are added
+// up: of several windows over one log, resets among it.
+func TestKnownSumsChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		policy := limiter.Policy{Name: "p"}
+		for _, w := range rapid.SliceOfNDistinct(rapid.IntRange(1, 60), 1, 3, rapid.ID).Draw(t, "windows") {
+			policy.Limits = append(policy.Limits, limiter.Limit{
+				Algorithm: "sliding-log", Limit: rapid.Int64Range(1, 30).Draw(t, "limit"), Window: time.Duration(w) * time.Second,
+			})
+		}
+		added, known, now := limiter.NewMachine(policy), limiter.NewMachine(policy), drawStart(t, policy.Limits[0])
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(-500, 4000).Draw(t, "pause")) * time.Millisecond)
+			op := rapid.SampledFrom([]limiter.Op{limiter.OpCheck, limiter.OpTake, limiter.OpTake, limiter.OpRecord}).Draw(t, "op")
+			cost := rapid.Int64Range(1, policy.Limits[0].Limit).Draw(t, "cost")
+			if rapid.IntRange(0, 19).Draw(t, "reset") == 0 {
+				added.Reset(now)
+				known.Reset(now)
+			}
+			known.KnowSums()
+			want, got := added.Do(op, now, cost), known.Do(op, now, cost)
+			for i := range want.Limits {
+				if got.Limits[i].Verdict != want.Limits[i].Verdict {
+					t.Fatalf("%v of %d at %d: %+v, want %+v", op, cost, now, got.Limits[i].Verdict, want.Limits[i].Verdict)
+				}
+			}
+		}
+	})
+}
+
 func TestResetAfterIsWhenTheLimitIsWhole(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
 		m, now := crowd(t, p)

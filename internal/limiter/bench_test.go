@@ -80,6 +80,34 @@ func BenchmarkEmbeddedAllowed(b *testing.B) {
 	}
 }
 
+// BenchmarkEmbeddedLog measures takes of a caller whose log is full: more than it lets, and as
+// many as it lets, so that an event leaves for each that comes.
+func BenchmarkEmbeddedLog(b *testing.B) {
+	for _, limit := range []int{10, 100, 1000, 10_000} {
+		for name, pause := range map[string]time.Duration{"denied": 0, "allowed": time.Hour / time.Duration(limit)} {
+			b.Run(name+"/limit="+strconv.Itoa(limit), func(b *testing.B) {
+				came := time.Now()
+				now := func() time.Time { return came }
+				e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
+				if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", int64(limit), time.Hour)}); err != nil {
+					b.Fatal(err)
+				}
+				for range limit {
+					came = came.Add(pause)
+					mustTake(b, e)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					came = came.Add(pause)
+					if d := mustTake(b, e); d.Allowed != (pause > 0) {
+						b.Fatal(d)
+					}
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkEmbeddedCall measures a call of several demands that stand or fall together,
 // its receipt included.
 func BenchmarkEmbeddedCall(b *testing.B) {

@@ -25,6 +25,13 @@ func (m *Machine) Do(op Op, now Instant, cost int64) Decision {
 	return d
 }
 
+// KnowSums has m's logs know the sums of their costs, as a store may.
+func (m *Machine) KnowSums() {
+	for i := range m.state.Logs {
+		m.state.Logs[i].Sum = SumOf(m.state.Logs[i].Events)
+	}
+}
+
 // Reset forgets everything at or before at.
 func (m *Machine) Reset(at Instant) { m.state.Reset, m.state.levels = at, nil }
 

@@ -264,7 +264,7 @@ func (p *plan) judgeAfter(d *Decision, s *State, op Op, now Instant, cost int64)
 // count adds a request of cost at now to s.
 func (p *plan) count(s *State, id EventID, now Instant, cost int64) {
 	for i := range s.Logs {
-		s.Logs[i].Events = insertEvent(s.Logs[i].Events, Event{ID: id, At: now, Cost: cost})
+		s.Logs[i].insert(Event{ID: id, At: now, Cost: cost})
 	}
 	for i := range p.rules {
 		switch r := &p.rules[i]; r.algorithm.memory {

@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -25,14 +26,25 @@ var slidingLog = &algorithm{
 // events count as well, so that a clock that stepped back admits nothing more.
 func usedOfLog(r *rule, s *State, now Instant) int64 {
 	bound := r.logBound(s, now)
-	events := s.Logs[r.log].Events
+	log := &s.Logs[r.log]
+	if log.Sum > 0 {
+		return log.after(bound).Sum
+	}
 	used := int64(0)
-	for i := len(events) - 1; i >= 0 && events[i].At > bound; i-- {
-		if r.holds(&events[i], now) {
-			used = addSaturating(used, events[i].Cost)
+	for i := len(log.Events) - 1; i >= 0 && log.Events[i].At > bound; i-- {
+		if r.holds(&log.Events[i], now) {
+			used = addSaturating(used, log.Events[i].Cost)
 		}
 	}
 	return used
+}
+
+// after returns what of l is later than bound.
+func (l *Log) after(bound Instant) Log {
+	if len(l.Events) == 0 || l.Events[0].At > bound { // most often all of it is
+		return *l
+	}
+	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
 }
 
 // holds reports whether e counts at now: it was recorded, or its hold has not ended
@@ -52,16 +64,33 @@ func (r *rule) leaves(e *Event) Instant {
 // fits: the first at which what is newer, itself and cost exceed the limit. Without
 // holds, the newer leaves later.
 func waitForLog(r *rule, s *State, now Instant, cost int64) time.Duration {
-	bound := r.logBound(s, now)
-	events := s.Logs[r.log].Events
+	bound, room := r.logBound(s, now), r.Limit.Limit-cost
+	log := &s.Logs[r.log]
+	if log.Sum > 0 && log.Sum <= 2*room {
+		return r.waitFromOldest(log, bound, now, room)
+	}
+	events := log.Events
 	used := int64(0)
 	for i := len(events) - 1; i >= 0 && events[i].At > bound; i-- {
 		if events[i].Ends != 0 {
 			return r.waitAmongHolds(events, bound, now, cost)
 		}
 		used = addSaturating(used, events[i].Cost)
-		if used > r.Limit.Limit-cost {
+		if used > room {
 			return r.leaves(&events[i]).Sub(now)
+		}
+	}
+	return 0
+}
+
+// waitFromOldest is waitForLog from the other end, which is nearer where there is room for
+// most of what is used.
+func (r *rule) waitFromOldest(log *Log, bound, now Instant, room int64) time.Duration {
+	counted := log.after(bound)
+	used := counted.Sum
+	for i := 0; used > room; i++ {
+		if used -= counted.Events[i].Cost; used <= room {
+			return r.leaves(&counted.Events[i]).Sub(now)
 		}
 	}
 	return 0

@@ -141,6 +141,37 @@ type Cell struct {
 // own: decide may append to them, but changes nothing in them.
 type Log struct {
 	Events []Event // oldest first
+	Sum    int64   // of their costs, where the store knows it and none is a hold; 0: they are to be added up
+}
+
+// From returns what is left of l without its first n events.
+func (l *Log) From(n int) Log {
+	rest := Log{Events: l.Events[n:]}
+	switch {
+	case l.Sum == 0:
+	case n > len(rest.Events):
+		rest.Sum = SumOf(rest.Events)
+	default:
+		rest.Sum = l.Sum - SumOf(l.Events[:n])
+	}
+	return rest
+}
+
+// SumOf returns the sum of the costs of events, the largest int64 if it is more.
+func SumOf(events []Event) int64 {
+	sum := int64(0)
+	for i := range events {
+		sum = addSaturating(sum, events[i].Cost)
+	}
+	return sum
+}
+
+// insert adds event in order of time. It never changes what is in Events already.
+func (l *Log) insert(event Event) {
+	if l.Sum > 0 {
+		l.Sum = addSaturating(l.Sum, event.Cost)
+	}
+	l.Events = insertEvent(l.Events, event)
 }
 
 // Event is one recorded request. Whoever appends it again with the same ID replaces

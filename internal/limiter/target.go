@@ -60,7 +60,7 @@ func (s *State) merge(other *State) {
 		}
 		events := slices.Concat(s.Logs[i].Events, other.Logs[i].Events)
 		slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-		s.Logs[i].Events = events
+		s.Logs[i] = Log{Events: events}
 	}
 	for _, c := range other.Counts {
 		s.add(c)
