@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -93,12 +94,17 @@ func mistakesIn(err error) []any {
 	if !errors.As(err, &mistakes) {
 		return []any{"error", err}
 	}
-	texts := make([]string, min(len(mistakes), maxNamesLogged))
+	texts := make(sentences, min(len(mistakes), maxNamesLogged))
 	for i := range texts {
 		texts[i] = mistakes[i].Error()
 	}
 	return []any{"mistakes", len(mistakes), "error", texts}
 }
+
+// sentences are a list in a log of JSON, and told apart in one of text.
+type sentences []string
+
+func (s sentences) String() string { return strings.Join(s, "; ") }
 
 // run watches the file until ctx ends.
 func (p *policySource) run(ctx context.Context) error {

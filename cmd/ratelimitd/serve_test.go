@@ -235,10 +235,12 @@ func TestReload(t *testing.T) {
 		t.Errorf("after a reload: the old policy %d, the new one %d", first, second)
 	}
 
-	replace("policies: [{name: third, limits: 10}]\n")
+	replace("policies: [{name: third, limits: 10}, {name: fourth, limits: 11}]\n")
 	s.log.waitFor(t, "those in force stay", 1)
-	if !strings.Contains(s.log.String(), "p.yaml:1: policies[0].limits: a number where a list belongs") {
-		t.Errorf("the mistake is not in the log:\n%s", s.log)
+	if logged := s.log.String(); !strings.Contains(logged, "mistakes=2") ||
+		!strings.Contains(logged, "p.yaml:1: policies[0].limits: a number where a list belongs: start each limit with a dash; ") ||
+		!strings.Contains(logged, "p.yaml:1: policies[1].limits: a number where a list belongs") {
+		t.Errorf("the mistakes are not in the log:\n%s", logged)
 	}
 	if got := s.take(t, "second"); got != http.StatusOK {
 		t.Errorf("after a bad reload: status %d", got)
