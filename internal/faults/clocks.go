@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
@@ -15,23 +16,41 @@ import (
 
 const (
 	farAhead    = 5 * time.Second
+	farBehind   = 8 * time.Second  // long enough for others to fill a window
 	clockBound  = 20 * time.Second // until a clock is noticed: it is measured every two seconds
 	clockWatch  = 5 * time.Second  // that a process under warn is looked at
 	clockPolicy = "log"
 )
 
-// putClockOff starts a process, puts its clock off by more than is tolerated and back,
-// and says what it did. Identifiers are its own: under warn it promises nothing.
-func (r *run) putClockOff(ctx context.Context, beyond string) (history.ClockTest, error) {
-	test := history.ClockTest{Beyond: beyond, Ahead: farAhead}
-	p := r.newProcess(r.Processes, 0, "--clock-beyond-tolerance="+beyond)
-	if err := p.start(ctx); err != nil {
-		return test, err
+// putClocksOff starts processes, each with a clock that is put off by more than is tolerated
+// and back, and says what they did. Identifiers are their own: under warn nothing is promised.
+func (r *run) putClocksOff(ctx context.Context) ([]history.ClockTest, error) {
+	tests := []history.ClockTest{
+		{Beyond: "refuse", Ahead: farAhead}, {Beyond: "warn", Ahead: farAhead}, {Beyond: "refuse", Ahead: -farBehind},
 	}
-	err := r.watchClock(ctx, p, &test)
-	r.Logf("clock %v ahead under %s: refused after %v, back after %v %s", farAhead, beyond,
+	errs := make([]error, len(tests))
+	var all sync.WaitGroup
+	for i := range tests {
+		all.Go(func() {
+			errs[i] = r.putClockOff(ctx, r.newProcess(r.Processes+i, 0, "--clock-beyond-tolerance="+tests[i].Beyond), &tests[i])
+		})
+	}
+	all.Wait()
+	return tests, errors.Join(errs...)
+}
+
+func (r *run) putClockOff(ctx context.Context, p *process, test *history.ClockTest) error {
+	if err := p.start(ctx); err != nil {
+		return err
+	}
+	watch := r.watchClock
+	if test.Ahead < 0 {
+		watch = r.watchClockBehind
+	}
+	err := watch(ctx, p, test)
+	r.Logf("clock off by %v under %s: refused after %v, back after %v %s", test.Ahead, test.Beyond,
 		test.Noticed.Round(time.Millisecond), test.Back.Round(time.Millisecond), test.Wrong)
-	return test, errors.Join(err, p.kill())
+	return errors.Join(err, p.kill())
 }
 
 func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTest) error {
@@ -39,7 +58,7 @@ func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTes
 		test.Wrong = fmt.Sprintf("before: %v", err)
 		return nil
 	}
-	if err := clock.Set(p.clock, farAhead); err != nil {
+	if err := clock.Set(p.clock, test.Ahead); err != nil {
 		return err
 	}
 	var err error

@@ -175,14 +175,9 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	r.askAll(ctx)
-	for _, beyond := range []string{"refuse", "warn"} {
-		test, err := r.putClockOff(ctx, beyond)
-		if err != nil {
-			return err
-		}
-		r.history.Clocks = append(r.history.Clocks, test)
-	}
-	return ctx.Err()
+	var err error
+	r.history.Clocks, err = r.putClocksOff(ctx)
+	return errors.Join(err, ctx.Err())
 }
 
 func (r *run) now() time.Duration { return time.Since(r.began) }

@@ -161,7 +161,7 @@ func (c *checker) enough() {
 func (c *checker) clocks() {
 	for _, t := range c.h.Clocks {
 		if t.Wrong != "" {
-			c.f.add(Violation{Check: CheckClock, What: fmt.Sprintf("a clock put ahead by %v, under %s: %s", t.Ahead, t.Beyond, t.Wrong)})
+			c.f.add(Violation{Check: CheckClock, What: fmt.Sprintf("a clock put off by %v, under %s: %s", t.Ahead, t.Beyond, t.Wrong)})
 		}
 	}
 }

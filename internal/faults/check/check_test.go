@@ -22,6 +22,7 @@ func policies() []history.Policy {
 		{Name: "fixed", Algorithm: "fixed-window", Limit: 2, Window: 4 * time.Second},
 		{Name: "window", Algorithm: "sliding-window", Limit: 2, Window: 4 * time.Second, Buckets: 4},
 		{Name: "tail", Algorithm: "sliding-tail", Limit: 2, Window: 4 * time.Second},
+		{Name: "early", Algorithm: "fixed-window", Rows: true, Early: true, Limit: 128, Window: 4 * time.Second},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 2, Window: 4 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 2, Window: 4 * time.Second, Burst: 3},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 2, Window: 4 * time.Second},
@@ -430,6 +431,15 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 	s.both(1, 429, history.No, 0, 0)
 	f := s.finds(t)
 	if f.WronglyDenied[check.KindLog] != 1 || f.DeniedOf[check.KindLog] != 1 || f.WronglyDenied[check.KindSeveral] != 1 {
+		t.Errorf("counted %v of %v", f.WronglyDenied, f.DeniedOf)
+	}
+	s = newStory() // three processes count 2 units ahead each, for two windows
+	for range 128 - 12 {
+		s.allowed("early", 4, 1)
+	}
+	s.denied("early", 5, 128)
+	s.denied("early", 9, 128) // of the next window
+	if f = s.finds(t); f.WronglyDenied[check.KindEarly] != 1 || f.DeniedOf[check.KindEarly] != 2 {
 		t.Errorf("counted %v of %v", f.WronglyDenied, f.DeniedOf)
 	}
 	s = newStory()

@@ -17,17 +17,18 @@ const (
 	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
 	KindWindow  = "windows"       // the same, and until what was denied has been subtracted
 	KindLarge   = "large windows" // the same, and for what others have counted ahead: every one of a burst
+	KindEarly   = "early leases"  // the same, beyond what is counted ahead with a caller's first unit
 	KindSeveral = "several demands"
 )
 
 // Kinds lists all kinds of denials, in the order of reports.
 func Kinds() []string {
-	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
+	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindEarly, KindSeveral}
 }
 
 // mostWrong is the share of denials that may be wrong, where some may be: far more than
 // is seen, less than a service that denies at random. A few are too few to tell.
-var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.9, KindSeveral: 0.6}
+var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindEarly: 0.4, KindSeveral: 0.6}
 
 const tooFewToTell = 40
 
@@ -44,6 +45,9 @@ func kindOf(p *history.Policy) string {
 		return KindBucket
 	case p.Algorithm == "sliding-log":
 		return KindLog
+	}
+	if p.Early {
+		return KindEarly
 	}
 	if p.Limit >= largeLimit {
 		return KindLarge
@@ -63,7 +67,7 @@ func (c *checker) denials(k *key) {
 			continue
 		}
 		c.f.DeniedOf[kind]++
-		if c.mostUsed(k, u)+1 > c.leastCapacity(k.policy) {
+		if c.mostUsed(k, u)+c.countedAhead(k.policy)+1 > c.leastCapacity(k.policy) {
 			continue
 		}
 		c.f.WronglyDenied[kind]++
@@ -81,6 +85,18 @@ func (c *checker) leastCapacity(p *history.Policy) int64 {
 		least = min(least, other.Capacity())
 	}
 	return least
+}
+
+// earlyShare is the part of a limit that a process counts ahead with a caller's first unit.
+const earlyShare = 64
+
+// countedAhead returns what all processes may have counted ahead with the first units of one
+// of p's callers, in this window and for the next.
+func (c *checker) countedAhead(p *history.Policy) int64 {
+	if !p.Early {
+		return 0
+	}
+	return 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
 }
 
 // mostUsed returns the most units that others can have used of k when u was decided.

@@ -99,7 +99,7 @@ func wronglyDenied(f *Findings) string {
 func clockTests(h *history.History) string {
 	var parts []string
 	for _, t := range h.Clocks {
-		parts = append(parts, fmt.Sprintf("%s: refused after %s, back after %s", t.Beyond, rounded(t.Noticed), rounded(t.Back)))
+		parts = append(parts, fmt.Sprintf("%v under %s: refused after %s, back after %s", t.Ahead, t.Beyond, rounded(t.Noticed), rounded(t.Back)))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -38,6 +38,7 @@ type Policy struct {
 	Algorithm string
 	Serial    bool // guarantee serial instead of counted
 	Rows      bool `json:",omitempty"` // counting rows instead of counters
+	Early     bool `json:",omitempty"` // units are counted ahead with a caller's first one, and go on from window to window
 	Limit     int64
 	Window    time.Duration
 	Buckets   int    // of a sliding window
@@ -138,7 +139,7 @@ func (s Span) Overlap(o Span) time.Duration {
 // back.
 type ClockTest struct {
 	Beyond  string        // --clock-beyond-tolerance
-	Ahead   time.Duration // the clock was put
+	Ahead   time.Duration // the clock was put; below 0: behind
 	Noticed time.Duration // until readyz was 503 and calls were refused; under warn 0
 	Back    time.Duration // from the clock's return until readyz was 200 and calls were decided
 	Wrong   string        `json:",omitempty"` // what was not as promised

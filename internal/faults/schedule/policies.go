@@ -22,8 +22,12 @@ const (
 
 func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(stream))) }
 
-// largeLimit is one of which processes count units ahead.
-const largeLimit = 150
+// largeLimit is one of which processes count units ahead, and earlyLimit one of which they
+// count some with a caller's first unit.
+const (
+	largeLimit = 150
+	earlyLimit = 320
+)
 
 // Policies returns the policies of a run: every algorithm counted, some of them serial or
 // in rows, some with much room, two logs that are taken from together, and some whose windows outlast it. Those of
@@ -58,6 +62,16 @@ func Policies(now time.Time) []history.Policy {
 		inRows(as(fixed, "kept-rows", "fixed-window", false)),
 		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
+		early("fixed-window"),
+		early("sliding-tail"),
+	}
+}
+
+// early returns a policy of windows in rows, long enough for what is left of a lease to go on
+// from one to the next.
+func early(algorithm string) history.Policy {
+	return history.Policy{
+		Name: "early-" + algorithm, Algorithm: algorithm, Rows: true, Early: true, Limit: earlyLimit, Window: 16 * time.Second,
 	}
 }
 
@@ -82,6 +96,9 @@ func File(policies []history.Policy) []byte {
 		}
 		if p.Rows {
 			guarantee += "\n    counting: rows"
+		}
+		if p.Early {
+			guarantee += "\n    leases: early"
 		}
 		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",
 			p.Name, guarantee, p.Algorithm, p.Limit, p.Window)
