@@ -183,9 +183,14 @@ var errLost = errors.Join(limiter.ErrUnavailable, errors.New("no answer"))
 // paused: it counts once or never, and what is admitted stays within the limit.
 func TestSerialFencesUnknownOutcomes(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
-		for name, after := range map[string]time.Duration{
+		delays := map[string]time.Duration{
 			"lost": -1, "stored at once": 0, "stored after the next attempt": 30 * time.Millisecond, "stored much later": 5 * time.Second,
-		} {
+		}
+		for ms := range 20 { // before the next attempt, and after it was looked for
+			after := time.Duration(ms+1) * time.Millisecond
+			delays["stored "+after.String()+" later"] = after
+		}
+		for name, after := range delays {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				store := &serialStore{fakeStore: newFakeStore()}
 				store.readTakes, store.writeTakes = 5*time.Millisecond, 5*time.Millisecond
