@@ -21,9 +21,11 @@ const (
 // resetLimitID marks the row that says a key was reset: no limit has an empty id.
 const resetLimitID = ""
 
-// limitName is a limit's id as rows have it. There are few, so all rows share their text:
-// what is remembered of a row keeps none of its own.
+// limitName is a limit's id as rows have it. There are few, so rows share their text while
+// any of it is remembered: what is remembered of a row keeps none of its own.
 type limitName limiter.LimitID
+
+var _ gocql.Unmarshaler = (*limitName)(nil)
 
 // UnmarshalCQL implements gocql.Unmarshaler.
 func (n *limitName) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {

@@ -238,9 +238,8 @@ func (r *reader) log(l *eventLog) {
 		*e = limiter.Event{ID: r.id(), At: last + limiter.Instant(r.int()), Cost: r.int(), Ends: limiter.Instant(r.int())}
 		r.bad = r.bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
 		last = e.At
-		l.holds = l.holds || e.Ends != 0
 	}
-	l.sum = limiter.SumOf(l.events)
+	l.know()
 }
 
 func (r *reader) cell() *cell {

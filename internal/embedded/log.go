@@ -85,7 +85,7 @@ func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
 
 func (l *eventLog) replace(i int, event limiter.Event) {
 	l.events[i] = event
-	l.sum = limiter.SumOf(l.events)
+	l.know()
 }
 
 // insert adds event in order of time.
@@ -130,10 +130,16 @@ func (l *eventLog) remove(ids []limiter.EventID) {
 	l.keep(func(have *limiter.Event) bool { return !slices.Contains(ids, have.ID) })
 }
 
+// know finds out what l is to know of its events.
+func (l *eventLog) know() {
+	l.sum = limiter.SumOf(l.events)
+	l.holds = slices.ContainsFunc(l.events, func(have limiter.Event) bool { return have.Ends != 0 })
+}
+
 // keep removes all events but those of which is reports true.
 func (l *eventLog) keep(is func(*limiter.Event) bool) {
 	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return !is(&have) })
-	l.sum = limiter.SumOf(l.events)
+	l.know()
 }
 
 // trim makes room in a log that is full: events that have expired at an instant go,
@@ -148,12 +154,11 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	l.events = slices.Delete(l.events, 0, l.after(now.Add(-l.ttl)))
 	if l.holds {
 		l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return ended(&have, now.Add(-holdMargin)) })
-		l.holds = slices.ContainsFunc(l.events, func(have limiter.Event) bool { return have.Ends != 0 })
 	}
 	if len(l.events) >= most {
 		l.merge(len(l.events) - keep)
 	}
-	l.sum = limiter.SumOf(l.events)
+	l.know()
 }
 
 // merge makes one event of the oldest n, which nobody can remove, dated as the

@@ -57,22 +57,44 @@ func TestSumOfALogTooLarge(t *testing.T) {
 	}
 }
 
-// The sum is known of a log that was read from a disk, too.
+// A sum is known of a log that was read from a disk, too, unless a hold is in it.
 func TestSumOfALogOfADisk(t *testing.T) {
-	j, folder := newJournal(t), t.TempDir()
-	for _, more := range []int{3, 3, 0} {
-		store, end := openFile(t, folder, embedded.Options{Now: clockAt(&j.now)})
-		t.Cleanup(end)
-		j.store = store
-		for range more {
-			event := j.event(j.now, 0)
-			event.Cost = 2
-			j.append(event)
+	for hold, want := range map[time.Duration]int64{0: 12, time.Hour: 0} {
+		j, folder := newJournal(t), t.TempDir()
+		for _, more := range []int{3, 3, 0} {
+			store, end := openFile(t, folder, embedded.Options{Now: clockAt(&j.now)})
+			t.Cleanup(end)
+			j.store = store
+			for range more {
+				event := j.event(j.now, hold)
+				event.Cost = 2
+				j.append(event)
+			}
+			end()
 		}
-		end()
+		if log := j.told(10, 0); log.Sum != want || len(log.Events) != 6 {
+			t.Errorf("a sum of %d of %d events, held for %v; want %d of 6", log.Sum, len(log.Events), hold, want)
+		}
 	}
-	if log := j.told(10, 0); log.Sum != 12 {
-		t.Errorf("a sum of %d, want that of 6 events of 2 units", log.Sum)
+}
+
+// A sum is known again when the last hold is settled or removed.
+func TestSumOfALogWithoutHoldsAgain(t *testing.T) {
+	j := newJournal(t)
+	j.append(j.event(j.now, 0))
+	for _, end := range []func(limiter.Event) limiter.Write{
+		func(e limiter.Event) limiter.Write { return limiter.Write{Events: []limiter.Event{e}, Settle: true} },
+		func(e limiter.Event) limiter.Write { return limiter.Write{Remove: []limiter.EventID{e.ID}} },
+	} {
+		held := j.event(j.now, time.Hour)
+		j.append(held)
+		if log := j.told(10, 0); log.Sum != 0 {
+			t.Errorf("a sum of %d beside a hold", log.Sum)
+		}
+		j.write(end(held), time.Hour)
+		if log := j.told(10, 0); log.Sum != 2 {
+			t.Errorf("a sum of %d without holds, want 2", log.Sum)
+		}
 	}
 }
 

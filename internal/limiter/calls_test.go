@@ -466,6 +466,22 @@ func TestHashKeysOutOfStep(t *testing.T) {
 	}
 }
 
+// What two instances count in turns under keys of their own counts for both, in a store that
+// knows the sum of each key's log as well.
+func TestLogsOfTwoHashKeysAreAddedUp(t *testing.T) {
+	one := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	two := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	store, policy := embedded.New(nil), policyOf("sliding-log", 5, time.Hour)
+	engines := []*limiter.Engine{
+		engineWithKeys(t, store, []limiter.Keyer{one, two}, policy), engineWithKeys(t, store, []limiter.Keyer{two, one}, policy),
+	}
+	for i := range 10 {
+		if d := mustTake(t, engines[i%2]); d.Allowed != (i < 5) || d.Used != int64(min(i+1, 5)) {
+			t.Errorf("take %d: %+v", i+1, d.Verdict)
+		}
+	}
+}
+
 // engineWithKeys returns an engine that writes under the first of keyers and reads
 // under all.
 func engineWithKeys(t *testing.T, store limiter.Store, keyers []limiter.Keyer, policy limiter.Policy) *limiter.Engine {

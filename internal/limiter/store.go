@@ -141,7 +141,7 @@ type Cell struct {
 // own: decide may append to them, but changes nothing in them.
 type Log struct {
 	Events []Event // oldest first
-	Sum    int64   // of their costs, where the store knows it and none is a hold; 0: they are to be added up
+	Sum    int64   // of their costs, where an Update's store knows it and none is a hold; 0: they are to be added up
 }
 
 // From returns what is left of l without its first n events.

@@ -116,7 +116,7 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 	for i := range state.Logs {
 		log := &state.Logs[i]
 		before := len(log.Events)
-		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] })
+		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] }), 0
 		seen := before - len(log.Events)
 		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
 	}

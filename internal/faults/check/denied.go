@@ -28,7 +28,7 @@ func Kinds() []string {
 
 // mostWrong is the share of denials that may be wrong, where some may be: far more than
 // is seen, less than a service that denies at random. A few are too few to tell.
-var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindEarly: 0.4, KindSeveral: 0.6}
+var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindEarly: 0.95, KindSeveral: 0.6}
 
 const tooFewToTell = 40
 
