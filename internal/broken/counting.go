@@ -139,5 +139,10 @@ func answering() []Build {
 				`e.exclusive != nil && e.opts.skewed() {`,
 			}},
 		},
+		{
+			Name: "a sum that is of one key's log only", Broke: "a log's sum is that of its events",
+			Tests: []string{"TestLogsOfTwoHashKeysAreAddedUp"},
+			Edits: []Edit{{"internal/limiter/target.go", `s.Logs[i] = Log{Events: events}`, `s.Logs[i].Events = events`}},
+		},
 	}
 }
