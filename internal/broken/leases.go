@@ -1,8 +1,9 @@
 package broken
 
 const (
-	leasesFile = "internal/limiter/leases.go"
-	carryFile  = "internal/limiter/carry.go"
+	leasesFile   = "internal/limiter/leases.go"
+	carryFile    = "internal/limiter/carry.go"
+	standingFile = "internal/limiter/standing.go"
 )
 
 // leases are builds that count units ahead another way than the proof needs.
@@ -42,7 +43,7 @@ func leases() []Build {
 		{
 			Name: "an early lease of a full key", Broke: "nothing that does not fade is counted ahead at the end of a limit",
 			Tests: []string{"TestNoEarlyLeaseOfAFullKey"},
-			Edits: []Edit{{leasesFile, `own.taken == 0 && room < l.bounds().least`, `room < 0*l.bounds().least`}},
+			Edits: []Edit{{leasesFile, `own.taken == 0 && room < least`, `room < 0*least`}},
 		},
 		{
 			Name: "a lease handed out in two windows", Broke: "what goes on in the next window is not handed out before",
@@ -73,6 +74,70 @@ func leases() []Build {
 			Name: "added without what was left", Broke: "units ahead are counted before they are handed out", Finds: 1500,
 			Tests: []string{"TestLeasesUnderManyCallers"},
 			Edits: []Edit{{"internal/limiter/units.go", `u.counts[0].Units-u.had)`, `sumOf(u.batch)-u.had)`}},
+		},
+		{
+			Name: "an allowance spent twice", Broke: "an allowance is handed out once", Finds: 1500,
+			Tests: []string{"TestStandingLeasesAskNobody"},
+			Edits: []Edit{{standingFile, `before+cost > most`, `cost > most`}},
+		},
+		{
+			Name: "a high key that others don't learn of", Broke: "who finds half of a limit used says so first", Finds: 1500,
+			Tests: []string{"TestHighKeysKnowAllowances", "TestHighKeyThatCannotBeNoted"},
+			Edits: []Edit{{
+				standingFile, `c.standings.put(ctx, s, s.high[i], put, c.opts.Now().UnixMicro()); err`, `error(nil); put.Units+int64(i) < 0 || err`,
+			}},
+		},
+		{
+			Name: "allowances not counted", Broke: "allowances count against a high key", Finds: 1500,
+			Tests: []string{"TestHighKeysKnowAllowances"},
+			Edits: []Edit{{standingFile, "\tstate.addUnder(noted.allowances)\n\treturn nil\n", "\treturn nil\n"}},
+		},
+		{
+			Name: "allowances counted where a key is full", Broke: "allowances count from half of a limit on", Finds: 1500,
+			Tests: []string{"TestHighKeysKnowAllowances"},
+			Edits: []Edit{{standingFile, `>= r.capacity/highPart`, `>= r.capacity`}},
+		},
+		{
+			Name: "an allowance of high keys", Broke: "an allowance is not for high keys", Finds: 1500,
+			Tests: []string{"TestHighKeysKnowAllowances"},
+			Edits: []Edit{{standingFile, `; high || now <= epoch {`, `; high && false || now <= epoch {`}},
+		},
+		{
+			Name: "an allowance of keys that were high before", Broke: "an allowance is not for high keys", Finds: 1500,
+			Tests: []string{"TestAllowanceIsNotForWhoFilledTheWindowBefore"},
+			Edits: []Edit{{standingFile, `Expires: end.Add(end.Sub(start)),`, `Expires: end,`}},
+		},
+		{
+			Name: "high keys noted once for all windows", Broke: "who finds half of a limit used says so first",
+			Tests: []string{"TestHighKeysAreNotedInEachWindow"},
+			Edits: []Edit{{standingFile, `!ok || noted.start != start {`, `!ok || noted.start > start {`}},
+		},
+		{
+			Name: "high keys read before the allowance is stored", Broke: "who stores an allowance reads what is high after that",
+			Tests: []string{"TestKeyThatGetsHighWhileAnAllowanceIsMade"},
+			Edits: []Edit{
+				{
+					standingFile, "\tcount := s.countOf(start, 0, units)\n",
+					"\thigh, _ := of.highKeys(ctx, s, start)\n\tcount := s.countOf(start, 0, units)\n",
+				},
+				{standingFile, "\thigh, err := of.highKeys(ctx, s, start)\n", ""},
+			},
+		},
+		{
+			Name: "allowances read before a key is noted", Broke: "who notes a high key reads allowances after that",
+			Tests: []string{"TestKeyThatGetsHighWhileAnAllowanceIsMade"},
+			Edits: []Edit{
+				{
+					standingFile, "\tfor i, key := range append([]Key{t.key}, t.old...) {\n",
+					"\tfound, err := c.standings.read(ctx, s, s.allowances, now)\n\tfor i, key := range append([]Key{t.key}, t.old...) {\n",
+				},
+				{standingFile, "\tfound, err := c.standings.read(ctx, s, s.allowances, now)\n\treturn highKey", "\treturn highKey"},
+			},
+		},
+		{
+			Name: "allowances without a bound", Broke: "all allowances of a window are a fourth of the limit at most", Finds: 1500,
+			Tests: []string{"TestAllowancesTogetherAreBounded"},
+			Edits: []Edit{{standingFile, `unitsIn(found, start) > r.capacity/allowancesPart`, `unitsIn(found, start) > 10*r.capacity`}},
 		},
 	}
 }

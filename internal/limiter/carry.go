@@ -34,11 +34,10 @@ const (
 // carries reports whether what is left of a lease under p may be counted in the next
 // window: there is one sum in each, which counts whole there, and is safe to store again.
 func (p *plan) carries() bool {
-	if p.Leases != LeasesEarly || !p.tally || len(p.rules) != 1 {
+	if !p.Leases.early() || !p.tally || len(p.rules) != 1 {
 		return false
 	}
-	of := p.rules[0].algorithm
-	return of == slidingTail || of == fixedWindow
+	return p.rules[0].endsWhole()
 }
 
 // of returns the lease of key at now, which goes on in the next window with what is
@@ -97,7 +96,7 @@ func (l *leases) carryOne(ctx context.Context, held *lease) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.opts.StoreTimeout)
 	defer cancel()
-	units := held.reserve(l.bounds().first(t.plan))
+	units := held.reserve(l.bounds(t.plan).first(t.plan))
 	if units == 0 {
 		return
 	}

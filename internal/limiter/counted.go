@@ -26,6 +26,7 @@ type counted struct {
 	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
 	leases    leases
+	standings standings
 }
 
 // Bounds of one decision over a shared store.
@@ -47,6 +48,7 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	c.leases = leases{opts: opts, store: tallies, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
 		return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
 	}}
+	c.standings = standings{store: store, ids: ids, opts: opts}
 	return c
 }
 
@@ -54,6 +56,7 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 func (c *counted) run(ctx context.Context) {
 	var leases sync.WaitGroup
 	leases.Go(func() { c.leases.run(ctx) })
+	leases.Go(func() { c.standings.run(ctx) })
 	c.takeBacks.run(ctx, leases.Wait)
 }
 
@@ -99,7 +102,7 @@ func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 // recallLease answers a request if a lease does. A record counts even where there is no
 // room, which denials that are remembered don't know of.
 func (c *counted) recallLease(d *Decision, t *target, op Op, cost int64, now Instant) bool {
-	if !c.leases.answer(d, t, op, cost, c.ids, now) {
+	if !c.leases.answer(d, t, op, cost, c.ids, now) && !c.allow(d, t, op, cost, now) {
 		return false
 	}
 	if op == OpRecord {
@@ -214,6 +217,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		return false, err
 	}
 	c.leases.discount(t, ahead, &state, now)
+	c.addOwnAllowance(t, &state, max(now, state.Reset+1))
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	denied := true
@@ -253,6 +257,9 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 	}
 	q := t.plan.query(t.key, own.now, len(own.batch), nil)
 	state, err := c.read(ctx, t, &q)
+	if err == nil {
+		err = c.addAllowances(ctx, t, &state, own.now)
+	}
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
 	}

@@ -150,7 +150,7 @@ func (o Options) withDefaults() Options {
 // SetPolicies puts policies in force in place of all earlier ones. It changes
 // nothing when one of them has a Problem or two share a name; the error names it.
 func (e *Engine) SetPolicies(policies []Policy) error {
-	plans := make(map[string]*plan, len(policies))
+	before, plans := *e.plans.Load(), make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
 			return fmt.Errorf("policy %q: %w", p.Name, found[0])
@@ -163,12 +163,14 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
 				p.Name, GuaranteeLocal, GuaranteeCounted)
 		}
+		made.keepStanding(before[p.Name])
 		plans[p.Name] = made
 	}
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
 	}
 	e.plans.Store(&plans)
+	endStanding(before, plans)
 	return nil
 }
 

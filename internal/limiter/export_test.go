@@ -108,3 +108,15 @@ const (
 
 // MaxUnsyncedKeys is how many keys wait to be written behind at most.
 const MaxUnsyncedKeys = maxUnsyncedKeys
+
+// Spent is what is kept of an allowance.
+type Spent struct{ spent }
+
+// Add adds cost to what is spent of key, if it is no more than most then.
+func (s *Spent) Add(key Key, cost, most int64) bool {
+	_, ok := s.add(key, cost, most)
+	return ok
+}
+
+// Of returns how much is spent of key.
+func (s *Spent) Of(key Key) int64 { return s.of(key) }

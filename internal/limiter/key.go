@@ -69,8 +69,9 @@ type Keyer struct {
 type KeySpace struct {
 	Policy      string
 	Guarantee   Guarantee
-	SerialLevel string // under GuaranteeSerial only
-	Scope       string // a data centre's name, or empty for the whole cluster
+	SerialLevel string    // under GuaranteeSerial only
+	Scope       string    // a data centre's name, or empty for the whole cluster
+	Leases      LeaseMode // LeasesStanding, which all instances have to know of, or empty
 }
 
 // Keys makes the keys of one space. It is safe for concurrent use; make one with
@@ -81,8 +82,8 @@ type Keys struct {
 }
 
 // For returns the keys of space. What they have in common is hashed here, once:
-// (format version, hash key id, namespace, policy, guarantee, serial level, scope),
-// each preceded by its length.
+// (format version, hash key id, namespace, policy, guarantee, serial level, scope and,
+// if there are any, standing leases), each preceded by its length.
 func (k *Keyer) For(space KeySpace) *Keys {
 	id := ""
 	keys := new(Keys)
@@ -91,9 +92,11 @@ func (k *Keyer) For(space KeySpace) *Keys {
 		keys.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret.Secret) }}
 	}
 	var b []byte
-	for _, part := range []string{
-		keyFormat, id, k.Namespace, space.Policy, string(space.Guarantee), space.SerialLevel, space.Scope,
-	} {
+	parts := []string{keyFormat, id, k.Namespace, space.Policy, string(space.Guarantee), space.SerialLevel, space.Scope}
+	if space.Leases != "" {
+		parts = append(parts, string(space.Leases))
+	}
+	for _, part := range parts {
 		b = appendPart(b, part)
 	}
 	keys.prefix = sha256.Sum256(b)
@@ -117,6 +120,12 @@ func (k *Keys) ofSecret(id Identifier) (key Key) {
 	mac.Write(appendPart(append([]byte(nil), k.prefix[:]...), string(id)))
 	mac.Sum(key.sum[:0])
 	return key
+}
+
+// beside returns a key for what a space has beside those of identifiers: the hash of what it
+// has in common, of the empty identifier, which nobody has, and of a name.
+func (k *Keys) beside(name string) Key {
+	return Key{sum: sha256.Sum256(append(appendPart(k.prefix[:], ""), name...))}
 }
 
 func appendPart(b []byte, part string) []byte {

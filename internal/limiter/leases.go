@@ -238,31 +238,43 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 		return
 	}
 	if known.ends <= now {
-		own.ahead = l.bounds().first(t.plan)
+		own.ahead = l.bounds(t.plan).first(t.plan)
 		return
 	}
 	own.taken = known.units
-	own.ahead = l.bounds().next(t.plan, known, own)
+	own.ahead = l.bounds(t.plan).next(t.plan, known, own)
 }
 
 // leaseBounds are how much is counted ahead, and from when on, how often leases are looked
 // through, and in which part of a window for those that go on in the next.
 type leaseBounds struct {
-	after, share, early, least, part int64
-	sweep                            time.Duration
+	after, share, early, least, rest, part, spread int64
+	sweep                                          time.Duration
 }
 
-func (l *leases) bounds() leaseBounds {
-	if l.opts.eager {
-		return leaseBounds{after: 1, share: 2, early: 4, least: 2, sweep: leaseSweep / 10, part: 1}
+// bounds returns those of leases under p: larger ones where few instances are known to share.
+func (l *leases) bounds(p *plan) leaseBounds {
+	b := leaseBoundsOf(l.opts)
+	if s := p.standing; s != nil && !l.opts.eager {
+		b.share, b.rest = s.shareOf(b.share, b.rest)
 	}
-	return leaseBounds{after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom, sweep: leaseSweep, part: carryPart}
+	return b
+}
+
+func leaseBoundsOf(o *Options) leaseBounds {
+	if o.eager {
+		return leaseBounds{after: 1, share: 2, early: 4, least: 2, rest: 2, sweep: leaseSweep / 10, part: 1, spread: 1}
+	}
+	return leaseBounds{
+		after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom, rest: minLeaseRoom,
+		sweep: leaseSweep, part: carryPart, spread: allowanceSpread,
+	}
 }
 
 // first returns how many units are counted ahead of a key of which nothing is known.
 func (b leaseBounds) first(p *plan) int64 {
 	room := p.room(&State{}, 0)
-	if p.Leases != LeasesEarly || room < b.least {
+	if !p.Leases.early() || room < b.least {
 		return 0
 	}
 	return room / b.early
@@ -277,7 +289,7 @@ func (b leaseBounds) next(p *plan, known demand, own *units) int64 {
 		return 0
 	}
 	ahead := min(known.fades, b.first(p))
-	if room >= b.least {
+	if room >= b.rest {
 		ahead = min(max(known.units, b.first(p)), room/b.share)
 	}
 	if len(own.lease) > 0 && own.lease[0].Units-sum >= max(1, ahead/2) {
@@ -324,7 +336,8 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	ends, room := t.plan.windowsEnd(own.now), t.plan.room(state, own.now)
 	fades := t.plan.fades(state, own.now, ends)
 	units = min(own.ahead, room+fades)
-	if own.taken == 0 && room < l.bounds().least {
+	least := l.bounds(t.plan).rest
+	if own.taken == 0 && room < least {
 		units = min(own.ahead, fades) // only now it is known how little there is
 	}
 	if units == 0 {
@@ -336,12 +349,12 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
-	if t.plan.Leases == LeasesEarly {
+	if t.plan.Leases.early() {
 		granted.until = own.now.Add(maxEarlyAge)
 		if granted.fits { // else others may want what of it did not fit
 			granted.back = own.now.Add(maxEarlyIdle)
 		}
-		if room < l.bounds().least {
+		if room < least {
 			granted.denies = l.deny(t, &granted.state, own.now)
 		}
 	}
@@ -393,7 +406,7 @@ func (p *plan) room(s *State, now Instant) int64 {
 // fades returns how much more room s leaves after fadeAhead, or just before the first of
 // the windows ends, than at now; 0 unless that is counted ahead.
 func (p *plan) fades(s *State, now, ends Instant) int64 {
-	if p.Leases != LeasesEarly {
+	if !p.Leases.early() {
 		return 0
 	}
 	soon := min(now.Add(fadeAhead), ends-1)
@@ -404,7 +417,7 @@ func (p *plan) fades(s *State, now, ends Instant) int64 {
 // of all. It counts in the next window what goes on there. A clock that is beyond the
 // tolerance can't tell when.
 func (l *leases) run(ctx context.Context) {
-	tick := time.NewTicker(l.bounds().sweep)
+	tick := time.NewTicker(leaseBoundsOf(l.opts).sweep)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
@@ -421,7 +434,7 @@ func (l *leases) run(ctx context.Context) {
 // sweep ends leases that are over by a moment, now or later, and returns those that it is
 // time to carry. What is left of one whose window is over is not worth a write.
 func (l *leases) sweep(by Instant) (due []*lease) {
-	slack, part := l.opts.slack(), l.bounds().part
+	slack, part := l.opts.slack(), leaseBoundsOf(l.opts).part
 	for i := range l.shards {
 		now := InstantOf(l.opts.Now())
 		over, more := l.shards[i].sweep(by, now, slack, part)

@@ -165,6 +165,9 @@ func (o *override) planFor(e *Engine, base *plan) *plan {
 		made = e.newPlans(policy)
 		made.read, made.derives = base.read, base.derives
 		made.keepAsMuchAs(base)
+		if made.standing != nil {
+			made.standing.over.Store(true)
+		}
 	}
 	o.plan.Store(&overridePlan{base, made})
 	return made

@@ -22,10 +22,11 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
-	sums      uint64 // tells the limits whose units are in counters and cells from others
-	behind    bool   // decided in memory, and written behind to a store that instances share
-	mirrors   *plan  // of the plan that does so: the one of the shared store, whose counts are beside its own
-	regional  bool   // what it promises ends at a data centre's border, and claims about it may
+	sums      uint64    // tells the limits whose units are in counters and cells from others
+	behind    bool      // decided in memory, and written behind to a store that instances share
+	mirrors   *plan     // of the plan that does so: the one of the shared store, whose counts are beside its own
+	standing  *standing // of a policy under LeasesStanding; nil: it has no allowances
+	regional  bool      // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
@@ -72,6 +73,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
 	p.tally = p.counters && !still && !p.serial && p.Counting == CountingRows
+	p.standing = newStanding(p, o)
 	p.sums = p.sumLimits()
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
@@ -96,6 +98,9 @@ func (p *plan) sumLimits() uint64 {
 // compare-and-set says how far a promise reaches, not the levels of reads and writes.
 func (p *plan) space(o *Options, ofCells bool) KeySpace {
 	space := KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
+	if p.Leases == LeasesStanding {
+		space.Leases = p.Leases
+	}
 	scope := p.Consistency.Scope()
 	if ofCells || p.Guarantee == GuaranteeSerial {
 		space.SerialLevel = string(o.Serial)

@@ -65,10 +65,14 @@ type LeaseMode string
 
 // The values of LeaseMode.
 const (
-	LeasesLate  LeaseMode = "late"  // of callers with more than four units in a window
-	LeasesEarly LeaseMode = "early" // of every caller, from the first unit
-	LeasesOff   LeaseMode = "off"   // never: what is used is exact on every instance
+	LeasesLate     LeaseMode = "late"     // of callers with more than four units in a window
+	LeasesEarly    LeaseMode = "early"    // of every caller, from the first unit
+	LeasesStanding LeaseMode = "standing" // and of all callers at once, before they come
+	LeasesOff      LeaseMode = "off"      // never: what is used is exact on every instance
 )
+
+// early reports whether units are counted ahead of callers of whom nothing is known.
+func (m LeaseMode) early() bool { return m == LeasesEarly || m == LeasesStanding }
 
 // Guarantee says how many can get through when several instances decide at once.
 // docs/guarantees.md states each with its proof.
@@ -159,7 +163,7 @@ func (p Policy) Problems() []Problem {
 	}
 	oneOf(&found, "count", p.Count, CountAdmitted, CountAll)
 	oneOf(&found, "counting", p.Counting, CountingCounters, CountingRows)
-	oneOf(&found, "leases", p.Leases, LeasesLate, LeasesEarly, LeasesOff)
+	oneOf(&found, "leases", p.Leases, LeasesLate, LeasesEarly, LeasesStanding, LeasesOff)
 	oneOf(&found, "mode", p.Mode, ModeEnforce, ModeShadow, ModeOff)
 	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
 	p.checkGuarantee(&found)
@@ -196,7 +200,7 @@ func (p Policy) checkLocal(found *problems) {
 
 // checkLeases refuses early leases of what can't be counted ahead, rather than making none.
 func (p Policy) checkLeases(found *problems) {
-	if p.Leases != LeasesEarly {
+	if !p.Leases.early() {
 		return
 	}
 	i := slices.IndexFunc(p.Limits, func(l Limit) bool {
@@ -208,6 +212,8 @@ func (p Policy) checkLeases(found *problems) {
 		found.add("leases", "nothing can be counted ahead in limits[%d], a %s: remove %q", i, p.Limits[i].Algorithm, p.Leases)
 	case p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted:
 		found.add("leases", "%q needs guarantee %q and count %q", p.Leases, GuaranteeCounted, CountAdmitted)
+	case p.Leases == LeasesStanding && (p.Counting != CountingRows || len(p.Limits) != 1 || !p.Limits[0].endsWhole()):
+		found.add("leases", "%q needs counting %q and one limit, a %s or a %s", p.Leases, CountingRows, slidingTail.Name, fixedWindow.Name)
 	}
 }
 

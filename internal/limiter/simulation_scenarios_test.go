@@ -111,6 +111,25 @@ func (s scenario) carried(seed uint64) scenario {
 	}
 }
 
+// standing returns s, or in its place, in one schedule of 32, windows in rows of which every
+// instance has an allowance of each key before it is asked for.
+func (s scenario) standing(seed uint64) scenario {
+	if seed%32 != 21 {
+		return s
+	}
+	rng := rand.New(rand.NewPCG(seed, streamStanding))
+	l := shortLimit(rng, oneOf(rng, "sliding-tail", "sliding-tail", "sliding-tail", "fixed-window"))
+	l.Limit = 8 + rng.Int64N(40)
+	return scenario{
+		name: "standing leases", instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble, settles: s.settles,
+		act: hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
+		costs: rng.IntN(6) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
+		policies: []limiter.Policy{{
+			Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesStanding, Limits: []limiter.Limit{l},
+		}},
+	}
+}
+
 // oneOf returns one of names.
 func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 

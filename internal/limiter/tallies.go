@@ -147,6 +147,22 @@ func withUnits(counts []Count, units int64) []Count {
 	return same
 }
 
+// known returns what this process has counted for key and remembers. It is the caller's.
+func (t *tallies) known(key Key) []Count {
+	t.mu.Lock()
+	own, ok := t.young[key]
+	if !ok {
+		own = t.old[key]
+	}
+	t.mu.Unlock()
+	if own == nil {
+		return nil
+	}
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return slices.Clone(own.totals)
+}
+
 // totalsOf returns key's totals for the windows of counts: this process knows them better
 // than what it reads of them.
 func (t *tallies) totalsOf(key Key, counts []Count) []Count {
@@ -183,6 +199,9 @@ func (t *tallies) all(of *target, state *State, fits func(total, c *Count) bool)
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	return !slices.ContainsFunc(state.Counts, func(c Count) bool {
+		if c.Row == allowanceRow { // nobody takes it back
+			return false
+		}
 		total := own.total(&c)
 		return total == nil || !fits(total, &c)
 	})

@@ -90,13 +90,21 @@ func (c *checker) leastCapacity(p *history.Policy) int64 {
 // earlyShare is the part of a limit that a process counts ahead with a caller's first unit.
 const earlyShare = 64
 
+// standingShare is the part of a limit that all processes, those that are gone among them, count
+// ahead of all callers in a window.
+const standingShare = 4
+
 // countedAhead returns what all processes may have counted ahead with the first units of one
 // of p's callers, in this window and for the next.
 func (c *checker) countedAhead(p *history.Policy) int64 {
 	if !p.Early {
 		return 0
 	}
-	return 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
+	ahead := 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
+	if p.Standing {
+		ahead += 2 * p.Limit / standingShare
+	}
+	return ahead
 }
 
 // mostUsed returns the most units that others can have used of k when u was decided.

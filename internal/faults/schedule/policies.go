@@ -27,6 +27,8 @@ func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(se
 const (
 	largeLimit = 150
 	earlyLimit = 320
+	// standingLimit is one of which they count some ahead of all callers.
+	standingLimit = 192
 )
 
 // Policies returns the policies of a run: every algorithm counted, some of them serial or
@@ -40,6 +42,8 @@ func Policies(now time.Time) []history.Policy {
 	}
 	bucket := kept
 	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a part of one is used whole
+	standing := early("sliding-tail")
+	standing.Name, standing.Standing, standing.Limit = "standing", true, standingLimit
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
 		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},
@@ -64,6 +68,7 @@ func Policies(now time.Time) []history.Policy {
 		as(kept, "kept-serial", "sliding-log", true),
 		early("fixed-window"),
 		early("sliding-tail"),
+		standing,
 	}
 }
 
@@ -97,7 +102,10 @@ func File(policies []history.Policy) []byte {
 		if p.Rows {
 			guarantee += "\n    counting: rows"
 		}
-		if p.Early {
+		switch {
+		case p.Standing:
+			guarantee += "\n    leases: standing"
+		case p.Early:
 			guarantee += "\n    leases: early"
 		}
 		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",

@@ -34,7 +34,7 @@ func TestTheSameSeedDrawsTheSame(t *testing.T) {
 // Two cores hold three nodes and some processes under so many calls.
 func TestCallsArePaced(t *testing.T) {
 	calls := schedule.Calls(1, policies(), 3, lasts)
-	if a := float64(len(calls)) / lasts.Seconds(); a < 60 || a > 160 {
+	if a := float64(len(calls)) / lasts.Seconds(); a < 60 || a > 170 {
 		t.Errorf("%.0f calls a second", a)
 	}
 	asked := make(map[string]int)
@@ -63,7 +63,7 @@ func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
 		l := read[i].Limits[0].WithDefaults()
 		if read[i].Name != p.Name || l.Algorithm != p.Algorithm || l.Limit != p.Limit || l.Window != p.Window || l.Capacity() != p.Capacity() ||
 			(read[i].Guarantee == limiter.GuaranteeSerial) != p.Serial || (read[i].Counting == limiter.CountingRows) != p.Rows ||
-			(read[i].Leases == limiter.LeasesEarly) != p.Early {
+			(read[i].Leases == limiter.LeasesEarly) != (p.Early && !p.Standing) || (read[i].Leases == limiter.LeasesStanding) != p.Standing {
 			t.Errorf("%+v was read as %+v", p, read[i])
 		}
 		counted[p.Algorithm] = counted[p.Algorithm] || !p.Serial

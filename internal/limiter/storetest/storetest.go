@@ -83,6 +83,7 @@ var promises = []test{
 	{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
 	{"ReloadKeepsCounts", testReloadKeepsCounts},
 	{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
+	{"StandingLeases", testStandingLeases},
 	{"TracesUnderSerial", testTracesUnderSerial},
 	{"EveryKindDenies", testEveryKindDenies},
 	{"AllOrNone", testAllOrNone},
