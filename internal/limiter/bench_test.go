@@ -161,6 +161,46 @@ func BenchmarkUnaskedTake(b *testing.B) {
 	}
 }
 
+// BenchmarkStandingTake measures takes of a million callers by an allowance, each of whom
+// comes seldom enough to be within it.
+func BenchmarkStandingTake(b *testing.B) {
+	store := embedded.New(nil)
+	policy := standingRows(time.Hour)
+	policy.Limits[0].Limit = limiter.MaxLimit
+	e := limiter.New(struct{ limiter.Store }{store}, &limiter.Options{Feed: store})
+	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = e.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	demands := make([]limiter.Demand, 1<<20)
+	for i := range demands {
+		demands[i] = limiter.Demand{Policy: "p", Identifier: limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i))}
+	}
+	for d, i := (limiter.Decision{}), 0; !d.Leased; i++ {
+		time.Sleep(10 * time.Millisecond)
+		var err error
+		if d, err = e.Take(ctx, demands[i]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	asked, i := 0, 0
+	for b.Loop() {
+		i++
+		d, err := e.Take(ctx, demands[i%len(demands)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		if !d.Leased {
+			asked++
+		}
+	}
+	b.ReportMetric(float64(asked)/float64(b.N), "asked/op")
+}
+
 // BenchmarkLocalTake measures a take that is decided in memory and written behind, to a
 // store that is in memory as well, by ten thousand callers within their limit.
 func BenchmarkLocalTake(b *testing.B) {

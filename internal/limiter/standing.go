@@ -134,10 +134,11 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 	if !ok {
 		return false
 	}
-	state := State{Reset: epoch, Counts: c.tallies.known(t.key)}
-	state.Counts = append(state.Counts, s.countOf(now, epoch, before))
+	state, _ := c.standings.states.Get().(*State)
+	defer c.standings.states.Put(state)
+	state.Reset, state.Counts = epoch, append(c.tallies.appendKnown(state.Counts[:0], t.key), s.countOf(now, epoch, before))
 	id := c.ids.next(now)
-	t.plan.decide(d, &state, op, id, now, cost)
+	t.plan.decide(d, state, op, id, now, cost)
 	if d.Recorded != RecordedYes { // this process knows that there is no room
 		return false
 	}
@@ -247,6 +248,9 @@ type standings struct {
 	store Store
 	ids   *eventIDs
 	opts  *Options
+
+	states sync.Pool // of *State, by which units of allowances are judged
+
 	mu    sync.Mutex
 	asked map[*standing]struct{}
 }

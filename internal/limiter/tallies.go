@@ -147,8 +147,8 @@ func withUnits(counts []Count, units int64) []Count {
 	return same
 }
 
-// known returns what this process has counted for key and remembers. It is the caller's.
-func (t *tallies) known(key Key) []Count {
+// appendKnown appends to counts what this process has counted for key and remembers.
+func (t *tallies) appendKnown(counts []Count, key Key) []Count {
 	t.mu.Lock()
 	own, ok := t.young[key]
 	if !ok {
@@ -156,11 +156,11 @@ func (t *tallies) known(key Key) []Count {
 	}
 	t.mu.Unlock()
 	if own == nil {
-		return nil
+		return counts
 	}
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	return slices.Clone(own.totals)
+	return append(counts, own.totals...)
 }
 
 // totalsOf returns key's totals for the windows of counts: this process knows them better
