@@ -100,7 +100,7 @@ func leases() []Build {
 		{
 			Name: "an allowance of high keys", Broke: "an allowance is not for high keys", Finds: 1500,
 			Tests: []string{"TestHighKeysKnowAllowances"},
-			Edits: []Edit{{standingFile, `; high || now <= epoch {`, `; high && false || now <= epoch {`}},
+			Edits: []Edit{{standingFile, `a.high[t.key]; high {`, `a.high[t.key]; high && false {`}},
 		},
 		{
 			Name: "an allowance of keys that were high before", Broke: "an allowance is not for high keys", Finds: 1500,
@@ -111,6 +111,11 @@ func leases() []Build {
 			Name: "high keys noted once for all windows", Broke: "who finds half of a limit used says so first",
 			Tests: []string{"TestHighKeysAreNotedInEachWindow"},
 			Edits: []Edit{{standingFile, `!ok || noted.start != start {`, `!ok || noted.start > start {`}},
+		},
+		{
+			Name: "an allowance that is ended and spent", Broke: "what is left of an allowance is not spent once it was taken for unspent",
+			Tests: []string{"TestAllowanceThatIsEndedIsNotSpent"},
+			Edits: []Edit{{standingFile, `a.spent.end(key)`, `a.spent.of(key)`}},
 		},
 		{
 			Name: "high keys read before the allowance is stored", Broke: "who stores an allowance reads what is high after that",

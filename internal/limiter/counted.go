@@ -102,7 +102,7 @@ func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 // recallLease answers a request if a lease does. A record counts even where there is no
 // room, which denials that are remembered don't know of.
 func (c *counted) recallLease(d *Decision, t *target, op Op, cost int64, now Instant) bool {
-	if !c.leases.answer(d, t, op, cost, c.ids, now) && !c.allow(d, t, op, cost, now) {
+	if !c.allow(d, t, op, cost, now) && !c.leases.answer(d, t, op, cost, c.ids, now) {
 		return false
 	}
 	if op == OpRecord {

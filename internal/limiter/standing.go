@@ -70,15 +70,17 @@ type standing struct {
 type allowance struct {
 	start, end Instant
 	units      int64
+	row        EventID
 	high       map[Key]struct{} // keys that it is not for
 	spent      *spent
 }
 
 // highKey is a key that is noted as high in a window, and the allowances that there were
-// after that.
+// after that, without what this process had not spent of its own, and never will.
 type highKey struct {
 	start      Instant
 	allowances []Count
+	unspent    []Count
 }
 
 // newStanding returns what p has of allowances; nil if it has none.
@@ -126,12 +128,15 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 	if a == nil || cost > a.units || s.over.Load() {
 		return false
 	}
-	epoch, _ := c.resets.get(t.key)
-	if _, high := a.high[t.key]; high || now <= epoch {
+	if _, high := a.high[t.key]; high {
 		return false
 	}
 	before, ok := a.spent.add(t.key, cost, a.units)
 	if !ok {
+		return false
+	}
+	epoch, _ := c.resets.get(t.key)
+	if now <= epoch {
 		return false
 	}
 	state, _ := c.standings.states.Get().(*State)
@@ -184,7 +189,7 @@ func (c *counted) addAllowances(ctx context.Context, t *target, state *State, no
 	noted, ok := s.known.get(t.key)
 	if !ok || noted.start != start {
 		var err error
-		if noted, err = c.note(ctx, s, t, now); err != nil {
+		if noted, err = c.note(ctx, s, t, now, noted.unspent); err != nil {
 			return err
 		}
 		s.known.put(t.key, noted)
@@ -218,8 +223,8 @@ func (s *State) addUnder(counts []Count) {
 }
 
 // note notes that t's key is high in the window of now, and returns the allowances that
-// there are then.
-func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant) (highKey, error) {
+// there are then. Some of what is unspent may be known from another window.
+func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant, known []Count) (highKey, error) {
 	start, end := s.rule.windowAt(now)
 	for i, key := range append([]Key{t.key}, t.old...) {
 		put := Count{
@@ -230,7 +235,28 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant)
 		}
 	}
 	found, err := c.standings.read(ctx, s, s.allowances, now)
-	return highKey{start: start, allowances: sumsOf(found)}, err
+	unspent := s.unspent(t.key, found, known)
+	return highKey{start: start, allowances: sumsOf(append(found, negated(unspent)...)), unspent: unspent}, err
+}
+
+// unspent ends this process's allowances for key, and returns what is left of those that were
+// found.
+func (s *standing) unspent(key Key, found, known []Count) (unspent []Count) {
+	live := s.live.Load()
+	if live == nil {
+		return nil
+	}
+	for _, a := range *live {
+		if !slices.ContainsFunc(found, func(c Count) bool { return c.Start == a.start && c.Row == a.row && c.Units == a.units }) {
+			continue
+		}
+		left := s.countOf(a.start, 0, a.units-min(a.units, a.spent.end(key)))
+		if i := slices.IndexFunc(known, func(c Count) bool { return c.Start == a.start }); i >= 0 {
+			left = known[i] // it was ended then
+		}
+		unspent = append(unspent, left)
+	}
+	return unspent
 }
 
 // sumsOf returns a sum for each window of counts.
@@ -326,7 +352,7 @@ func (of *standings) makeOne(ctx context.Context, s *standing, start Instant) {
 	live := []*allowance{a}
 	if before := s.live.Load(); before != nil {
 		for _, b := range *before {
-			if b.end >= start {
+			if b.end.Add(b.end.Sub(b.start)) >= start { // what was spent in the window before is asked for
 				live = append(live, b)
 			}
 		}
@@ -370,7 +396,7 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	if len(high) > maxHighKeys {
 		return none, nil
 	}
-	return &allowance{start: start, end: end, units: units, high: high, spent: new(spent)}, nil
+	return &allowance{start: start, end: end, units: units, row: s.row, high: high, spent: new(spent)}, nil
 }
 
 // share returns how many units this process counts ahead of each key in the window that
@@ -453,7 +479,10 @@ type spent struct {
 	lines [spentLines][64]uint8
 }
 
-const spentLines, spentLocks = 1 << 16, 64 // 4 MiB
+const (
+	spentLines, spentLocks = 1 << 16, 64 // 4 MiB
+	allSpent               = 255
+)
 
 // add adds cost, if no more than most is spent of key with it, and returns what was before.
 func (s *spent) add(key Key, cost, most int64) (before int64, ok bool) {
@@ -466,8 +495,20 @@ func (s *spent) add(key Key, cost, most int64) (before int64, ok bool) {
 	if before+cost > most {
 		return before, false
 	}
-	*a, *b = uint8(min(int64(*a)+cost, 255)), uint8(min(int64(*b)+cost, 255))
+	*a, *b = uint8(min(int64(*a)+cost, allSpent)), uint8(min(int64(*b)+cost, allSpent))
 	return before, true
+}
+
+// end has nothing more spent of key, and returns how much was.
+func (s *spent) end(key Key) int64 {
+	line, i, j := s.place(key)
+	lock := &s.locks[line%spentLocks]
+	lock.Lock()
+	defer lock.Unlock()
+	a, b := &s.lines[line][i], &s.lines[line][j]
+	before := int64(min(*a, *b))
+	*a, *b = allSpent, allSpent
+	return before
 }
 
 // of returns how much was spent of key.

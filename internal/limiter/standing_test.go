@@ -116,6 +116,79 @@ func TestHighKeysKnowAllowances(t *testing.T) {
 	})
 }
 
+// Where one instance counts alone, what it has not spent of its allowance denies nobody.
+func TestOneInstanceDeniesNobodyEarly(t *testing.T) {
+	for _, algorithm := range []string{"sliding-tail", "fixed-window"} {
+		policy := standingRows(time.Minute)
+		policy.Limits[0].Algorithm = algorithm
+		bubble(t, algorithm, func(t *testing.T) {
+			pure := limiter.NewMachine(policy)
+			e := toldEngine(t, newFakeStore(), policy)
+			running(t, e)
+			take := func(n int) {
+				t.Helper()
+				for range n {
+					want, d := pure.Do(limiter.OpTake, limiter.InstantOf(time.Now()), 1), mustTake(t, e)
+					if want.Allowed != d.Allowed {
+						t.Fatalf("%v: allowed %v of %d used, want %v of %d", time.Now(), d.Allowed, d.Used, want.Allowed, want.Used)
+					}
+				}
+			}
+			take(700)
+			time.Sleep(2 * time.Second) // there is an allowance by now
+			take(400)
+			for range 5 {
+				nearEnd(-3 * time.Second)
+				take(1100)
+				time.Sleep(20 * time.Second)
+				take(600)
+			}
+		})
+	}
+}
+
+// What a process takes for unspent when it finds a key high is not spent later.
+func TestAllowanceThatIsEndedIsNotSpent(t *testing.T) {
+	standing(t, standingRows(time.Hour), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
+		admitted := int64(500)
+		for range admitted {
+			if d := mustTake(t, other); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+		}
+		for _, cost := range []int64{allowance + 5, 1} {
+			for {
+				d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: somebody.Identifier, Cost: cost})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !d.Allowed {
+					break
+				}
+				admitted += cost
+			}
+		}
+		if admitted > 1000 || admitted < 1000-allowance {
+			t.Errorf("%d admitted", admitted)
+		}
+	})
+}
+
+// An allowance is spent before a lease of the same key denies what it leaves no room for.
+func TestAllowanceIsSpentBesideALease(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Hour)
+		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
+		running(t, e)
+		mustTake(t, e) // with a lease
+		time.Sleep(1100 * time.Millisecond)
+		filled := takeUntil(t, other, 1100, isDenied)
+		if own := 1 + takeUntil(t, e, 1100, isDenied); filled+own != 1000 {
+			t.Errorf("%d and %d admitted, want 1000", filled, own)
+		}
+	})
+}
+
 // A key that was filled in the window before has faded by little: the allowance of the next
 // window is not for it.
 func TestAllowanceIsNotForWhoFilledTheWindowBefore(t *testing.T) {
