@@ -73,7 +73,7 @@ func (l *leases) carry(ctx context.Context, due []*lease) {
 // that: within a part of its window at the end. It is worth a write if, by what was asked
 // for so far, a unit will be before what h tells is too old.
 func (h *lease) isDue(now Instant, slack time.Duration, part int64) bool {
-	if h.until <= h.ends || !h.fits || len(h.next) > 0 || !h.target.plan.carries() {
+	if h.until <= h.ends || !h.fits || h.high || len(h.next) > 0 || !h.target.plan.carries() {
 		return false
 	}
 	last := h.ends.Add(-slack)

@@ -258,7 +258,7 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 	q := t.plan.query(t.key, own.now, len(own.batch), nil)
 	state, err := c.read(ctx, t, &q)
 	if err == nil {
-		err = c.addAllowances(ctx, t, &state, own.now)
+		err = c.addAllowances(ctx, t, own, &state)
 	}
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())

@@ -63,6 +63,7 @@ type lease struct {
 	ends   Instant // the end of the first of the windows
 	denies Instant // until when state denies what it leaves no room for; 0: it is asked for
 	fits   bool    // all of it did when it was granted
+	high   bool    // its key was high then
 	size   int64   // how much it was then
 	next   []Count // what is counted in the next window as well; its shard's lock guards it
 
@@ -346,7 +347,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	}
 	granted := &lease{
 		target: *t, epoch: own.epoch, since: own.now,
-		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, size: units,
+		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, high: own.high, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
 	if t.plan.Leases.early() {

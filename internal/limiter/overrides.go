@@ -167,6 +167,7 @@ func (o *override) planFor(e *Engine, base *plan) *plan {
 		made.keepAsMuchAs(base)
 		if made.standing != nil {
 			made.standing.over.Store(true)
+			made.standing.wary = true
 		}
 	}
 	o.plan.Store(&overridePlan{base, made})

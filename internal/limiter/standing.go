@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,9 +37,11 @@ const (
 	fewestShares = 4
 	// maxAllowance is what can be kept of a key's use of it.
 	maxAllowance = 100
-	// maxHighKeys is how many high keys are remembered of those that others found; where there
-	// are more, there is no allowance.
-	maxHighKeys = 1 << 16
+	// maxNotes is how many high keys a process notes in a window: after that it says that all
+	// are, and nobody makes an allowance beside them.
+	maxNotes = 1 << 12
+	// allowanceLook is how often it is looked how many instances share, at least.
+	allowanceLook = time.Minute
 	// allowanceTick is how often it is looked for allowances that are to be made, and
 	// allowanceIdle for how long after the last request for one.
 	allowanceTick, allowanceIdle = time.Second, time.Minute
@@ -57,6 +60,8 @@ type standing struct {
 	allowances []Key // where they are kept, under each of the hash keys
 	high       []Key // where high keys are, likewise
 
+	wary bool // each key is high from its first unit on: of one key with limits of its own, or of small limits
+
 	wanted    atomic.Int64                 // the Instant when an allowance was last asked for, to a tick
 	live      atomic.Pointer[[]*allowance] // of this window and the next
 	known     recent[highKey]              // of high keys that this process has noted
@@ -64,6 +69,12 @@ type standing struct {
 	instances atomic.Int64                 // that had an allowance when this process made its last one; 0: nobody looked
 	row       EventID                      // of this process's allowances; zero: none was made yet
 	stamp     int64                        // of the latest that was stored
+	ended     Instant                      // the start of the latest window of which the allowance was forgotten
+	looked    Instant                      // when it was looked how many instances share
+
+	mu    sync.Mutex
+	notes int64   // of high keys in the window that begins at all.start
+	all   highKey // where all keys are; its allowances are nil while they are not
 }
 
 // allowance is what this process may hand out of each key in a window.
@@ -85,10 +96,11 @@ type highKey struct {
 
 // newStanding returns what p has of allowances; nil if it has none.
 func newStanding(p *plan, o *Options) *standing {
-	if p.Leases != LeasesStanding || !p.tally || p.rules[0].capacity < leaseBoundsOf(o).least {
+	if p.Leases != LeasesStanding || !p.tally {
 		return nil
 	}
 	s := &standing{rule: p.rules[0], level: p.Consistency, span: p.span}
+	s.wary = s.rule.capacity < leaseBoundsOf(o).least
 	for _, keys := range p.keys {
 		s.allowances = append(s.allowances, keys.beside("allowances"))
 		s.high = append(s.high, keys.beside("high keys"))
@@ -162,7 +174,7 @@ func (s *standing) countOf(now, epoch Instant, units int64) Count {
 // isHigh reports whether so much is used of a key at now that allowances matter.
 func (s *standing) isHigh(state *State, now Instant) bool {
 	r := &s.rule
-	return r.algorithm.used(r, state, now) >= r.capacity/highPart
+	return s.wary || r.algorithm.used(r, state, now) >= r.capacity/highPart
 }
 
 // at returns the allowance for now, nil for none.
@@ -179,23 +191,48 @@ func (s *standing) at(now Instant) *allowance {
 
 // addAllowances adds to state, which was read for t and is to be decided at now, what
 // counts of allowances: all of them if the key is high, of which others learn before.
-func (c *counted) addAllowances(ctx context.Context, t *target, state *State, now Instant) error {
+func (c *counted) addAllowances(ctx context.Context, t *target, own *units, state *State) error {
 	s := t.plan.standing
-	if s == nil || !s.isHigh(state, now) {
-		c.addOwnAllowance(t, state, now)
+	own.high = s != nil && s.isHigh(state, own.now)
+	if !own.high {
+		c.addOwnAllowance(t, state, own.now)
 		return nil
 	}
-	start, _ := s.rule.windowAt(now)
-	noted, ok := s.known.get(t.key)
-	if !ok || noted.start != start {
+	start, _ := s.rule.windowAt(own.now)
+	noted, ok := s.noted(t.key, start)
+	if !ok {
 		var err error
-		if noted, err = c.note(ctx, s, t, now, noted.unspent); err != nil {
+		if noted, err = c.note(ctx, s, t, own.now, noted.unspent); err != nil {
 			return err
 		}
-		s.known.put(t.key, noted)
 	}
 	state.addUnder(noted.allowances)
 	return nil
+}
+
+// noted returns what is known of key, or of all, as a high key, and whether it is noted in the
+// window that begins at start.
+func (s *standing) noted(key Key, start Instant) (highKey, bool) {
+	s.mu.Lock()
+	all := s.all
+	s.mu.Unlock()
+	if all.start == start && all.allowances != nil {
+		return all, true
+	}
+	noted, ok := s.known.get(key)
+	return noted, ok && noted.start == start
+}
+
+// mayNote reports whether another key may be noted in the window that begins at start: else
+// all are high.
+func (s *standing) mayNote(start Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all.start != start {
+		s.all, s.notes = highKey{start: start}, 0
+	}
+	s.notes++
+	return s.notes <= maxNotes
 }
 
 // addOwnAllowance adds to state what this process has handed out of its own allowance, or
@@ -207,7 +244,7 @@ func (c *counted) addOwnAllowance(t *target, state *State, now Instant) {
 		return
 	}
 	start, _ := s.rule.windowAt(now)
-	if noted, ok := s.known.get(t.key); ok && noted.start == start && s.isHigh(state, now) {
+	if noted, ok := s.noted(t.key, start); ok && s.isHigh(state, now) {
 		state.addUnder(noted.allowances)
 	} else if a := s.at(now); a != nil && a.units > 0 {
 		state.addUnder([]Count{s.countOf(now, 0, min(a.units, a.spent.of(t.key)))})
@@ -226,7 +263,11 @@ func (s *State) addUnder(counts []Count) {
 // there are then. Some of what is unspent may be known from another window.
 func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant, known []Count) (highKey, error) {
 	start, end := s.rule.windowAt(now)
-	for i, key := range append([]Key{t.key}, t.old...) {
+	keys, some := append([]Key{t.key}, t.old...), s.mayNote(start)
+	if !some {
+		keys = make([]Key, len(s.high)) // which stands for all
+	}
+	for i, key := range keys {
 		put := Count{
 			Limit: LimitID(hex.EncodeToString(key.sum[:])), Start: start, Expires: end.Add(end.Sub(start)), Units: 1, Row: c.ids.next(now),
 		}
@@ -235,8 +276,24 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant,
 		}
 	}
 	found, err := c.standings.read(ctx, s, s.allowances, now)
-	unspent := s.unspent(t.key, found, known)
-	return highKey{start: start, allowances: sumsOf(append(found, negated(unspent)...)), unspent: unspent}, err
+	if err != nil {
+		return highKey{}, err
+	}
+	noted := highKey{start: start}
+	if some {
+		noted.unspent = s.unspent(t.key, found, known)
+	}
+	noted.allowances = s.sumsOf(append(found, negated(noted.unspent)...))
+	if some {
+		s.known.put(t.key, noted)
+		return noted, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all.start == start {
+		s.all = noted
+	}
+	return noted, nil
 }
 
 // unspent ends this process's allowances for key, and returns what is left of those that were
@@ -259,11 +316,11 @@ func (s *standing) unspent(key Key, found, known []Count) (unspent []Count) {
 	return unspent
 }
 
-// sumsOf returns a sum for each window of counts.
-func sumsOf(counts []Count) []Count {
-	var sums State
+// sumsOf returns a sum for each window of counts, not nil.
+func (s *standing) sumsOf(counts []Count) []Count {
+	sums := State{Counts: []Count{}}
 	for _, c := range counts {
-		c.Row = allowanceRow
+		c.Limit, c.Row = s.rule.id, allowanceRow
 		sums.add(c)
 	}
 	return sums.Counts
@@ -331,6 +388,7 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 	shareOut(carryWriters, asked, func(s *standing) {
 		start, end := s.rule.windowAt(now)
 		of.makeOne(ctx, s, start)
+		of.look(ctx, s, start, now)
 		if part := end.Sub(start) / carryPart; now >= end.Add(-part) || of.opts.eager {
 			of.makeOne(ctx, s, end)
 		}
@@ -340,7 +398,7 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 // makeOne makes the allowance of s for the window that begins at start, unless there is one
 // or may be none. If the store fails, it is tried again.
 func (of *standings) makeOne(ctx context.Context, s *standing, start Instant) {
-	if s.at(start) != nil {
+	if s.at(start) != nil || start <= s.ended { // what was spent of that is forgotten: a clock went ahead and back
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)
@@ -354,6 +412,8 @@ func (of *standings) makeOne(ctx context.Context, s *standing, start Instant) {
 		for _, b := range *before {
 			if b.end.Add(b.end.Sub(b.start)) >= start { // what was spent in the window before is asked for
 				live = append(live, b)
+			} else {
+				s.ended = max(s.ended, b.start)
 			}
 		}
 	}
@@ -374,42 +434,78 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 		return nil, err
 	}
 	units := of.share(s, found, start)
-	if units == 0 {
+	if units <= 0 {
 		return none, nil
 	}
-	count := s.countOf(start, 0, units)
-	count.Row = s.row
-	s.stamp = max(s.stamp+1, of.opts.Now().UnixMicro()) // of two tries the later one stands, whatever the clock did
-	if err := of.put(ctx, s, s.allowances[0], count, s.stamp); err != nil {
+	if err := of.keep(ctx, s, start, units); err != nil {
 		return nil, err
 	}
 	if found, err = of.read(ctx, s, s.allowances, start); err != nil {
 		return nil, err
 	}
-	if unitsIn(found, start) > r.capacity/allowancesPart {
-		return none, nil
-	}
 	high, err := of.highKeys(ctx, s, start)
 	if err != nil {
 		return nil, err
 	}
-	if len(high) > maxHighKeys {
-		return none, nil
+	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
+		return none, of.keep(ctx, s, start, 0)
 	}
 	return &allowance{start: start, end: end, units: units, row: s.row, high: high, spent: new(spent)}, nil
+}
+
+// keep stores an allowance of units.
+func (of *standings) keep(ctx context.Context, s *standing, start Instant, units int64) error {
+	count := s.countOf(start, 0, units)
+	count.Row, count.Limit = s.row, s.made()
+	s.stamp = max(s.stamp+1, of.opts.Now().UnixMicro()) // of two tries the later one stands, whatever the clock did
+	return of.put(ctx, s, s.allowances[0], count, s.stamp)
+}
+
+// made names the limit that allowances are made for.
+func (s *standing) made() LimitID { return LimitID(strconv.FormatInt(s.rule.capacity, 10)) }
+
+// countedBefore reports whether any of found is of another limit: by that, other keys were
+// noted.
+func (s *standing) countedBefore(found []Count) bool {
+	return slices.ContainsFunc(found, func(c Count) bool { return c.Limit != s.made() })
+}
+
+// look finds out how many instances share at now, in the window that begins at start.
+func (of *standings) look(ctx context.Context, s *standing, start, now Instant) {
+	if now.Sub(s.looked) < allowanceLook {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)
+	defer cancel()
+	if found, err := of.read(ctx, s, s.allowances, start); err == nil {
+		s.looked = now
+		s.instances.Store(s.sharing(found, start))
+	}
+}
+
+// sharing returns how many instances have an allowance in the window that begins at start,
+// this one included.
+func (s *standing) sharing(found []Count, start Instant) int64 {
+	instances := int64(1)
+	for _, c := range found {
+		if c.Start == start && c.Row != s.row && c.Units > 0 {
+			instances++
+		}
+	}
+	return instances
 }
 
 // share returns how many units this process counts ahead of each key in the window that
 // begins at start, beside found.
 func (of *standings) share(s *standing, found []Count, start Instant) int64 {
-	bounds, r, instances := leaseBoundsOf(of.opts), &s.rule, int64(1)
-	for _, c := range found {
-		if c.Start == start && c.Row != s.row {
-			instances++
-		}
+	others := slices.DeleteFunc(slices.Clone(found), func(c Count) bool { return c.Row == s.row })
+	if s.wary || s.countedBefore(others) {
+		return 0
 	}
+	bounds, r, instances := leaseBoundsOf(of.opts), &s.rule, s.sharing(found, start)
 	s.instances.Store(instances)
-	return min(r.capacity/bounds.early, r.capacity/allowancesPart/(bounds.spread*instances), maxAllowance)
+	all := r.capacity / allowancesPart
+	return min(r.capacity/bounds.early, all/(bounds.spread*instances), all-unitsIn(others, start), maxAllowance)
 }
 
 // shareOf returns which part of a key's room one process may take ahead, and the least room

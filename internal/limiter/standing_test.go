@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -49,6 +50,14 @@ func takeOf(t *testing.T, e *limiter.Engine, id limiter.Identifier) limiter.Deci
 		t.Fatal(err)
 	}
 	return d
+}
+
+// isAllowance reports whether w stores an allowance under standingRows' policy, and isNote
+// whether it notes a high key.
+func isAllowance(w *limiter.Write) bool { return len(w.Put) == 1 && w.Put[0].Limit == "1000" }
+
+func isNote(w *limiter.Write) bool {
+	return len(w.Put) == 1 && len(w.Put[0].Limit) == 2*limiter.KeySize
 }
 
 func notLeased(d limiter.Decision) bool { return !d.Leased }
@@ -228,8 +237,6 @@ func TestAllowanceIsNotForWhoFilledTheWindowBefore(t *testing.T) {
 // A key that gets high while an allowance is on its way: whichever is stored last knows of the
 // other.
 func TestKeyThatGetsHighWhileAnAllowanceIsMade(t *testing.T) {
-	isAllowance := func(w *limiter.Write) bool { return len(w.Put) == 1 && w.Put[0].Units == allowance }
-	isNote := func(w *limiter.Write) bool { return len(w.Put) == 1 && len(w.Put[0].Limit) == 2*limiter.KeySize }
 	bubble(t, "before the allowance is stored", func(t *testing.T) {
 		store, policy := newFakeStore(), standingRows(time.Hour)
 		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
@@ -237,7 +244,11 @@ func TestKeyThatGetsHighWhileAnAllowanceIsMade(t *testing.T) {
 		filled := make(chan int, 1)
 		store.onWrite = func(w *limiter.Write) error {
 			if isAllowance(w) && once.CompareAndSwap(false, true) {
-				filled <- takeUntil(t, other, 1100, isDenied)
+				n := 0
+				for d, err := other.Take(context.Background(), somebody); err == nil && d.Allowed; d, err = other.Take(context.Background(), somebody) {
+					n++
+				}
+				filled <- n
 			}
 			return nil
 		}
@@ -387,7 +398,7 @@ func TestAllowanceThatCannotBeStored(t *testing.T) {
 			var fails atomic.Bool
 			fails.Store(true)
 			store.onWrite = func(w *limiter.Write) error {
-				if len(w.Put) != 1 || w.Put[0].Units != allowance { // of a key
+				if !isAllowance(w) {
 					return nil
 				}
 				mu.Lock()
@@ -433,7 +444,7 @@ func TestHighKeyThatCannotBeNoted(t *testing.T) {
 		failing.Store(true)
 		store.set(func() {
 			store.onWrite = func(w *limiter.Write) error {
-				if failing.Load() && len(w.Put) == 1 && len(w.Put[0].Limit) == 2*limiter.KeySize {
+				if failing.Load() && isNote(w) {
 					return errors.Join(limiter.ErrUnavailable, errors.New("no"))
 				}
 				return nil
@@ -616,6 +627,183 @@ func TestAllowancesAndReloads(t *testing.T) {
 		}
 		if taken := takeUntil(t, other, 1100, isDenied); taken != 1000-allowance-allowance-1-allowance {
 			t.Errorf("%d admitted beside two allowances, and a unit with as many ahead", taken)
+		}
+	})
+}
+
+// What is left of a lease of a high key does not go on: in the next windows nobody would note
+// the key for it.
+func TestLeaseOfAHighKeyDoesNotGoOn(t *testing.T) {
+	for _, taken := range []int{20, 600} {
+		bubble(t, strconv.Itoa(taken), func(t *testing.T) {
+			e := toldEngine(t, newFakeStore(), standingRows(time.Minute))
+			time.Sleep(700 * time.Millisecond) // so that leases are looked through then, in each second
+			running(t, e)
+			stand(t, e)
+			nearEnd(10 * time.Second)
+			for range taken {
+				mustTake(t, e)
+			}
+			if taken > 500 {
+				takeUntil(t, e, 1000, notLeased) // with another lease
+			}
+			mustTake(t, e)
+			nearEnd(-10 * time.Millisecond)
+			leased := takeUntil(t, e, 1000, notLeased)
+			if high := taken > 500; high != (leased == 0) || !high && leased <= allowance {
+				t.Errorf("%d units in the next window after %d, without asking", leased, taken)
+			}
+		})
+	}
+}
+
+// An override of a key goes by other limits, and so do those who note it: always.
+func TestAllowancesAndOverrides(t *testing.T) {
+	limitTo := func(t *testing.T, e *limiter.Engine, limit int64) {
+		t.Helper()
+		o := limiter.Override{
+			Kind: limiter.OverrideLimits, Limits: []limiter.LimitOverride{{Name: "sliding-tail-1h", Limit: limit}},
+			Until: limiter.InstantOf(time.Now().Add(time.Minute)),
+		}
+		if _, err := e.SetOverride(t.Context(), "p", somebody.Identifier, o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+	}
+	bubble(t, "a larger one that ends", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Hour)
+		other, e := toldEngine(t, store, policy), toldEngine(t, store, policy)
+		running(t, other)
+		limitTo(t, other, 3000)
+		for range 990 {
+			mustTake(t, other)
+		}
+		time.Sleep(2 * time.Minute)
+		running(t, e)
+		stand(t, e)
+		if taken := takeUntil(t, e, 100, isDenied) + takeUntil(t, other, 100, isDenied); taken > 10 {
+			t.Errorf("%d admitted beside 990", taken)
+		}
+	})
+	standing(t, standingRows(time.Hour), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
+		for range allowance {
+			mustTake(t, e)
+		}
+		running(t, other)
+		limitTo(t, e, 10)
+		for _, of := range []*limiter.Engine{e, other} {
+			if d := mustTake(t, of); d.Allowed {
+				t.Errorf("%+v: %d were handed out before", d, allowance)
+			}
+		}
+	})
+}
+
+// Allowances of processes that are gone, and of those that found too many, deny no more than
+// a fourth of the limit.
+func TestAllowancesOfManyStarts(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Hour)
+		for range 100 {
+			ctx, stop := context.WithCancel(t.Context())
+			e := toldEngine(t, store, policy)
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = e.Run(ctx) }()
+			stand(t, e)
+			stop()
+			<-ended
+		}
+		other := toldEngine(t, store, policy)
+		if taken := takeUntil(t, other, 1100, isDenied); taken < 750 {
+			t.Errorf("%d admitted beside what is gone", taken)
+		}
+	})
+}
+
+// Beside allowances of another limit, by which other keys were noted, there are none.
+func TestNoAllowanceBesideThoseOfAnotherLimit(t *testing.T) {
+	larger := standingRows(time.Minute)
+	larger.Limits[0].Limit = 2000
+	standing(t, larger, func(t *testing.T, store *fakeStore, _, _ *limiter.Engine) {
+		e := toldEngine(t, store, standingRows(time.Minute))
+		running(t, e)
+		stand(t, e)
+		for _, want := range []bool{false, false, false, true} { // those of the window before count as well
+			if d := takeOf(t, e, limiter.Identifier(time.Now().String())); d.Leased != want {
+				t.Errorf("%v: %+v: want one of an allowance: %v", time.Now(), d, want)
+			}
+			nearEnd(-10 * time.Millisecond)
+		}
+	})
+}
+
+// An allowance that was forgotten is not made again: nobody knows what was spent of it.
+func TestAllowanceIsNotMadeTwice(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Minute)
+		var ahead atomic.Int64
+		e := limiter.New(store, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		running(t, e)
+		stand(t, e)
+		if taken := takeUntil(t, e, 100, notLeased); taken != allowance {
+			t.Fatalf("%d units", taken)
+		}
+		ahead.Store(int64(10 * time.Minute))
+		stand(t, e)
+		ahead.Store(0)
+		stand(t, e)
+		if d := takeOf(t, e, "somebody else"); d.Leased {
+			t.Errorf("%+v: of an allowance that was made again", d)
+		}
+	})
+}
+
+// A process that finds too many high keys says that all are, and nobody makes an allowance.
+func TestTooManyHighKeys(t *testing.T) {
+	const some = 1 << 12
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Hour)
+		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
+		running(t, e)
+		stand(t, e)
+		for i := range some + 100 {
+			d := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i)), Cost: 600}
+			if _, err := other.Take(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		notes := 0
+		for i := range store.writes {
+			if isNote(&store.writes[i]) {
+				notes++
+			}
+		}
+		if notes != some+1 {
+			t.Errorf("%d notes, want %d and that all are high", notes, some)
+		}
+		last := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(some + 50))}
+		taken := 600
+		for _, of := range []*limiter.Engine{other, e} {
+			for d, err := of.Take(t.Context(), last); d.Allowed; d, err = of.Take(t.Context(), last) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken++
+			}
+		}
+		if taken != 1000 {
+			t.Errorf("%d admitted", taken)
+		}
+		late := toldEngine(t, store, policy)
+		running(t, late)
+		stand(t, late)
+		if d := takeOf(t, late, "somebody else"); d.Leased {
+			t.Errorf("%+v: by an allowance where all keys are high", d)
 		}
 	})
 }

@@ -10,6 +10,7 @@ type units struct {
 	events []Event // one for each request of batch, in its order
 	counts []Count // the sum of the batch, for each counter
 	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
+	high   bool    // what was read makes it a high key
 	dated  bool    // events are stored, and count: only the counts are to be written
 
 	lease []Count // what was left of a lease when it ended
