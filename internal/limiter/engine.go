@@ -110,6 +110,7 @@ func New(store Store, opts *Options) *Engine {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
 		e.shared = newShared(store, e.ids, &e.opts)
+		e.shared.counted.standings.exempt = e.overrides.knows
 	}
 	if e.opts.Local != nil {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)

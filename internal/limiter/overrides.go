@@ -19,6 +19,7 @@ type overrides struct {
 	mu    sync.RWMutex
 	live  map[Key]*override
 	known map[Key]EventID // the latest change of a key, of one that is over too
+	heard atomic.Int64    // of known: nobody looks further where there are none
 }
 
 // override is one of overrides. It does not change, but for what is made of it.
@@ -53,6 +54,17 @@ func (o *overrides) of(t *target, now Instant) *override {
 		return nil
 	}
 	return latest
+}
+
+// knows reports whether key has an override, or had one of which is still told.
+func (o *overrides) knows(key Key) bool {
+	if o.heard.Load() == 0 {
+		return false
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	_, heard := o.known[key]
+	return heard
 }
 
 // isAfter reports whether what a made stands above what b made: every instance says the
@@ -97,6 +109,7 @@ func (o *overrides) learn(c *Change, now Instant) {
 		o.live, o.known = make(map[Key]*override), make(map[Key]EventID)
 	}
 	o.known[c.Key] = c.ID
+	o.heard.Store(int64(len(o.known)))
 	delete(o.live, c.Key)
 	if news != nil {
 		o.live[c.Key] = news
@@ -134,6 +147,7 @@ func (o *overrides) sweep(now Instant) {
 			delete(o.known, key)
 		}
 	}
+	o.heard.Store(int64(len(o.known)))
 	o.count.Store(int64(len(o.live)))
 }
 

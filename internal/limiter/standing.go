@@ -140,7 +140,7 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 	if a == nil || cost > a.units || s.over.Load() {
 		return false
 	}
-	if _, high := a.high[t.key]; high {
+	if _, high := a.high[t.key]; high || c.standings.exempt(t.key) {
 		return false
 	}
 	before, ok := a.spent.add(t.key, cost, a.units)
@@ -332,7 +332,8 @@ type standings struct {
 	ids   *eventIDs
 	opts  *Options
 
-	states sync.Pool // of *State, by which units of allowances are judged
+	exempt func(Key) bool // whether a key has, or had, limits of its own, by which it was noted otherwise or not at all
+	states sync.Pool      // of *State, by which units of allowances are judged
 
 	mu    sync.Mutex
 	asked map[*standing]struct{}

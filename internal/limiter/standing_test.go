@@ -685,6 +685,21 @@ func TestAllowancesAndOverrides(t *testing.T) {
 			t.Errorf("%d admitted beside 990", taken)
 		}
 	})
+	bubble(t, "a larger one beside an allowance", func(t *testing.T) {
+		store, policy := newFakeStore(), standingRows(time.Hour)
+		e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
+		running(t, e)
+		running(t, other)
+		stand(t, e)
+		limitTo(t, other, 3000)
+		for range 990 {
+			mustTake(t, other)
+		}
+		time.Sleep(2 * time.Minute)
+		if taken := takeUntil(t, e, 100, isDenied) + takeUntil(t, other, 100, isDenied); taken > 10 {
+			t.Errorf("%d admitted beside 990", taken)
+		}
+	})
 	standing(t, standingRows(time.Hour), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
 		for range allowance {
 			mustTake(t, e)
