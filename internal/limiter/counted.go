@@ -48,7 +48,10 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	c.leases = leases{opts: opts, store: tallies, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
 		return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
 	}}
-	c.standings = standings{store: store, ids: ids, opts: opts, exempt: func(Key) bool { return false }, states: sync.Pool{New: func() any { return new(State) }}}
+	c.standings = standings{
+		store: store, ids: ids, opts: opts,
+		exempt: func(Key) bool { return false }, states: sync.Pool{New: func() any { return new(State) }},
+	}
 	return c
 }
 
