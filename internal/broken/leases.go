@@ -1,9 +1,12 @@
 package broken
 
 const (
-	leasesFile   = "internal/limiter/leases.go"
-	carryFile    = "internal/limiter/carry.go"
-	standingFile = "internal/limiter/standing.go"
+	leasesFile     = "internal/limiter/leases.go"
+	carryFile      = "internal/limiter/carry.go"
+	standingFile   = "internal/limiter/standing.go"
+	highKeysFile   = "internal/limiter/highkeys.go"
+	allowancesFile = "internal/limiter/allowances.go"
+	spentFile      = "internal/limiter/spent.go"
 )
 
 // leases are builds that count units ahead another way than the proof needs.
@@ -78,13 +81,13 @@ func leases() []Build {
 		{
 			Name: "an allowance spent twice", Broke: "an allowance is handed out once", Finds: 1500,
 			Tests: []string{"TestStandingLeasesAskNobody"},
-			Edits: []Edit{{standingFile, `before+cost > most`, `cost > most`}},
+			Edits: []Edit{{spentFile, `before+cost > most`, `cost > most`}},
 		},
 		{
 			Name: "a high key that others don't learn of", Broke: "who finds half of a limit used says so first", Finds: 1500,
 			Tests: []string{"TestHighKeysKnowAllowances", "TestHighKeyThatCannotBeNoted"},
 			Edits: []Edit{{
-				standingFile, `c.standings.put(ctx, s, s.high[i], put, c.opts.Now().UnixMicro()); err`, `error(nil); put.Units+int64(i) < 0 || err`,
+				highKeysFile, `c.standings.put(ctx, s, s.high[i], put, c.opts.Now().UnixMicro()); err`, `error(nil); put.Units+int64(i) < 0 || err`,
 			}},
 		},
 		{
@@ -105,17 +108,17 @@ func leases() []Build {
 		{
 			Name: "an allowance of keys that were high before", Broke: "an allowance is not for high keys", Finds: 1500,
 			Tests: []string{"TestAllowanceIsNotForWhoFilledTheWindowBefore"},
-			Edits: []Edit{{standingFile, `Expires: end.Add(end.Sub(start)),`, `Expires: end,`}},
+			Edits: []Edit{{highKeysFile, `Expires: end.Add(end.Sub(start)),`, `Expires: end,`}},
 		},
 		{
 			Name: "high keys noted once for all windows", Broke: "who finds half of a limit used says so first",
 			Tests: []string{"TestHighKeysAreNotedInEachWindow"},
-			Edits: []Edit{{standingFile, `return noted, ok && noted.start == start`, `return noted, ok`}},
+			Edits: []Edit{{highKeysFile, `return noted, ok && noted.start == start`, `return noted, ok`}},
 		},
 		{
 			Name: "an allowance that is ended and spent", Broke: "what is left of an allowance is not spent once it was taken for unspent",
 			Tests: []string{"TestAllowanceThatIsEndedIsNotSpent"},
-			Edits: []Edit{{standingFile, `a.spent.end(key)`, `a.spent.of(key)`}},
+			Edits: []Edit{{highKeysFile, `a.spent.end(key)`, `a.spent.of(key)`}},
 		},
 		{
 			Name: "a lease of a high key that goes on", Broke: "who finds half of a limit used says so first",
@@ -130,17 +133,17 @@ func leases() []Build {
 		{
 			Name: "an allowance made twice", Broke: "an allowance is handed out once",
 			Tests: []string{"TestAllowanceIsNotMadeTwice"},
-			Edits: []Edit{{standingFile, ` || start <= s.ended {`, ` {`}},
+			Edits: []Edit{{allowancesFile, ` || start <= s.ended {`, ` {`}},
 		},
 		{
 			Name: "high keys read before the allowance is stored", Broke: "who stores an allowance reads what is high after that",
 			Tests: []string{"TestKeyThatGetsHighWhileAnAllowanceIsMade"},
 			Edits: []Edit{
 				{
-					standingFile, "\tif err := of.keep(ctx, s, start, units); err != nil {\n",
+					allowancesFile, "\tif err := of.keep(ctx, s, start, units); err != nil {\n",
 					"\thigh, _ := of.highKeys(ctx, s, start)\n\tif err := of.keep(ctx, s, start, units); err != nil {\n",
 				},
-				{standingFile, "\thigh, err := of.highKeys(ctx, s, start)\n", ""},
+				{allowancesFile, "\thigh, err := of.highKeys(ctx, s, start)\n", ""},
 			},
 		},
 		{
@@ -148,16 +151,16 @@ func leases() []Build {
 			Tests: []string{"TestKeyThatGetsHighWhileAnAllowanceIsMade"},
 			Edits: []Edit{
 				{
-					standingFile, "\tfor i, key := range keys {\n",
+					highKeysFile, "\tfor i, key := range keys {\n",
 					"\tfound, err := c.standings.read(ctx, s, s.allowances, now)\n\tfor i, key := range keys {\n",
 				},
-				{standingFile, "\tfound, err := c.standings.read(ctx, s, s.allowances, now)\n\tif err != nil {\n", "\tif err != nil {\n"},
+				{highKeysFile, "\tfound, err := c.standings.read(ctx, s, s.allowances, now)\n\tif err != nil {\n", "\tif err != nil {\n"},
 			},
 		},
 		{
 			Name: "allowances without a bound", Broke: "all allowances of a window are a fourth of the limit at most",
 			Tests: []string{"TestAllowancesTogetherAreBounded"},
-			Edits: []Edit{{standingFile, `unitsIn(found, start) > r.capacity/allowancesPart {`, `false {`}},
+			Edits: []Edit{{allowancesFile, `unitsIn(found, start) > r.capacity/allowancesPart {`, `false {`}},
 		},
 	}
 }

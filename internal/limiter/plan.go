@@ -59,6 +59,9 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	}
 	inCell := p.cell && (p.serial || len(p.logs) == 0 && !p.counters)
 	space := p.space(o, inCell && !still)
+	if p.Leases == LeasesStanding && !still {
+		space.Leases = p.Leases
+	}
 	p.keys = []*Keys{o.Keyer.For(space)}
 	if !inCell { // a cell's condition spans one key: it starts anew under another
 		for i := range o.AlsoRead {
@@ -98,9 +101,6 @@ func (p *plan) sumLimits() uint64 {
 // compare-and-set says how far a promise reaches, not the levels of reads and writes.
 func (p *plan) space(o *Options, ofCells bool) KeySpace {
 	space := KeySpace{Policy: p.Name, Guarantee: p.Guarantee}
-	if p.Leases == LeasesStanding {
-		space.Leases = p.Leases
-	}
 	scope := p.Consistency.Scope()
 	if ofCells || p.Guarantee == GuaranteeSerial {
 		space.SerialLevel = string(o.Serial)
