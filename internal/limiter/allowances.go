@@ -23,7 +23,7 @@ type standings struct {
 
 // at returns the allowance of s for now, nil for none, and has one made if it is to be.
 func (of *standings) at(s *standing, now Instant) *allowance {
-	if last := Instant(s.wanted.Load()); now.Sub(last) >= allowanceTick {
+	if last := Instant(s.wanted.Load()); now.Sub(last) >= leaseSweep {
 		s.wanted.Store(int64(now))
 		of.mu.Lock()
 		if of.asked == nil {
@@ -37,11 +37,7 @@ func (of *standings) at(s *standing, now Instant) *allowance {
 
 // run makes allowances until ctx ends.
 func (of *standings) run(ctx context.Context) {
-	every := allowanceTick
-	if of.opts.eager {
-		every /= 10
-	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(leaseBoundsOf(of.opts).sweep)
 	defer tick.Stop()
 	for {
 		select {
@@ -72,7 +68,7 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 		start, end := s.rule.windowAt(now)
 		of.makeOne(ctx, s, start)
 		of.look(ctx, s, start, now)
-		if part := end.Sub(start) / carryPart; now >= end.Add(-part) || of.opts.eager {
+		if part := end.Sub(start) / time.Duration(leaseBoundsOf(of.opts).part); now >= end.Add(-part) {
 			of.makeOne(ctx, s, end)
 		}
 	})
@@ -191,10 +187,10 @@ func (of *standings) share(s *standing, found []Count, start Instant) int64 {
 	return min(r.capacity/bounds.early, all/(bounds.spread*instances), all-unitsIn(others, start), maxAllowance)
 }
 
-// shareOf returns which part of a key's room one process may take ahead, and the least room
+// leaseShare returns which part of a key's room one process may take ahead, and the least room
 // for that, where they are share and least with many instances: with few that are known,
 // they leave half of it to each other.
-func (s *standing) shareOf(share, least int64) (fewer, room int64) {
+func (s *standing) leaseShare(share, least int64) (fewer, room int64) {
 	if n := s.instances.Load(); n > 0 && 2*n < share {
 		fewer = max(2*n, fewestShares)
 		return fewer, least * fewer / share

@@ -220,7 +220,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		return false, err
 	}
 	c.leases.discount(t, ahead, &state, now)
-	c.addOwnAllowance(t, &state, max(now, state.Reset+1))
+	c.addKnownAllowances(t, &state, max(now, state.Reset+1))
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	denied := true

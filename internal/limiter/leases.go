@@ -257,7 +257,7 @@ type leaseBounds struct {
 func (l *leases) bounds(p *plan) leaseBounds {
 	b := leaseBoundsOf(l.opts)
 	if s := p.standing; s != nil && !l.opts.eager {
-		b.share, b.rest = s.shareOf(b.share, b.rest)
+		b.share, b.rest = s.leaseShare(b.share, b.rest)
 	}
 	return b
 }

@@ -39,9 +39,8 @@ const (
 	maxNotes = 1 << 12
 	// allowanceLook is how often it is looked how many instances share, at least.
 	allowanceLook = time.Minute
-	// allowanceTick is how often it is looked for allowances that are to be made, and
-	// allowanceIdle for how long after the last request for one.
-	allowanceTick, allowanceIdle = time.Second, time.Minute
+	// allowanceIdle is for how long after the last request for one allowances are made.
+	allowanceIdle = time.Minute
 )
 
 // allowanceRow is the row of sums of allowances in a state. No store has it: they are kept
@@ -137,9 +136,6 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 		return false
 	}
 	epoch, _ := c.resets.get(t.key)
-	if now <= epoch {
-		return false
-	}
 	state, _ := c.standings.states.Get().(*State)
 	defer c.standings.states.Put(state)
 	state.Reset, state.Counts = epoch, append(c.tallies.appendKnown(state.Counts[:0], t.key), s.countOf(now, epoch, before))
@@ -182,9 +178,11 @@ func (s *standing) at(now Instant) *allowance {
 // counts of allowances: all of them if the key is high, of which others learn before.
 func (c *counted) addAllowances(ctx context.Context, t *target, own *units, state *State) error {
 	s := t.plan.standing
-	own.high = s != nil && s.isHigh(state, own.now)
-	if !own.high {
-		c.addOwnAllowance(t, state, own.now)
+	if s == nil {
+		return nil
+	}
+	if own.high = s.isHigh(state, own.now); !own.high {
+		s.addSpent(t.key, state, own.now)
 		return nil
 	}
 	start, _ := s.rule.windowAt(own.now)
@@ -199,10 +197,9 @@ func (c *counted) addAllowances(ctx context.Context, t *target, own *units, stat
 	return nil
 }
 
-// addOwnAllowance adds to state what this process has handed out of its own allowance, or
-// what it knows of others' if the key is high. It is for states by which nothing is admitted,
-// or of keys that are not high.
-func (c *counted) addOwnAllowance(t *target, state *State, now Instant) {
+// addKnownAllowances is addAllowances for a state by which nothing is admitted: it adds what
+// is known, and asks nobody.
+func (c *counted) addKnownAllowances(t *target, state *State, now Instant) {
 	s := t.plan.standing
 	if s == nil {
 		return
@@ -210,8 +207,15 @@ func (c *counted) addOwnAllowance(t *target, state *State, now Instant) {
 	start, _ := s.rule.windowAt(now)
 	if noted, ok := s.noted(t.key, start); ok && s.isHigh(state, now) {
 		state.addUnder(noted.allowances)
-	} else if a := s.at(now); a != nil && a.units > 0 {
-		state.addUnder([]Count{s.countOf(now, 0, min(a.units, a.spent.of(t.key)))})
+	} else {
+		s.addSpent(t.key, state, now)
+	}
+}
+
+// addSpent adds to state what this process has handed out of its own allowance for key.
+func (s *standing) addSpent(key Key, state *State, now Instant) {
+	if a := s.at(now); a != nil && a.units > 0 {
+		state.addUnder([]Count{s.countOf(now, 0, min(a.units, a.spent.of(key)))})
 	}
 }
 

@@ -324,6 +324,33 @@ func TestFewInstancesTakeMoreAhead(t *testing.T) {
 	}
 }
 
+// How many share is looked at while a window lasts: who was alone takes less ahead when
+// others have come.
+func TestInstancesThatComeLaterAreCounted(t *testing.T) {
+	standing(t, standingRows(24*time.Hour), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+		takeUntil(t, e, 100, notLeased)
+		for range 3 {
+			takeUntil(t, e, 400, notLeased)
+		}
+		if alone := takeUntil(t, e, 400, notLeased); alone <= 1000/16 {
+			t.Errorf("%d units ahead of one instance alone", alone)
+		}
+		for range 9 {
+			other := toldEngine(t, store, standingRows(24*time.Hour))
+			running(t, other)
+			stand(t, other)
+		}
+		for range 62 { // it is asked for all the time
+			time.Sleep(time.Second)
+			takeOf(t, e, "somebody else")
+		}
+		takeUntil(t, e, 400, notLeased)
+		if ahead := takeUntil(t, e, 400, notLeased); ahead > 1000/16 {
+			t.Errorf("%d units ahead of one of ten instances", ahead)
+		}
+	})
+}
+
 // Allowances of the next window are made before it begins.
 func TestAllowancesOfTheNextWindow(t *testing.T) {
 	standing(t, standingRows(time.Minute), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
@@ -366,6 +393,13 @@ func TestAllowancesTogetherAreBounded(t *testing.T) {
 		}
 		if leased > 1000/4 {
 			t.Errorf("%d units by allowances of a limit of 1000", leased)
+		}
+		admitted, last := 0, toldEngine(t, store, policy)
+		for takeOf(t, last, "somebody else").Allowed {
+			admitted++
+		}
+		if admitted < 750 {
+			t.Errorf("%d admitted beside allowances that are in use and those that are not", admitted)
 		}
 	})
 }
