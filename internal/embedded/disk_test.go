@@ -25,11 +25,11 @@ import (
 )
 
 // run runs store until the test calls the function returned or ends.
-func run(t *testing.T, store *embedded.Store) (stop func()) {
+func run(t *testing.T, do func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- store.Run(ctx) }()
+	go func() { done <- do(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -43,6 +43,13 @@ func run(t *testing.T, store *embedded.Store) (stop func()) {
 // openFile returns a store with what is in folder, running, and what ends both.
 func openFile(t *testing.T, folder string, opts embedded.Options) (store *embedded.Store, end func()) {
 	t.Helper()
+	return openFileAnd(t, (*embedded.Store).Run, folder, opts)
+}
+
+func openFileAnd(
+	t *testing.T, do func(*embedded.Store, context.Context) error, folder string, opts embedded.Options,
+) (store *embedded.Store, end func()) {
+	t.Helper()
 	file, err := datafile.Open(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +58,7 @@ func openFile(t *testing.T, folder string, opts embedded.Options) (store *embedd
 	if store, err = embedded.Open(&opts); err != nil {
 		t.Fatal(err)
 	}
-	stop := run(t, store)
+	stop := run(t, func(ctx context.Context) error { return do(store, ctx) })
 	return store, sync.OnceFunc(func() {
 		stop()
 		if err := file.Close(); err != nil {
@@ -60,9 +67,11 @@ func openFile(t *testing.T, folder string, opts embedded.Options) (store *embedd
 	})
 }
 
-// TestConformanceOnDisk runs the suite while what it does is saved all the time.
+// TestConformanceOnDisk runs the suite while what it does is saved all the time. By today's
+// date what it counts has expired, and a sweep would forget it.
 func TestConformanceOnDisk(t *testing.T) {
-	store, end := openFile(t, t.TempDir(), embedded.Options{SyncEvery: 5 * time.Millisecond})
+	opts := embedded.Options{SyncEvery: 5 * time.Millisecond}
+	store, end := openFileAnd(t, (*embedded.Store).RunUnswept, t.TempDir(), opts)
 	t.Cleanup(end)
 	storetest.Run(t, store)
 }
@@ -251,7 +260,7 @@ func TestOnlyWhatChangedIsSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := new(memory)
 		store := open(t, disk, embedded.Options{})
-		stop := run(t, store)
+		stop := run(t, store.Run)
 		for _, step := range []struct{ to, saves, records int }{{100, 1, 100}, {0, 0, 0}, {3, 1, 3}} {
 			fill(t, store, 0, step.to)
 			time.Sleep(2300 * time.Millisecond)
@@ -267,7 +276,7 @@ func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, log := new(memory), new(bytes.Buffer)
 		store := open(t, disk, embedded.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
-		stop := run(t, store)
+		stop := run(t, store.Run)
 		fill(t, store, 0, 10)
 		time.Sleep(2 * time.Second)
 		disk.fail(errors.New("no space left"))
@@ -308,7 +317,7 @@ func TestAFailingDiskCostsNoMoreThanTheKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &memory{fails: errors.New("no space left")}
 		store := open(t, disk, embedded.Options{})
-		stop := run(t, store)
+		stop := run(t, store.Run)
 		for i := range 10 {
 			fill(t, store, 100*i, 100*i+100)
 			time.Sleep(2 * time.Minute)
@@ -330,7 +339,7 @@ func TestWhatExpiredLeavesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := new(memory)
 		store := open(t, disk, embedded.Options{MaxKeys: shards * 10})
-		stop := run(t, store)
+		stop := run(t, store.Run)
 		fill(t, store, 0, 100)
 		if err := store.Publish(t.Context(), &limiter.Change{ID: limiter.EventID{1}, TTL: time.Minute}); err != nil {
 			t.Fatal(err)
@@ -356,7 +365,7 @@ func TestWhatExpiredLeavesTheDisk(t *testing.T) {
 		if disk.len() != 100 || store.Len() != 0 {
 			t.Errorf("%d records, of which %d are loaded", disk.len(), store.Len())
 		}
-		stop = run(t, store)
+		stop = run(t, store.Run)
 		time.Sleep(2 * time.Second)
 		if disk.len() != 0 {
 			t.Errorf("%d records are left of what expired before the start", disk.len())
@@ -376,7 +385,7 @@ func TestWritesOfSeveralKeysAreSavedWhole(t *testing.T) {
 		}
 	}}
 	store := open(t, disk, embedded.Options{SyncEvery: 100 * time.Microsecond})
-	stop := run(t, store)
+	stop := run(t, store.Run)
 	saves, expires := 0, limiter.InstantOf(time.Now().Add(time.Hour))
 	for deadline := time.Now().Add(10 * time.Second); saves < 300 && time.Now().Before(deadline); {
 		for range 100 {
@@ -393,7 +402,7 @@ func TestWritesOfSeveralKeysAreSavedWhole(t *testing.T) {
 func TestRecordsThatMakeNoSense(t *testing.T) {
 	disk := new(memory)
 	store := open(t, disk, embedded.Options{})
-	stop := run(t, store)
+	stop := run(t, store.Run)
 	fill(t, store, 0, 1)
 	stop()
 	var record embedded.Record

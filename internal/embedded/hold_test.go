@@ -168,7 +168,7 @@ func TestSettlingFindsAnEventAmongManyOfItsInstant(t *testing.T) {
 func TestRemovedCellsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(nil)
-		stop := run(t, store)
+		stop := run(t, store.Run)
 		w := limiter.Write{Key: keysOf(1, true)[0], Cell: &limiter.CellWrite{Version: limiter.EventID{1}}} // for ever
 		if err := store.Write(t.Context(), &w); err != nil {
 			t.Fatal(err)
