@@ -52,6 +52,7 @@ type Options struct {
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
 
+	keys      *keyCache                               // of all policies; nil: every key is hashed anew
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
@@ -140,6 +141,7 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.keys = new(keyCache)
 	if o.jitter == nil {
 		o.jitter = rand.N[time.Duration]
 	}

@@ -79,6 +79,15 @@ type KeySpace struct {
 type Keys struct {
 	prefix [sha256.Size]byte
 	macs   *sync.Pool // of hash.Hash; nil: plain SHA-256
+
+	cache        *keyCache // nil: every key is hashed anew
+	fingerprints fingerprints
+}
+
+// cachedIn has cache remember what k makes, and returns k.
+func (k *Keys) cachedIn(cache *keyCache) *Keys {
+	k.cache, k.fingerprints = cache, newFingerprints()
+	return k
 }
 
 // For returns the keys of space. What they have in common is hashed here, once:
@@ -106,6 +115,13 @@ func (k *Keyer) For(space KeySpace) *Keys {
 // Of returns the key of id: the hash of what the space has in common and of id,
 // preceded by its length.
 func (k *Keys) Of(id Identifier) Key {
+	if k.cache == nil || len(id) > maxCachedLen {
+		return k.hash(id)
+	}
+	return k.cache.of(k, id).key
+}
+
+func (k *Keys) hash(id Identifier) Key {
 	if k.macs != nil {
 		return k.ofSecret(id)
 	}

@@ -62,10 +62,10 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	if p.Leases == LeasesStanding && !still {
 		space.Leases = p.Leases
 	}
-	p.keys = []*Keys{o.Keyer.For(space)}
+	p.keys = []*Keys{o.Keyer.For(space).cachedIn(o.keys)}
 	if !inCell { // a cell's condition spans one key: it starts anew under another
 		for i := range o.AlsoRead {
-			p.keys = append(p.keys, o.AlsoRead[i].For(space))
+			p.keys = append(p.keys, o.AlsoRead[i].For(space).cachedIn(o.keys))
 		}
 	}
 	for _, log := range p.logs {
