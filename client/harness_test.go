@@ -71,11 +71,18 @@ type frail struct {
 	of *service
 }
 
-func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
 	if f.of.down != nil {
 		return f.of.down
 	}
 	return f.Store.Update(ctx, q, decide)
+}
+
+func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	if f.of.down != nil {
+		return f.of.down
+	}
+	return f.Store.UpdateAll(ctx, q, decide)
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {

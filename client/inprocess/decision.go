@@ -59,7 +59,7 @@ func demandOf(d *limiter.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,
 		Remaining: d.Remaining, Used: d.Used, ResetAfter: milliseconds(d.ResetAfter), Mode: client.Mode(d.Policy.Mode),
-		Blocked: d.Blocked, Degraded: d.Degraded, Limits: make([]client.LimitDecision, len(d.Limits)),
+		Blocked: d.Blocked, Degraded: d.Degraded, Limits: make([]client.LimitDecision, len(d.Limits())),
 	}
 	if inShadow {
 		to.WouldAllow = d.WouldAllow
@@ -70,8 +70,8 @@ func demandOf(d *limiter.Decision, inShadow bool) client.Decision {
 	if d.Degraded {
 		to.Recorded = client.Recorded(d.Recorded)
 	}
-	for i := range d.Limits {
-		l := &d.Limits[i]
+	for i := range d.Limits() {
+		l := &d.Limits()[i]
 		to.Limits[i] = client.LimitDecision{
 			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, Window: milliseconds(l.Limit.Window),
 			Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,

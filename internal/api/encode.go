@@ -110,14 +110,14 @@ func denial(d *limiter.Decision) string {
 func appendViolated(b []byte, d *limiter.Decision) []byte {
 	b = append(b, `,"violated-policies":[`...)
 	first := true
-	for i := range d.Limits {
-		if d.Limits[i].Allowed {
+	for i := range d.Limits() {
+		if d.Limits()[i].Allowed {
 			continue
 		}
 		if !first {
 			b = append(b, ',')
 		}
-		b, first = appendString(b, d.Limits[i].Limit.Name), false
+		b, first = appendString(b, d.Limits()[i].Limit.Name), false
 	}
 	return append(b, ']')
 }
@@ -136,11 +136,11 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	}
 	b = appendWaits(b, &waits)
 	b = append(b, `,"limits":[`...)
-	for i := range d.Limits {
+	for i := range d.Limits() {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendLimit(b, &d.Limits[i])
+		b = appendLimit(b, &d.Limits()[i])
 	}
 	b = appendMember(b, `],"mode":`, string(d.Policy.Mode))
 	if wouldAllow {

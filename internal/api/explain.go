@@ -108,8 +108,8 @@ func (e *explained) view() explainView {
 		Mode: e.policy.Mode, Guarantee: e.policy.Guarantee, Degraded: e.Failed != nil,
 		Limits: []explainLimitView{}, Override: e.override,
 	}
-	for i := range e.Counted.Limits {
-		l := &e.Counted.Limits[i]
+	for i := range e.Counted.Limits() {
+		l := &e.Counted.Limits()[i]
 		if !l.Allowed {
 			view.DeniedBy = append(view.DeniedBy, l.Limit.Name)
 		}
@@ -135,7 +135,7 @@ func (e *explained) policyLimit(i int) int64 {
 	if i < len(e.policy.Limits) {
 		return e.policy.Limits[i].Limit
 	}
-	return e.Counted.Limits[i].Limit.Limit
+	return e.Counted.Limits()[i].Limit.Limit
 }
 
 // waitOf returns a wait in milliseconds; nil: none helps.

@@ -100,7 +100,7 @@ func (f *frail) WriteAll(ctx context.Context, w []limiter.Write) error {
 	return f.Store.WriteAll(ctx, w)
 }
 
-func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
 	if f.before != nil {
 		f.before()
 	}
@@ -108,6 +108,16 @@ func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]lim
 		return f.err
 	}
 	return f.Store.Update(ctx, q, decide)
+}
+
+func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	if f.before != nil {
+		f.before()
+	}
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.UpdateAll(ctx, q, decide)
 }
 
 var errStoreDown = fmt.Errorf("no host answers: %w", limiter.ErrUnavailable)

@@ -100,8 +100,8 @@ func setHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 		b = w.end("X-Rate-Limit-Remaining", strconv.AppendInt(b, d.Remaining, 10))
 	}
 	if families&HeadersIETF != 0 {
-		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits))
-		b = w.end("Ratelimit", appendLimitField(b, d.Limits))
+		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
+		b = w.end("Ratelimit", appendLimitField(b, d.Limits()))
 	}
 	if !d.Allowed && d.RetryAfter != limiter.Never {
 		b = w.end("Retry-After", strconv.AppendInt(b, max(1, seconds(d.RetryAfter)), 10))

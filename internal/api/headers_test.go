@@ -95,7 +95,9 @@ func TestRetryAfterOfADenialWithoutWait(t *testing.T) {
 	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 1001 * time.Millisecond: "2", limiter.Never: ""} {
 		verdict := limiter.Verdict{RetryAfter: wait}
 		h := make(http.Header)
-		setHeaders(h, &limiter.Decision{Verdict: verdict, Limits: []limiter.LimitDecision{{Limit: limit, Verdict: verdict}}}, HeadersNone)
+		d := &limiter.Decision{Verdict: verdict}
+		d.SetLimits([]limiter.LimitDecision{{Limit: limit, Verdict: verdict}})
+		setHeaders(h, d, HeadersNone)
 		if got := h.Get("Retry-After"); got != want {
 			t.Errorf("%v: %q, want %q", wait, got, want)
 		}

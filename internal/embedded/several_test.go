@@ -52,7 +52,7 @@ func updateAll(t *testing.T, store *embedded.Store, expires limiter.Instant, key
 	for i := range keys {
 		q[i].Key = keys[i]
 	}
-	return store.Update(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
+	return store.UpdateAll(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
 		for i := range w {
 			w[i].Add = countOf(1, expires)
 		}
@@ -148,7 +148,7 @@ func TestRoomIsNotMadeAmongTheKeysOfAnUpdate(t *testing.T) {
 func TestWhatStoresNothingMakesNoKey(t *testing.T) {
 	store, keys := embedded.New(nil), keysOf(2, true)
 	q := []limiter.Query{{Key: keys[0], Cell: true}, {Key: keys[1]}}
-	err := store.Update(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
+	err := store.UpdateAll(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
 		w[0].Cell = new(limiter.CellWrite)
 		w[1].Remove = []limiter.EventID{{1}}
 		w[1].Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 1}}
@@ -161,7 +161,7 @@ func TestWhatStoresNothingMakesNoKey(t *testing.T) {
 // TestNothingOfAnEarlierUpdateIsLeft reads a key that has nothing after one that has
 // everything, in the same part of the store.
 func TestNothingOfAnEarlierUpdateIsLeft(t *testing.T) {
-	store, keys := embedded.New(nil), keysOf(2, true)
+	store, keys := embedded.New(nil), keysOf(3, true)
 	fill := limiter.Write{
 		Key: keys[0], Add: countOf(1, start+1000), Reset: 1, ResetTTL: time.Hour,
 		Cell: &limiter.CellWrite{Version: limiter.EventID{1}, Value: []byte("a")},
@@ -169,13 +169,20 @@ func TestNothingOfAnEarlierUpdateIsLeft(t *testing.T) {
 	if err := store.Write(t.Context(), &fill); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range keys {
-		err := store.Update(t.Context(), []limiter.Query{{Key: k, Counts: true, Cell: true}}, func(s []limiter.State, w []limiter.Write) {
-			if k == keys[1] && (len(s[0].Counts) > 0 || s[0].Reset != 0 || s[0].Cell.Value != nil || w[0].Add != nil) {
-				t.Errorf("of a key that has nothing: %+v, %+v", s[0], w[0])
+	for i, k := range []limiter.Key{keys[0], keys[1], keys[0], keys[2]} {
+		decide := func(s *limiter.State, w *limiter.Write) {
+			if k != keys[0] && (len(s.Counts) > 0 || s.Reset != 0 || s.Cell.Value != nil || w.Add != nil) {
+				t.Errorf("of a key that has nothing: %+v, %+v", s, w)
 			}
-			w[0].Add = countOf(1, start+1000)
-		})
+			w.Add = countOf(1, start+1000)
+		}
+		q := limiter.Query{Key: k, Counts: true, Cell: true}
+		err := error(nil)
+		if i < 2 {
+			err = store.Update(t.Context(), &q, decide)
+		} else {
+			err = store.UpdateAll(t.Context(), []limiter.Query{q}, func(s []limiter.State, w []limiter.Write) { decide(&s[0], &w[0]) })
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

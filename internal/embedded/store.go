@@ -66,11 +66,18 @@ type shard struct {
 	mu      sync.Mutex
 	entries map[limiter.Key]*entry
 	maxKeys int
+	one     one
 	scratch scratch
 	dirty   map[limiter.Key]struct{} // what the disk does not have as it is here; nil: there is no disk
 }
 
-// scratch is memory that is reused by every Update whose first shard it is in.
+// one is memory that is reused by every Update of a key in its shard.
+type one struct {
+	state limiter.State
+	write limiter.Write
+}
+
+// scratch is memory that is reused by every UpdateAll whose first shard it is in.
 type scratch struct {
 	states  []limiter.State
 	writes  []limiter.Write
@@ -141,9 +148,34 @@ func (s *Store) WriteAll(_ context.Context, w []limiter.Write) error {
 	return s.store(w, entries)
 }
 
-// Update reads, lets decide judge, and writes, while it holds the keys' shards. When
+// Update reads, lets decide judge, and writes, while it holds the key's shard. When
 // there is no room for a new key, nothing is stored.
-func (s *Store) Update(_ context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+	sh := s.shard(q.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, state, w := sh.entries[q.Key], &sh.one.state, &sh.one.write
+	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
+	e.read(q, state, s)
+	*w = limiter.Write{}
+	decide(state, w)
+	if !changes(w) || e == nil && !stores(w) {
+		return nil
+	}
+	if e == nil {
+		var err error
+		if e, err = s.makeRoom(q.Key, nil); err != nil {
+			return err
+		}
+	}
+	e.apply(w, s)
+	sh.touch(q.Key, e)
+	return nil
+}
+
+// UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
+// there is no room for a new key, nothing is stored.
+func (s *Store) UpdateAll(_ context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
 	var held shardSet
 	for i := range q {
 		held.add(q[i].Key)

@@ -126,8 +126,8 @@ func (j *journal) told(n int, after limiter.Instant) limiter.Log {
 	j.t.Helper()
 	var log limiter.Log
 	query := limiter.Query{Key: j.key, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: after, Max: n}}, ExpireAfter: j.now}
-	err := j.store.Update(j.t.Context(), []limiter.Query{query}, func(states []limiter.State, _ []limiter.Write) {
-		log = limiter.Log{Events: slices.Clone(states[0].Logs[0].Events), Sum: states[0].Logs[0].Sum}
+	err := j.store.Update(j.t.Context(), &query, func(s *limiter.State, _ *limiter.Write) {
+		log = limiter.Log{Events: slices.Clone(s.Logs[0].Events), Sum: s.Logs[0].Sum}
 	})
 	if err != nil {
 		j.t.Fatal(err)

@@ -60,6 +60,7 @@ type rule struct {
 	id        LimitID
 	algorithm *algorithm
 	slack     time.Duration // how much longer a log's event counts, for clocks that differ
+	counts    Instant       // how long that is altogether, in milliseconds
 	log       int           // index into State.Logs; memory of events only
 	capacity  int64         // units it can hold at once: the limit, or a token bucket's burst
 	almanac   *almanac      // of windows that go by a calendar; nil: all are of one length
@@ -79,7 +80,8 @@ func (r *rule) windowAt(at Instant) (start, end Instant) {
 // judge fills in v: whether cost fits into r at now beside what is used, and where that
 // leaves the caller. A cost of 0 asks only for the latter.
 func (r *rule) judge(v *Verdict, s *State, now Instant, cost, used int64) {
-	*v = Verdict{Allowed: r.fits(used, cost), Used: used, Remaining: max(0, r.capacity-used)}
+	v.Allowed, v.Used, v.Remaining = r.fits(used, cost), used, max(0, r.capacity-used)
+	v.ResetAfter, v.RetryAfter = 0, 0
 	if used > 0 && r.capacity > 0 {
 		v.ResetAfter = r.algorithm.wait(r, s, now, r.capacity)
 	}

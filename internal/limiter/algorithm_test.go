@@ -270,9 +270,9 @@ func TestKnownSumsChangeNothing(t *testing.T) {
 			}
 			known.KnowSums()
 			want, got := added.Do(op, now, cost), known.Do(op, now, cost)
-			for i := range want.Limits {
-				if got.Limits[i].Verdict != want.Limits[i].Verdict {
-					t.Fatalf("%v of %d at %d: %+v, want %+v", op, cost, now, got.Limits[i].Verdict, want.Limits[i].Verdict)
+			for i := range want.Limits() {
+				if got.Limits()[i].Verdict != want.Limits()[i].Verdict {
+					t.Fatalf("%v of %d at %d: %+v, want %+v", op, cost, now, got.Limits()[i].Verdict, want.Limits()[i].Verdict)
 				}
 			}
 		}

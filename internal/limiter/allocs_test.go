@@ -10,9 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// TestEmbeddedTakeHardlyAllocates, allowed or denied: verdicts are made ten at once, and
-// what the logs of new events take rarely. The race detector throws borrowed memory away.
-func TestEmbeddedTakeHardlyAllocates(t *testing.T) {
+// TestEmbeddedTakeAllocatesNothing, allowed or denied, but for a log that grows. The race
+// detector throws borrowed memory away.
+func TestEmbeddedTakeAllocatesNothing(t *testing.T) {
 	for _, name := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
 		for _, limit := range []int64{0, 10, 10_000} {
 			e := limiter.New(embedded.New(nil), nil)
@@ -24,16 +24,16 @@ func TestEmbeddedTakeHardlyAllocates(t *testing.T) {
 					mustTake(t, e)
 				}
 			})
-			if got > 3 {
+			if got > 0 {
 				t.Errorf("%s of %d: %v allocations of 20 takes", name, limit, got)
 			}
 		}
 	}
 }
 
-// TestFullLogHardlyAllocates, whose oldest event goes as each new one comes: it has room
+// TestFullLogAllocatesNothing, whose oldest event goes as each new one comes: it has room
 // for the one that is judged before it is stored.
-func TestFullLogHardlyAllocates(t *testing.T) {
+func TestFullLogAllocatesNothing(t *testing.T) {
 	at := time.Now()
 	now := func() time.Time { return at }
 	e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
@@ -49,7 +49,7 @@ func TestFullLogHardlyAllocates(t *testing.T) {
 		}
 	}
 	take()
-	if got := testing.AllocsPerRun(100, take); got > 3 {
+	if got := testing.AllocsPerRun(100, take); got > 0 {
 		t.Errorf("%v allocations of 20 takes", got)
 	}
 }

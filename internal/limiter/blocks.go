@@ -256,15 +256,15 @@ func (e *Engine) decideBlocked(c *charge) (decided bool) {
 // denyFor returns the decision to deny for as long as a block lasts, without having
 // asked anyone what is counted: as if every limit were reached.
 func (p *plan) denyFor(rest time.Duration) Decision {
-	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo, Blocked: true}
-	for i := range p.rules {
-		l := &p.rules[i].Limit
-		v := Verdict{Used: l.Capacity(), ResetAfter: rest, RetryAfter: rest}
-		if l.Limit == 0 {
+	var d Decision
+	for i, limits := 0, p.begin(&d); i < len(limits); i++ {
+		r, v := &p.rules[i], &limits[i].Verdict
+		*v = Verdict{Used: r.capacity, ResetAfter: rest, RetryAfter: rest}
+		if r.Limit.Limit == 0 {
 			v.RetryAfter = Never
 		}
-		d.Limits[i] = LimitDecision{Limit: l, Verdict: v}
 	}
+	d.Blocked = true
 	d.conclude()
 	return d
 }
@@ -324,8 +324,8 @@ func (e *Engine) askInVain(ctx context.Context, charges []charge) {
 // outlast makes a denial's waits no shorter than a block that it is followed by.
 func (d *Decision) outlast(rest time.Duration) {
 	d.Verdict.outlast(rest)
-	for i := range d.Limits {
-		d.Limits[i].outlast(rest)
+	for i := range d.Limits() {
+		d.Limits()[i].outlast(rest)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestBlockReachesOtherInstancesAndOnesStartedAnew(t *testing.T) {
 		anew := instance(t, store, feed, blocking())
 		for name, e := range map[string]*limiter.Engine{"a": a, "b": b, "anew": anew} {
 			want := limiter.Verdict{Used: 1, ResetAfter: 10*time.Minute - time.Second, RetryAfter: 10*time.Minute - time.Second}
-			if d := mustCheck(t, e); !d.Blocked || d.Verdict != want || d.Limits[0].Verdict != want || d.Recorded != limiter.RecordedNo {
+			if d := mustCheck(t, e); !d.Blocked || d.Verdict != want || d.Limits()[0].Verdict != want || d.Recorded != limiter.RecordedNo {
 				t.Errorf("%s: blocked %v, %+v, want %+v", name, d.Blocked, d.Verdict, want)
 			}
 		}
@@ -322,8 +322,8 @@ func TestWaitOfTheDenialThatBlocks(t *testing.T) {
 			policy := policyOf("sliding-log", 1, c.window)
 			policy.BlockFor = c.block
 			e := instance(t, newFakeStore(), nil, policy)
-			if d := provoke(t, e); d.RetryAfter != c.want || d.Limits[0].RetryAfter != c.want || d.ResetAfter < c.want {
-				t.Errorf("retry after %v and %v, reset after %v, want %v", d.RetryAfter, d.Limits[0].RetryAfter, d.ResetAfter, c.want)
+			if d := provoke(t, e); d.RetryAfter != c.want || d.Limits()[0].RetryAfter != c.want || d.ResetAfter < c.want {
+				t.Errorf("retry after %v and %v, reset after %v, want %v", d.RetryAfter, d.Limits()[0].RetryAfter, d.ResetAfter, c.want)
 			}
 		})
 	}
@@ -331,7 +331,7 @@ func TestWaitOfTheDenialThatBlocks(t *testing.T) {
 		policy := blocking()
 		policy.Limits = append(policy.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 5, Window: time.Second})
 		d := provoke(t, instance(t, newFakeStore(), nil, policy))
-		if v := d.Limits[1].Verdict; !v.Allowed || v.RetryAfter != 0 || v.ResetAfter != time.Second+2*tolerance {
+		if v := d.Limits()[1].Verdict; !v.Allowed || v.RetryAfter != 0 || v.ResetAfter != time.Second+2*tolerance {
 			t.Errorf("%+v, want it as if there were no block", v)
 		}
 	})

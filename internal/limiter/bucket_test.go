@@ -285,11 +285,11 @@ func TestCooldown(t *testing.T) {
 	}}
 	m := limiter.NewMachine(p)
 	for i := range time.Duration(10) {
-		if got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute), 1); !got.Allowed || got.Used != 1 || got.Limits[1].Used != int64(i+1) {
+		if got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute), 1); !got.Allowed || got.Used != 1 || got.Limits()[1].Used != int64(i+1) {
 			t.Errorf("in minute %d: %+v", i, got.Verdict)
 		}
 		got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute+59999*time.Millisecond), 1)
-		if got.Allowed || got.TightestLimit().Name != "cooldown" && i < 9 || got.Limits[1].Used != int64(i+1) {
+		if got.Allowed || got.TightestLimit().Name != "cooldown" && i < 9 || got.Limits()[1].Used != int64(i+1) {
 			t.Errorf("1 ms before minute %d is over: by %s %+v", i, got.TightestLimit().Name, got.Verdict)
 		}
 	}

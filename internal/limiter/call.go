@@ -53,10 +53,11 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	}
 	one := e.borrow()
 	defer e.release(one)
-	charges, err := e.charges(one[:0], call)
+	charges, err := e.charges(one.charges[:0], call)
 	if err != nil {
 		return Answer{}, err
 	}
+	charges[0].still = &one.still
 	if !e.secrets.known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 		defer cancel()

@@ -531,17 +531,17 @@ func TestCellsOfDataCentres(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, want := range test.used {
-				if got.Limits[i].Used != want {
-					t.Errorf("%s: used %d in the other data centre, want %d", test.limits[i].Algorithm, got.Limits[i].Used, want)
+				if got.Limits()[i].Used != want {
+					t.Errorf("%s: used %d in the other data centre, want %d", test.limits[i].Algorithm, got.Limits()[i].Used, want)
 				}
 			}
 			if err := in("east").Refund(t.Context(), answer.Receipt); err != nil {
 				t.Fatal(err)
 			}
 			after, _ := in("east").Check(t.Context(), somebody)
-			for i := range after.Limits {
-				if after.Limits[i].Used != 0 {
-					t.Errorf("%s: used %d after a refund", test.limits[i].Algorithm, after.Limits[i].Used)
+			for i := range after.Limits() {
+				if after.Limits()[i].Used != 0 {
+					t.Errorf("%s: used %d after a refund", test.limits[i].Algorithm, after.Limits()[i].Used)
 				}
 			}
 		})

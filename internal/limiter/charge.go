@@ -1,21 +1,23 @@
 package limiter
 
-// borrow returns memory for a charge until it is given back: most calls are of one, and
-// nobody keeps it.
-func (e *Engine) borrow() *[1]charge {
-	if one, ok := e.borrowed.Get().(*[1]charge); ok {
+// single is memory for a call of one charge: most are, and nobody keeps it.
+type single struct {
+	charges [1]charge
+	still   stillCharge
+}
+
+// borrow returns memory until it is given back.
+func (e *Engine) borrow() *single {
+	if one, ok := e.borrowed.Get().(*single); ok {
 		return one
 	}
-	return new([1]charge)
+	return new(single)
 }
 
-// release forgets what one was of: the next call has it.
-func (e *Engine) release(one *[1]charge) {
-	*one = [1]charge{}
-	e.borrowed.Put(one)
-}
+// release gives one back, as it is: the next call has it.
+func (e *Engine) release(one *single) { e.borrowed.Put(one) }
 
-// charge makes c, which is zero, what d asks for, ready to decide, and returns the parts
+// charge makes c, whatever it was, what d asks for, ready to decide, and returns the parts
 // of the identifier that it is to be counted for as well.
 func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	cost := d.Cost
@@ -26,10 +28,14 @@ func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.target, c.op, c.cost = p.of(id), op, cost
+	*c = charge{}
+	p.locate(&c.target, id)
+	c.op, c.cost = op, cost
 	e.override(c)
-	if err := c.checkCost(); err != nil {
-		return nil, err
+	if cost < 1 || cost > c.plan.fitting {
+		if err := c.checkCost(); err != nil {
+			return nil, err
+		}
 	}
 	if p.Mode == ModeOff { // nothing of it counts
 		parts = nil

@@ -165,7 +165,7 @@ func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
 		d.Cost = 20
 		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, IdempotencyKey: "k"})
 		got, _ := e.Check(t.Context(), somebody)
-		for _, l := range got.Limits {
+		for _, l := range got.Limits() {
 			if l.Used != 20 {
 				t.Errorf("%s: used %d by one record of 20", l.Limit.Name, l.Used)
 			}
@@ -197,7 +197,7 @@ func TestHalfOfAPolicyFails(t *testing.T) {
 			store.set(func() { store.onWrite = nil })
 			used := int64(0)
 			got, _ := e.Check(t.Context(), somebody)
-			for _, l := range got.Limits {
+			for _, l := range got.Limits() {
 				used = max(used, l.Used)
 			}
 			if a.Recorded == limiter.RecordedNo && used > 0 {
@@ -468,7 +468,7 @@ func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
 			t.Errorf("a repetition of what can't be settled: %v", err)
 		}
 		got, _ := e.Check(t.Context(), somebody)
-		for _, l := range got.Limits {
+		for _, l := range got.Limits() {
 			if l.Used > 2 {
 				t.Errorf("%s: used %d by a take and one idempotent record", l.Limit.Name, l.Used)
 			}

@@ -36,33 +36,68 @@ const (
 type Decision struct {
 	Policy *Policy // with defaults filled in; not to be changed
 	Verdict
-	Tightest   int             // index into Limits of the limit that the Verdict is of
-	WouldAllow bool            // the verdict, whatever the mode made of it
-	Degraded   bool            // the store did not answer; OnStoreError decided
-	Blocked    bool            // a block decided, and nobody was asked: Used and Remaining are the limit and 0
-	Override   OverrideKind    // by which it was decided otherwise than the policy says; empty: there is none
-	Remembered bool            // a denial by what was read before: the store was not asked
-	Leased     bool            // decided by units that this instance had counted ahead: the store was not asked
-	Recorded   Recorded        // whether the units count now
-	Limits     []LimitDecision // one for each limit of the policy, in its order
+	Tightest   int          // index into Limits of the limit that the Verdict is of
+	WouldAllow bool         // the verdict, whatever the mode made of it
+	Degraded   bool         // the store did not answer; OnStoreError decided
+	Blocked    bool         // a block decided, and nobody was asked: Used and Remaining are the limit and 0
+	Override   OverrideKind // by which it was decided otherwise than the policy says; empty: there is none
+	Remembered bool         // a denial by what was read before: the store was not asked
+	Leased     bool         // decided by units that this instance had counted ahead: the store was not asked
+	Recorded   Recorded     // whether the units count now
 
-	entry entry // what was counted, if Recorded is RecordedYes
+	entry   entry            // what was counted, if Recorded is RecordedYes
+	only    [1]LimitDecision // of a policy with one limit: most have one, and need no memory beside d's own
+	several []LimitDecision  // of one with several
+}
+
+// Limits returns the verdicts of the policy's limits, in its order; none for the zero
+// Decision. They are d's own.
+func (d *Decision) Limits() []LimitDecision {
+	if d.only[0].Limit != nil {
+		return d.only[:]
+	}
+	return d.several
+}
+
+// SetLimits makes limits those of d: for what is read back, and for tests.
+func (d *Decision) SetLimits(limits []LimitDecision) {
+	d.only[0], d.several = LimitDecision{}, limits
+	if len(limits) == 1 {
+		d.only[0], d.several = limits[0], nil
+	}
+}
+
+// begin makes d, whatever it was, a decision under p that is not made yet, and returns its
+// limits.
+func (p *plan) begin(d *Decision) []LimitDecision {
+	*d = Decision{}
+	d.Policy, d.Recorded = &p.Policy, RecordedNo
+	limits := d.only[:]
+	if len(p.rules) > 1 {
+		d.several = make([]LimitDecision, len(p.rules))
+		limits = d.several
+	}
+	for i := range limits {
+		limits[i].Limit = &p.rules[i].Limit
+	}
+	return limits
 }
 
 // TightestLimit returns the limit that the decision's own Verdict is of.
-func (d *Decision) TightestLimit() *Limit { return d.Limits[d.Tightest].Limit }
+func (d *Decision) TightestLimit() *Limit { return d.Limits()[d.Tightest].Limit }
 
 // conclude fills in d's own verdict from those of its limits.
 func (d *Decision) conclude() {
+	limits := d.Limits()
 	d.Tightest = 0
-	for i := range d.Limits {
-		if i > 0 && tighter(&d.Limits[i], &d.Limits[d.Tightest]) {
+	for i := 1; i < len(limits); i++ {
+		if tighter(&limits[i], &limits[d.Tightest]) {
 			d.Tightest = i
 		}
 	}
-	d.Verdict = d.Limits[d.Tightest].Verdict
-	for i := range d.Limits { // the request passes when all of them have room
-		if after := d.Limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
+	d.Verdict = limits[d.Tightest].Verdict
+	for i := range limits { // the request passes when all of them have room
+		if after := limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
 			d.RetryAfter = after
 		}
 	}
@@ -80,8 +115,9 @@ func (d *Decision) postpone(ahead time.Duration) {
 		return
 	}
 	d.Verdict.postpone(ahead)
-	for i := range d.Limits {
-		d.Limits[i].postpone(ahead)
+	limits := d.Limits()
+	for i := range limits {
+		limits[i].postpone(ahead)
 	}
 }
 

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,8 +12,15 @@ import (
 // TestDecisionsStayAsTheyWere, whatever is decided after them and whatever their callers
 // do with their own.
 func TestDecisionsStayAsTheyWere(t *testing.T) {
-	p := policyOf("sliding-log", 100, time.Hour)
-	p.Limits = append(p.Limits, limiter.Limit{Algorithm: "fixed-window", Limit: 1000, Window: 24 * time.Hour})
+	one := policyOf("sliding-log", 100, time.Hour)
+	two := policyOf("sliding-log", 100, time.Hour)
+	two.Limits = append(two.Limits, limiter.Limit{Algorithm: "fixed-window", Limit: 1000, Window: 24 * time.Hour})
+	for _, p := range []limiter.Policy{one, two} {
+		t.Run(strconv.Itoa(len(p.Limits)), func(t *testing.T) { testDecisionsStay(t, p) })
+	}
+}
+
+func testDecisionsStay(t *testing.T, p limiter.Policy) {
 	e := limiter.New(embedded.New(nil), nil)
 	if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
 		t.Fatal(err)
@@ -22,10 +30,10 @@ func TestDecisionsStayAsTheyWere(t *testing.T) {
 		taken[i] = mustTake(t, e)
 	}
 	for i := range taken {
-		_ = append(taken[i].Limits, limiter.LimitDecision{})
+		_ = append(taken[i].Limits(), limiter.LimitDecision{})
 	}
 	for i := range taken {
-		for _, l := range taken[i].Limits {
+		for _, l := range taken[i].Limits() {
 			if used := int64(i + 1); l.Limit == nil || l.Used != used || l.Remaining != l.Limit.Limit-used {
 				t.Errorf("take %d: %+v", i+1, l)
 			}

@@ -247,8 +247,8 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		time.Sleep(3 * timeout)
 		deny(t, e)
 		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}})
-		if d := mustTake(t, e); d.Limits[1].Used != 2 {
-			t.Errorf("used %d of the day after two were counted", d.Limits[1].Used)
+		if d := mustTake(t, e); d.Limits()[1].Used != 2 {
+			t.Errorf("used %d of the day after two were counted", d.Limits()[1].Used)
 		}
 	})
 }

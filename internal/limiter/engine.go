@@ -28,7 +28,7 @@ type Engine struct {
 	anywhere  *claims // about all others
 	secrets   secrets
 
-	borrowed     sync.Pool // of *[1]charge
+	borrowed     sync.Pool // of *single
 	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
 	reservations reservations
 }
@@ -288,32 +288,40 @@ func (e *Engine) store() Store {
 
 func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
 
-func (e *Engine) do(ctx context.Context, op Op, d Demand) (Decision, error) {
+func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, err error) {
 	one := e.borrow()
-	defer e.release(one)
-	c := &one[0]
+	c := &one.charges[0]
 	parts, err := e.charge(c, op, &d)
-	if err != nil {
-		return Decision{}, err
+	switch {
+	case err != nil:
+	case parts != nil:
+		decision, err = e.doDerived(ctx, op, &d)
+	default:
+		c.still = &one.still
+		e.decide(ctx, c)
+		c.tellOverride()
+		e.observe(c)
+		decision, err = c.decision, c.err
 	}
-	if parts != nil {
-		answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{d}})
-		return answer.Decision, err
-	}
-	e.decide(ctx, c)
-	c.tellOverride()
-	e.observe(c)
-	return c.decision, c.err
+	e.release(one)
+	return decision, err
+}
+
+// doDerived is do for a demand that derives others.
+func (e *Engine) doDerived(ctx context.Context, op Op, d *Demand) (Decision, error) {
+	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
+	return answer.Decision, err
 }
 
 func (e *Engine) observe(c *charge) {
+	if e.opts.Observer == nil {
+		return
+	}
 	op := c.op
 	if op == opReserve {
 		op = OpCheck
 	}
-	if e.opts.Observer != nil {
-		e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
-	}
+	e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
 }
 
 // checkCost refuses costs that are out of range and, unless they are recorded
@@ -325,9 +333,9 @@ func (p *plan) checkCost(op Op, cost int64) error {
 	if op == OpRecord || p.Mode != ModeEnforce {
 		return nil
 	}
-	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Limit > 0 && cost > l.Capacity() {
-			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, l.Name, l.Capacity())
+	for i := range p.rules {
+		if r := &p.rules[i]; cost > r.capacity && r.Limit.Limit > 0 {
+			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.capacity)
 		}
 	}
 	return nil
@@ -386,7 +394,7 @@ func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
 
 // locally returns c as this instance's own store decides it.
 func (c *charge) locally(op Op) *charge {
-	return &charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold}
+	return &charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold, still: c.still}
 }
 
 // onStoreError answers c in the store's place as its policy says.
@@ -427,10 +435,9 @@ func (p *plan) refused(failed *StoreError) Decision {
 
 // unasked returns the decision to allow without having asked anyone.
 func (p *plan) unasked() Decision {
-	d := Decision{Policy: &p.Policy, Limits: make([]LimitDecision, len(p.rules)), Recorded: RecordedNo}
-	for i := range p.rules {
-		l := &p.rules[i].Limit
-		d.Limits[i] = LimitDecision{Limit: l, Verdict: Verdict{Allowed: true, Remaining: l.Capacity()}}
+	var d Decision
+	for i, limits := 0, p.begin(&d); i < len(limits); i++ {
+		limits[i].Verdict = Verdict{Allowed: true, Remaining: p.rules[i].capacity}
 	}
 	d.conclude()
 	return d

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"slices"
 	"sync"
 )
 
@@ -13,6 +12,7 @@ type exclusive struct {
 	ids    *eventIDs
 	opts   *Options
 	poured func(*charge) // told of what a bucket takes, while its key is held still; nil: nobody is
+	stills sync.Pool     // of *stillCharge
 	calls  sync.Pool     // of *exclusiveCall
 }
 
@@ -22,181 +22,107 @@ func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
 
 // decide decides one charge at now, and fills in its decision and error.
 func (x *exclusive) decide(ctx context.Context, c *charge, now Instant) {
-	call := x.call(now)
-	call.charges = append(call.charges, c)
-	c.err = x.update(ctx, call)
-	x.done(call)
-}
-
-// decideAll decides charges at now, all or none of them, and fills in their decisions
-// and errors.
-func (x *exclusive) decideAll(ctx context.Context, charges []charge, now Instant) {
-	call := x.call(now)
-	for i := range charges {
-		call.charges = append(call.charges, &charges[i])
-	}
-	err := x.update(ctx, call)
-	x.done(call)
-	for i := range charges {
-		charges[i].err = err
-	}
-}
-
-func (x *exclusive) call(now Instant) *exclusiveCall {
-	c, _ := x.calls.Get().(*exclusiveCall)
-	if c == nil {
-		c = new(exclusiveCall)
-		c.judge = c.judgeStill
-		c.charges = c.one[:0]
-		c.queries = c.query[:0]
-	}
-	c.now, c.ids, c.opts, c.poured, c.failed, c.charges = now, x.ids, x.opts, x.poured, nil, c.charges[:0]
-	return c
-}
-
-func (x *exclusive) done(c *exclusiveCall) {
-	clear(c.charges)
-	x.calls.Put(c)
-}
-
-func (x *exclusive) update(ctx context.Context, c *exclusiveCall) error {
-	c.queries = c.queries[:0]
-	logs := c.logs[:0]
-	for _, ch := range c.charges {
-		if ch.op != OpCheck && ch.id == (EventID{}) {
-			ch.id = x.ids.next(c.now)
+	switch {
+	case len(c.old) > 0:
+		call := x.call(now)
+		call.charges = append(call.charges, c)
+		c.err = call.update(ctx)
+		x.done(call)
+	case c.still != nil:
+		c.err = c.still.update(ctx, x, c, now)
+	default:
+		still, ok := x.stills.Get().(*stillCharge)
+		if !ok {
+			still = new(stillCharge)
 		}
-		q := ch.plan.query(ch.key, c.now, 1, logs)
-		logs = q.Logs[len(q.Logs):] // the next query's come after
-		c.queries = append(c.queries, q)
-		for _, key := range ch.old {
-			q.Key = key
-			c.queries = append(c.queries, q)
-		}
+		c.err = still.update(ctx, x, c, now)
+		x.stills.Put(still)
 	}
-	if err := x.store.Update(ctx, c.queries, c.judge); err != nil {
+}
+
+// stillCharge is memory for deciding a charge while its key is held still. The zero value
+// is ready, and can be used again.
+type stillCharge struct {
+	judge func(*State, *Write) // the method, bound once
+
+	exclusive *exclusive
+	charge    *charge
+	now       Instant
+	failed    error
+
+	plan   *plan // that query is of
+	query  Query
+	logs   [SpanCount]LogQuery
+	writes writes
+}
+
+// update decides ch, which is counted under one key, at now.
+func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now Instant) error {
+	if c.judge == nil {
+		c.judge = c.decide
+	}
+	c.exclusive, c.charge, c.now, c.failed = x, ch, now, nil
+	if c.plan == ch.plan {
+		c.plan.queryAgain(&c.query, ch.key, now)
+	} else {
+		c.plan, c.query = ch.plan, ch.plan.query(ch.key, now, 1, c.logs[:0])
+	}
+	if err := x.store.Update(ctx, &c.query, c.judge); err != nil {
 		return err
 	}
 	return c.failed
 }
 
-// exclusiveCall is one call's scratch memory.
-type exclusiveCall struct {
-	judge func([]State, []Write) // judgeStill, bound once
-	ids   *eventIDs
-	opts  *Options
+func (c *stillCharge) decide(s *State, w *Write) {
+	ch := c.charge
+	if ch.plan.cell {
+		if _, c.failed = ch.plan.open(s); c.failed != nil {
+			return
+		}
+	}
+	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
+}
 
-	poured func(*charge)
+// date gives ch, which is counted at now, the id of its event unless it has one. What is
+// written behind is dated by that.
+func (x *exclusive) date(ch *charge, now Instant) {
+	if ch.id == (EventID{}) || ch.plan.mirrors != nil && ch.id.Instant() < now {
+		ch.id = x.ids.next(now)
+	}
+}
 
-	now     Instant
-	charges []*charge
-	queries []Query
-	failed  error
-
-	one    [1]*charge
-	query  [1]Query
-	logs   [SpanCount]LogQuery
+// writes is memory for what a decision writes.
+type writes struct {
 	events [1]Event
 	counts [MaxLimits]Count
-	spare  []LimitDecision // memory for the verdicts of the next decisions
 }
 
-// limitsAtOnce is for how many limits' verdicts memory is made at once: of 48 bytes each,
-// it is as large as an object of one of the runtime's sizes.
-const limitsAtOnce = 10
-
-// limits returns memory for the verdicts of n limits, which a decision keeps.
-func (c *exclusiveCall) limits(n int) []LimitDecision {
-	if len(c.spare) < n {
-		c.spare = make([]LimitDecision, max(n, limitsAtOnce))
+// judge decides ch as op at now over s, and fills in w, of memory.
+func (x *exclusive) judge(ch *charge, op Op, at Instant, s *State, w *Write, memory *writes) {
+	p, now := ch.plan, max(at, s.Reset+1)
+	fits := p.weigh(&ch.decision, s, now, ch.cost)
+	counts := p.records(op, fits)
+	if counts {
+		x.date(ch, now)
+		p.count(s, ch.id, now, ch.cost)
 	}
-	limits := c.spare[:n:n]
-	c.spare = c.spare[n:]
-	return limits
-}
-
-// judgeStill decides all charges over states, of which each charge has as many as
-// keys.
-func (c *exclusiveCall) judgeStill(states []State, writes []Write) {
-	if c.failed = c.open(states); c.failed != nil {
-		return
-	}
-	blocked := len(c.charges) > 1 && c.foresee(states)
-	at := 0
-	for _, ch := range c.charges {
-		c.decide(ch, ch.opIf(blocked), &states[at], &writes[at])
-		at += 1 + len(ch.old)
-	}
-}
-
-// open completes each charge's first state: by what was read under its older keys,
-// and by what is in its cell.
-func (c *exclusiveCall) open(states []State) error {
-	at := 0
-	for _, ch := range c.charges {
-		s := &states[at]
-		for j := range ch.old {
-			s.merge(&states[at+1+j])
-		}
-		if ch.plan.cell {
-			if _, err := ch.plan.open(s); err != nil {
-				return err
-			}
-		}
-		at += 1 + len(ch.old)
-	}
-	return nil
-}
-
-// foresee reports whether one of the charges denies all of them.
-func (c *exclusiveCall) foresee(states []State) (blocked bool) {
-	at := 0
-	for _, ch := range c.charges {
-		if ch.op.mayDeny() {
-			s := &states[at]
-			var d Decision
-			ch.plan.decide(&d, s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
-			blocked = blocked || !d.stands()
-		}
-		at += 1 + len(ch.old)
-	}
-	return blocked
-}
-
-func (c *exclusiveCall) decide(ch *charge, op Op, s *State, w *Write) {
-	now := max(c.now, s.Reset+1)
-	if ch.plan.mirrors != nil && op != OpCheck && ch.id.Instant() < now { // what is written behind is dated by its id
-		ch.id = c.ids.next(now)
-	}
-	ch.plan.decideIn(c.limits(len(ch.plan.rules)), &ch.decision, s, op, ch.id, now, ch.cost)
-	ch.decision.postpone(now.Sub(c.now))
-	if ch.decision.Recorded != RecordedYes {
+	p.judge(&ch.decision, s, op, now, ch.cost, fits, counts)
+	ch.decision.postpone(now.Sub(at))
+	if !counts {
 		return
 	}
 	ch.decision.entry = entry{key: ch.key, id: ch.id, at: now, epoch: s.Reset, cost: ch.cost}
-	if len(ch.plan.logs) > 0 {
-		c.events[0] = Event{ID: ch.id, At: now, Cost: ch.cost, Ends: endsAfter(now, ch.hold)}
-		w.Events, w.Logs = c.events[:], ch.plan.logWrites
+	if len(p.logs) > 0 {
+		memory.events[0] = Event{ID: ch.id, At: now, Cost: ch.cost, Ends: endsAfter(now, ch.hold)}
+		w.Events, w.Logs = memory.events[:], p.logWrites
 	}
-	if ch.plan.counters {
-		w.Add = ch.plan.appendCounts(c.counts[:0], s.Reset, now, ch.cost)
+	if p.counters {
+		w.Add = p.appendCounts(memory.counts[:0], s.Reset, now, ch.cost)
 	}
-	if ch.plan.cell {
-		w.Cell = ch.plan.shut(s, &chain{}, ch.id, now, c.opts)
-		if c.poured != nil {
-			c.poured(ch)
+	if p.cell {
+		w.Cell = p.shut(s, &chain{}, ch.id, now, x.opts)
+		if x.poured != nil {
+			x.poured(ch)
 		}
 	}
-	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
-		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
-	}
-}
-
-// opIf returns what becomes of the charge when another one blocks the call: it is
-// counted only if denied attempts are.
-func (ch *charge) opIf(blocked bool) Op {
-	if blocked && ch.op.mayDeny() && (ch.op == opReserve || ch.plan.Count != CountAll) {
-		return OpCheck
-	}
-	return ch.op
 }

@@ -83,7 +83,7 @@ func checkDecisions(t *testing.T, p *plan, s *State) {
 		on.Logs, on.Counts, on.levels = slices.Clone(s.Logs), slices.Clone(s.Counts), slices.Clone(s.levels)
 		var d Decision
 		p.decide(&d, &on, op, EventID{8}, fuzzNow, 2)
-		for _, l := range append(d.Limits, LimitDecision{Limit: &p.Limits[0], Verdict: d.Verdict}) {
+		for _, l := range append(d.Limits(), LimitDecision{Limit: &p.Limits[0], Verdict: d.Verdict}) {
 			if l.Remaining < 0 || l.Remaining > l.Limit.Limit || l.Used < 0 {
 				t.Fatalf("%s of %+v: %+v", op, s, l.Verdict)
 			}

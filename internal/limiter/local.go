@@ -214,8 +214,8 @@ func (b *behind) heardOf(key Key) {
 // usedBefore reports whether something was counted for d's key before the units that d
 // counted.
 func usedBefore(d *Decision, units int64) bool {
-	for i := range d.Limits {
-		if d.Limits[i].Used > units {
+	for i := range d.Limits() {
+		if d.Limits()[i].Used > units {
 			return true
 		}
 	}

@@ -150,15 +150,15 @@ func (b *behind) adopt(ctx context.Context, t *target, there *State) error {
 	local := t.plan.local
 	now := InstantOf(b.opts.Now())
 	var failed error
-	err := b.memory.store.Update(ctx, []Query{local.query(t.key, now, 1, nil)}, func(states []State, writes []Write) {
-		s := &states[0]
+	q := local.query(t.key, now, 1, nil)
+	err := b.memory.store.Update(ctx, &q, func(s *State, w *Write) {
 		if _, failed = local.open(s); failed != nil {
 			return
 		}
 		at := max(now, s.Reset+1)
 		s.levels = slices.Clone(there.levels)
 		b.whatWaits(t.key, func(u *unsynced) { u.onto(s, at) })
-		writes[0].Cell = local.shut(s, &chain{}, b.counted.ids.next(at), at, b.opts)
+		w.Cell = local.shut(s, &chain{}, b.counted.ids.next(at), at, b.opts)
 	})
 	if errors.Is(err, ErrNotStored) { // there is no room for the key: nothing was poured for it either
 		return nil

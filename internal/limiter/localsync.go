@@ -223,12 +223,12 @@ func (b *behind) merge(ctx context.Context, u *unsynced, wrote []Count, taken In
 		return err
 	}
 	var lost []Count
-	err = b.memory.store.Update(ctx, []Query{t.plan.local.query(t.key, now, 1, nil)}, func(states []State, writes []Write) {
-		w := &writes[0]
+	q = t.plan.local.query(t.key, now, 1, nil)
+	err = b.memory.store.Update(ctx, &q, func(s *State, w *Write) {
 		w.Logs, w.Settle, w.Tally, w.Span = t.plan.logWrites, true, true, t.plan.span
-		w.Events, w.Remove = b.newsOf(t.plan, &found, &states[0], taken)
+		w.Events, w.Remove = b.newsOf(t.plan, &found, s, taken)
 		w.Put = b.totalsOf(&found, stamp)
-		if found.Reset > states[0].Reset {
+		if found.Reset > s.Reset {
 			w.Reset, w.ResetTTL, w.Counts = found.Reset, t.plan.resetTTL, true
 			lost = lostTo(found.Reset, u.first, wrote)
 			w.Add = lost

@@ -376,13 +376,13 @@ func forgetIn(ctx context.Context, store Exclusive, key Key, at Instant, ttl tim
 	if s, err := store.Read(ctx, &q); err != nil || s.empty() {
 		return
 	}
-	_ = store.Update(ctx, []Query{q}, func(states []State, writes []Write) {
-		if states[0].Reset >= at {
+	_ = store.Update(ctx, &q, func(s *State, to *Write) {
+		if s.Reset >= at {
 			return
 		}
-		writes[0] = w
-		if version := states[0].Cell.Version; version != (EventID{}) {
-			writes[0].Cell = &CellWrite{If: version}
+		*to = w
+		if version := s.Cell.Version; version != (EventID{}) {
+			to.Cell = &CellWrite{If: version}
 		}
 	})
 }

@@ -307,7 +307,7 @@ func store(a *Answer) *storedAnswer {
 			Policy: d.Policy.Name, Mode: d.Policy.Mode, Own: d.Verdict, Tightest: d.Tightest, Would: d.WouldAllow,
 			Degraded: d.Degraded, Blocked: d.Blocked, Override: d.Override, Recorded: d.Recorded,
 		}
-		for _, l := range d.Limits {
+		for _, l := range d.Limits() {
 			kept.Limits, kept.Verdicts = append(kept.Limits, *l.Limit), append(kept.Verdicts, l.Verdict)
 		}
 		s.Demands = append(s.Demands, kept)
@@ -326,9 +326,11 @@ func (s *storedAnswer) answer() Answer {
 			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would,
 			Degraded: kept.Degraded, Blocked: kept.Blocked, Override: kept.Override, Recorded: kept.Recorded,
 		}
-		for j := range kept.Limits {
-			d.Limits = append(d.Limits, LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]})
+		limits := make([]LimitDecision, len(kept.Limits))
+		for j := range limits {
+			limits[j] = LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]}
 		}
+		d.SetLimits(limits)
 	}
 	if len(a.Demands) == 1 {
 		a.Decision, a.Demands = a.Demands[0], nil

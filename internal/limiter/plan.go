@@ -13,6 +13,7 @@ type plan struct {
 	Policy
 	keys      []*Keys // what is written goes under the first, what is read is under any
 	rules     []rule
+	fitting   int64      // the largest cost that no limit rules out
 	logs      []logPlan  // one for each span that the policy's logs belong to; one at most beside a cell
 	logWrites []LogWrite // the same, as a Write names them
 	counters  bool       // some rule counts in counters, or in what is kept in their place
@@ -40,6 +41,7 @@ type plan struct {
 type logPlan struct {
 	span   Span
 	window time.Duration // the longest, with slack
+	counts Instant       // the same, in milliseconds
 	limit  int           // the largest
 }
 
@@ -54,6 +56,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	if p.behind {
 		p.Counting = CountingRows // what was written and is repeated must not count twice
 	}
+	p.fitting = MaxCost
 	for i := range p.Limits {
 		p.addRule(&p.Limits[i], o)
 	}
@@ -122,6 +125,7 @@ func (p *plan) addRule(l *Limit, o *Options) {
 	switch algorithm.memory {
 	case memoryEvents:
 		r.slack = o.slack()
+		r.counts = Instant(0).Add(l.Window + r.slack)
 		r.log = p.logFor(l, r.slack)
 	case memoryCounters:
 		p.counters = true
@@ -131,6 +135,9 @@ func (p *plan) addRule(l *Limit, o *Options) {
 		p.cell = true
 	}
 	p.cell = p.cell || p.serial
+	if l.Limit > 0 {
+		p.fitting = min(p.fitting, r.capacity)
+	}
 	p.rules = append(p.rules, r)
 }
 
@@ -169,6 +176,7 @@ func (p *plan) logFor(l *Limit, slack time.Duration) int {
 	}
 	log := &p.logs[i]
 	log.window = max(log.window, l.Window+slack)
+	log.counts = Instant(0).Add(log.window)
 	log.limit = max(log.limit, int(l.Limit))
 	return i
 }
@@ -213,7 +221,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	for i := range p.logs {
 		log := &p.logs[i]
-		logs = append(logs, LogQuery{Span: log.span, After: now.Add(-log.window), Max: log.limit + own})
+		logs = append(logs, LogQuery{Span: log.span, After: now - log.counts, Max: log.limit + own})
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,
@@ -221,33 +229,55 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	}
 }
 
+// queryAgain makes q, which was a query of p for somebody, one for key at now.
+func (p *plan) queryAgain(q *Query, key Key, now Instant) {
+	q.Key, q.ExpireAfter = key, now
+	for i := range q.Logs {
+		q.Logs[i].After = now - p.logs[i].counts
+	}
+}
+
 // decide fills in d: it judges cost at now under all of p's rules and, if it is to
 // count, adds it to s. The decision's Recorded says whether it did.
 func (p *plan) decide(d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
-	p.decideIn(make([]LimitDecision, len(p.rules)), d, s, op, id, now, cost)
+	fits := p.weigh(d, s, now, cost)
+	counts := p.records(op, fits)
+	if counts {
+		p.count(s, id, now, cost)
+	}
+	p.judge(d, s, op, now, cost, fits, counts)
 }
 
-// decideIn is decide with limits, one for each rule, as the memory of d's verdicts.
-func (p *plan) decideIn(limits []LimitDecision, d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
-	*d = Decision{Policy: &p.Policy, Limits: limits, Recorded: RecordedNo}
-	fits := true
-	for i := range p.rules {
-		r := &p.rules[i]
-		used := r.algorithm.used(r, s, now)
-		allowed := r.fits(used, cost)
-		fits = fits && allowed
-		d.Limits[i] = LimitDecision{Limit: &r.Limit, Verdict: Verdict{Allowed: allowed, Used: used}}
+// weigh makes d a decision that knows what is used, and whether cost fits beside it, and
+// reports whether it does under all rules.
+func (p *plan) weigh(d *Decision, s *State, now Instant, cost int64) (fits bool) {
+	fits = true
+	for i, limits := 0, p.begin(d); i < len(limits); i++ {
+		r, l := &p.rules[i], &limits[i]
+		l.Used = r.algorithm.used(r, s, now)
+		l.Allowed = r.fits(l.Used, cost)
+		fits = fits && l.Allowed
 	}
-	if op != OpCheck && (fits || op == OpRecord || p.Count == CountAll && op == OpTake) {
-		p.count(s, id, now, cost)
+	return fits
+}
+
+// records reports whether op is counted where it fits under all rules, or where it does not.
+func (p *plan) records(op Op, fits bool) bool {
+	return op != OpCheck && (fits || op == OpRecord || p.Count == CountAll && op == OpTake)
+}
+
+// judge completes d, by whose limits cost fits or not. If it counts, s includes it already.
+func (p *plan) judge(d *Decision, s *State, op Op, now Instant, cost int64, fits, counts bool) {
+	if counts {
 		d.Recorded = RecordedYes
 		if fits || op == OpRecord {
 			cost = 0
 		}
 		p.judgeAfter(d, s, op, now, cost)
 	} else {
-		for i := range p.rules {
-			v := &d.Limits[i].Verdict
+		limits := d.Limits()
+		for i := range limits {
+			v := &limits[i].Verdict
 			p.rules[i].judge(v, s, now, cost, v.Used)
 		}
 	}
@@ -258,8 +288,9 @@ func (p *plan) decideIn(limits []LimitDecision, d *Decision, s *State, op Op, id
 // request. Whether it was allowed stays, and cost has to fit beside it: a denied attempt
 // that counts has to wait for itself, too.
 func (p *plan) judgeAfter(d *Decision, s *State, op Op, now Instant, cost int64) {
-	for i := range p.rules {
-		r, v := &p.rules[i], &d.Limits[i].Verdict
+	limits := d.Limits()
+	for i := range limits {
+		r, v := &p.rules[i], &limits[i].Verdict
 		allowed := v.Allowed || op == OpRecord
 		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
 		v.Allowed = allowed

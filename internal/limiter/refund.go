@@ -104,8 +104,8 @@ func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 // giveBack takes out of the store what n counted for t.
 func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, sums bool, now Instant) error {
 	var failed error
-	err := x.store.Update(ctx, []Query{t.plan.query(t.key, now, 1, nil)}, func(states []State, writes []Write) {
-		s, w := &states[0], &writes[0]
+	q := t.plan.query(t.key, now, 1, nil)
+	err := x.store.Update(ctx, &q, func(s *State, w *Write) {
 		if s.Reset >= n.at {
 			return
 		}

@@ -50,7 +50,7 @@ func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) er
 		older.Key = key
 		queries = append(queries, older)
 	}
-	return store.Update(ctx, queries, func(states []State, writes []Write) {
+	return store.UpdateAll(ctx, queries, func(states []State, writes []Write) {
 		at := now
 		for i := range states {
 			at = max(at, states[i].Reset+1)

@@ -210,8 +210,8 @@ func TestCountsThatCannotFollowTheirEvents(t *testing.T) {
 		}
 		store.set(func() { store.onWrite = nil })
 		time.Sleep(time.Minute)
-		if d, err := fast.Check(t.Context(), somebody); err != nil || d.Limits[0].Used != 0 {
-			t.Errorf("%d used a minute later (%v)", d.Limits[0].Used, err)
+		if d, err := fast.Check(t.Context(), somebody); err != nil || d.Limits()[0].Used != 0 {
+			t.Errorf("%d used a minute later (%v)", d.Limits()[0].Used, err)
 		}
 	})
 }

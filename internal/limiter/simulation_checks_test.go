@@ -243,7 +243,7 @@ func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit
 		if p.Leases == limiter.LeasesStanding { // what was handed out of allowances is not told
 			sure -= l.Limit / 4
 		}
-		if used := u.answer.Limits[i].Used; used < min(sure, l.Limit) && !remembered {
+		if used := u.answer.Limits()[i].Used; used < min(sure, l.Limit) && !remembered {
 			f.add(u.record, "%d used where %d were counted before", used, sure)
 		}
 		fits = fits && possible+u.cost <= l.Capacity()

@@ -36,7 +36,7 @@ func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier,
 		return
 	}
 	for i := range p.Limits {
-		l, used := &p.Limits[i], d.Limits[i].Used
+		l, used := &p.Limits[i], d.Limits()[i].Used
 		least, most := int64(0), int64(0)
 		for _, u := range units {
 			lo, hi := w.left(p, l, u)

@@ -53,7 +53,7 @@ func (r *rule) holds(e *Event, now Instant) bool { return e.Ends == 0 || e.Ends.
 
 // leaves returns when e stops counting.
 func (r *rule) leaves(e *Event) Instant {
-	leaves := e.At.Add(r.Window + r.slack)
+	leaves := e.At + r.counts
 	if e.Ends != 0 {
 		leaves = min(leaves, e.Ends.Add(r.slack))
 	}
@@ -113,5 +113,5 @@ func (r *rule) waitAmongHolds(events []Event, bound, now Instant, cost int64) ti
 
 // logBound returns the latest instant that no longer counts.
 func (r *rule) logBound(s *State, now Instant) Instant {
-	return max(now.Add(-r.Window-r.slack), s.Reset)
+	return max(now-r.counts, s.Reset)
 }

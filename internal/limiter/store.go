@@ -29,11 +29,13 @@ type Store interface {
 // taken back.
 type Exclusive interface {
 	Store
-	// Update reads what each of q asks for, calls decide with the states in that
-	// order, and stores what decide put into the writes, all or none, with nobody
-	// reading or writing any of the keys in between. No key is in q twice. decide
-	// must not block and keeps neither the states nor the writes.
-	Update(ctx context.Context, q []Query, decide func(s []State, w []Write)) error
+	// Update reads what q asks for, calls decide with it, and stores what decide put
+	// into w, with nobody reading or writing the key in between. decide must not block
+	// and keeps neither s nor w.
+	Update(ctx context.Context, q *Query, decide func(s *State, w *Write)) error
+	// UpdateAll is Update for several keys, in their order, of which none is in q twice:
+	// all that decide put into w is stored, or nothing.
+	UpdateAll(ctx context.Context, q []Query, decide func(s []State, w []Write)) error
 }
 
 // Feed carries news between instances. A store may be one.

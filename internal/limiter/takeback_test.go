@@ -131,7 +131,7 @@ func TestTakeBacksKeepUpWithManyCallers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d.Limits[1].Used > 1 {
+			if d.Limits()[1].Used > 1 {
 				twice++
 			}
 		}

@@ -16,16 +16,29 @@ type target struct {
 
 // of returns the target of id.
 func (p *plan) of(id Identifier) target {
-	t := target{plan: p, key: p.keys[0].Of(id)}
-	for _, keys := range p.keys[1:] {
+	var t target
+	p.locate(&t, id)
+	return t
+}
+
+// locate makes t, which is zero, the target of id.
+func (p *plan) locate(t *target, id Identifier) {
+	t.plan, t.key = p, p.keys[0].Of(id)
+	if len(p.keys) > 1 || len(p.parts) > 0 {
+		t.locateOthers(id)
+	}
+}
+
+// locateOthers adds to t, of id, the keys that it has beside the first.
+func (t *target) locateOthers(id Identifier) {
+	for _, keys := range t.plan.keys[1:] {
 		t.old = append(t.old, keys.Of(id))
 	}
-	for _, part := range p.parts {
+	for _, part := range t.plan.parts {
 		if part.cell {
 			t.cell = part.keys[0].Of(id)
 		}
 	}
-	return t
 }
 
 // KeyOf returns the key that id is counted under: that of the hash key that is written
@@ -77,6 +90,8 @@ type charge struct {
 	id   EventID       // of its event; zero: the store's decider makes one
 	over *override     // of its key; nil: none
 	ends bool          // it has no more time than its context; else a store timeout, which others may share
+
+	still *stillCharge // memory for deciding it alone; nil: it is to be found
 
 	decision Decision
 	err      error

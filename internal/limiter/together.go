@@ -299,7 +299,7 @@ func (c *charge) absorb(p *part) {
 		d.Recorded = p.decision.Recorded
 	}
 	for j, at := range p.plan.limit {
-		d.Limits[at].Verdict = p.decision.Limits[j].Verdict
+		d.Limits()[at].Verdict = p.decision.Limits()[j].Verdict
 	}
 	if p.decision.Recorded != RecordedYes {
 		d.Recorded = p.decision.Recorded

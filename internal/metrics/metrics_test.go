@@ -36,11 +36,18 @@ type frail struct {
 	err error
 }
 
-func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.Update(ctx, q, decide)
+}
+
+func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.UpdateAll(ctx, q, decide)
 }
 
 func newFixture(t *testing.T, policies ...limiter.Policy) *fixture {
@@ -277,7 +284,7 @@ func TestStoreDurations(t *testing.T) {
 	} {
 		f.store.err = err
 		exclusive := f.metrics.Store(f.store).(limiter.Exclusive)
-		if got := exclusive.Update(ctx, []limiter.Query{{}}, nil); !errors.Is(got, err) {
+		if got := exclusive.UpdateAll(ctx, []limiter.Query{{}}, nil); !errors.Is(got, err) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

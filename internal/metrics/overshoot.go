@@ -111,11 +111,11 @@ func (o openKeys) Collect(to chan<- prometheus.Metric) {
 func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.LimitDecision {
 	switch {
 	case op == limiter.OpTake && (outcome == outcomeDenied || outcome == outcomeBlocked || outcome == outcomeWouldDeny):
-		return &d.Limits[d.Tightest]
+		return &d.Limits()[d.Tightest]
 	case op == limiter.OpRecord && outcome == outcomeAllowed:
-		for i := range d.Limits {
-			if d.Limits[i].Used > d.Limits[i].Limit.Limit {
-				return &d.Limits[i]
+		for i := range d.Limits() {
+			if d.Limits()[i].Used > d.Limits()[i].Limit.Limit {
+				return &d.Limits()[i]
 			}
 		}
 	}

@@ -146,7 +146,8 @@ func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 	for _, op := range ops {
 		for _, allowed := range []bool{false, true} {
 			verdict := limiter.Verdict{Allowed: allowed}
-			d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true, Limits: limits}
+			d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true}
+			d.SetLimits(limits)
 			if over := overLimit(op, outcomeOf(d), d); over != nil {
 				t.Errorf("%s, allowed %t: went past %v", op, allowed, over.Limit)
 			}
@@ -233,7 +234,8 @@ func BenchmarkObserve(b *testing.B) {
 	m.SetPolicies([]*limiter.Policy{&p})
 	verdict := limiter.Verdict{Allowed: true}
 	limits := []limiter.LimitDecision{{Limit: &p.Limits[0], Verdict: verdict}}
-	d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: true, Limits: limits}
+	d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: true}
+	d.SetLimits(limits)
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Observe(limiter.OpTake, limiter.Key{}, 1, d)
@@ -249,7 +251,8 @@ func BenchmarkObserveDenied(b *testing.B) {
 			p := policy("p", 1).WithDefaults()
 			p.Limits[0].Window = time.Hour
 			m.SetPolicies([]*limiter.Policy{&p})
-			d := &limiter.Decision{Policy: &p, Limits: []limiter.LimitDecision{{Limit: &p.Limits[0]}}}
+			d := &limiter.Decision{Policy: &p}
+			d.SetLimits([]limiter.LimitDecision{{Limit: &p.Limits[0]}})
 			keys := make([]limiter.Key, n)
 			for i := range keys {
 				keys[i] = limiter.KeyFrom(sha256.Sum256([]byte(strconv.Itoa(i))))

@@ -115,9 +115,17 @@ type observedExclusive struct {
 }
 
 // Update updates the next store.
-func (s *observedExclusive) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (s *observedExclusive) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
 	start := s.metrics.now()
 	err := s.next.Update(ctx, q, decide)
+	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
+	return err
+}
+
+// UpdateAll updates the next store.
+func (s *observedExclusive) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	start := s.metrics.now()
+	err := s.next.UpdateAll(ctx, q, decide)
 	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
 	return err
 }

@@ -47,7 +47,7 @@ func (f *frail) fail(err error) {
 	f.err = err
 }
 
-func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
@@ -55,6 +55,16 @@ func (f *frail) Update(ctx context.Context, q []limiter.Query, decide func([]lim
 		return err
 	}
 	return f.Store.Update(ctx, q, decide)
+}
+
+func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+	f.mu.Lock()
+	err := f.err
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.Store.UpdateAll(ctx, q, decide)
 }
 
 // front is a proxy in front of an application.

@@ -166,11 +166,11 @@ func testDemandsByMode(t *testing.T, store limiter.Store) {
 		t.Fatal(err)
 	}
 	take("mixed")
-	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits[0].Used != 1 || got.Recorded != limiter.RecordedNo {
-		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the bucket", got.Recorded, got.Limits[0].Used)
+	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != limiter.RecordedNo {
+		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the bucket", got.Recorded, got.Limits()[0].Used)
 	}
-	if got := e.Do(t, limiter.OpCheck, "mixed"); got.Limits[0].Used != 1 {
-		t.Errorf("the bucket of a shadow that denies has %d units, want 1", got.Limits[0].Used)
+	if got := e.Do(t, limiter.OpCheck, "mixed"); got.Limits()[0].Used != 1 {
+		t.Errorf("the bucket of a shadow that denies has %d units, want 1", got.Limits()[0].Used)
 	}
 	take("gate", "all")
 	take("gate", "all")

@@ -276,8 +276,8 @@ func testReloadKeepsCounts(t *testing.T, store limiter.Store) {
 	}
 	got := e.Do(t, limiter.OpTake, "p")
 	for i, want := range []int64{2, 2, 2, 1} {
-		if got.Limits[i].Used != want {
-			t.Errorf("%s: used %d, want %d", got.Limits[i].Limit.Name, got.Limits[i].Used, want)
+		if got.Limits()[i].Used != want {
+			t.Errorf("%s: used %d, want %d", got.Limits()[i].Limit.Name, got.Limits()[i].Used, want)
 		}
 	}
 }
