@@ -45,6 +45,12 @@ func countOf(units int64, expires limiter.Instant) []limiter.Count {
 	return []limiter.Count{{Limit: "a", Start: start, Expires: expires, Units: units}}
 }
 
+// update adds a unit to a key's counter.
+func update(t *testing.T, store *embedded.Store, expires limiter.Instant, key limiter.Key) error {
+	t.Helper()
+	return store.Update(t.Context(), &limiter.Query{Key: key}, func(_ *limiter.State, w *limiter.Write) { w.Add = countOf(1, expires) })
+}
+
 // updateAll adds a unit to every key's counter.
 func updateAll(t *testing.T, store *embedded.Store, expires limiter.Instant, keys ...limiter.Key) error {
 	t.Helper()
@@ -114,9 +120,10 @@ func TestWithoutRoomForOneKeyNothingIsStored(t *testing.T) {
 		writes = append(writes, limiter.Write{Key: k, Add: countOf(1, start+1000)})
 	}
 	for name, err := range map[string]error{
-		"Update":   updateAll(t, store, start+1000, others[0], taken, full, others[1]),
-		"WriteAll": store.WriteAll(t.Context(), writes),
-		"Write":    store.Write(t.Context(), &writes[2]),
+		"Update":    update(t, store, start+1000, full),
+		"UpdateAll": updateAll(t, store, start+1000, others[0], taken, full, others[1]),
+		"WriteAll":  store.WriteAll(t.Context(), writes),
+		"Write":     store.Write(t.Context(), &writes[2]),
 	} {
 		if !errors.Is(err, limiter.ErrOverloaded) || !errors.Is(err, limiter.ErrNotStored) {
 			t.Errorf("%s: %v", name, err)
@@ -140,7 +147,7 @@ func TestRoomIsNotMadeAmongTheKeysOfAnUpdate(t *testing.T) {
 	if err := updateAll(t, store, start+9000, keys...); !errors.Is(err, limiter.ErrOverloaded) {
 		t.Errorf("both: %v", err)
 	}
-	if err := updateAll(t, store, start+9000, keys[1]); err != nil {
+	if err := update(t, store, start+9000, keys[1]); err != nil {
 		t.Errorf("the new one alone: %v", err)
 	}
 }
@@ -155,6 +162,15 @@ func TestWhatStoresNothingMakesNoKey(t *testing.T) {
 	})
 	if err != nil || store.Len() != 0 {
 		t.Errorf("%d keys are kept, %v", store.Len(), err)
+	}
+	for i := range q {
+		err := store.Update(t.Context(), &q[i], func(_ *limiter.State, w *limiter.Write) {
+			w.Cell, w.Remove = new(limiter.CellWrite), []limiter.EventID{{1}}
+			w.Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 1}}
+		})
+		if err != nil || store.Len() != 0 {
+			t.Errorf("%d keys are kept, %v", store.Len(), err)
+		}
 	}
 }
 
