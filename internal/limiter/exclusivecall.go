@@ -37,7 +37,7 @@ func (x *exclusive) call(now Instant) *exclusiveCall {
 		c = &exclusiveCall{exclusive: x}
 		c.judge = c.decide
 	}
-	c.now, c.failed = now, nil
+	c.now = now
 	return c
 }
 
