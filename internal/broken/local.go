@@ -87,6 +87,11 @@ func inMemoryResets() []Build {
 		{
 			Name: "local: written under an earlier date than counted", Broke: reach,
 			Tests: []string{"TestLocalReset"},
+			Edits: []Edit{{"internal/limiter/exclusive.go", `x.date(ch, now)`, `x.date(ch, at)`}},
+		},
+		{
+			Name: "local: written under the date of an idempotency key, before the reset", Broke: reach,
+			Tests: []string{"TestLocalResetBeforeAKeyedTake"},
 			Edits: []Edit{{"internal/limiter/exclusive.go", `ch.plan.mirrors != nil && ch.id.Instant() < now`, `false`}},
 		},
 		{

@@ -180,19 +180,24 @@ func TestNothingOfAnEarlierUpdateIsLeft(t *testing.T) {
 	store, keys := embedded.New(nil), keysOf(3, true)
 	fill := limiter.Write{
 		Key: keys[0], Add: countOf(1, start+1000), Reset: 1, ResetTTL: time.Hour,
-		Cell: &limiter.CellWrite{Version: limiter.EventID{1}, Value: []byte("a")},
+		Cell:   &limiter.CellWrite{Version: limiter.EventID{1}, Value: []byte("a")},
+		Events: []limiter.Event{{ID: limiter.EventID{1}, At: start, Cost: 1}},
+		Logs:   []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 9}},
 	}
 	if err := store.Write(t.Context(), &fill); err != nil {
 		t.Fatal(err)
 	}
 	for i, k := range []limiter.Key{keys[0], keys[1], keys[0], keys[2]} {
 		decide := func(s *limiter.State, w *limiter.Write) {
-			if k != keys[0] && (len(s.Counts) > 0 || s.Reset != 0 || s.Cell.Value != nil || w.Add != nil) {
+			if len(s.Logs) != 1 {
+				t.Errorf("%d logs were read, one was asked for", len(s.Logs))
+			}
+			if k != keys[0] && (len(s.Counts)+len(s.Logs[0].Events) > 0 || s.Reset != 0 || s.Cell.Value != nil || w.Add != nil) {
 				t.Errorf("of a key that has nothing: %+v, %+v", s, w)
 			}
 			w.Add = countOf(1, start+1000)
 		}
-		q := limiter.Query{Key: k, Counts: true, Cell: true}
+		q := limiter.Query{Key: k, Counts: true, Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 9}}}
 		err := error(nil)
 		if i < 2 {
 			err = store.Update(t.Context(), &q, decide)

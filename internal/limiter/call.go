@@ -57,8 +57,8 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	charges[0].still = &one.still
-	if !e.secrets.known() { // the receipt may take a request of its own, out of the same time
+	charges[0].still = &one.still // for what is decided of it alone
+	if !e.secrets.known() {       // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 		defer cancel()
 		ctx = limited

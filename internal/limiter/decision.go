@@ -59,7 +59,8 @@ func (d *Decision) Limits() []LimitDecision {
 	return d.several
 }
 
-// SetLimits makes limits those of d: for what is read back, and for tests.
+// SetLimits makes limits, each with its Limit, those of d: for what is read back, and for
+// tests.
 func (d *Decision) SetLimits(limits []LimitDecision) {
 	d.only[0], d.several = LimitDecision{}, limits
 	if len(limits) == 1 {

@@ -52,7 +52,7 @@ type Options struct {
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
 
-	keys      *keyCache                               // of all policies; nil: every key is hashed anew
+	keys      *keyCache                               // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
 	forgetful bool                                    // no denial is remembered: simulations see more of the store

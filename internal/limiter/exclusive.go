@@ -67,7 +67,9 @@ func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now 
 	} else {
 		c.plan, c.query = ch.plan, ch.plan.query(ch.key, now, 1, c.logs[:0])
 	}
-	if err := x.store.Update(ctx, &c.query, c.judge); err != nil {
+	err := x.store.Update(ctx, &c.query, c.judge)
+	c.charge = nil
+	if err != nil {
 		return err
 	}
 	return c.failed
@@ -83,8 +85,9 @@ func (c *stillCharge) decide(s *State, w *Write) {
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
 }
 
-// date gives ch, which is counted at now, the id of its event unless it has one. What is
-// written behind is dated by that.
+// date gives ch, which is counted at now, the id of its event, unless one was made for its
+// idempotency key. What is written behind is dated by its id, so that one from before a
+// reset, which may be ahead of the clock, won't do.
 func (x *exclusive) date(ch *charge, now Instant) {
 	if ch.id == (EventID{}) || ch.plan.mirrors != nil && ch.id.Instant() < now {
 		ch.id = x.ids.next(now)

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// keyCache remembers the keys of the identifiers that came last, so that they are not
-// hashed anew each time. It keeps no identifier: it knows one again by its fingerprint.
-// The zero keyCache is empty, and safe for concurrent use.
+// keyCache remembers the keys of identifiers that come again, so that they are not hashed
+// anew each time: of those whose fingerprints name the same slot, that of the last. It
+// keeps no identifier. The zero keyCache is empty, and safe for concurrent use.
 type keyCache struct {
 	slots [keyCacheSlots]atomic.Pointer[cachedKey]
 }

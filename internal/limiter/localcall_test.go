@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,6 +123,40 @@ func TestLocalRepetitionsCountOnce(t *testing.T) {
 			}
 			if mustCheck(t, a).Used != 1 || mustCheck(t, b).Used != 1 {
 				t.Errorf("%d and %d used", mustCheck(t, a).Used, mustCheck(t, b).Used)
+			}
+		})
+	}
+}
+
+// TestLocalResetBeforeAKeyedTake counts a take after a reset that is dated ahead of the
+// clock, by an event whose id was made, and dated, for the idempotency key.
+func TestLocalResetBeforeAKeyedTake(t *testing.T) {
+	for _, algorithm := range writtenFirst() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store, feed := newFakeStore(), newFakeFeed()
+			a := instance(t, store, feed, inMemory(algorithm, 5, time.Hour))
+			takes(t, a, 5)
+			time.Sleep(time.Second)
+			mustReset(t, a)
+			keyed := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+			if got := mustDo(t, a, keyed); !got.Allowed {
+				t.Error("denied")
+			}
+			someSyncs()
+			var writes []limiter.Write
+			store.set(func() { writes = slices.Clone(store.writes) })
+			for _, w := range writes {
+				for _, event := range w.Events {
+					if event.At != event.ID.Instant() {
+						t.Errorf("an event of %d is written as one of %d", event.At, event.ID.Instant())
+					}
+				}
+			}
+			late := instance(t, store, feed, inMemory(algorithm, 5, time.Hour))
+			mustCheck(t, late)
+			someSyncs()
+			if used := mustCheck(t, late).Used; used != 1 {
+				t.Errorf("used %d elsewhere, want 1", used)
 			}
 		})
 	}

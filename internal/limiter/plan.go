@@ -238,7 +238,8 @@ func (p *plan) queryAgain(q *Query, key Key, now Instant) {
 }
 
 // decide fills in d: it judges cost at now under all of p's rules and, if it is to
-// count, adds it to s. The decision's Recorded says whether it did.
+// count, adds it to s. The decision's Recorded says whether it did. The same steps are
+// exclusive.judge's, which makes an id only for what counts.
 func (p *plan) decide(d *Decision, s *State, op Op, id EventID, now Instant, cost int64) {
 	fits := p.weigh(d, s, now, cost)
 	counts := p.records(op, fits)
