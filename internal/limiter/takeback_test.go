@@ -281,6 +281,9 @@ func TestSubtractionIsNeverRepeated(t *testing.T) {
 				t.Fatal("three of two")
 			}
 			time.Sleep(time.Minute)
+			if !lost {
+				t.Error("nothing was subtracted")
+			}
 			if got := used(t, other, somebody); got != 2 {
 				t.Errorf("used %d a minute later, want 2", got)
 			}
