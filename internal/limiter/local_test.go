@@ -29,6 +29,20 @@ func nextSync() {
 	synctest.Wait()
 }
 
+// wantDatedByTheirIDs looks at all events that were written to store.
+func wantDatedByTheirIDs(t *testing.T, store *fakeStore) {
+	t.Helper()
+	var writes []limiter.Write
+	store.set(func() { writes = slices.Clone(store.writes) })
+	for _, w := range writes {
+		for _, event := range w.Events {
+			if event.At != event.ID.Instant() {
+				t.Errorf("an event of %d is written as one of %d", event.At, event.ID.Instant())
+			}
+		}
+	}
+}
+
 // someSyncs waits for some syncs, in which instances that met at a bucket get in turn.
 func someSyncs() {
 	time.Sleep(4 * limiter.DefaultSyncInterval)
@@ -410,15 +424,7 @@ func TestLocalReset(t *testing.T) {
 					}
 				}
 				someSyncs()
-				var writes []limiter.Write
-				store.set(func() { writes = slices.Clone(store.writes) })
-				for _, w := range writes {
-					for _, event := range w.Events {
-						if event.At != event.ID.Instant() {
-							t.Errorf("an event of %d is written as one of %d", event.At, event.ID.Instant())
-						}
-					}
-				}
+				wantDatedByTheirIDs(t, store)
 				late := instance(t, store, feed, policy)
 				for range 2 {
 					for _, e := range []*limiter.Engine{a, b, c, late} {

@@ -57,7 +57,7 @@ func TestLocalBucketsMergeWhatOthersPour(t *testing.T) {
 				t.Errorf("what is known decides: %+v", d.Verdict)
 			}
 			store.set(func() { store.readTakes = 100 * time.Millisecond })
-			time.Sleep(limiter.DefaultSyncInterval)
+			time.Sleep(limiter.DefaultSyncInterval + 50*time.Millisecond)
 			takes(t, b, 2) // while the sync is under way
 			nextSync()
 			if used := mustCheck(t, b).Used; used != 7 {

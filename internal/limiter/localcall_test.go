@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -143,15 +142,7 @@ func TestLocalResetBeforeAKeyedTake(t *testing.T) {
 				t.Error("denied")
 			}
 			someSyncs()
-			var writes []limiter.Write
-			store.set(func() { writes = slices.Clone(store.writes) })
-			for _, w := range writes {
-				for _, event := range w.Events {
-					if event.At != event.ID.Instant() {
-						t.Errorf("an event of %d is written as one of %d", event.At, event.ID.Instant())
-					}
-				}
-			}
+			wantDatedByTheirIDs(t, store)
 			late := instance(t, store, feed, inMemory(algorithm, 5, time.Hour))
 			mustCheck(t, late)
 			someSyncs()
