@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -264,13 +265,12 @@ func TestSubtractionIsNeverRepeated(t *testing.T) {
 			running(t, e)
 			mustTake(t, other)
 			mustTake(t, other)
-			lost := false
+			var lost atomic.Bool // its answer
 			store.set(func() {
 				store.onWrite = func(w *limiter.Write) error {
-					if w.Add[0].Units > 0 || lost {
+					if w.Add[0].Units > 0 || lost.Swap(true) {
 						return nil
 					}
-					lost = true
 					if c.stored {
 						_ = store.Store.Write(context.Background(), w)
 					}
@@ -281,7 +281,7 @@ func TestSubtractionIsNeverRepeated(t *testing.T) {
 				t.Fatal("three of two")
 			}
 			time.Sleep(time.Minute)
-			if !lost {
+			if !lost.Load() {
 				t.Error("nothing was subtracted")
 			}
 			if got := used(t, other, somebody); got != 2 {
