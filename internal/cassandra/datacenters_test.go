@@ -50,6 +50,7 @@ func TestTwoDatacenters(t *testing.T) {
 	}
 	t.Run("once", r.testOnce)
 	t.Run("one of them frozen", r.testFrozen)
+	t.Run("the local node dead", r.testLocalNodeDies)
 }
 
 func startRegions(t *testing.T) *regions {

@@ -23,14 +23,16 @@ const (
 	contentionTimeout = 20 * time.Second
 )
 
-// TestSerialOverThreeNodes makes instances contend for keys by compare-and-set, while
-// all is well and while the nodes that coordinate are frozen in the middle of it.
-func TestSerialOverThreeNodes(t *testing.T) {
+// TestThreeNodes makes instances contend for keys, by quorums and by compare-and-set,
+// while all is well, while the nodes that coordinate are frozen in the middle of it, and
+// while one is dead.
+func TestThreeNodes(t *testing.T) {
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Nodes: 3})
 	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Connections: 1}
 	if err := cassandra.Migrate(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("sixteen processes", func(t *testing.T) { testSixteenProcesses(t, config) })
 	patient := openStores(t, config, contentionTimeout)
 	t.Run("contention", func(t *testing.T) { testSerialContention(t, patient) })
 	t.Run("all or nothing of several keys", func(t *testing.T) { testWritesOfSeveralKeysAreLogged(t, cluster, patient[0]) })
@@ -46,12 +48,7 @@ func openStores(t *testing.T, config cassandra.Config, timeout time.Duration) []
 	config.Timeout = timeout
 	var stores []*cassandra.Store
 	for range serialInstances {
-		store, err := cassandra.Open(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
-		stores = append(stores, store)
+		stores = append(stores, openStore(t, config))
 	}
 	return stores
 }

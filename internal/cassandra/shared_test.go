@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -24,23 +23,13 @@ const (
 	sharedTakes   = 10 // of each writer from each key
 )
 
-// TestSixteenProcessesNeverPassTheLimit has them take from the same keys at the
-// same time, on three nodes at QUORUM; and shows that the test can fail: writers
-// that read first and write then let more through.
-func TestSixteenProcessesNeverPassTheLimit(t *testing.T) {
-	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Nodes: 3})
-	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: 10 * time.Second, Connections: 1}
-	if err := cassandra.Migrate(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+// testSixteenProcesses has them take from the same keys at the same time, at QUORUM; and
+// shows that the test can fail: writers that read first and write then let more through.
+func testSixteenProcesses(t *testing.T, config cassandra.Config) {
+	config.Timeout = 10 * time.Second
 	stores := make([]*cassandra.Store, sharedWriters)
 	for i := range stores {
-		store, err := cassandra.Open(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
-		stores[i] = store
+		stores[i] = openStore(t, config)
 	}
 	for _, algorithm := range limiter.Algorithms() {
 		t.Run(algorithm, func(t *testing.T) {
