@@ -64,6 +64,34 @@ func TestAlikeCallsGoApart(t *testing.T) {
 	})
 }
 
+// TestAlikeCallsOfAQuickService travel by more and more, those of one that takes its time by
+// as many as before, and by few again once it was slow.
+func TestAlikeCallsOfAQuickService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlow(t)
+		for i, c := range []struct {
+			each  time.Duration // of eight at most
+			alike int
+			want  string
+		}{
+			{250 * time.Microsecond, 30, "[1 8 8 8 6]"},
+			{time.Microsecond, 7, "[1 7]"}, // that is less than travel together anyway
+			{249 * time.Microsecond, 99, "[1 8 16 32 32 11]"},
+			{time.Millisecond, 99, "[1 32 32 32 3]"},
+			{5 * time.Millisecond, 99, "[1 32 32 32 3]"}, // others go because it is late
+			{250 * time.Microsecond, 30, "[1 8 8 8 6]"},
+		} {
+			time.Sleep(10 * time.Second) // they would go apart before
+			s.each.Store(int64(c.each))
+			before := len(s.sizes())
+			mustAllow(s.t, ask(t.Context(), s.Client, append([]string{"other"}, slices.Repeat([]string{"same"}, c.alike)...)...))
+			if got := fmt.Sprint(s.sizes()[before:]); got != c.want {
+				t.Errorf("burst %d: requests of %s calls, want %s", i, got, c.want)
+			}
+		}
+	})
+}
+
 // TestAMachineThatIsBusyNowAndThen holds up every other trip.
 func TestAMachineThatIsBusyNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

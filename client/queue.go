@@ -75,9 +75,13 @@ const (
 	// that a request that takes long, as for a policy whose store stands still, does not hold up
 	// those of others.
 	latePatience = 10 * time.Millisecond
-	// maxAlike is how many calls of one policy and identifier travel together: the service
-	// decides them one after the other, and the whole trip waits for them.
-	maxAlike = 8
+	// minAlike is how many calls of one policy and identifier travel together until the service
+	// is known to be quick: it decides them one after the other, and the whole trip waits for
+	// them. After a full trip of them in which each took less than quickCall, twice as many do,
+	// up to maxAlike; a slow one (slowCall) begins anew.
+	minAlike  = 8
+	maxAlike  = 32
+	quickCall = 250 * time.Microsecond
 	// slowAlike and slowCall tell a service that takes milliseconds for each of several alike
 	// calls, as over a store that it has to wait for: it joins them itself if they come as
 	// requests of their own. slowSpan is for how long no trip of such calls was faster, as a busy
@@ -104,6 +108,7 @@ type traffic struct {
 	mu       sync.Mutex
 	queue    queue
 	alike    [places]int32 // how many demands of each place are under way
+	together uint8         // how many of them travel together: minAlike to maxAlike
 	slow     time.Time     // until then alike calls don't travel together
 	slowFrom time.Time     // since then trips of alike calls are slow; zero: the last one was not
 	underWay int
@@ -113,7 +118,7 @@ type traffic struct {
 }
 
 func (t *traffic) start() {
-	t.idle = make(chan struct{})
+	t.idle, t.together = make(chan struct{}), minAlike
 	t.late = time.AfterFunc(time.Hour, t.isLate)
 	t.late.Stop()
 }
@@ -168,7 +173,7 @@ func (t *traffic) travel() {
 	}
 }
 
-// ride makes trip, and finds out whether alike calls should travel together.
+// ride makes trip, and finds out whether alike calls should travel together, and how many.
 func (t *traffic) ride(trip *trip) {
 	began := time.Now()
 	t.send(trip)
@@ -176,10 +181,18 @@ func (t *traffic) ride(trip *trip) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mark(trip, -1)
-	switch {
-	case trip.most < slowAlike:
+	if trip.most < slowAlike {
 		return
-	case ended.Sub(began) < time.Duration(trip.most)*slowCall:
+	}
+	each := ended.Sub(began) / time.Duration(trip.most)
+	switch {
+	case each < quickCall && trip.most >= t.together:
+		t.together = min(2*t.together, maxAlike)
+	case each >= slowCall:
+		t.together = minAlike
+	}
+	switch {
+	case each < slowCall:
 		t.slowFrom = time.Time{}
 	case t.slowFrom.IsZero():
 		t.slowFrom = began
@@ -257,7 +270,7 @@ func (t *traffic) load() *trip {
 		case slow && (trip.hasAlike(a) || t.hasAlike(a)) && t.direct < maxTrips:
 			t.queue.remove(a)
 			t.spinOff(a)
-		case trip.admits(a):
+		case trip.admits(a, t.together):
 			t.queue.remove(a)
 			trip.board(a)
 		}

@@ -179,7 +179,7 @@ func TestAlikeCallsTravelApart(t *testing.T) {
 		all := ask(t.Context(), c, append(identifiers, "other")...)
 		g.open()
 		mustAllow(t, all)
-		if got := fmt.Sprint(s.sizes()); got != "[1 9 8 4]" {
+		if got := fmt.Sprint(s.sizes()); got != "[1 9 12]" {
 			t.Errorf("requests of %s calls", got)
 		}
 		if n := s.used("same"); n != 20 {

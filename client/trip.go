@@ -24,8 +24,9 @@ var seed = maphash.MakeSeed() // of places in trip.alike; it is the same for all
 
 func newTrip() *trip { return &trip{size: len(batchOpening) + len(batchClosing)} }
 
-// admits reports whether there is room for a beside the calls that are there.
-func (t *trip) admits(a *asked) bool {
+// admits reports whether there is room for a beside the calls that are there, of which alike
+// travel together at most if they are.
+func (t *trip) admits(a *asked, alike uint8) bool {
 	if len(t.calls) == 0 {
 		return true
 	}
@@ -33,7 +34,7 @@ func (t *trip) admits(a *asked) bool {
 		return false
 	}
 	for _, p := range a.places {
-		if t.alike[p] >= maxAlike {
+		if t.alike[p] >= alike {
 			return false
 		}
 	}

@@ -50,6 +50,7 @@ func allPeers() []*peer {
 		{name: "cassandra", start: startRatelimitd, cassandra: true, leases: true},
 		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true, leases: true},
 		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml", leases: true},
+		{name: "cassandra-rows-client", start: startRatelimitd, cassandra: true, client: true, policies: "policies-rows.yaml", leases: true},
 		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml"},
 	}
 }
