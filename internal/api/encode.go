@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -213,13 +214,32 @@ func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 // appendString appends text as a JSON string. Nearly every text is plain ASCII;
 // encoding/json takes the rest.
 func appendString(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(text) // a string always marshals
-			return append(b, quoted...)
-		}
+	if !isPlain(text) {
+		quoted, _ := json.Marshal(text) // a string always marshals
+		return append(b, quoted...)
 	}
 	return append(append(append(b, '"'), text...), '"')
+}
+
+// isPlain reports whether text is ASCII that a JSON string has as it is. It looks at eight
+// bytes at a time: the highest bit is set in one that is not, and may be set in those above it,
+// as a subtraction borrows from them.
+func isPlain(text string) bool {
+	const each, highest = 0x0101010101010101, 0x8080808080808080
+	rest := text
+	for ; len(rest) >= 8; rest = rest[8:] {
+		eight := binary.LittleEndian.Uint64([]byte(rest[:8]))
+		low, quote, slash := eight-each*' ', eight^each*'"'-each, eight^each*'\\'-each
+		if (eight|low|quote|slash)&highest != 0 {
+			break
+		}
+	}
+	for i := range len(rest) {
+		if c := rest[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // document is an answer of 200 that encoding/json writes.
