@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -64,32 +66,124 @@ func TestAlikeCallsGoApart(t *testing.T) {
 	})
 }
 
-// TestAlikeCallsOfAQuickService travel by more and more, those of one that takes its time by
-// as many as before, and by few again once it was slow.
+// TestAlikeCallsOfAQuickService travel by more and more, and by few again once a trip was
+// slow, failed, or was left by all of its callers; those of one that takes its time, by as
+// many as before.
 func TestAlikeCallsOfAQuickService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSlow(t)
-		for i, c := range []struct {
-			each  time.Duration // of eight at most
-			alike int
-			want  string
-		}{
-			{250 * time.Microsecond, 30, "[1 8 8 8 6]"},
-			{time.Microsecond, 7, "[1 7]"}, // that is less than travel together anyway
-			{249 * time.Microsecond, 99, "[1 8 16 32 32 11]"},
-			{time.Millisecond, 99, "[1 32 32 32 3]"},
-			{5 * time.Millisecond, 99, "[1 32 32 32 3]"}, // others go because it is late
-			{250 * time.Microsecond, 30, "[1 8 8 8 6]"},
-		} {
-			time.Sleep(10 * time.Second) // they would go apart before
-			s.each.Store(int64(c.each))
-			before := len(s.sizes())
-			mustAllow(s.t, ask(t.Context(), s.Client, append([]string{"other"}, slices.Repeat([]string{"same"}, c.alike)...)...))
-			if got := fmt.Sprint(s.sizes()[before:]); got != c.want {
-				t.Errorf("burst %d: requests of %s calls, want %s", i, got, c.want)
-			}
+	const quick, middling, slow = 1999 * time.Microsecond, 3999 * time.Microsecond, 4 * time.Millisecond
+	for _, c := range []struct {
+		name   string
+		before func(b *bursts)
+		takes  time.Duration // a trip of several
+		want   string
+	}{
+		{"quick", func(*bursts) {}, quick, "[1 8 16 32 32 11]"},
+		{"not quick", func(*bursts) {}, quick + time.Microsecond, "[1 8 8 8 8 8 8 8 8 8 8 8 8 3]"},
+		{"few were quick", func(b *bursts) { b.mixed(quick, 7, 20) }, middling, "[1 8 8 8 8 8 8 8 8 8 8 8 8 3]"},
+		{"was quick", func(b *bursts) { b.burst(quick, 99) }, middling, "[1 32 32 32 3]"},
+		{"was quick, is slow", func(b *bursts) { b.burst(quick, 99) }, slow, "[1 32 8 8 8 8 8 8 8 8 3]"},
+		{"failed", func(b *bursts) { b.burst(quick, 99); b.failing(99) }, middling, "[1 8 8 8 8 8 8 8 8 8 8 8 8 3]"},
+		{"left", func(b *bursts) { b.burst(quick, 99); b.left(32) }, middling, "[1 8 8 8 8 8 8 8 8 8 8 8 8 3]"},
+		{"alike demands of one call", func(b *bursts) { b.demands(8) }, middling, "[1 8 8 8 8 8 8 8 8 8 8 8 8 3]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBursts(t)
+				c.before(b)
+				if got := b.burst(c.takes, 99); got != c.want {
+					t.Errorf("requests of %s calls, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// bursts are of alike calls that gather while another one travels.
+type bursts struct {
+	*service
+	*client.Client
+	takes atomic.Int64 // nanoseconds for a request of several
+	fails atomic.Bool
+}
+
+func newBursts(t *testing.T) *bursts {
+	b := &bursts{service: newService(t)}
+	b.instead = func(w http.ResponseWriter, _ *http.Request) bool {
+		saw := b.requests()
+		took := 100 * time.Microsecond
+		if saw[len(saw)-1].calls > 1 {
+			took = time.Duration(b.takes.Load())
 		}
-	})
+		time.Sleep(took)
+		if b.fails.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		return b.fails.Load()
+	}
+	b.Client = b.inMemory(&client.Options{Trips: 1, Failures: 1000})
+	return b
+}
+
+// burst returns how many calls the requests had that n alike ones and another one went by.
+func (b *bursts) burst(takes time.Duration, n int) string {
+	b.t.Helper()
+	b.takes.Store(int64(takes))
+	before := len(b.sizes())
+	mustAllow(b.t, b.ask(b.t.Context(), n))
+	return fmt.Sprint(b.sizes()[before:])
+}
+
+// mixed has some alike calls travel with others.
+func (b *bursts) mixed(takes time.Duration, alike, others int) {
+	b.t.Helper()
+	b.takes.Store(int64(takes))
+	mustAllow(b.t, ask(b.t.Context(), b.Client, append(names(1+others), slices.Repeat([]string{"same"}, alike)...)...))
+}
+
+func (b *bursts) ask(ctx context.Context, n int) []<-chan result {
+	return ask(ctx, b.Client, append([]string{"other"}, slices.Repeat([]string{"same"}, n)...)...)
+}
+
+// failing has n fail, each request at once.
+func (b *bursts) failing(n int) {
+	b.takes.Store(0)
+	b.fails.Store(true)
+	b.mustFail(b.ask(b.t.Context(), n))
+	b.fails.Store(false)
+}
+
+// left has n be given up by their callers before a trip that takes long could be called slow.
+func (b *bursts) left(n int) {
+	b.takes.Store(int64(time.Second))
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
+	defer cancel()
+	all := b.ask(ctx, n)
+	mustAllow(b.t, all[:1])
+	b.mustFail(all[1:])
+	time.Sleep(time.Second) // the service is done with it
+}
+
+func (b *bursts) mustFail(all []<-chan result) {
+	b.t.Helper()
+	for i, one := range all {
+		if r := <-one; r.err == nil {
+			b.t.Errorf("call %d: %+v", i, r.Decision)
+		}
+	}
+	synctest.Wait()
+}
+
+// demands makes calls of n alike demands each, one after the other.
+func (b *bursts) demands(n int) {
+	var all []client.Demand
+	for i := range n {
+		all = append(all, one(fmt.Sprint("none", i), "same"))
+	}
+	for range 4 {
+		if _, err := b.Take(b.t.Context(), all...); !errors.Is(err, client.ErrUnknownPolicy) {
+			b.t.Error(err)
+		}
+	}
 }
 
 // TestAMachineThatIsBusyNowAndThen holds up every other trip.

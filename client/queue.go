@@ -75,13 +75,14 @@ const (
 	// that a request that takes long, as for a policy whose store stands still, does not hold up
 	// those of others.
 	latePatience = 10 * time.Millisecond
-	// minAlike is how many calls of one policy and identifier travel together until the service
-	// is known to be quick: it decides them one after the other, and the whole trip waits for
-	// them. After a full trip of them in which each took less than quickCall, twice as many do,
-	// up to maxAlike; a slow one (slowCall) begins anew.
+	// minAlike is how many calls of one policy and identifier travel together at first: the
+	// service decides them one after the other, and the whole trip waits for them. While full
+	// trips of them are answered within quickTrip, as a service does that decides in memory,
+	// twice as many do, up to maxAlike. A trip that takes twice as long, or has no answer, ends
+	// that: so nobody waits for those of others much longer than for minAlike that are not quick.
 	minAlike  = 8
 	maxAlike  = 32
-	quickCall = 250 * time.Microsecond
+	quickTrip = 2 * time.Millisecond
 	// slowAlike and slowCall tell a service that takes milliseconds for each of several alike
 	// calls, as over a store that it has to wait for: it joins them itself if they come as
 	// requests of their own. slowSpan is for how long no trip of such calls was faster, as a busy
@@ -98,17 +99,17 @@ const (
 
 // traffic sends off what is asked, in as few requests as that takes.
 type traffic struct {
-	most int           // trips under way before calls gather
-	max  int           // trips under way while earlier ones are late
-	full int           // calls in a trip
-	send func(*trip)   // has every call of the trip answered
-	late *time.Timer   // of latePatience
-	idle chan struct{} // closed, once nothing is under way and nothing will be
+	most int               // trips under way before calls gather
+	max  int               // trips under way while earlier ones are late
+	full int               // calls in a trip
+	send func(*trip) error // has every call of the trip answered, or fail with the error
+	late *time.Timer       // of latePatience
+	idle chan struct{}     // closed, once nothing is under way and nothing will be
 
 	mu       sync.Mutex
 	queue    queue
 	alike    [places]int32 // how many demands of each place are under way
-	together uint8         // how many of them travel together: minAlike to maxAlike
+	together int           // how many alike calls travel together: minAlike to maxAlike
 	slow     time.Time     // until then alike calls don't travel together
 	slowFrom time.Time     // since then trips of alike calls are slow; zero: the last one was not
 	underWay int
@@ -176,7 +177,7 @@ func (t *traffic) travel() {
 // ride makes trip, and finds out whether alike calls should travel together, and how many.
 func (t *traffic) ride(trip *trip) {
 	began := time.Now()
-	t.send(trip)
+	err := t.send(trip)
 	ended := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,15 +185,15 @@ func (t *traffic) ride(trip *trip) {
 	if trip.most < slowAlike {
 		return
 	}
-	each := ended.Sub(began) / time.Duration(trip.most)
+	took := ended.Sub(began)
 	switch {
-	case each < quickCall && trip.most >= t.together:
-		t.together = min(2*t.together, maxAlike)
-	case each >= slowCall:
+	case err != nil || took >= 2*quickTrip:
 		t.together = minAlike
+	case took < quickTrip && int(trip.most) >= t.together && len(trip.calls) >= t.together: // one call may have many alike demands
+		t.together = min(2*t.together, maxAlike)
 	}
 	switch {
-	case each < slowCall:
+	case took < time.Duration(trip.most)*slowCall:
 		t.slowFrom = time.Time{}
 	case t.slowFrom.IsZero():
 		t.slowFrom = began

@@ -26,7 +26,7 @@ func newTrip() *trip { return &trip{size: len(batchOpening) + len(batchClosing)}
 
 // admits reports whether there is room for a beside the calls that are there, of which alike
 // travel together at most if they are.
-func (t *trip) admits(a *asked, alike uint8) bool {
+func (t *trip) admits(a *asked, alike int) bool {
 	if len(t.calls) == 0 {
 		return true
 	}
@@ -34,7 +34,7 @@ func (t *trip) admits(a *asked, alike uint8) bool {
 		return false
 	}
 	for _, p := range a.places {
-		if t.alike[p] >= alike {
+		if int(t.alike[p]) >= alike {
 			return false
 		}
 	}
@@ -102,8 +102,12 @@ func (t *trip) deliver(err error) {
 	}
 }
 
-// send makes a trip.
-func (c *Client) send(t *trip) { t.deliver(c.sendCalls(t.ctx, t.calls, t.size)) }
+// send makes a trip. The error is of all its calls.
+func (c *Client) send(t *trip) error {
+	err := c.sendCalls(t.ctx, t.calls, t.size)
+	t.deliver(err)
+	return err
+}
 
 // sendCalls fills in the answer of every call. The error is of all of them.
 func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int) error {

@@ -222,8 +222,8 @@ func appendString(b []byte, text string) []byte {
 }
 
 // isPlain reports whether text is ASCII that a JSON string has as it is. It looks at eight
-// bytes at a time: the highest bit is set in one that is not, and may be set in those above it,
-// as a subtraction borrows from them.
+// bytes at a time: the lowest that is not has its highest bit set, or one of the subtractions
+// sets it; where all are, none borrows from the next.
 func isPlain(text string) bool {
 	const each, highest = 0x0101010101010101, 0x8080808080808080
 	rest := text
@@ -231,7 +231,7 @@ func isPlain(text string) bool {
 		eight := binary.LittleEndian.Uint64([]byte(rest[:8]))
 		low, quote, slash := eight-each*' ', eight^each*'"'-each, eight^each*'\\'-each
 		if (eight|low|quote|slash)&highest != 0 {
-			break
+			return false
 		}
 	}
 	for i := range len(rest) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,13 +102,12 @@ func TestLocalBucketIsResetDuringASync(t *testing.T) {
 			store, feed := newFakeStore(), newFakeFeed()
 			policy := inMemory(algorithm, 2, time.Hour)
 			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
-			slow := true
+			var slow atomic.Bool // the first one was
 			store.set(func() {
 				store.onWrite = func(w *limiter.Write) error {
-					if !slow {
+					if slow.Swap(true) {
 						return nil
 					}
-					slow = false
 					_ = store.Store.Write(t.Context(), w)
 					time.Sleep(time.Second)
 					return errDropped

@@ -827,11 +827,13 @@ func TestTooManyHighKeys(t *testing.T) {
 			}
 		}
 		notes := 0
-		for i := range store.writes {
-			if isNote(&store.writes[i]) {
-				notes++
+		store.set(func() {
+			for i := range store.writes {
+				if isNote(&store.writes[i]) {
+					notes++
+				}
 			}
-		}
+		})
 		if notes != some+1 {
 			t.Errorf("%d notes, want %d and that all are high", notes, some)
 		}
