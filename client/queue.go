@@ -78,8 +78,8 @@ const (
 	// minAlike is how many calls of one policy and identifier travel together at first: the
 	// service decides them one after the other, and the whole trip waits for them. While full
 	// trips of them are answered within quickTrip, as a service does that decides in memory,
-	// twice as many do, up to maxAlike. A trip that takes twice as long, or has no answer, ends
-	// that: so nobody waits for those of others much longer than for minAlike that are not quick.
+	// twice as many do, up to maxAlike. A trip that takes twice as long, or has no answer, brings
+	// back minAlike.
 	minAlike  = 8
 	maxAlike  = 32
 	quickTrip = 2 * time.Millisecond
