@@ -28,13 +28,10 @@ func (e *entry) encode() []byte {
 	for i := range e.counts {
 		w.count(&e.counts[i])
 	}
-	for i := range e.logs {
-		w.log(&e.logs[i])
+	for span := range limiter.SpanCount {
+		w.log(e.logOf(span))
 	}
-	w.len(len(e.removed))
-	for _, id := range e.removed {
-		w = append(w, id[:]...)
-	}
+	w.removed(e.rare)
 	w.cell(e.cell)
 	return w
 }
@@ -50,11 +47,13 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	for range r.len() {
 		e.counts = append(e.counts, r.count(texts))
 	}
-	for i := range e.logs {
-		r.log(&e.logs[i])
+	for span := range limiter.SpanCount {
+		if l := r.log(); len(l.events) > 0 {
+			*e.openLog(span) = l
+		}
 	}
 	for range r.len() {
-		e.removed = append(e.removed, r.id())
+		e.rarely().removed = append(e.rare.removed, r.id())
 	}
 	e.cell = r.cell()
 	return e, r.end()
@@ -125,12 +124,13 @@ func (w *writer) count(c *limiter.Count) {
 	}
 }
 
-// log writes each event's instant as the time since the one before it.
+// log writes each event's instant as the time since the one before it. A nil log is empty.
 func (w *writer) log(l *eventLog) {
-	w.len(len(l.events))
-	if len(l.events) == 0 {
+	if l == nil || len(l.events) == 0 {
+		w.len(0)
 		return
 	}
+	w.len(len(l.events))
 	w.int(int64(l.ttl))
 	last := limiter.Instant(0)
 	for i := range l.events {
@@ -140,6 +140,17 @@ func (w *writer) log(l *eventLog) {
 		w.int(e.Cost)
 		w.int(int64(e.Ends))
 		last = e.At
+	}
+}
+
+// removed writes what was removed; a nil r is nothing.
+func (w *writer) removed(r *rare) {
+	if r == nil {
+		r = new(rare)
+	}
+	w.len(len(r.removed))
+	for _, id := range r.removed {
+		*w = append(*w, id[:]...)
 	}
 }
 
@@ -225,10 +236,10 @@ func (r *reader) count(texts interned) limiter.Count {
 	}
 }
 
-func (r *reader) log(l *eventLog) {
+func (r *reader) log() (l eventLog) {
 	n := r.len()
 	if n == 0 {
-		return
+		return l
 	}
 	l.ttl = time.Duration(r.int())
 	l.events = make([]limiter.Event, n)
@@ -240,6 +251,7 @@ func (r *reader) log(l *eventLog) {
 		last = e.At
 	}
 	l.know()
+	return l
 }
 
 func (r *reader) cell() *cell {

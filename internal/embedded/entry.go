@@ -7,25 +7,64 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// entry is all that is kept of one key. What nearly every decision looks at comes first,
-// so that it is fetched together.
+// entry is all that is kept of one key. There may be millions, so it has little more than
+// what most keys have; what nearly every decision looks at comes first, so that it is
+// fetched together.
 type entry struct {
 	reset   limiter.Instant
 	expires limiter.Instant // of the last thing in it but for the cell
-	logs    [limiter.SpanCount]eventLog
+	log     eventLog        // the one of span
 	counts  []limiter.Count
-	tallies []limiter.Tally // for engines that share this store within a process: the disk does not keep them
 	cell    *cell
-	removed []limiter.EventID // the last events that were, so that they stay it
+	rare    *rare // nil: it has nothing of that
 
-	dirty bool // it is in its shard's dirty
-	saved bool // the disk may have it, as it is or was
+	span  uint8 // a limiter.Span, of the only log that most keys have
+	dirty bool  // it is in its shard's dirty
+	saved bool  // the disk may have it, as it is or was
+}
+
+// rare is what few keys have.
+type rare struct {
+	logs    [limiter.SpanCount]eventLog // those of other spans than the entry's
+	tallies []limiter.Tally             // for engines that share this store within a process: the disk does not keep them
+	removed []limiter.EventID           // the last events that were, so that they stay it
 }
 
 // cell is a key's cell. What is left of one that was removed is the zero cell.
 type cell struct {
 	limiter.Cell
 	expires limiter.Instant
+}
+
+// rarely returns what e rarely has, which is made if it has nothing of it.
+func (e *entry) rarely() *rare {
+	if e.rare == nil {
+		e.rare = new(rare)
+	}
+	return e.rare
+}
+
+// logOf returns the log of span, nil if there is none.
+func (e *entry) logOf(span limiter.Span) *eventLog {
+	switch {
+	case span == limiter.Span(e.span):
+		return &e.log
+	case e.rare != nil:
+		return &e.rare.logs[span]
+	}
+	return nil
+}
+
+// openLog returns the log of span to append to. An entry without events takes its own for it.
+func (e *entry) openLog(span limiter.Span) *eventLog {
+	if l := e.logOf(span); l != nil {
+		return l
+	}
+	if len(e.log.events) > 0 {
+		return &e.rarely().logs[span]
+	}
+	e.log, e.span = eventLog{}, uint8(span)
+	return &e.log
 }
 
 // keptRemovals is how many removed events of a key are remembered: whoever repeats an
@@ -43,7 +82,11 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 	}
 	s.Reset = e.reset
 	for _, lq := range q.Logs {
-		l := &e.logs[lq.Span]
+		l := e.logOf(lq.Span)
+		if l == nil {
+			s.Logs = append(s.Logs, limiter.Log{})
+			continue
+		}
 		now := q.ExpireAfter
 		if l.holds {
 			now = min(now, clock.instant())
@@ -60,9 +103,9 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 			}
 		}
 	}
-	if q.Tally {
-		for i := range e.tallies {
-			if t := &e.tallies[i]; t.Expires > q.ExpireAfter {
+	if q.Tally && e.rare != nil {
+		for i := range e.rare.tallies {
+			if t := &e.rare.tallies[i]; t.Expires > q.ExpireAfter {
 				s.Counts = append(s.Counts, t.Count)
 			}
 		}
@@ -114,8 +157,7 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 		e.applyLog(w, &w.Logs[i], clock)
 	}
 	if len(w.Remove) > 0 {
-		e.removed = append(e.removed, w.Remove...)
-		e.removed = slices.Delete(e.removed, 0, max(0, len(e.removed)-keptRemovals))
+		e.rarely().forgo(w.Remove)
 	}
 	for _, c := range w.Add {
 		e.add(c, clock)
@@ -135,12 +177,20 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 }
 
 func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
-	l := &e.logs[lw.Span]
 	if len(w.Events) > 0 {
-		l.ttl = max(l.ttl, lw.TTL)
+		e.appendTo(e.openLog(lw.Span), w, lw, clock)
 	}
+	if len(w.Remove) > 0 {
+		if l := e.logOf(lw.Span); l != nil {
+			l.remove(w.Remove)
+		}
+	}
+}
+
+func (e *entry) appendTo(l *eventLog, w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
+	l.ttl = max(l.ttl, lw.TTL)
 	for _, event := range w.Events {
-		if len(e.removed) > 0 && slices.Contains(e.removed, event.ID) {
+		if e.rare != nil && slices.Contains(e.rare.removed, event.ID) {
 			continue
 		}
 		if w.Settle {
@@ -149,9 +199,6 @@ func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
 			l.append(event, lw.Keep, clock)
 		}
 		e.expires = max(e.expires, event.At.Add(lw.TTL))
-	}
-	if len(w.Remove) > 0 {
-		l.remove(w.Remove)
 	}
 }
 
@@ -190,24 +237,37 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 // have expired.
 func (e *entry) put(t *limiter.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
-	now := min(t.Start, clock.instant())
-	e.tallies = slices.DeleteFunc(e.tallies, func(have limiter.Tally) bool { return have.Expires <= now })
-	at := slices.IndexFunc(e.tallies, func(have limiter.Tally) bool {
+	e.rarely().put(t, min(t.Start, clock.instant()))
+}
+
+// forgo has events with these ids stay removed.
+func (r *rare) forgo(ids []limiter.EventID) {
+	r.removed = append(r.removed, ids...)
+	r.removed = slices.Delete(r.removed, 0, max(0, len(r.removed)-keptRemovals))
+}
+
+func (r *rare) put(t *limiter.Tally, now limiter.Instant) {
+	r.tallies = slices.DeleteFunc(r.tallies, func(have limiter.Tally) bool { return have.Expires <= now })
+	at := slices.IndexFunc(r.tallies, func(have limiter.Tally) bool {
 		return have.Row == t.Row && have.Start == t.Start && have.Epoch == t.Epoch && have.Limit == t.Limit
 	})
 	switch {
 	case at < 0:
-		e.tallies = append(e.tallies, *t)
-	case e.tallies[at].Stamp < t.Stamp:
-		e.tallies[at] = *t
+		r.tallies = append(r.tallies, *t)
+	case r.tallies[at].Stamp < t.Stamp:
+		r.tallies[at] = *t
 	}
 }
 
 func (e *entry) forget(reset limiter.Instant) {
 	e.reset = reset
-	for i := range e.logs {
-		e.logs[i].keep(func(have *limiter.Event) bool { return have.At > reset })
+	for span := range limiter.SpanCount {
+		if l := e.logOf(span); l != nil {
+			l.keep(func(have *limiter.Event) bool { return have.At > reset })
+		}
 	}
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })
-	e.tallies = slices.DeleteFunc(e.tallies, func(have limiter.Tally) bool { return have.Epoch < reset })
+	if e.rare != nil {
+		e.rare.tallies = slices.DeleteFunc(e.rare.tallies, func(have limiter.Tally) bool { return have.Epoch < reset })
+	}
 }

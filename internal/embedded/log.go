@@ -93,12 +93,27 @@ func (l *eventLog) insert(event limiter.Event, keep int, clock *Store) {
 	l.trim(keep, event.At, clock)
 	l.holds = l.holds || event.Ends != 0
 	l.sum = saturated(l.sum, event.Cost)
+	l.grow(keep)
 	n := len(l.events)
 	if n == 0 || l.events[n-1].At <= event.At {
 		l.events = append(l.events, event)
 		return
 	}
 	l.events = slices.Insert(l.events, l.after(event.At), event)
+}
+
+// grow makes room for one more event: for twice as many, but up to keep for hardly more than
+// that, as there most logs stay. What is beyond is an eighth, so that trimming stays rare.
+func (l *eventLog) grow(keep int) {
+	n := len(l.events)
+	if n < cap(l.events) {
+		return
+	}
+	room := max(1, 2*n)
+	if full := keep + max(1, keep/8); n < full {
+		room = min(room, full)
+	}
+	l.events = append(make([]limiter.Event, 0, room), l.events...)
 }
 
 // saturated returns a + b of two costs, or the largest number.
@@ -151,13 +166,24 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 		return
 	}
 	now := min(at, clock.instant())
-	l.events = slices.Delete(l.events, 0, l.after(now.Add(-l.ttl)))
+	l.drop(l.after(now.Add(-l.ttl)))
 	if l.holds {
-		l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return ended(&have, now.Add(-holdMargin)) })
+		l.keep(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })
 	}
 	if len(l.events) >= most {
 		l.merge(len(l.events) - keep)
+		l.know()
 	}
+}
+
+// drop removes the oldest n events. What is known of the rest needs no look at it.
+func (l *eventLog) drop(n int) {
+	if l.sum != math.MaxInt64 {
+		l.sum -= limiter.SumOf(l.events[:n])
+		l.events = slices.Delete(l.events, 0, n)
+		return
+	}
+	l.events = slices.Delete(l.events, 0, n)
 	l.know()
 }
 

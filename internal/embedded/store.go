@@ -45,8 +45,8 @@ type Options struct {
 	Logger    *slog.Logger  // told when saving begins to fail and when it works again; nil: nobody is
 }
 
-// DefaultMaxKeys is the MaxKeys of Options that give none: with ten events each,
-// about half a GiB.
+// DefaultMaxKeys is the MaxKeys of Options that give none: with a counter each, a fourth
+// of a GiB; with ten events, two thirds.
 const DefaultMaxKeys = 1 << 20
 
 const (

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -241,4 +242,44 @@ func BenchmarkEmbeddedNewKeys(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkEmbeddedMemory measures what a caller costs the embedded store in bytes, who came
+// once, and who did everything that the limit of ten lets. It is one round, however often
+// the benchmark would have it.
+func BenchmarkEmbeddedMemory(b *testing.B) {
+	const callers, limit = 1 << 16, 10
+	for _, name := range limiter.Algorithms() {
+		for _, came := range []int{1, limit} {
+			b.Run(name+"/came="+strconv.Itoa(came), func(b *testing.B) {
+				now := time.Now()
+				clock := func() time.Time { return now }
+				before := heapBytes()
+				e := limiter.New(embedded.New(&embedded.Options{Now: clock}), &limiter.Options{Now: clock})
+				if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Hour)}); err != nil {
+					b.Fatal(err)
+				}
+				for range came {
+					for i := range callers {
+						id := limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i))
+						if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: id}); err != nil || !d.Allowed {
+							b.Fatal(d, err)
+						}
+					}
+					now = now.Add(time.Hour / limit)
+				}
+				b.ReportMetric(float64(heapBytes()-before)/callers, "B/caller")
+				runtime.KeepAlive(e)
+			})
+		}
+	}
+}
+
+// heapBytes returns how many bytes of the heap are in use.
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC() // what pools held is gone only now
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

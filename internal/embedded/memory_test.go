@@ -1,0 +1,39 @@
+package embedded_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// What every key costs is multiplied by millions: what few keys need belongs elsewhere.
+func TestEntriesAreSmall(t *testing.T) {
+	if most := uintptr(112); embedded.EntrySize > most { // a size that the allocator has
+		t.Errorf("an entry takes %d bytes, more than %d", embedded.EntrySize, most)
+	}
+}
+
+// A log of a caller who comes as often as the limit lets has memory for hardly more events
+// than count.
+func TestMemoryOfALog(t *testing.T) {
+	for _, keep := range []int{2, 11, 101, 1001} {
+		j := newJournal(t)
+		pause := time.Hour / time.Duration(keep-1)
+		for range 3 * keep {
+			j.now = j.now.Add(pause)
+			log := limiter.LogWrite{Span: limiter.SpanHour, TTL: time.Hour, Keep: keep}
+			w := limiter.Write{Key: j.key, Events: []limiter.Event{j.event(j.now, 0)}, Logs: []limiter.LogWrite{log}}
+			if err := j.store.Write(t.Context(), &w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if room, most := j.store.RoomOf(j.key, limiter.SpanHour), keep+max(1, keep/8); room > most {
+			t.Errorf("memory for %d events where %d are kept, more than %d", room, keep, most)
+		}
+		if got := len(j.told(keep, j.now.Add(-time.Hour)).Events); got != keep-1 {
+			t.Errorf("%d events of the last hour, %d were appended", got, keep-1)
+		}
+	}
+}
