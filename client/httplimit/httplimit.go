@@ -21,10 +21,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -54,7 +54,7 @@ type Limiter struct {
 	limits Decider
 	opts   Options
 	ip     Identify
-	logged atomic.Int64 // when, in nanoseconds since the epoch
+	logged gate.Second
 }
 
 // New returns a Limiter that asks limits. A nil opts means the zero Options.
@@ -164,15 +164,9 @@ func (l *Limiter) note(ctx context.Context, err error) {
 	if !errors.Is(err, client.ErrInvalid) {
 		return
 	}
-	if l.mayLog() {
+	if l.logged.Open(time.Now()) {
 		l.opts.Logger.ErrorContext(ctx, "ratelimitd refuses calls: requests are not limited by it", "error", err)
 	}
-}
-
-// mayLog reports whether nothing was logged for a second.
-func (l *Limiter) mayLog() bool {
-	now, last := time.Now().UnixNano(), l.logged.Load()
-	return now-last >= int64(time.Second) && l.logged.CompareAndSwap(last, now)
 }
 
 // Rule says what is taken for a request. Make one with Use.

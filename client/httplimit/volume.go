@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
 )
@@ -114,7 +115,7 @@ func (l *Limiter) charge(ctx context.Context, x *Exchange, later *measures) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	if _, err := l.limits.Do(ctx, call); err != nil && l.mayLog() {
+	if _, err := l.limits.Do(ctx, call); err != nil && l.logged.Open(time.Now()) {
 		l.opts.Logger.ErrorContext(ctx, "what responses took is not counted", "error", err)
 	}
 }

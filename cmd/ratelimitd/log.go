@@ -6,8 +6,8 @@ import (
 	"log"
 	"log/slog"
 	"regexp"
-	"sync/atomic"
-	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 )
 
 // newLog returns a log to w in the format that was asked for.
@@ -34,8 +34,8 @@ func standardLog(to *slog.Logger) {
 }
 
 type serverLines struct {
-	to   io.Writer
-	last atomic.Int64 // when a handshake was logged, in nanoseconds since the epoch
+	to         io.Writer
+	handshakes gate.Second
 }
 
 // addressAndPort is an address as package net writes it.
@@ -47,11 +47,8 @@ var quotation = []byte(" starting with ")
 
 // Write logs one line.
 func (s *serverLines) Write(line []byte) (int, error) {
-	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
-		at, last := now().UnixNano(), s.last.Load()
-		if at-last < int64(time.Second) || !s.last.CompareAndSwap(last, at) {
-			return len(line), nil
-		}
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) && !s.handshakes.Open(now()) {
+		return len(line), nil
 	}
 	said, _, _ := bytes.Cut(line, quotation)
 	if _, err := s.to.Write(addressAndPort.ReplaceAll(said, []byte("a client"))); err != nil {

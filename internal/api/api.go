@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -64,7 +65,7 @@ type Server struct {
 	bodies    bodies
 	inMemory  bool // no decision waits for anybody
 
-	failures failureLog
+	failures gate.Second // of a failed request that is logged as a warning: while the store is away all of them fail
 }
 
 // New returns a server for engine. A nil opts means the zero Options.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -108,7 +107,7 @@ func (s *Server) logRequest(r *http.Request, route string, x *exchange, took tim
 	if failed {
 		level = slog.LevelWarn
 	}
-	if level == slog.LevelWarn && !s.failures.first(s.opts.Now()) {
+	if level == slog.LevelWarn && !s.failures.Open(s.opts.Now()) {
 		level = slog.LevelDebug
 	}
 	if !s.opts.Logger.Enabled(r.Context(), level) {
@@ -140,22 +139,6 @@ func levelOf(status int) slog.Level {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug
-}
-
-// failuresEvery is how often a failed request is logged as a warning. While the
-// store is away all of them fail; its own change of state and the metrics tell of
-// that, and the log must not grow with the load.
-const failuresEvery = time.Second
-
-// failureLog tells the first failure of a second from the others.
-type failureLog struct {
-	last atomic.Int64 // nanoseconds since the epoch; 0: none yet
-}
-
-// first reports whether now's failure is to be logged as a warning.
-func (l *failureLog) first(now time.Time) bool {
-	last := l.last.Load()
-	return (last == 0 || now.UnixNano()-last >= int64(failuresEvery)) && l.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // recoverPanic answers a handler's panic with a 500 and logs it with its stack.

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 )
 
 // Message is the message of every line.
@@ -26,14 +28,11 @@ const (
 	refused = "refused" // who asks may not
 )
 
-// refusedEvery is how often a refusal is written: who tries tokens must not fill the disk.
-const refusedEvery = time.Second
-
 // Log writes lines. It is safe for concurrent use; make one with New.
 type Log struct {
 	log    *slog.Logger
 	now    func() time.Time
-	last   atomic.Int64 // when a refusal was written, in nanoseconds since the epoch; 0: none yet
+	gate   gate.Second  // of refusals: who tries tokens must not fill the disk
 	untold atomic.Int64 // refusals since
 }
 
@@ -78,8 +77,7 @@ type Refusal struct {
 
 // Refused writes r, if none was written within a second, and how many were not before.
 func (l *Log) Refused(ctx context.Context, r *Refusal) {
-	last, now := l.last.Load(), l.now().UnixNano()
-	if last != 0 && now-last < int64(refusedEvery) || !l.last.CompareAndSwap(last, now) {
+	if !l.gate.Open(l.now()) {
 		l.untold.Add(1)
 		return
 	}

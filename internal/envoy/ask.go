@@ -51,9 +51,9 @@ func (a *ask) outcome() Outcome {
 }
 
 // prepare makes asks, which are zero, what r asks of the domain d, nil if it is not
-// mapped. The error says what is wrong with r.
+// mapped: one for each descriptor, of which there may be maxDescriptors. The error says what is wrong with r.
 func prepare(asks []ask, op limiter.Op, r *rls.RateLimitRequest, d *domain) error {
-	switch n := len(asks); {
+	switch n := len(r.GetDescriptors()); {
 	case r.GetDomain() == "":
 		return invalid("domain", "it is empty: give one")
 	case n == 0:

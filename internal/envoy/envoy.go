@@ -19,6 +19,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -69,8 +70,8 @@ type Server struct {
 	opts     Options
 	inMemory bool // no decision waits for anybody
 	mapping  atomic.Pointer[mapping]
-	borrowed sync.Pool // of *[]ask
-	failures failureLog
+	borrowed sync.Pool   // of *[]ask
+	failures gate.Second // of a failed request that is logged above debug: while the store is away all of them fail
 }
 
 // New returns a server for engine. A nil opts means the zero Options. All descriptors
@@ -124,7 +125,7 @@ func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequ
 	}
 	m := s.mapping.Load()
 	d := m.domains[r.GetDomain()]
-	memory := s.borrow(len(r.GetDescriptors()))
+	memory := s.borrow(min(len(r.GetDescriptors()), maxDescriptors)) // more are refused
 	defer s.release(memory)
 	asks := *memory
 	if err := prepare(asks, op, r, d); err != nil {

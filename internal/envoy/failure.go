@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync/atomic"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -94,23 +92,8 @@ func (s *Server) logFailure(ctx context.Context, method string, failed, told err
 	case codes.Canceled:
 		level = slog.LevelDebug
 	}
-	if level > slog.LevelDebug && !s.failures.first(s.opts.Now()) {
+	if level > slog.LevelDebug && !s.failures.Open(s.opts.Now()) {
 		level = slog.LevelDebug
 	}
 	s.opts.Logger.Log(ctx, level, "Envoy's request failed", "method", method, "code", code.String(), "error", failed)
-}
-
-// failuresEvery is how often a failed request is logged above debug: while the store is
-// away all of them fail, and the log must not grow with the load.
-const failuresEvery = time.Second
-
-// failureLog tells the first failure of a second from the others.
-type failureLog struct {
-	last atomic.Int64 // nanoseconds since the epoch; 0: none yet
-}
-
-// first reports whether now's failure is to be logged.
-func (l *failureLog) first(now time.Time) bool {
-	last := l.last.Load()
-	return (last == 0 || now.UnixNano()-last >= int64(failuresEvery)) && l.last.CompareAndSwap(last, now.UnixNano())
 }

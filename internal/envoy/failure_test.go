@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -234,6 +236,22 @@ func TestMistakesNameTheField(t *testing.T) {
 	}
 	if _, outcomes := f.seen(); len(outcomes) != 64 {
 		t.Errorf("told of %d descriptors, want those of the last request only", len(outcomes))
+	}
+}
+
+// TestManyDescriptorsTakeNoMemory beside what the message does: a million fit into one.
+func TestManyDescriptorsTakeNoMemory(t *testing.T) {
+	f := newFront(t, byStoreError, settings{})
+	many := request(slices.Repeat([]*common.RateLimitDescriptor{descriptor("deny=x")}, 1<<20)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := f.server.ShouldRateLimit(context.Background(), many)
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "1048576 of them") {
+		t.Error(err)
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 1<<20 {
+		t.Errorf("%d bytes to refuse a request", taken)
 	}
 }
 

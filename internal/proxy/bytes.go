@@ -104,6 +104,13 @@ func (w *writer) giveTime() (done func()) {
 	return w.taken
 }
 
+// finish gives the client time for what net/http has yet to do: to read what nobody has read of
+// the request, and then to send.
+func (w *writer) finish() {
+	w.extendRead(true)
+	_ = w.control.SetWriteDeadline(time.Now().Add(2 * w.stalled))
+}
+
 func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(w.stalled)) }
 
 func (w *writer) taken() { _ = w.control.SetWriteDeadline(time.Time{}) }

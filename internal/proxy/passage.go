@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -23,12 +24,19 @@ type passage struct {
 
 	shown    *limiter.Decision // that the headers tell of; nil: none
 	first    string            // the receipt of what counts in any case
-	served   string            // the receipt of what counts only if it was served
+	served   []served          // what counts only if it was served
 	status   int               // of the answer; 0: there was none
 	received atomic.Int64      // bytes of the request's body
 	halfSent atomic.Bool       // it ended before its end
 	sent     atomic.Int64      // bytes of the answer's
 	reported int64
+}
+
+// served is what the limits of a route take that go by the same statuses.
+type served struct {
+	like    *Limit // one of them
+	demands []limiter.Demand
+	receipt string // empty: nothing was taken
 }
 
 func (x *passage) name() string {
@@ -43,13 +51,13 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return true
 	}
-	var spent, first, served []limiter.Demand
+	var spent, first []limiter.Demand
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
 		d := limiter.Demand{Policy: l.Policy, Identifier: x.identifier(l), Cost: l.Cost}
 		switch {
 		case l.Charge == ChargeRequests && l.Served:
-			served = append(served, d)
+			x.serve(l, d)
 		case l.Charge == ChargeRequests:
 			first = append(first, d)
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0:
@@ -61,16 +69,32 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 			spent = append(spent, d)
 		}
 	}
-	return x.ask(w, limiter.OpCheck, spent, nil) && x.ask(w, limiter.OpTake, first, &x.first) && x.takeServed(w, served)
+	return x.ask(w, limiter.OpCheck, spent, nil) && x.ask(w, limiter.OpTake, first, &x.first) && x.takeServed(w)
+}
+
+// serve adds d, of l, to what is taken if it is served.
+func (x *passage) serve(l *Limit, d limiter.Demand) {
+	at := slices.IndexFunc(x.served, func(s served) bool { return slices.Equal(s.like.Statuses, l.Statuses) })
+	if at < 0 {
+		at, x.served = len(x.served), append(x.served, served{like: l})
+	}
+	x.served[at].demands = append(x.served[at].demands, d)
 }
 
 // takeServed takes what is given back unless it is served. If that is denied, nothing counts.
-func (x *passage) takeServed(w http.ResponseWriter, demands []limiter.Demand) bool {
-	if x.ask(w, limiter.OpTake, demands, &x.served) {
-		return true
+func (x *passage) takeServed(w http.ResponseWriter) bool {
+	for i := range x.served {
+		if s := &x.served[i]; x.ask(w, limiter.OpTake, s.demands, &s.receipt) {
+			continue
+		}
+		x.giveBack(x.first)
+		for j := range i {
+			x.giveBack(x.served[j].receipt)
+		}
+		x.served = nil
+		return false
 	}
-	x.giveBack(x.first)
-	return false
+	return true
 }
 
 func (x *passage) identifier(l *Limit) limiter.Identifier {
@@ -126,7 +150,7 @@ func (x *passage) answered(res *http.Response) {
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return
 	}
-	if x.shown != nil && x.counts() {
+	if x.shown != nil && (len(x.served) == 0 || x.counts(x.served[len(x.served)-1].like)) { // of which it is
 		api.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
 	}
 	if duplex, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
@@ -136,18 +160,10 @@ func (x *passage) answered(res *http.Response) {
 	res.Body = &body{ReadCloser: res.Body, passed: &x.sent}
 }
 
-// counts reports whether what was taken for the request stays. It does when the client hung
+// counts reports whether what l took for the request stays. It does when the client hung
 // up: the application had the work, and nobody is to get around a limit by that.
-func (x *passage) counts() bool {
-	if x.status == statusClientGone || x.halfSent.Load() {
-		return true
-	}
-	for i := range x.route.Limits {
-		if l := &x.route.Limits[i]; l.Charge == ChargeRequests && !l.serves(x.status) {
-			return false
-		}
-	}
-	return true
+func (x *passage) counts(l *Limit) bool {
+	return x.status == statusClientGone || x.halfSent.Load() || l.serves(x.status)
 }
 
 // takeReport returns what the application reports, and removes it. What is no number counts
@@ -171,8 +187,10 @@ func (x *passage) end() {
 	if x.route == nil {
 		return
 	}
-	if x.served != "" && !x.counts() {
-		x.giveBack(x.served)
+	for i := range x.served {
+		if s := &x.served[i]; !x.counts(s.like) {
+			x.giveBack(s.receipt)
+		}
 	}
 	var demands []limiter.Demand
 	for i := range x.route.Limits {

@@ -17,10 +17,10 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
@@ -57,7 +57,7 @@ type Proxy struct {
 	engine  *limiter.Engine
 	opts    Options
 	reverse httputil.ReverseProxy
-	logged  atomic.Int64 // when, in nanoseconds since the epoch
+	logged  gate.Second
 
 	stopped context.Context // ends what was upgraded
 	stop    context.CancelFunc
@@ -165,7 +165,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() {
 		x.end()
-		out.extendWrite() // for what net/http has yet to send
+		out.finish()
 		if p.opts.Observe != nil {
 			p.opts.Observe(x.name(), cmp.Or(out.status, x.status), p.opts.Now().Sub(start))
 		}
@@ -286,8 +286,7 @@ const statusClientGone = 499
 
 // note logs what is wrong, once a second.
 func (p *Proxy) note(text string, attrs ...any) {
-	now, last := time.Now().UnixNano(), p.logged.Load()
-	if now-last >= int64(time.Second) && p.logged.CompareAndSwap(last, now) {
+	if p.logged.Open(time.Now()) {
 		p.opts.Logger.Warn(text, attrs...)
 	}
 }

@@ -125,6 +125,30 @@ func TestOnlyWhatWasServedCounts(t *testing.T) {
 	f.mustHaveUsed(0, "other", here)
 }
 
+// TestEachLimitGoesByItsOwnStatuses: what one gives back, another may keep.
+func TestEachLimitGoesByItsOwnStatuses(t *testing.T) {
+	const routes = `
+- path: /
+  limits:
+  - {policy: other, count: served}
+  - {policy: two, count: served, statuses: [401]}
+  - {policy: objects, count: served, statuses: [401]}
+`
+	f := newFront(t, routes, hello)
+	f.mustBe(200, "GET", "/", "")
+	f.mustHaveUsed(1, "other", here)
+	f.mustHaveUsed(0, "two", here)
+	for range 2 {
+		f.mustBe(401, "GET", "/401", "")
+	}
+	f.mustHaveUsed(1, "other", here)
+	f.mustHaveUsed(2, "two", here)
+	f.mustHaveUsed(2, "objects", here)
+	f.mustBe(429, "GET", "/", "") // two is spent: the others are given back
+	f.mustHaveUsed(1, "other", here)
+	f.mustHaveUsed(2, "objects", here)
+}
+
 // TestNoMoreAtOnceThanTheLimit: what is under way counts until it is known not to.
 func TestNoMoreAtOnceThanTheLimit(t *testing.T) {
 	arrived, leave := make(chan struct{}, 2), make(chan struct{})

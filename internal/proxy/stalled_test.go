@@ -41,6 +41,24 @@ func TestAClientThatSendsHalfABody(t *testing.T) {
 	f.mustHaveUsed(1, "two", here)
 }
 
+// TestABodyThatNobodyReads holds no connection: a request that is denied, or that no application
+// takes, ends though its body does not come.
+func TestABodyThatNobodyReads(t *testing.T) {
+	f := newFront(t, "- {path: /spent, limits: [{policy: two}]}", hello, impatient)
+	for range 2 {
+		f.mustBe(200, "GET", "/spent", "")
+	}
+	f.app.Close()
+	for path, status := range map[string]string{"/spent": " 429 ", "/": " 502 ", "/./": " 400 "} {
+		_, answers := f.dial("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+		whole, err := io.ReadAll(answers) // until the connection is closed
+		if line, _, _ := strings.Cut(string(whole), "\n"); !strings.Contains(line, status) || err != nil {
+			t.Errorf("%s: %q, %v", path, line, err)
+		}
+		f.wait()
+	}
+}
+
 // TestAClientThatTakesNothingIn is let go of.
 func TestAClientThatTakesNothingIn(t *testing.T) {
 	f := newFront(t, byTenant, func(w http.ResponseWriter, _ *http.Request) {
