@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"time"
 	"unique"
 
 	"github.com/gocql/gocql"
@@ -63,13 +64,14 @@ func (s *Store) readCounts(
 func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []limiter.Count) error {
 	if len(add) == 1 {
 		query := s.session.Query(countersAdd, counterArgs(key, &add[0])...).WithContext(ctx).Consistency(level)
-		return stored(query.Exec(), query.Attempts())
+		began := time.Now()
+		return s.stored(query.Exec(), query.Attempts(), began)
 	}
 	batch := s.batch(ctx, gocql.CounterBatch, level)
 	for i := range add {
 		batch.Query(countersAdd, counterArgs(key, &add[i])...)
 	}
-	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+	return s.execBatch(batch)
 }
 
 // resetCounts writes the row that says when key was reset. It expires as the

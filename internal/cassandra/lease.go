@@ -39,12 +39,17 @@ func takeLease(
 // to take the lease at the same time.
 const releaseTries = 3
 
+// releaseWithin bounds them: somebody waits for this process to end.
+const releaseWithin = 5 * time.Second
+
 // releaseLease lets others have the lease at once. When it fails they wait until
 // it ends.
 func releaseLease(session *gocql.Session, name, holder string, level gocql.SerialConsistency) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+	defer cancel()
 	for range releaseTries {
 		had := make(map[string]any)
-		_, err := session.Query(leaseRelease, name, holder).Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
+		_, err := session.Query(leaseRelease, name, holder).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(level).MapScanCAS(had)
 		if err == nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	lockTTL          = 2 * time.Minute        // of the migration lock: longer than a statement, so a dead holder blocks nobody for long
 	keyspacePatience = 10 * time.Second       // until a keyspace that is there can be used
 	lockRetry        = 100 * time.Millisecond // between tries to take it
+	lockTries        = 10                     // of which each fails before it is given up
 )
 
 // Migrate creates the keyspace if it is not there, and brings its tables up to
@@ -43,12 +45,12 @@ func Migrate(ctx context.Context, config Config) error {
 	if err := createBookkeeping(ctx, session, config.Keyspace); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, session, "migrate")
+	held, err := lock(ctx, session, "migrate")
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	return applyMigrations(ctx, &config, session)
+	defer held.release()
+	return applyMigrations(ctx, &config, session, held)
 }
 
 // connectTo starts a session in the keyspace. One that another instance has just
@@ -156,19 +158,26 @@ func tableID(keyspace, table string) gocql.UUID {
 	return id
 }
 
-// lock waits until this process holds the lease called name. The lease ends by
-// itself, should the process die.
-func lock(ctx context.Context, session *gocql.Session, name string) (unlock func(), err error) {
-	holder := rand.Text()
+// heldLock is a lease that this process holds until it releases it. It ends by itself,
+// should the process die, lockTTL after it was taken or renewed.
+type heldLock struct {
+	session      *gocql.Session
+	name, holder string
+}
+
+// lock waits until this process holds the lease called name.
+func lock(ctx context.Context, session *gocql.Session, name string) (*heldLock, error) {
+	l := &heldLock{session, name, rand.Text()}
 	tick := time.NewTicker(lockRetry)
 	defer tick.Stop()
 	for {
-		held, err := takeLease(ctx, session, name, holder, lockTTL, gocql.Serial)
-		if err != nil {
+		held, err := l.take(ctx)
+		switch {
+		case held:
+			return l, nil
+		case err != nil:
+			l.release() // it may have it
 			return nil, fmt.Errorf("taking the lock %q: %w", name, err)
-		}
-		if held {
-			return func() { releaseLease(session, name, holder, gocql.Serial) }, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -178,7 +187,37 @@ func lock(ctx context.Context, session *gocql.Session, name string) (unlock func
 	}
 }
 
-func applyMigrations(ctx context.Context, config *Config, session *gocql.Session) error {
+// take takes or renews the lease. Instances that compare and set at the same time may take
+// each other's turn, which is an error to one that has the lease all the same: it is tried
+// again.
+func (l *heldLock) take(ctx context.Context) (held bool, err error) {
+	for range lockTries {
+		held, err = takeLease(ctx, l.session, l.name, l.holder, lockTTL, gocql.Serial)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(lockRetry/2 + mathrand.N(lockRetry))
+	}
+	return held, err
+}
+
+// renew has the lease last for another lockTTL, and says if it is somebody else's.
+func (l *heldLock) renew(ctx context.Context) error {
+	held, err := l.take(ctx)
+	if err == nil && !held {
+		err = errors.New("another instance has it")
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the lock %q: %w", l.name, err)
+	}
+	return nil
+}
+
+func (l *heldLock) release() { releaseLease(l.session, l.name, l.holder, gocql.Serial) }
+
+// applyMigrations makes the tables what this binary needs, under a lock that each
+// statement gets anew: any of them may take half a minute.
+func applyMigrations(ctx context.Context, config *Config, session *gocql.Session, held *heldLock) error {
 	migrations, err := schema.Migrations()
 	if err != nil {
 		return err
@@ -193,6 +232,9 @@ func applyMigrations(ctx context.Context, config *Config, session *gocql.Session
 		}
 		config.Logger.Info("migrating", "keyspace", config.Keyspace, "to", m.Name)
 		for _, statement := range m.Statements {
+			if err := held.renew(ctx); err != nil {
+				return fmt.Errorf("migration %s: %w", m.Name, err)
+			}
 			if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
 				return fmt.Errorf("migration %s: %w", m.Name, err)
 			}

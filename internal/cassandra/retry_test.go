@@ -3,6 +3,7 @@ package cassandra
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -16,10 +17,14 @@ func TestTooFewReplicasAreNoReasonToAskAnotherNode(t *testing.T) {
 	if got := (nextHost{}).GetRetryType(refused); got != gocql.Rethrow {
 		t.Errorf("retry type %v, want Rethrow", got)
 	}
-	if err := stored(refused, 1); !errors.Is(err, limiter.ErrNotStored) {
+	s := &Store{config: Config{Timeout: time.Minute}}
+	if err := s.stored(refused, 1, time.Now()); !errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("%v, want that nothing was stored", err)
 	}
-	if err := stored(refused, 2); errors.Is(err, limiter.ErrNotStored) {
+	if err := s.stored(refused, 1, time.Now().Add(-time.Minute/speculateAfter)); errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("%v, when an attempt may be under way that has not ended", err)
+	}
+	if err := s.stored(refused, 2, time.Now()); errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("%v after another attempt, of which nothing is known", err)
 	}
 	if got := (nextHost{}).GetRetryType(errors.New("connection reset")); got != gocql.RetryNextHost {

@@ -222,7 +222,7 @@ func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
 	}
 	batch := s.batch(ctx, kind, level)
 	batch.Entries = entries
-	if err := stored(s.session.ExecuteBatch(batch), batch.Attempts()); err != nil {
+	if err := s.execBatch(batch); err != nil {
 		return unavailable("writing together", err)
 	}
 	return nil
@@ -282,14 +282,22 @@ func (s *Store) secondNode() gocql.SpeculativeExecutionPolicy {
 // the first fails or is slow.
 func (s *Store) exec(q *gocql.Query) error {
 	s.repeated(q)
-	return stored(q.Exec(), q.Attempts())
+	began := time.Now()
+	return s.stored(q.Exec(), q.Attempts(), began)
+}
+
+func (s *Store) execBatch(batch *gocql.Batch) error {
+	began := time.Now()
+	return s.stored(s.session.ExecuteBatch(batch), batch.Attempts(), began)
 }
 
 // stored adds limiter.ErrNotStored to the error of a write that failed before any
 // node did it: none could be reached, or the coordinator knew that too few replicas
-// were alive. After a second attempt nothing is known of the first.
-func stored(err error, attempts int) error {
-	if attempts <= 1 && (errors.Is(err, gocql.ErrNoConnections) || tooFew(err)) {
+// were alive. Nothing is known of one attempt by the error of another. The driver counts
+// attempts when they end: once it may have sent the second, the first may be under way.
+func (s *Store) stored(err error, attempts int, began time.Time) error {
+	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/speculateAfter
+	if alone && (errors.Is(err, gocql.ErrNoConnections) || tooFew(err)) {
 		return fmt.Errorf("%w: %w", limiter.ErrNotStored, err)
 	}
 	return err

@@ -46,7 +46,7 @@ func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries [
 	}
 	batch := s.batch(ctx, gocql.UnloggedBatch, level)
 	batch.Entries = entries
-	return stored(s.session.ExecuteBatch(batch), batch.Attempts())
+	return s.execBatch(batch)
 }
 
 // sayTogether sends what riders say as one. That does not make it one: after an error
