@@ -40,7 +40,7 @@ func OpenAway(t *testing.T, policies string) *Limits {
 	}
 	o := (&Options{StoreTimeout: 10 * time.Millisecond}).withDefaults()
 	s := &store{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
-	l, err := o.decide(parsed, s)
+	l, err := o.decide(t.Context(), parsed, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,14 +48,18 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 	if err != nil {
 		return nil, fmt.Errorf("ratelimitd: opening the store: %w", err)
 	}
-	return o.decide(parsed, s)
+	return o.decide(ctx, parsed, s)
 }
 
-// decide decides by policies over s.
-func (o *Options) decide(policies []limiter.Policy, s *store) (*Limits, error) {
+// decide decides by policies over s. What others did before, such as blocks, is known when it
+// returns, unless the store does not answer: then it is as soon as the store does.
+func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *store) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
 	if err := l.engine.SetPolicies(policies); err != nil {
 		return nil, errors.Join(err, s.close())
+	}
+	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil {
+		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
 	l.stop = s.runAfter(l.engine.Run)
@@ -153,9 +157,12 @@ func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Resul
 		asked, at = append(asked, engineCall(&calls[i])), append(at, i)
 	}
 	for j, o := range l.server.Batch(ctx, asked) {
-		if i := at[j]; o.Problem != nil {
+		switch i := at[j]; {
+		case o.NotBegun && ctx.Err() != nil:
+			results[i].Err = &client.CallError{Op: string(calls[i].Op), Recorded: client.RecordedNo, Err: ctx.Err()}
+		case o.Problem != nil:
 			results[i].Err = callError(&calls[i], o.Problem)
-		} else {
+		default:
 			results[i].Decision = decisionOf(&o.Answer)
 		}
 	}

@@ -265,6 +265,69 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 	}
 }
 
+// TestBlocksOutliveTheProcess, and hold from the first call on.
+func TestBlocksOutliveTheProcess(t *testing.T) {
+	now := time.Now()
+	opts := &inprocess.Options{DataDir: t.TempDir(), Now: func() time.Time { return now }}
+	const policies = "policies: [{name: p, block_for: 1h, limits: [{algorithm: sliding-log, limit: 1, window: 1s}]}]"
+	for i := range 20 { // what Run finds out by itself may come in time or not
+		limits, err := inprocess.Open(t.Context(), policies, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := limits.Take(t.Context(), demand("p", "a", 1))
+		if i == 0 && err == nil {
+			d, err = limits.Take(t.Context(), demand("p", "a", 1))
+		}
+		if err != nil || d.Allowed {
+			t.Errorf("call %d: %+v, %v: want a block", i, d, err)
+		}
+		now = now.Add(time.Minute)
+		if err := limits.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestBatchThatIsGivenUp says so of what did not begin: nobody was too slow.
+func TestBatchThatIsGivenUp(t *testing.T) {
+	limits := open(t, nil)
+	defer limits.Close()
+	calls := make([]client.Call, 1000)
+	for i := range calls {
+		calls[i] = client.Call{Op: client.OpTake, Demands: []client.Demand{demand("log", fmt.Sprint(i), 1)}}
+	}
+	results, err := limits.Batch(&briefly{Context: t.Context(), left: 1200}, calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := 0
+	for i := range results {
+		switch err := results[i].Err; {
+		case err == nil:
+			done++
+		case !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnavailable):
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+	if done == 0 || done == len(calls) {
+		t.Errorf("%d of %d calls were made", done, len(calls))
+	}
+}
+
+// briefly is a context that ends when it was looked at so often.
+type briefly struct {
+	context.Context
+	left int
+}
+
+func (b *briefly) Err() error {
+	if b.left--; b.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 // TestPoliciesAreReplaced whole or not at all, and counts stay.
 func TestPoliciesAreReplaced(t *testing.T) {
 	limits := open(t, nil)

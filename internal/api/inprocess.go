@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -41,7 +42,8 @@ func exported(p *problem) *Problem {
 // Outcome is what becomes of one call of a batch.
 type Outcome struct {
 	limiter.Answer
-	Problem *Problem // nil: Answer is the decision
+	Problem  *Problem // nil: Answer is the decision
+	NotBegun bool     // its turn did not come in time, as Problem says, or before the context ended
 }
 
 // Batch decides calls as POST /v1/batch does: each on its own, and those of one policy and
@@ -64,6 +66,7 @@ func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 		}
 		if ops[i].err != nil {
 			outcomes[i].Problem = exported(problemOf(ops[i].err))
+			outcomes[i].NotBegun = errors.Is(ops[i].err, errNotBegun)
 		}
 	}
 	return outcomes
