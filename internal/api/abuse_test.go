@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -186,8 +187,14 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 		return b.connections.Len() == 2 && b.connections.waits() == 0
 	})
 	refused := b.dial()
-	if got := refused.status(); got != http.StatusServiceUnavailable {
-		t.Errorf("one too many is answered %d", got)
+	res, err := http.ReadResponse(refused.buf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problem struct{ Status int }
+	if err := json.NewDecoder(res.Body).Decode(&problem); err != nil || problem.Status != http.StatusServiceUnavailable ||
+		res.StatusCode != problem.Status || res.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("one too many is answered %d, %v: %v, %v", res.StatusCode, res.Header, problem, err)
 	}
 	refused.closed()
 	close(goOn)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -64,7 +65,7 @@ func (c *connection) CloseWrite() error {
 // LimitConnections lets server have at most this many connections of those that listener
 // accepts. Past it, the one that has waited longest for a request, or for its headers, is
 // closed for a new one; if all are busy, the new one is refused: as a 503, where the
-// client is still there to read it. reached learns of both; it must not block.
+// client is still there to read it and TLS is not between. reached learns of both; it must not block.
 func LimitConnections(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Connections {
 	c := &Connections{Listener: listener, most: most, reached: reached}
 	server.ConnState = c.changed
@@ -166,7 +167,11 @@ func (c *Connections) forget(conn *connection) {
 }
 
 // refusal is all that a client is told which is one too many: nothing of it was read.
-const refusal = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+var refusal = []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n" +
+	"Content-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(refused)) + "\r\n\r\n" + refused)
+
+const refused = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
+	`"detail":"All connections are busy: try again later.","recorded":"no"}`
 
 // refusalTimeout is for a client that does not even acknowledge; the buffer of a new
 // connection takes a refusal at once.
@@ -174,6 +179,6 @@ const refusalTimeout = 10 * time.Millisecond
 
 func refuse(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(refusalTimeout))
-	_, _ = conn.Write([]byte(refusal)) // whoever is gone does not miss it
+	_, _ = conn.Write(refusal) // whoever is gone does not miss it
 	_ = conn.Close()
 }

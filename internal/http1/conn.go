@@ -64,6 +64,9 @@ func (c *conn) serve() {
 	defer func() { c.end(handOver, recover()) }()
 	c.changed(http.StateNew)
 	for first := true; c.await(first); first = false {
+		if !first && c.skipLines() {
+			continue
+		}
 		if !c.state.CompareAndSwap(waiting, busy) {
 			return
 		}
@@ -79,6 +82,18 @@ func (c *conn) serve() {
 		}
 		c.changed(http.StateIdle)
 	}
+}
+
+// skippedLines is how many bytes of empty lines may be sent after a request's body, as old
+// browsers did: as many as net/http takes for nothing.
+const skippedLines = 4
+
+// skipLines drops empty lines before a request, and reports whether there was nothing else.
+func (c *conn) skipLines() (nothing bool) {
+	for n := 0; n < skippedLines && len(c.unread) > 0 && (c.unread[0] == '\r' || c.unread[0] == '\n'); n++ {
+		c.unread = c.unread[1:]
+	}
+	return len(c.unread) == 0
 }
 
 // end closes the connection, or hands it to net/http.

@@ -114,8 +114,8 @@ func (s *Server) close(which func(*conn) bool) {
 	}
 }
 
-// Shutdown is that of http.Server: connections that wait for a request are closed, and
-// the others once they have answered. The error is ctx's if that ends first.
+// Shutdown is that of http.Server: connections that wait for a request are closed, also
+// those that have just begun, and the others once they have answered. The error is ctx's if that ends first.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close((*conn).stop)
 	err := s.Server.Shutdown(ctx)
