@@ -209,7 +209,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		switch {
 		case c.plan.Mode == ModeOff:
 			c.decision = c.plan.unasked()
-		case e.decideUnasked(c):
+		case c.told || e.decideUnasked(c) || e.recallDenial(c):
 			if !c.decision.stands() {
 				ask = e.askInVain
 			}

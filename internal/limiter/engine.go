@@ -348,7 +348,7 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 		c.decision = p.unasked()
 		return
 	}
-	if e.decideUnasked(c) {
+	if c.told || e.decideUnasked(c) {
 		return
 	}
 	asked := e.asking(p)
@@ -368,6 +368,34 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 // allow or to block or, where there is none, by a block.
 func (e *Engine) decideUnasked(c *charge) (decided bool) {
 	return e.decideOverridden(c) || e.decideBlocked(c)
+}
+
+// recallDenial decides c if what is remembered of its key leaves no room.
+func (e *Engine) recallDenial(c *charge) (decided bool) {
+	if e.shared == nil || c.plan.behind || e.checkClock() != nil {
+		return false
+	}
+	asked := e.asking(c.plan)
+	if !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, e.now()) {
+		return false
+	}
+	e.punish(c, &c.decision, asked)
+	return true
+}
+
+// deniedUnasked reports whether what is known without asking denies charges, which stand
+// or fall together, so that nothing of them is counted whatever the others say. Those that
+// deny are decided then.
+func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
+	if slices.ContainsFunc(charges, func(c charge) bool { return c.opIf(true) != OpCheck }) {
+		return false
+	}
+	for i := range charges {
+		c := &charges[i]
+		c.told = c.plan.Mode == ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.decision.WouldAllow
+		denied = denied || c.told
+	}
+	return denied
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {

@@ -124,6 +124,10 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 			return answer, true, err
 		}
 	}
+	if (known == nil || known.State == usageFree) && o.engine.deniedUnasked(o.charges) {
+		err := o.engine.decideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
+		return answerOf(o.charges), true, err
+	}
 	mine := o.claim(known, max(o.engine.now(), o.after+1))
 	version, err := o.swap(ctx, cell.Version, mine)
 	if errors.Is(err, ErrConflict) {
@@ -192,9 +196,10 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
 		return answer, true, err
 	}
+	mine.Gone = nil // it is
 	for i := range o.charges {
 		c := &o.charges[i]
-		c.decision, c.err, c.id = Decision{}, nil, mine.IDs[i]
+		c.decision, c.err, c.id, c.placed = Decision{}, nil, mine.IDs[i], false
 	}
 	err := o.engine.decideAll(ctx, o.charges)
 	if early := (*datedError)(nil); errors.As(err, &early) {
@@ -213,9 +218,15 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 }
 
 // free returns the claim of a call that nobody decides. What it may have left behind is
-// removed by whoever decides it next.
+// removed by whoever decides it next: no more, as each removal stays in a log as a tombstone.
 func (o *attempt) free(mine *usage) *usage {
-	return &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: slices.Concat(mine.Gone, mine.IDs)}
+	u := &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: mine.Gone}
+	for i := range o.charges {
+		if o.charges[i].placed {
+			u.Gone = append(u.Gone, mine.IDs[i])
+		}
+	}
+	return u
 }
 
 // keepAnswer puts answer into the claim of this version. Where that was taken over,

@@ -24,13 +24,17 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 
 // decide decides one charge, and fills in its decision and error.
 func (s *shared) decide(ctx context.Context, c *charge) {
+	now := InstantOf(s.opts.Now())
 	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) || c.ends {
+		if s.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
+			return
+		}
 		charges := []charge{*c}
 		s.decideAll(ctx, charges)
-		c.decision, c.err = charges[0].decision, charges[0].err
+		c.decision, c.err, c.placed = charges[0].decision, charges[0].err, charges[0].placed
 		return
 	}
-	if s.recall(c, InstantOf(s.opts.Now())) {
+	if s.recall(&c.decision, &c.target, c.op, c.cost, now) {
 		return
 	}
 	r := &request{op: c.op, cost: c.cost}
@@ -38,13 +42,16 @@ func (s *shared) decide(ctx context.Context, c *charge) {
 	c.decision, c.err = r.decision, r.err
 }
 
-// recall decides c without asking the store if a lease holds enough, which also knows
-// better how much there is, or what is known leaves no room.
-func (s *shared) recall(c *charge, now Instant) (decided bool) {
-	if s.counted.recallLease(&c.decision, &c.target, c.op, c.cost, now) {
-		return true
-	}
-	return c.op != OpRecord && !c.plan.cell && s.counted.denials.answer(&c.decision, &c.target, c.cost, now)
+// recall decides a request of t without asking the store if a lease holds enough, which
+// also knows better how much there is, or what is known leaves no room.
+func (s *shared) recall(d *Decision, t *target, op Op, cost int64, now Instant) (decided bool) {
+	return s.counted.recallLease(d, t, op, cost, now) || s.recallDenial(d, t, op, cost, now)
+}
+
+// recallDenial denies a request of t without asking the store if what is known leaves no
+// room. Nothing of it is to be counted then.
+func (s *shared) recallDenial(d *Decision, t *target, op Op, cost int64, now Instant) (decided bool) {
+	return op != OpRecord && !t.plan.cell && s.counted.denials.answer(d, t, cost, now)
 }
 
 // ask answers r by what the store has of t, which is its own: that may go on when nobody

@@ -90,6 +90,9 @@ type charge struct {
 	id   EventID       // of its event; zero: the store's decider makes one
 	over *override     // of its key; nil: none
 	ends bool          // it has no more time than its context; else a store timeout, which others may share
+	told bool          // its decision is made
+
+	placed bool // its event was written, whether it counts or not
 
 	still *stillCharge // memory for deciding it alone; nil: it is to be found
 

@@ -32,7 +32,13 @@ func (s *shared) decideAll(ctx context.Context, charges []charge) {
 	defer cancel()
 	parts := partsOf(charges)
 	if charges[0].op == OpCheck {
-		each(parts, func(p *part) { s.check(ctx, &p.target, p.request) })
+		now := InstantOf(s.opts.Now())
+		each(parts, func(p *part) {
+			whole := len(charges[p.of].plan.parts) == 0
+			if !whole || !s.recall(&p.decision, &p.target, p.op, p.cost, now) {
+				s.check(ctx, &p.target, p.request)
+			}
+		})
 	} else {
 		for i := range parts {
 			parts[i].holdBack(charges, s.opts)
@@ -103,6 +109,9 @@ func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part)
 	toPlace := s.foresee(ctx, charges, parts)
 	if len(toPlace) == 0 {
 		return
+	}
+	for _, p := range toPlace {
+		charges[p.of].placed = true
 	}
 	each(toPlace, func(p *part) { s.place(ctx, p) })
 	keep := keeps(charges, parts)
