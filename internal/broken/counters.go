@@ -37,7 +37,12 @@ func counters() []Build {
 		{
 			Name: "discounted while it is subtracted", Broke: "units are discounted only until their subtraction begins", Finds: 5000,
 			Tests: []string{"TestUnitsAreDiscountedOnlyUntilTheirSubtractionBegins"},
-			Edits: []Edit{{takeBackFile, `if r.of.made != r.made {`, `if false {`}},
+			Edits: []Edit{{takeBackFile, `return r.of.made != r.made`, `return false`}},
+		},
+		{
+			Name: "discounted and lowered", Broke: "units are discounted only until their subtraction begins",
+			Tests: []string{"TestSubtractionWhileAllowancesAreAskedFor"},
+			Edits: []Edit{{countedFile, `c.takeBacks.recount(own.discounted, state)`, `_ = own.discounted`}},
 		},
 	}
 }

@@ -17,7 +17,7 @@ func counting() []Build {
 			Edits: []Edit{
 				{countedFile, `	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`,
 					`	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, readErr := c.read(ctx, t, &q)
+	state, _, readErr := c.read(ctx, t, &q)
 	for i := range state.Logs {
 		for _, e := range own.events {
 			state.Logs[i].Events = insertEvent(state.Logs[i].Events, e)
@@ -28,7 +28,8 @@ func counting() []Build {
 	}
 	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`},
 				{countedFile, `	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, err := c.read(ctx, t, &q)`, `	err := readErr`},
+	state, discounted, err := c.read(ctx, t, &q)
+	own.discounted = discounted`, `	err := readErr`},
 			},
 		},
 		{

@@ -15,7 +15,17 @@ func leases() []Build {
 		{
 			Name: "a lease of the window before", Broke: "a lease ends with its windows",
 			Tests: []string{"TestLeaseEndsWithItsWindow"},
-			Edits: []Edit{{leasesFile, ` || now >= held.ends {`, ` {`}},
+			Edits: []Edit{{leasesFile, ` || now >= held.ends || l`, ` || l`}},
+		},
+		{
+			Name: "a lease by a clock that was set back", Broke: "what a clock made that was ahead is not gone by once it is right",
+			Tests: []string{"TestLeaseByAClockThatWasSetBack"},
+			Edits: []Edit{{leasesFile, ` || l.opts.isSetBack(held.since, now) {`, ` {`}},
+		},
+		{
+			Name: "an allowance by a clock that was set back", Broke: "what a clock made that was ahead is not gone by once it is right",
+			Tests: []string{"TestAllowanceByAClockThatWasSetBack"},
+			Edits: []Edit{{allowancesFile, "\t\tof.endAhead(s, now)\n", "\n"}},
 		},
 		{
 			Name: "a lease spent twice", Broke: "a lease is handed out once", Vital: true, Finds: 1500,

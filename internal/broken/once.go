@@ -27,6 +27,11 @@ func once() []Build {
 			// decided anew`}},
 		},
 		{
+			Name: "a refund into other buckets", Broke: "what limits that were changed since had counted stays charged",
+			Tests: []string{"TestRefundAfterBucketsHaveChanged"},
+			Edits: []Edit{{planFile, `if r.algorithm == slidingWindow {`, `if false {`}},
+		},
+		{
 			Name: "a refund not claimed", Broke: "a receipt gives back once", Finds: 1500,
 			Tests: []string{"embedded.TestConformanceShared/RefundOnce"},
 			Edits: []Edit{{

@@ -66,12 +66,30 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 	of.mu.Unlock()
 	shareOut(carryWriters, asked, func(s *standing) {
 		start, end := s.rule.windowAt(now)
+		of.endAhead(s, now)
 		of.makeOne(ctx, s, start)
 		of.look(ctx, s, start, now)
 		if part := end.Sub(start) / time.Duration(leaseBoundsOf(of.opts).part); now >= end.Add(-part) {
 			of.makeOne(ctx, s, end)
 		}
 	})
+}
+
+// endAhead ends the allowances of s that were made by a clock which was set back since: their
+// rows may be gone by the time that their windows come.
+func (of *standings) endAhead(s *standing, now Instant) {
+	live := s.live.Load()
+	isAhead := func(a *allowance) bool { return a.units > 0 && of.opts.isSetBack(a.made, now) }
+	if live == nil || !slices.ContainsFunc(*live, isAhead) {
+		return
+	}
+	left := slices.Clone(*live)
+	for i, a := range left {
+		if isAhead(a) {
+			left[i] = &allowance{start: a.start, end: a.end}
+		}
+	}
+	s.live.Store(&left)
 }
 
 // makeOne makes the allowance of s for the window that begins at start, unless there is one
@@ -104,7 +122,7 @@ func (of *standings) makeOne(ctx context.Context, s *standing, start Instant) {
 func (of *standings) make(ctx context.Context, s *standing, start Instant) (*allowance, error) {
 	r := &s.rule
 	_, end := r.windowAt(start)
-	none := &allowance{start: start, end: end}
+	none, made := &allowance{start: start, end: end}, InstantOf(of.opts.Now())
 	if s.row == (EventID{}) {
 		s.row = of.ids.next(start)
 	}
@@ -129,7 +147,7 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
 		return none, of.keep(ctx, s, start, 0)
 	}
-	return &allowance{start: start, end: end, units: units, row: s.row, high: high, spent: new(spent)}, nil
+	return &allowance{start: start, end: end, made: made, units: units, row: s.row, high: high, spent: new(spent)}, nil
 }
 
 // keep stores an allowance of units.

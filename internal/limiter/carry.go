@@ -106,7 +106,9 @@ func (l *leases) carryOne(ctx context.Context, held *lease) {
 	if err == nil && l.inTime(held) && l.shard(t.key).attach(held, next) {
 		return
 	}
-	held.release(units)
+	if !l.shard(t.key).release(held, units) && InstantOf(l.opts.Now()) < held.ends {
+		l.give(t, held.counts(units))
+	}
 	if !errors.Is(err, ErrNotStored) {
 		l.give(t, next)
 	}
@@ -127,11 +129,17 @@ func (h *lease) reserve(most int64) int64 {
 	return units
 }
 
-// release gives what was reserved back to what is left.
-func (h *lease) release(units int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.left += units
+// release gives what was reserved back to what is left of held, unless that has ended.
+func (s *leaseShard) release(held *lease, units int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live[held.target.key] != held {
+		return false
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	held.left += units
+	return true
 }
 
 // attach notes what of held is counted in the next window, unless it has ended.

@@ -214,7 +214,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	now := InstantOf(c.opts.Now())
 	q := t.plan.query(t.key, now, len(batch), nil)
 	mark, ahead := c.denials.since(t.key), c.leases.spare(t, now)
-	state, err := c.read(ctx, t, &q)
+	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
 		return false, err
@@ -259,7 +259,8 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 		return State{}, false
 	}
 	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, err := c.read(ctx, t, &q)
+	state, discounted, err := c.read(ctx, t, &q)
+	own.discounted = discounted
 	if err == nil {
 		err = c.addAllowances(ctx, t, own, &state)
 	}
@@ -283,24 +284,25 @@ func (c *counted) writeAny(ctx context.Context, w *Write) error {
 }
 
 // read returns what is counted under all of t's keys, less what this process is
-// going to subtract.
-func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) {
+// going to subtract, which it returns as well.
+func (c *counted) read(ctx context.Context, t *target, q *Query) (state State, discounted refused, err error) {
 	before := c.takeBacks.before(q.Key)
-	state, err := c.store.Read(ctx, q)
-	if err != nil {
-		return State{}, err
+	if state, err = c.store.Read(ctx, q); err != nil {
+		return State{}, refused{}, err
 	}
-	c.takeBacks.discount(before, &state)
+	if c.takeBacks.discount(before, &state) {
+		discounted = before
+	}
 	for _, key := range t.old {
 		older := *q
 		older.Key = key
 		more, err := c.store.Read(ctx, &older)
 		if err != nil {
-			return State{}, err
+			return State{}, refused{}, err
 		}
 		state.merge(&more)
 	}
-	return state, nil
+	return state, discounted, nil
 }
 
 // complete takes own's units out of state, so that each can be judged in its turn.
@@ -308,6 +310,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, error) 
 func (c *counted) complete(t *target, own *units, state *State) bool {
 	if t.plan.tally {
 		own.totals = c.tallies.totalsOf(t.key, own.counts)
+		c.takeBacks.recount(own.discounted, state) // from which totals may be lower by that
 	}
 	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
 		return true

@@ -32,6 +32,7 @@ type denials struct {
 type denial struct {
 	plan  *plan
 	state State
+	made  Instant
 	until Instant
 }
 
@@ -69,7 +70,7 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
-	memory := &denial{plan: t.plan, state: state.counted()}
+	memory := &denial{plan: t.plan, state: state.counted(), made: now}
 	memory.until = d.until(t, state, own, now)
 	if others {
 		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
@@ -121,7 +122,7 @@ func (d *denials) answer(decision *Decision, t *target, cost int64, now Instant)
 		memory, ok = d.old[t.key]
 	}
 	d.mu.Unlock()
-	if !ok || memory.plan != t.plan || memory.until <= now {
+	if !ok || memory.plan != t.plan || memory.until <= now || d.opts.isSetBack(memory.made, now) {
 		return false
 	}
 	return t.plan.refuse(decision, &memory.state, cost, max(now, memory.state.Reset+1), now)

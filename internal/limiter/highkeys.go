@@ -116,11 +116,11 @@ func (of *standings) highKeys(ctx context.Context, s *standing, start Instant) (
 	}
 	high := make(map[Key]struct{}, len(found))
 	for _, c := range found {
-		var key Key
-		if n, err := hex.Decode(key.sum[:], []byte(c.Limit)); err != nil || n != KeySize {
+		sum, err := hex.DecodeString(string(c.Limit))
+		if err != nil || len(sum) != KeySize {
 			return nil, fmt.Errorf("%q is no key", c.Limit)
 		}
-		high[key] = struct{}{}
+		high[KeyFrom([KeySize]byte(sum))] = struct{}{}
 	}
 	return high, nil
 }

@@ -119,7 +119,7 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	if held.target.plan != t.plan || now >= held.until || now >= held.ends {
+	if held.target.plan != t.plan || now >= held.until || now >= held.ends || l.opts.isSetBack(held.since, now) {
 		return false
 	}
 	at := max(now, held.since)
@@ -230,9 +230,9 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	held, full := l.remove(t.key, now)
 	switch {
 	case held == nil:
-	case held.target.plan == t.plan:
+	case held.target.plan == t.plan && !l.opts.isSetBack(held.since, now):
 		known, own.lease, own.next = held.demand(now), held.rest(), held.next
-	default: // a reload has ended it, and may count elsewhere
+	default: // a reload has ended it, and may count elsewhere, or its window is not yet
 		l.giveBack(held, now)
 	}
 	if full {
@@ -435,12 +435,14 @@ func (l *leases) run(ctx context.Context) {
 // sweep ends leases that are over by a moment, now or later, and returns those that it is
 // time to carry. What is left of one whose window is over is not worth a write.
 func (l *leases) sweep(by Instant) (due []*lease) {
-	slack, part := l.opts.slack(), leaseBoundsOf(l.opts).part
+	part := leaseBoundsOf(l.opts).part
 	for i := range l.shards {
 		now := InstantOf(l.opts.Now())
-		over, more := l.shards[i].sweep(by, now, slack, part)
+		over, more := l.shards[i].sweep(by, now, l.opts, part)
 		for _, held := range over {
-			l.taken.put(held.target.key, held.demand(now))
+			if !l.opts.isSetBack(held.since, now) {
+				l.taken.put(held.target.key, held.demand(now))
+			}
 			l.giveBack(held, now)
 		}
 		due = append(due, more...)
@@ -458,9 +460,9 @@ func (l *leases) giveBack(held *lease, now Instant) {
 	}
 }
 
-// sweep ends the leases that are over by a moment, and returns them, and those that it is
-// time to carry.
-func (s *leaseShard) sweep(by, now Instant, slack time.Duration, part int64) (over, due []*lease) {
+// sweep ends the leases that are over by a moment, or of a clock that was set back, and
+// returns them, and those that it is time to carry.
+func (s *leaseShard) sweep(by, now Instant, o *Options, part int64) (over, due []*lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, held := range s.live {
@@ -468,10 +470,10 @@ func (s *leaseShard) sweep(by, now Instant, slack time.Duration, part int64) (ov
 			held = s.of(key, now)
 		}
 		switch {
-		case min(held.back, held.ends) <= by:
+		case min(held.back, held.ends) <= by, o.isSetBack(held.since, now):
 			over = append(over, held)
 			delete(s.live, key)
-		case held.isDue(now, slack, part):
+		case held.isDue(now, o.slack(), part):
 			due = append(due, held)
 		}
 	}

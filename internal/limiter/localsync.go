@@ -218,7 +218,7 @@ func (b *behind) merge(ctx context.Context, u *unsynced, wrote []Count, taken In
 	now := InstantOf(b.opts.Now())
 	stamp := b.merges.Add(1)
 	q := t.plan.query(t.key, now, 1, nil)
-	found, err := b.counted.read(ctx, t, &q)
+	found, _, err := b.counted.read(ctx, t, &q)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,11 @@ type news struct {
 	heard func(context.Context, *Change) // acts on what another instance did
 	holds func(*Change) bool             // whether a change of this instance is still true
 
-	since Instant              // from when on changes may be new; run's alone
-	seen  map[EventID]struct{} // what was read last; run's alone
+	// run's alone:
+	since  Instant              // from when on changes may be new
+	polled time.Time            // when the last poll began that succeeded; zero: none did
+	leapt  time.Time            // when the clock went ahead of the time that passed; zero: it did not
+	seen   map[EventID]struct{} // what was read last
 
 	reachable atomic.Bool // the feed answered when it was asked last
 	wake      chan struct{}
@@ -109,7 +112,7 @@ func (n *news) listen(ctx context.Context) {
 
 // poll acts on what is new. Where it fails, the next one reads back as far.
 func (n *news) poll(ctx context.Context) error {
-	now := InstantOf(n.opts.Now())
+	began, now := time.Now(), InstantOf(n.opts.Now())
 	limit := n.opts.StoreTimeout
 	if now.Sub(n.since) > farBack {
 		limit = catchUp
@@ -131,10 +134,35 @@ func (n *news) poll(ctx context.Context) error {
 		}
 	}
 	n.note(changes)
-	if !n.opts.skewed() { // a clock that is ahead would pass over what others date
-		n.since = now.Add(-n.overlap())
-	}
+	n.moveOn(began, now.Add(-n.overlap()))
 	return nil
+}
+
+// Bounds of what is made of a clock that goes ahead of the time that has passed.
+const (
+	newsLeap = time.Second // further than that; the overlap of what is read has more to spare
+	// newsDoubt is for how long it is not believed: by then it was measured, and would be
+	// known to be beyond the tolerance.
+	newsDoubt = 5 * time.Second
+)
+
+// moveOn has the next poll read what is dated from an instant on, after one that began at a
+// time and succeeded. A clock that is ahead would pass over what others date, for good: it
+// is not gone by while it is beyond the tolerance, nor while that may just not be known yet.
+func (n *news) moveOn(began time.Time, to Instant) {
+	first, steady := n.polled.IsZero(), n.since.Add(began.Sub(n.polled))
+	n.polled = began
+	switch {
+	case n.opts.skewed():
+	case first || to <= steady.Add(newsLeap):
+		n.leapt, n.since = time.Time{}, to
+	case n.leapt.IsZero():
+		n.leapt, n.since = began, steady
+	case began.Sub(n.leapt) < newsDoubt:
+		n.since = steady
+	default:
+		n.leapt, n.since = time.Time{}, to
+	}
 }
 
 // CatchUp learns what others did before this instance started. Run does so as well: who

@@ -89,12 +89,17 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 }
 
 // sumLimits returns a hash of the limits whose units are sums, not events: only what
-// was counted for the same ones can be given back.
+// was counted for the same ones, in windows that begin where they began, can be given back.
 func (p *plan) sumLimits() uint64 {
 	sum := sha256.New()
 	for i := range p.rules {
-		if r := &p.rules[i]; r.algorithm.memory != memoryEvents {
-			sum.Write(appendPart(nil, string(r.id)))
+		r := &p.rules[i]
+		if r.algorithm.memory == memoryEvents {
+			continue
+		}
+		sum.Write(appendPart(nil, string(r.id)))
+		if r.algorithm == slidingWindow {
+			sum.Write(appendPart(nil, r.width.String()))
 		}
 	}
 	return binary.BigEndian.Uint64(sum.Sum(nil))
@@ -118,6 +123,11 @@ func (p *plan) space(o *Options, ofCells bool) KeySpace {
 // slack returns how much longer than its window an event counts, for instances'
 // clocks that differ.
 func (o *Options) slack() time.Duration { return 2 * o.ClockTolerance }
+
+// isSetBack reports whether the clock, which says now, said made before and was set back
+// since, by more than clocks may differ: what was dated then is not to be gone by. What
+// lives in a store as long as it matters lives for a second longer.
+func (o *Options) isSetBack(made, now Instant) bool { return made > now.Add(o.slack()+time.Second) }
 
 func (p *plan) addRule(l *Limit, o *Options) {
 	algorithm, _ := algorithmByName(l.Algorithm) // Problems has found it
@@ -283,6 +293,14 @@ func (p *plan) judge(d *Decision, s *State, op Op, now Instant, cost int64, fits
 		}
 	}
 	d.conclude()
+	if counts && !fits { // who let it pass has nobody wait, though the next may have to: d itself tells that
+		limits := d.Limits()
+		for i := range limits {
+			if v := &limits[i].Verdict; v.Allowed && op != OpRecord {
+				v.RetryAfter = 0
+			}
+		}
+	}
 }
 
 // judgeAfter replaces the verdicts by those of the state that includes the

@@ -232,9 +232,14 @@ func (p Policy) checkCount(found *problems) {
 }
 
 func (p Policy) checkLevels(found *problems) {
-	if p.Guarantee == GuaranteeSerial && p.Consistency != (Consistency{}) {
-		found.add("consistency", "a serial policy goes by the server's --serial-consistency alone: remove it, or use guarantee %q",
-			GuaranteeCounted)
+	if p.Guarantee == GuaranteeSerial {
+		for _, level := range []Level{p.Consistency.Write, p.Consistency.Read} {
+			if level != "" && level != LevelQuorum && level != LevelLocalQuorum {
+				found.add("consistency", "%q is no majority, and a serial policy goes by those of the server's --serial-consistency: "+
+					"remove it, or use guarantee %q", level, GuaranteeCounted)
+				break
+			}
+		}
 	}
 	if p.Consistency.Write != "" {
 		if _, err := ParseWriteLevel(string(p.Consistency.Write)); err != nil {

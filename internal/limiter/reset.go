@@ -1,6 +1,9 @@
 package limiter
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Reset forgets what was counted for id under policy, for every instance as soon
 // as it returns nil; not what was counted for parts of it under others. Blocks of id, and what instances count for themselves, end on
@@ -37,9 +40,17 @@ func (e *Engine) forget(ctx context.Context, t *target) error {
 		if err := resetStill(ctx, e.exclusive.store, t, e.now()); err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
+		e.passMilli()
 		return nil
 	}
 	return e.shared.reset(ctx, t)
+}
+
+// passMilli waits until the millisecond is over that a reset is dated: what comes within it is
+// dated later, and would be told to wait for longer than its window.
+func (e *Engine) passMilli() {
+	now := e.opts.Now()
+	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
 }
 
 // resetStill forgets all that is counted for t in a store that holds keys still.
@@ -93,7 +104,7 @@ func (s *shared) resetPart(ctx context.Context, t *target) error {
 func (c *counted) reset(ctx context.Context, t *target) error {
 	now := InstantOf(c.opts.Now())
 	q := t.plan.query(t.key, now, 1, nil)
-	state, err := c.read(ctx, t, &q)
+	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
 		return &StoreError{Recorded: RecordedNo, Err: err}
 	}

@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // slidingWindow counts in buckets and forgets them one at a time, each as soon as
 // its start has left the window: a counter per bucket for any limit. What came late
@@ -18,11 +21,28 @@ var slidingWindow = &algorithm{
 		case l.Buckets < MinBuckets || l.Buckets > MaxBuckets:
 			found.add(path+".buckets", "%d is out of range: use %d to %d", l.Buckets, MinBuckets, MaxBuckets)
 		case l.Window%(time.Duration(l.Buckets)*time.Millisecond) != 0:
-			found.add(path+".buckets", "%d do not divide a window of %s into whole milliseconds: use a number that does, such as %d",
-				l.Buckets, FormatWindow(l.Window), DefaultBuckets)
+			found.add(path+".buckets", "%d do not divide a window of %s into whole milliseconds: %s",
+				l.Buckets, FormatWindow(l.Window), bucketsFor(l.Window))
 		}
 	},
 }
+
+// bucketsFor says by how many buckets window can be divided into whole milliseconds: by as
+// near to DefaultBuckets as there are.
+func bucketsFor(window time.Duration) string {
+	best, millis := 0, window.Milliseconds()
+	for n := MinBuckets; n <= MaxBuckets; n++ {
+		if millis%int64(n) == 0 && (best == 0 || abs(n-DefaultBuckets) < abs(best-DefaultBuckets)) {
+			best = n
+		}
+	}
+	if best == 0 {
+		return fmt.Sprintf("no number from %d to %d does, use another window", MinBuckets, MaxBuckets)
+	}
+	return fmt.Sprintf("use a number that does, such as %d", best)
+}
+
+func abs(n int) int { return max(n, -n) }
 
 // usedOfBuckets returns the counts of the buckets that start after now − window,
 // later ones too, so that a clock that stepped back admits nothing more.

@@ -76,6 +76,7 @@ type standing struct {
 // allowance is what this process may hand out of each key in a window.
 type allowance struct {
 	start, end Instant
+	made       Instant // when, by this instance's clock
 	units      int64
 	row        EventID
 	high       map[Key]struct{} // keys that it is not for

@@ -110,22 +110,35 @@ func (t *takeBacks) before(key Key) refused {
 	return refused{of: of, counts: slices.Clone(of.counts), made: of.made}
 }
 
-// discount takes r out of the state that was read since: no caller need be denied
-// for units of this process that nobody was admitted for. It is safe only while no
-// subtraction has begun, for the read may have seen it already; else it does
+// discount takes r out of the state that was read since, and reports whether it did: no
+// caller need be denied for units of this process that nobody was admitted for. It is safe
+// only while no subtraction has begun, for the read may have seen it already; else it does
 // nothing.
-func (t *takeBacks) discount(r refused, s *State) {
-	if r.of == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.of.made != r.made {
-		return
+func (t *takeBacks) discount(r refused, s *State) bool {
+	if r.of == nil || t.hasBegun(r) {
+		return false
 	}
 	for _, c := range r.counts {
 		s.add(c)
 	}
+	return true
+}
+
+// recount puts r, which was taken out of s, back if a subtraction has begun since.
+func (t *takeBacks) recount(r refused, s *State) {
+	if r.of == nil || !t.hasBegun(r) {
+		return
+	}
+	for _, c := range negated(r.counts) {
+		s.add(c)
+	}
+}
+
+// hasBegun reports whether a subtraction of what r was queued with has begun.
+func (t *takeBacks) hasBegun(r refused) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.of.made != r.made
 }
 
 // run makes the queued writes in their time until ctx ends, and then those that

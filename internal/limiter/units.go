@@ -13,6 +13,8 @@ type units struct {
 	high   bool    // what was read makes it a high key
 	dated  bool    // events are stored, and count: only the counts are to be written
 
+	discounted refused // what was taken out of the state that was read
+
 	lease []Count // what was left of a lease when it ended
 	next  []Count // what of it is counted in the next window as well
 	had   int64   // of that, what is in the same windows and epoch as counts: it is stored already

@@ -1,0 +1,151 @@
+package limiter_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Units that were counted in buckets of another width are not given back: they would be
+// taken out of one that they are not in, and count less than nothing there.
+func TestRefundAfterBucketsHaveChanged(t *testing.T) {
+	const limit = 10
+	for name, store := range map[string]func() limiter.Store{
+		"still":  func() limiter.Store { return embedded.New(nil) },
+		"shared": func() limiter.Store { return newFakeStore() },
+	} {
+		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+			bubble(t, name+", "+string(guarantee), func(t *testing.T) {
+				policy := policyOf("sliding-window", limit, time.Minute)
+				policy.Guarantee, policy.Limits[0].Name, policy.Limits[0].Buckets = guarantee, "all", 5
+				e := newEngine(t, store(), 0, policy)
+				running(t, e)
+				time.Sleep(8 * time.Second)
+				call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "a", Cost: limit / 2}}}
+				mustDo(t, e, call)
+				receipt := mustDo(t, e, call).Receipt
+				policy.Limits[0].Buckets = 10
+				must(t, e.SetPolicies([]limiter.Policy{policy}))
+				time.Sleep(2 * time.Second)
+				_ = e.Refund(t.Context(), receipt) // it may say that there is nothing to give back
+				admitted := 0
+				for range 108 {
+					time.Sleep(time.Second / 2)
+					if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "a"}); err == nil && d.Allowed {
+						admitted++
+					}
+				}
+				if admitted > limit {
+					t.Errorf("%d within less than a minute", admitted)
+				}
+			})
+		}
+	}
+}
+
+// A subtraction that begins while a decision asks for allowances is not taken off twice: once
+// from what was read, and once as this process's total is lower by then.
+func TestSubtractionWhileAllowancesAreAskedFor(t *testing.T) {
+	standing(t, standingRows(time.Hour), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+		demand := limiter.Demand{Policy: "p", Identifier: "a", Cost: 100}
+		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}})
+		demand.Cost = 20
+		receipt := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}}).Receipt
+		must(t, e.Refund(t.Context(), receipt))
+		time.Sleep(timeout - 50*time.Millisecond)
+		_, before := store.counts()
+		between := 0
+		store.set(func() {
+			reads := 0
+			store.beforeRead = func(*limiter.Query) {
+				if reads++; reads == 3 { // of allowances, after two of the key
+					_, from := store.counts()
+					time.Sleep(timeout - 100*time.Millisecond)
+					_, to := store.counts()
+					between = to - from
+				}
+			}
+		})
+		demand.Cost = 600
+		d, err := e.Take(t.Context(), demand)
+		if _, writes := store.counts(); err != nil || between != 1 || writes == before {
+			t.Fatalf("%v, %d subtractions meanwhile", err, between)
+		}
+		if !d.Allowed || d.Used < 700 {
+			t.Errorf("%d used after 700 were taken: %+v", d.Used, d)
+		}
+	})
+}
+
+// What comes right after a reset has to wait for no longer than its window, in the same
+// millisecond or not.
+func TestNothingLastsLongerAfterAReset(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		e := limiter.New(embedded.New(nil), nil)
+		must(t, e.SetPolicies([]limiter.Policy{policyOf(algorithm, 1, time.Hour)}))
+		for range 20 {
+			must(t, e.Reset(t.Context(), somebody.Policy, somebody.Identifier))
+			most := time.Hour
+			if algorithm == "sliding-tail" {
+				most = 2 * time.Hour // its unit fades in the next window
+			}
+			if d := mustTake(t, e); !d.Allowed || d.ResetAfter > most {
+				t.Fatalf("%s: %+v after a reset", algorithm, d)
+			}
+		}
+	}
+}
+
+// A limit that lets a call pass tells of no wait, though another denies the call and it counts
+// all the same: the call's own wait is for both.
+func TestWaitsWhereDeniedAttemptsCount(t *testing.T) {
+	for name, store := range map[string]func() limiter.Store{
+		"still":  func() limiter.Store { return embedded.New(nil) },
+		"shared": func() limiter.Store { return newFakeStore() },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			policy := policyOf("sliding-log", 2, time.Hour)
+			policy.Limits = append(policy.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 1, Window: time.Minute})
+			policy.Count = limiter.CountAll
+			e := newEngine(t, store(), 0, policy)
+			mustTake(t, e)
+			time.Sleep(time.Second)
+			d := mustTake(t, e)
+			hour, minute := d.Limits()[0].Verdict, d.Limits()[1].Verdict
+			if d.Allowed || !hour.Allowed || hour.RetryAfter != 0 || hour.Used != 2 || minute.Allowed {
+				t.Errorf("%+v and %+v", hour, minute)
+			}
+			if wait := time.Hour - time.Second; d.RetryAfter < wait || d.RetryAfter > wait+2*tolerance {
+				t.Errorf("%v until the next, want %v", d.RetryAfter, wait)
+			}
+		})
+	}
+}
+
+func TestProblemsOfBucketsAndLevels(t *testing.T) {
+	window := policyOf("sliding-window", 5, 1005*time.Millisecond)
+	prime := policyOf("sliding-window", 5, 1009*time.Millisecond)
+	serial := policyOf("sliding-log", 5, time.Minute)
+	serial.Guarantee = limiter.GuaranteeSerial
+	serial.Consistency = limiter.Consistency{Write: limiter.LevelLocalQuorum, Read: limiter.LevelQuorum}
+	weak := serial
+	weak.Consistency.Read = limiter.LevelOne
+	for want, p := range map[string]limiter.Policy{
+		"a window of 1.005s into whole milliseconds: use a number that does, such as 5": window,
+		"no number from 2 to 100 does, use another window":                              prime,
+		"\"ONE\" is no majority": weak,
+		"":                       serial,
+	} {
+		found := p.Problems()
+		if want == "" {
+			if len(found) > 0 {
+				t.Errorf("%v", found)
+			}
+		} else if len(found) != 1 || !strings.Contains(found[0].Error(), want) {
+			t.Errorf("%v, want %q", found, want)
+		}
+	}
+}
