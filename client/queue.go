@@ -75,10 +75,10 @@ const (
 	// that a request that takes long, as for a policy whose store stands still, does not hold up
 	// those of others.
 	latePatience = 10 * time.Millisecond
-	// minAlike is how many calls of one policy and identifier travel together at first: the
-	// service decides them one after the other, and the whole trip waits for them. While full
-	// trips of them are answered within quickTrip, as a service does that decides in memory,
-	// twice as many do, up to maxAlike. A trip that takes twice as long, or has no answer, brings
+	// minAlike is how many calls of one policy and identifier travel together at first: a
+	// service may decide them one after the other, and the whole trip waits. While full trips
+	// of them are answered within quickTrip, as a service does that decides in memory, twice
+	// as many do, up to maxAlike. A trip that takes twice as long, or has no answer, brings
 	// back minAlike.
 	minAlike  = 8
 	maxAlike  = 32

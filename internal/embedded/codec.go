@@ -53,7 +53,8 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 		}
 	}
 	for range r.len() {
-		e.rarely().removed = append(e.rare.removed, r.id())
+		rare := e.rarely()
+		rare.removed = append(rare.removed, r.id())
 	}
 	e.cell = r.cell()
 	return e, r.end()

@@ -14,4 +14,6 @@ func (s *Store) RunUnswept(ctx context.Context) error { return s.saves(ctx) }
 const EntrySize = unsafe.Sizeof(entry{})
 
 // RoomOf returns for how many events there is memory in the log of k.
-func (s *Store) RoomOf(k limiter.Key, span limiter.Span) int { return cap(s.entry(k).logOf(span).events) }
+func (s *Store) RoomOf(k limiter.Key, span limiter.Span) int {
+	return cap(s.entry(k).logOf(span).events)
+}

@@ -1,7 +1,7 @@
 // Package origin tells who sent a request: the client's address behind proxies that are
 // trusted, or what a header says.
 //
-// All ways in go by it, so that one client is one identifier whichever way a request comes.
+// All ways into the service go by it, so that one client is one identifier whichever way a request comes.
 // It does not know what is limited.
 package origin
 
