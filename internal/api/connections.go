@@ -168,9 +168,9 @@ func (c *Connections) forget(conn *connection) {
 
 // refusal is all that a client is told which is one too many: nothing of it was read.
 var refusal = []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n" +
-	"Content-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(refused)) + "\r\n\r\n" + refused)
+	"Content-Type: application/problem+json\r\nContent-Length: " + strconv.Itoa(len(refusalBody)) + "\r\n\r\n" + refusalBody)
 
-const refused = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
+const refusalBody = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
 	`"detail":"All connections are busy: try again later.","recorded":"no"}`
 
 // refusalTimeout is for a client that does not even acknowledge; the buffer of a new

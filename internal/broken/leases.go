@@ -20,7 +20,7 @@ func leases() []Build {
 		{
 			Name: "a lease by a clock that was set back", Broke: "what a clock made that was ahead is not gone by once it is right",
 			Tests: []string{"TestLeaseByAClockThatWasSetBack"},
-			Edits: []Edit{{leasesFile, ` || l.opts.isSetBack(held.since, now) {`, ` {`}},
+			Edits: []Edit{{leasesFile, ` || l.opts.isSetBack(held.made, now) {`, ` {`}},
 		},
 		{
 			Name: "an allowance by a clock that was set back", Broke: "what a clock made that was ahead is not gone by once it is right",

@@ -163,11 +163,12 @@ func tableID(keyspace, table string) gocql.UUID {
 type heldLock struct {
 	session      *gocql.Session
 	name, holder string
+	asked        time.Time // when it was last asked for and had, at the latest
 }
 
 // lock waits until this process holds the lease called name.
 func lock(ctx context.Context, session *gocql.Session, name string) (*heldLock, error) {
-	l := &heldLock{session, name, rand.Text()}
+	l := &heldLock{session: session, name: name, holder: rand.Text()}
 	tick := time.NewTicker(lockRetry)
 	defer tick.Stop()
 	for {
@@ -191,21 +192,35 @@ func lock(ctx context.Context, session *gocql.Session, name string) (*heldLock, 
 // each other's turn, which is an error to one that has the lease all the same: it is tried
 // again.
 func (l *heldLock) take(ctx context.Context) (held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
 	for range lockTries {
+		asked := time.Now()
 		held, err = takeLease(ctx, l.session, l.name, l.holder, lockTTL, gocql.Serial)
-		if err == nil || ctx.Err() != nil {
+		if held {
+			l.asked = asked
+		}
+		if err == nil {
 			break
 		}
-		time.Sleep(lockRetry/2 + mathrand.N(lockRetry))
+		select {
+		case <-ctx.Done():
+			return false, err
+		case <-time.After(lockRetry/2 + mathrand.N(lockRetry)):
+		}
 	}
 	return held, err
 }
 
-// renew has the lease last for another lockTTL, and says if it is somebody else's.
+// renew has the lease last for another lockTTL, and says if it has been somebody else's.
 func (l *heldLock) renew(ctx context.Context) error {
+	before := l.asked
 	held, err := l.take(ctx)
+	if err == nil && time.Since(before) >= lockTTL {
+		held = false // others may have had it meanwhile
+	}
 	if err == nil && !held {
-		err = errors.New("another instance has it")
+		err = errors.New("another instance has it, or had")
 	}
 	if err != nil {
 		return fmt.Errorf("keeping the lock %q: %w", l.name, err)

@@ -64,8 +64,8 @@ func (c *conn) serve() {
 	defer func() { c.end(handOver, recover()) }()
 	c.changed(http.StateNew)
 	for first := true; c.await(first); first = false {
-		if !first && c.skipLines() {
-			continue
+		if !first && !c.skipLines() {
+			return
 		}
 		if !c.state.CompareAndSwap(waiting, busy) {
 			return
@@ -88,12 +88,15 @@ func (c *conn) serve() {
 // browsers did: as many as net/http takes for nothing.
 const skippedLines = 4
 
-// skipLines drops empty lines before a request, and reports whether there was nothing else.
-func (c *conn) skipLines() (nothing bool) {
+// skipLines drops empty lines before a request, and reports whether there is anything after
+// them, for which it waits no longer than await does.
+func (c *conn) skipLines() bool {
 	for n := 0; n < skippedLines && len(c.unread) > 0 && (c.unread[0] == '\r' || c.unread[0] == '\n'); n++ {
-		c.unread = c.unread[1:]
+		if c.unread = c.unread[1:]; len(c.unread) == 0 && !c.fill() {
+			return false
+		}
 	}
-	return len(c.unread) == 0
+	return true
 }
 
 // end closes the connection, or hands it to net/http.

@@ -229,6 +229,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
 		default:
+			c.op = charges[i].op
 			e.punish(c, &c.decision, began)
 			e.remember(ctx, c, &c.decision)
 		}

@@ -58,7 +58,7 @@ func (h *lease) carried() *lease {
 	defer h.mu.Unlock()
 	units := h.next[0].Units
 	return &lease{
-		target: h.target, epoch: h.epoch, since: h.ends, until: h.until,
+		target: h.target, epoch: h.epoch, since: h.ends, made: h.made, until: h.until,
 		back: h.ends.Add(maxEarlyIdle), ends: h.target.plan.windowsEnd(h.ends), fits: true, size: units,
 		state: h.state.counted(), left: units, taken: leaseAfter,
 	}

@@ -195,3 +195,22 @@ func TestDenialsUnderOneIdempotencyKey(t *testing.T) {
 		}
 	})
 }
+
+// Who is over the limit of two demands is blocked by both, also while one is denied from
+// memory.
+func TestBothDemandsBlock(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		e := overLimit(t, newFakeStore(), func(_, q *limiter.Policy) { q.BlockFor = time.Minute })
+		beside := limiter.Demand{Policy: "q", Identifier: "b", Cost: 3}
+		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{beside}})
+		time.Sleep(2 * time.Second)
+		beside.Cost = 1
+		answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, beside}})
+		if !answer.Demands[0].Remembered || answer.Demands[1].WouldAllow {
+			t.Fatalf("%+v", answer)
+		}
+		if d, err := e.Take(t.Context(), beside); err != nil || !d.Blocked {
+			t.Errorf("%+v, %v: want a block", d, err)
+		}
+	})
+}

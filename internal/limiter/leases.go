@@ -58,6 +58,7 @@ type lease struct {
 	target target
 	epoch  Instant // the reset that it is counted under
 	since  Instant // when it was counted
+	made   Instant // the same by this instance's clock, which a reset may be ahead of
 	until  Instant // the end of its age
 	back   Instant // when what is left is given back
 	ends   Instant // the end of the first of the windows
@@ -119,7 +120,7 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
-	if held.target.plan != t.plan || now >= held.until || now >= held.ends || l.opts.isSetBack(held.since, now) {
+	if held.target.plan != t.plan || now >= held.until || now >= held.ends || l.opts.isSetBack(held.made, now) {
 		return false
 	}
 	at := max(now, held.since)
@@ -230,7 +231,7 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	held, full := l.remove(t.key, now)
 	switch {
 	case held == nil:
-	case held.target.plan == t.plan && !l.opts.isSetBack(held.since, now):
+	case held.target.plan == t.plan && !l.opts.isSetBack(held.made, now):
 		known, own.lease, own.next = held.demand(now), held.rest(), held.next
 	default: // a reload has ended it, and may count elsewhere, or its window is not yet
 		l.giveBack(held, now)
@@ -346,7 +347,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		return 0
 	}
 	granted := &lease{
-		target: *t, epoch: own.epoch, since: own.now,
+		target: *t, epoch: own.epoch, since: own.now, made: InstantOf(l.opts.Now()),
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, high: own.high, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
@@ -440,7 +441,7 @@ func (l *leases) sweep(by Instant) (due []*lease) {
 		now := InstantOf(l.opts.Now())
 		over, more := l.shards[i].sweep(by, now, l.opts, part)
 		for _, held := range over {
-			if !l.opts.isSetBack(held.since, now) {
+			if !l.opts.isSetBack(held.made, now) {
 				l.taken.put(held.target.key, held.demand(now))
 			}
 			l.giveBack(held, now)
@@ -470,7 +471,7 @@ func (s *leaseShard) sweep(by, now Instant, o *Options, part int64) (over, due [
 			held = s.of(key, now)
 		}
 		switch {
-		case min(held.back, held.ends) <= by, o.isSetBack(held.since, now):
+		case min(held.back, held.ends) <= by, o.isSetBack(held.made, now):
 			over = append(over, held)
 			delete(s.live, key)
 		case held.isDue(now, o.slack(), part):

@@ -150,13 +150,15 @@ const (
 // time and succeeded. A clock that is ahead would pass over what others date, for good: it
 // is not gone by while it is beyond the tolerance, nor while that may just not be known yet.
 func (n *news) moveOn(began time.Time, to Instant) {
-	first, steady := n.polled.IsZero(), n.since.Add(began.Sub(n.polled))
+	first, passed := n.polled.IsZero(), began.Sub(n.polled)
+	steady := n.since.Add(passed)
 	n.polled = began
 	switch {
 	case n.opts.skewed():
+		n.leapt = time.Time{}
 	case first || to <= steady.Add(newsLeap):
 		n.leapt, n.since = time.Time{}, to
-	case n.leapt.IsZero():
+	case n.leapt.IsZero() || passed > newsLeap: // where polls failed, so may have the measuring
 		n.leapt, n.since = began, steady
 	case began.Sub(n.leapt) < newsDoubt:
 		n.since = steady

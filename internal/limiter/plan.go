@@ -125,8 +125,9 @@ func (p *plan) space(o *Options, ofCells bool) KeySpace {
 func (o *Options) slack() time.Duration { return 2 * o.ClockTolerance }
 
 // isSetBack reports whether the clock, which says now, said made before and was set back
-// since, by more than clocks may differ: what was dated then is not to be gone by. What
-// lives in a store as long as it matters lives for a second longer.
+// since, by more than clocks may differ and a second: what was remembered then is not to be
+// gone by. A second is what rows live longer than they matter, so that those that were
+// stored by a clock that was less ahead are still there.
 func (o *Options) isSetBack(made, now Instant) bool { return made > now.Add(o.slack()+time.Second) }
 
 func (p *plan) addRule(l *Limit, o *Options) {

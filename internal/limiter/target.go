@@ -92,7 +92,7 @@ type charge struct {
 	ends bool          // it has no more time than its context; else a store timeout, which others may share
 	told bool          // its decision is made
 
-	placed bool // its event was written, whether it counts or not
+	placed bool // its event may have been written to a log, whether it counts or not
 
 	still *stillCharge // memory for deciding it alone; nil: it is to be found
 

@@ -32,13 +32,7 @@ func (s *shared) decideAll(ctx context.Context, charges []charge) {
 	defer cancel()
 	parts := partsOf(charges)
 	if charges[0].op == OpCheck {
-		now := InstantOf(s.opts.Now())
-		each(parts, func(p *part) {
-			whole := len(charges[p.of].plan.parts) == 0
-			if !whole || !s.recall(&p.decision, &p.target, p.op, p.cost, now) {
-				s.check(ctx, &p.target, p.request)
-			}
-		})
+		each(parts, func(p *part) { s.check(ctx, &p.target, p.request) })
 	} else {
 		for i := range parts {
 			parts[i].holdBack(charges, s.opts)
@@ -111,7 +105,7 @@ func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part)
 		return
 	}
 	for _, p := range toPlace {
-		charges[p.of].placed = true
+		charges[p.of].placed = charges[p.of].placed || len(p.plan.logs) > 0 && !p.plan.cell
 	}
 	each(toPlace, func(p *part) { s.place(ctx, p) })
 	keep := keeps(charges, parts)

@@ -13,21 +13,21 @@ import (
 type body struct {
 	io.ReadCloser
 	passed *atomic.Int64
-	extend func(more bool) // before each part that is read, and after it; nil: never
-	failed *atomic.Bool    // set when it ends before its end; nil: nobody asks
+	writer *writer      // is told before each part that is read, and after it; nil: nobody is
+	failed *atomic.Bool // set when it ends before its end; nil: nobody asks
 }
 
 // Read counts what it reads.
 func (b *body) Read(p []byte) (int, error) {
-	if b.extend != nil {
-		b.extend(true)
+	if b.writer != nil {
+		b.writer.extendRead()
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.passed.Add(int64(n))
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
-		if b.extend != nil {
-			b.extend(false)
+		if b.writer != nil {
+			b.writer.arrived(err != nil)
 		}
 	case b.failed != nil && !errors.Is(err, http.ErrBodyReadAfterClose): // net/http is not to wait for the rest either
 		b.failed.Store(true)
@@ -60,7 +60,8 @@ type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stalled time.Duration
-	status  int // 0: none yet
+	drained bool // by net/http, of what nobody reads of the request
+	status  int  // 0: none yet
 }
 
 func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
@@ -104,10 +105,18 @@ func (w *writer) giveTime() (done func()) {
 	return w.taken
 }
 
+// begin gives the client time for the first part of its request. net/http reads by HTTP/1 what
+// nobody else does before it answers: of r, it is to wait for no part for longer.
+func (w *writer) begin(r *http.Request) {
+	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
+		w.extendRead()
+	}
+}
+
 // finish gives the client time for what net/http has yet to do: to read what nobody has read of
 // the request, and then to send.
 func (w *writer) finish() {
-	w.extendRead(true)
+	w.extendRead()
 	_ = w.control.SetWriteDeadline(time.Now().Add(2 * w.stalled))
 }
 
@@ -115,14 +124,15 @@ func (w *writer) extendWrite() { _ = w.control.SetWriteDeadline(time.Now().Add(w
 
 func (w *writer) taken() { _ = w.control.SetWriteDeadline(time.Time{}) }
 
-// extendRead gives the client time for a part of its request, and takes the bound away once it is
-// there.
-func (w *writer) extendRead(more bool) {
-	until := time.Time{}
-	if more {
-		until = time.Now().Add(w.stalled)
+// extendRead gives the client time for a part of its request.
+func (w *writer) extendRead() { _ = w.control.SetReadDeadline(time.Now().Add(w.stalled)) }
+
+// arrived takes the bound away once a part is there, and the whole of it if net/http may be the
+// one to read the next.
+func (w *writer) arrived(whole bool) {
+	if whole || !w.drained {
+		_ = w.control.SetReadDeadline(time.Time{})
 	}
-	_ = w.control.SetReadDeadline(until)
 }
 
 // buffers are those that bodies are copied through.

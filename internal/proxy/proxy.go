@@ -159,6 +159,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
 	stayLimited(r)
+	out.begin(r)
 	if upgrades(r) {
 		p.open.Add(1)
 		defer p.open.Done() // when it is counted
@@ -235,7 +236,7 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 		_ = w.control.EnableFullDuplex() // a stream may be answered by one; HTTP/2 always may
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{ReadCloser: r.Body, passed: &x.received, extend: w.extendRead, failed: &x.halfSent}
+		r.Body = &body{ReadCloser: r.Body, passed: &x.received, writer: w, failed: &x.halfSent}
 	}
 	p.reverse.ServeHTTP(w, r)
 }

@@ -44,12 +44,19 @@ func TestAClientThatSendsHalfABody(t *testing.T) {
 // TestABodyThatNobodyReads holds no connection: a request that is denied, or that no application
 // takes, ends though its body does not come.
 func TestABodyThatNobodyReads(t *testing.T) {
-	f := newFront(t, "- {path: /spent, limits: [{policy: two}]}", hello, impatient)
+	const routes = `
+- {path: /spent, limits: [{policy: two}]}
+- {path: /long, limits: [{policy: two}, {policy: other}, {policy: objects}, {policy: bytes}, {policy: open}]} # a denial of 2 KiB and more
+`
+	f := newFront(t, routes, hello, impatient)
 	for range 2 {
 		f.mustBe(200, "GET", "/spent", "")
 	}
+	if _, body := f.send(f.request("GET", "/long", "")); len(body) <= 2<<10 {
+		t.Errorf("a denial of %d bytes", len(body))
+	}
 	f.app.Close()
-	for path, status := range map[string]string{"/spent": " 429 ", "/": " 502 ", "/./": " 400 "} {
+	for path, status := range map[string]string{"/spent": " 429 ", "/long": " 429 ", "/": " 502 ", "/./": " 400 "} {
 		_, answers := f.dial("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
 		whole, err := io.ReadAll(answers) // until the connection is closed
 		if line, _, _ := strings.Cut(string(whole), "\n"); !strings.Contains(line, status) || err != nil {
