@@ -229,7 +229,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
 		default:
-			c.op = charges[i].op
+			c.op = charges[i].op // who was asked in vain is over its own limit all the same
 			e.punish(c, &c.decision, began)
 			e.remember(ctx, c, &c.decision)
 		}

@@ -196,7 +196,7 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
 		return answer, true, err
 	}
-	mine.Gone = nil // it is
+	mine.Gone = nil // it is removed
 	for i := range o.charges {
 		c := &o.charges[i]
 		c.decision, c.err, c.id, c.placed = Decision{}, nil, mine.IDs[i], false

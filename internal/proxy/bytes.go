@@ -116,7 +116,9 @@ func (w *writer) begin(r *http.Request) {
 // finish gives the client time for what net/http has yet to do: to read what nobody has read of
 // the request, and then to send.
 func (w *writer) finish() {
-	w.extendRead()
+	if w.drained {
+		w.extendRead()
+	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(2 * w.stalled))
 }
 
