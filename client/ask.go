@@ -14,7 +14,11 @@ func (c *Client) write(a *asked, call Call) error {
 		return err
 	}
 	a.call = call
-	if c.opts.Retries > 0 && call.Op != OpCheck && call.IdempotencyKey == "" {
+	switch {
+	case call.Op == OpCheck && call.Reserve == 0:
+		a.call.IdempotencyKey = "" // which counts nothing: a batch would refuse it
+	case call.Op == OpCheck: // the service says that one which reserves has none, and gets none made
+	case c.opts.Retries > 0 && call.IdempotencyKey == "":
 		a.call.IdempotencyKey = rand.Text()
 	}
 	a.members = a.call.appendMembers(a.members[:0])

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type breaker struct {
 	circuit  *gobreaker.CircuitBreaker[struct{}]
 	made     time.Time
 	answered atomic.Int64 // when a request was last answered, in nanoseconds after made
+	hurry    hurry
 }
 
 // silence is how long no request has been answered, beside the failures in a row, when calls
@@ -30,7 +32,7 @@ func newBreaker(o *Options) *breaker {
 		Timeout:      o.Pause,
 		ReadyToTrip:  func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= o.Failures && b.silent() >= silence },
 		IsSuccessful: func(err error) bool { return err == nil || isProblem(err) },
-		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
+		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) || errors.As(err, new(*hastyError)) },
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			switch {
 			case to == gobreaker.StateClosed:
@@ -54,7 +56,17 @@ func (b *breaker) silent() time.Duration {
 
 // do makes a request, unless requests fail at once.
 func (b *breaker) do(request func() error) error {
-	_, err := b.circuit.Execute(func() (struct{}, error) { return struct{}{}, request() })
+	_, err := b.circuit.Execute(func() (struct{}, error) {
+		began := time.Now()
+		err := request()
+		if errors.Is(err, context.DeadlineExceeded) && time.Since(began) < silence && b.hurry.excuses(b.silent()) {
+			err = &hastyError{err}
+		}
+		return struct{}{}, err
+	})
+	if hasty := (*hastyError)(nil); errors.As(err, &hasty) {
+		return hasty.error
+	}
 	switch {
 	case err == nil || isProblem(err):
 		b.answered.Store(int64(time.Since(b.made)))
@@ -62,4 +74,31 @@ func (b *breaker) do(request func() error) error {
 		return &goneError{errOpen, true}
 	}
 	return err
+}
+
+// hastyError is a request of a caller who had too little time to tell anything of the service.
+type hastyError struct{ error }
+
+// hurry is since when requests have ended one after the other because their callers' own time
+// was over, sooner than after silence. A few at once, after a pause, are the callers' doing; if
+// that goes on for silence without an answer, the service's.
+type hurry struct {
+	mu          sync.Mutex
+	first, last time.Time
+}
+
+// hurryEnds is after how long without such a request the next one is the first again.
+const hurryEnds = 10 * silence
+
+// excuses reports whether one that ends now, and so long after the last answer, tells nothing
+// of the service.
+func (h *hurry) excuses(silent time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if now.Sub(h.last) > hurryEnds || now.Sub(h.first) > silent {
+		h.first = now
+	}
+	h.last = now
+	return now.Sub(h.first) < silence
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -36,8 +37,8 @@ type Call struct {
 	// Reservation is what a check answered that a record settles; empty: none.
 	Reservation string
 	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
-	// ASCII, and is for takes and records. Empty: none, unless Options.Retries has the client
-	// make one.
+	// ASCII without a blank at either end; for takes and records, and ignored for checks that reserve nothing. Empty:
+	// none, unless Options.Retries has the client make one.
 	IdempotencyKey string
 }
 
@@ -77,8 +78,8 @@ func (c *Call) check() error {
 		return refuse("reserve_ms", "Only a check reserves.")
 	case c.Reservation != "" && c.Op != OpRecord:
 		return refuse("reservation", "Only a record settles a reservation.")
-	case !printable(c.IdempotencyKey) || len(c.IdempotencyKey) > maxKeyLen:
-		return refuse("idempotency_key", "It must be up to 255 bytes of printable ASCII.")
+	case !printable(c.IdempotencyKey) || len(c.IdempotencyKey) > maxKeyLen || strings.TrimSpace(c.IdempotencyKey) != c.IdempotencyKey:
+		return refuse("idempotency_key", "It must be up to 255 bytes of printable ASCII, without a blank at either end.")
 	case !utf8.ValidString(c.Reservation):
 		return refuse("reservation", "It must be given back as it was answered.")
 	}

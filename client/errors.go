@@ -138,10 +138,16 @@ func gone(err error) error {
 
 // Why a call was not answered, beside what the network says.
 var (
-	errTimeout = errors.New("the time of Options.Timeout is over")
+	errTimeout = new(timeoutError)
 	errOpen    = errors.New("it failed several times in a row and is being probed")
 	errFull    = errors.New("too many calls wait")
 )
+
+// timeoutError is that a call had no answer in time.
+type timeoutError struct{ _ byte } // so that it has an address of its own
+
+// Error says so.
+func (*timeoutError) Error() string { return "the time of Options.Timeout is over" }
 
 // recordedOf returns what err leaves of a call that counts: sent says that it may have
 // reached the service.

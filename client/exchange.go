@@ -116,14 +116,27 @@ func (c *Client) request(ctx context.Context, r *request) *http.Request {
 	}).WithContext(ctx)
 }
 
-// causeOf returns why a request ended: what cancelled it, or err. No error of the transport
-// holds anything of a body.
+// causeOf returns why a request ended: what cancelled it, or err. What a caller says of a
+// context of theirs is not said of the service. No error of the transport holds anything of a
+// body.
 func causeOf(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	switch cause := context.Cause(ctx).(type) { //nolint:errorlint // a caller's own may wrap the client's
+	case *leftError:
+		return cause.why
+	case *timeoutError:
+		return cause
+	}
+	return ctx.Err()
 }
+
+// leftError is that nobody waits for a request any more, and why the last of them went.
+type leftError struct{ why error }
+
+// Error says so.
+func (e *leftError) Error() string { return "nobody waits any more: " + e.why.Error() }
 
 func (r *reply) head(response *http.Response) {
 	r.status, r.retryAfter = response.StatusCode, 0

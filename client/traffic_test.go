@@ -400,3 +400,18 @@ func TestEverybodyAtOnce(t *testing.T) {
 		t.Errorf("%d requests for %d calls", n, callers*each)
 	}
 }
+
+// TestChecksWithAKey are answered as those without one, alone and in company.
+func TestChecksWithAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, g, c := held(t, client.Options{})
+		check := client.Call{Op: client.OpCheck, Demands: []client.Demand{one("api", "x")}, IdempotencyKey: "key"}
+		var all []<-chan result
+		for range 3 {
+			all = append(all, asking(func() (client.Decision, error) { return c.Do(t.Context(), check) }))
+			synctest.Wait()
+		}
+		g.open()
+		mustAllow(t, all)
+	})
+}

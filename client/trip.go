@@ -87,7 +87,7 @@ func (t *trip) close() {
 // disembark notes that a caller does not wait any more. The request ends with the last.
 func (t *trip) disembark(why error) {
 	if t.aboard.Add(-1) == 0 {
-		t.cancel(why)
+		t.cancel(&leftError{why})
 	}
 }
 

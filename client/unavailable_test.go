@@ -342,3 +342,73 @@ func TestTheBreaker(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatACallerSaysOfAContext is not said of the service, whatever the cause wraps.
+func TestWhatACallerSaysOfAContext(t *testing.T) {
+	elsewhere := &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
+	for name, call := range map[string]func(context.Context, *client.Client) error{
+		"a batch": func(ctx context.Context, c *client.Client) error {
+			results, err := c.Batch(ctx, []client.Call{{Op: client.OpTake, Demands: []client.Demand{one("api", "x")}}})
+			return errors.Join(err, results[0].Err)
+		},
+		"a refund": func(ctx context.Context, c *client.Client) error { return c.Refund(ctx, "receipt") },
+		"a reset":  func(ctx context.Context, c *client.Client) error { return c.Reset(ctx, "api", "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, _, c := held(t, client.Options{OnUnavailable: client.FailOpen})
+				for range 2 * client.DefaultFailures {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(200*time.Millisecond, func() { cancel(fmt.Errorf("another's work: %w", elsewhere)) })
+					began, err := time.Now(), call(ctx, c)
+					mustBe(t, err, context.Canceled, client.RecordedUnknown)
+					if took := time.Since(began); took != 200*time.Millisecond {
+						t.Errorf("it took %v: the breaker is open", took)
+					}
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+// TestCallsInAHurry open the breaker when they go on, and not when a few come at once after a
+// pause.
+func TestCallsInAHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t)
+		var stands atomic.Bool
+		s.instead = func(_ http.ResponseWriter, r *http.Request) bool {
+			if stands.Load() {
+				<-r.Context().Done()
+			}
+			return stands.Load()
+		}
+		c := s.inMemory(&client.Options{Trips: 1})
+		take := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			_, err := c.Take(ctx, one("api", "x"))
+			synctest.Wait()
+			return err
+		}
+		if err := take(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		const little = 5 * time.Millisecond
+		stands.Store(true)
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			for range 2 * client.DefaultFailures {
+				mustBe(t, take(little), context.DeadlineExceeded, client.RecordedUnknown)
+			}
+		}
+		before := len(s.requests())
+		for range 500 {
+			_ = take(little)
+		}
+		if asked := len(s.requests()) - before; asked < 70 || asked > 130 { // for half a second
+			t.Errorf("the service was asked by %d of 500 calls for which nobody had time", asked)
+		}
+	})
+}

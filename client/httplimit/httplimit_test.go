@@ -289,6 +289,12 @@ func TestIdentities(t *testing.T) {
 	if got := httplimit.APIKey()(r); got != "" { // a password is no key
 		t.Errorf("%q", got)
 	}
+	for _, first := range []string{"ip", "all", "sha256"} { // as addresses, everybody and hashes are marked
+		r.Header.Set("X-First", first)
+		if got := httplimit.Both(httplimit.Header("X-First"), httplimit.Path())(r); got != "" {
+			t.Errorf("%q passes for another", got)
+		}
+	}
 	if got := httplimit.Both(httplimit.User(), httplimit.Path())(r); got != "alice\n/a" {
 		t.Errorf("%q", got)
 	}

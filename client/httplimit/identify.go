@@ -52,7 +52,8 @@ func User() Identify {
 func Path() Identify { return func(r *http.Request) string { return r.URL.Path } }
 
 // Both identifies by all of several together, such as the address and the path. It knows
-// nobody whom one of them does not know.
+// nobody whom one of them does not know, or whose first part is "ip", "all" or "sha256", by
+// which others are marked.
 func Both(all ...Identify) Identify {
 	return func(r *http.Request) string {
 		parts := make([]string, len(all))
@@ -60,6 +61,10 @@ func Both(all ...Identify) Identify {
 			if parts[i] = identify(r); parts[i] == "" {
 				return ""
 			}
+		}
+		switch parts[0] + separator {
+		case origin.Unidentified, origin.Everybody, origin.Hashed: // it would pass for another
+			return ""
 		}
 		return strings.Join(parts, separator)
 	}
