@@ -91,7 +91,8 @@ func (p *peer) skip(ctx context.Context, b *bench) string {
 
 func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
 	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b),
-		"--store-timeout=5s"} // it is saturated on purpose
+		"--store-timeout=5s",  // it is saturated on purpose
+		"--max-keys=16777216"} // unique keys come by the million, and others keep all of them
 	s := &subject{}
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
