@@ -1,6 +1,7 @@
 package envoy_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,11 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -274,6 +278,53 @@ envoy:
 	f.wants(f.send(several), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s; OVER_LIMIT 0 of 1/MINUTE one 45s; OK 0")
 	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("a="+strings.Repeat("x", 1<<20))))
 	wantCode(t, err, codes.ResourceExhausted, "larger than max")
+}
+
+// rawCodec sends messages as they are on the wire.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	return proto.Unmarshal(data.Materialize(), v.(proto.Message))
+}
+
+// TestBytesThatAreNoTextCannotEscape holds that a client who sends headers that are no UTF-8,
+// which Envoy passes on as they are, is counted, and by what was sent.
+func TestBytesThatAreNoTextCannotEscape(t *testing.T) {
+	f := newFront(t, `
+policies: [{name: one, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}]
+envoy:
+  domains: [{domain: edge, descriptors: [{key: a, policy: one}, {key: b, policy: one, identifier: b}]}]
+`, settings{})
+	send := func(bytesOf string) *rls.RateLimitResponse {
+		t.Helper()
+		several := request(descriptor("a=192.0.2.1"), descriptor("b=placeholder"))
+		several.HitsAddend = 1
+		wire, err := proto.Marshal(several)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(bytesOf) != len("placeholder") {
+			t.Fatalf("%q is as long as no placeholder", bytesOf)
+		}
+		wire = bytes.ReplaceAll(wire, []byte("placeholder"), []byte(bytesOf))
+		response := new(rls.RateLimitResponse)
+		return f.answered(response, f.conn.Invoke(context.Background(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+			wire, response, grpc.ForceCodecV2(rawCodec{})))
+	}
+	f.wants(send("not text \xff\xfe"), "OK; OK 0 of 1/MINUTE one 45s; OK 0 of 1/MINUTE one 45s")
+	f.wants(send("not text \xff\xfe"), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s; OVER_LIMIT 0 of 1/MINUTE one 45s")
+	f.wants(send("not text \xff\xfd"), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE one 45s; OK 0 of 1/MINUTE one 45s")
+	for _, wire := range [][]byte{{0xff}, {0x0a, 0x05, 'e'}, {0x12, 0x03, 0x0a, 0x05, 'x'}} {
+		err := f.conn.Invoke(context.Background(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+			wire, new(rls.RateLimitResponse), grpc.ForceCodecV2(rawCodec{}))
+		wantCode(t, err, codes.Internal, "unmarshal")
+	}
 }
 
 // TestUnreadableValuesCannotEscape holds that who sends what a policy can't read is denied

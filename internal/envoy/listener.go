@@ -67,6 +67,7 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	l.server = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),

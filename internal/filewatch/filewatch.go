@@ -23,6 +23,11 @@ import (
 // editor to write one whole, short enough for whoever waits for the reload.
 const settleTime = 100 * time.Millisecond
 
+// lookEvery is how often files are looked at though nothing was told of them: of a file that
+// is mounted by itself, of one behind a link into another folder, and of a folder that was
+// made anew, nothing is.
+const lookEvery = 2 * time.Second
+
 // Watcher reads files again whenever one of them changes. Make one with New.
 type Watcher[T any] struct {
 	what    string
@@ -30,7 +35,22 @@ type Watcher[T any] struct {
 	parse   func(contents [][]byte) (T, error)
 	last    [][]byte // what was read last; nil: nothing yet
 	failure string   // why nothing could be read last; empty: it could
+	looked  look     // what was there when it was looked at
 	reload  chan struct{}
+}
+
+// look is what is in files, or why they can't be read.
+type look struct {
+	contents [][]byte
+	err      error
+}
+
+// equal reports whether l and other are the same.
+func (l *look) equal(other *look) bool {
+	if l.err != nil || other.err != nil {
+		return l.err != nil && other.err != nil && l.err.Error() == other.err.Error()
+	}
+	return slices.EqualFunc(l.contents, other.contents, bytes.Equal)
 }
 
 // New returns a Watcher of the files at paths, which errors call what, such as "policies".
@@ -71,8 +91,9 @@ func (w *Watcher[T]) Reload() {
 // counts. It returns nil.
 //
 // It watches the folders, so that a file that is replaced by a rename, or through a
-// symbolic link beside it as Kubernetes does, is seen. Where a folder cannot be
-// watched, changed is told, and Reload works alone.
+// symbolic link beside it as Kubernetes does, is seen at once. What is not told of there is
+// seen within seconds: twice the same, so that nobody is in the middle of writing it. Where a
+// folder cannot be watched, changed is told.
 func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 	told := func(err error) {
 		var none T
@@ -80,12 +101,14 @@ func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 	}
 	folders, err := watchFolders(w.paths)
 	if err != nil {
-		told(fmt.Errorf("watching %s, read now only when asked to: %w", strings.Join(w.paths, ", "), err))
+		told(fmt.Errorf("watching %s, looked at every %v now: %w", strings.Join(w.paths, ", "), lookEvery, err))
 	}
 	defer folders.close()
 	settled := time.NewTimer(0) // at once: a file may have changed since Load
 	defer settled.Stop()
 	pending := true
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,14 +128,23 @@ func (w *Watcher[T]) Run(ctx context.Context, changed func(T, error)) error {
 		case <-settled.C:
 			pending = false
 			w.read(changed, false)
+		case <-looks.C:
+			if found, before := w.look(), w.looked; !pending && found.equal(&before) {
+				w.tell(changed, found, false)
+			} else {
+				w.looked = found
+			}
 		}
 	}
 }
 
 // read reads the files and calls changed if there is news, or if told always to.
-func (w *Watcher[T]) read(changed func(T, error), always bool) {
-	contents, err := w.contents()
-	if err != nil {
+func (w *Watcher[T]) read(changed func(T, error), always bool) { w.tell(changed, w.look(), always) }
+
+// tell calls changed if found is news, or if told always to.
+func (w *Watcher[T]) tell(changed func(T, error), found look, always bool) {
+	w.looked = found
+	if err := found.err; err != nil {
 		if always || err.Error() != w.failure {
 			var none T
 			changed(none, err)
@@ -121,11 +153,16 @@ func (w *Watcher[T]) read(changed func(T, error), always bool) {
 		return
 	}
 	w.failure = ""
-	if !always && w.last != nil && slices.EqualFunc(contents, w.last, bytes.Equal) {
+	if !always && w.last != nil && slices.EqualFunc(found.contents, w.last, bytes.Equal) {
 		return
 	}
-	w.last = contents
-	changed(w.parse(contents))
+	w.last = found.contents
+	changed(w.parse(found.contents))
+}
+
+func (w *Watcher[T]) look() look {
+	contents, err := w.contents()
+	return look{contents, err}
 }
 
 // contents reads all files.

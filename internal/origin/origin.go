@@ -8,6 +8,7 @@ package origin
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -19,8 +20,10 @@ const (
 	// Unidentified is in front of the address of who is not known otherwise. No header can have
 	// it, and no name is taken that has, so that nobody uses up another one's limit by it.
 	Unidentified = "ip\n"
-	// everybody is the identifier of all who ask, when they share a limit.
-	everybody = "all\n"
+	// Everybody is the identifier of all who ask, when they share a limit.
+	Everybody = "all\n"
+	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
+	Hashed = "sha256\n"
 	// maxIdentifierLen is what ratelimitd takes, in bytes.
 	maxIdentifierLen = 1024
 )
@@ -52,6 +55,8 @@ const (
 func ParseSource(text string) (Source, error) {
 	kind, name, named := strings.Cut(text, ":")
 	switch {
+	case kind == kindHeader && strings.EqualFold(name, "Host"):
+		return Source{}, errors.New("header:Host identifies nobody: the host is in no header here; use another, ip, api-key, user or all")
 	case kind == kindHeader && isToken(name):
 		return Source{kindHeader, http.CanonicalHeaderKey(name)}, nil
 	case named || kind == kindHeader:
@@ -89,7 +94,7 @@ func (s Source) String() string {
 func (s Source) Identify(r *http.Request, trusted Proxies) string {
 	switch identifier := s.read(r); {
 	case s.kind == kindAll:
-		return everybody
+		return Everybody
 	case identifier != "":
 		return Bounded(identifier)
 	case s.kind == "" || s.kind == kindIP:
@@ -149,7 +154,7 @@ func Bounded(identifier string) string {
 		return identifier
 	}
 	sum := sha256.Sum256([]byte(identifier))
-	return "sha256\n" + hex.EncodeToString(sum[:])
+	return Hashed + hex.EncodeToString(sum[:])
 }
 
 // Proxies are the addresses of those whose X-Forwarded-For is believed; none: nobody's.

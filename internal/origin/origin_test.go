@@ -50,7 +50,7 @@ func TestSources(t *testing.T) {
 }
 
 func TestSourcesThatAreNone(t *testing.T) {
-	for _, text := range []string{"", "IP", "ip:x", "header", "header:", "header:a b", "header:a\n", "cookie:a"} {
+	for _, text := range []string{"", "IP", "ip:x", "header", "header:", "header:a b", "header:a\n", "cookie:a", "header:Host"} {
 		if s, err := origin.ParseSource(text); err == nil {
 			t.Errorf("%q is %s", text, s)
 		}

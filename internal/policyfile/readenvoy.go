@@ -198,6 +198,9 @@ const maxSuggested = 50
 // oneOfThem says which of names may have been meant.
 func oneOfThem[T any](name string, names map[string]T) string {
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool { return name == "" })
+	if len(known) == 0 {
+		return "none has a name: give the one that is meant name: " + name
+	}
 	if nearest, likely := yamlfile.Nearest(name, known); likely || len(known) > maxSuggested {
 		return "did you mean " + nearest + "?"
 	}

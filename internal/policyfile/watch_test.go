@@ -41,7 +41,7 @@ func wantName(t *testing.T, told <-chan news, name string) {
 	select {
 	case n := <-told:
 		if n.err != nil || len(n.policies) == 0 || n.policies[0].Name != name {
-			t.Fatalf("told %+v, want policy %q", n, name)
+			t.Fatalf("told %+v (%v), want policy %q", n.policies, n.err, name)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatalf("not told of policy %q within 10 s", name)
@@ -141,7 +141,47 @@ func TestWatchFollowsConfigMaps(t *testing.T) {
 	wantName(t, told, "two")
 }
 
-func TestWatchWithoutAFolderReadsWhenAsked(t *testing.T) {
+// Nothing is told of what happens in the folder that a link leads to.
+func TestWatchLooksAtWhatNothingIsToldOf(t *testing.T) {
+	elsewhere, path := filepath.Join(t.TempDir(), "p.yaml"), filepath.Join(t.TempDir(), "p.yaml")
+	write(t, elsewhere, named("first"))
+	if err := os.Symlink(elsewhere, path); err != nil {
+		t.Fatal(err)
+	}
+	told := watch(t, load(t, path))
+	write(t, elsewhere, named("second"))
+	wantName(t, told, "second")
+	if err := os.Remove(elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, told)
+	write(t, elsewhere, named("third"))
+	wantName(t, told, "third")
+}
+
+// Nor of a folder that was made anew.
+func TestWatchLooksAtFoldersThatAreMadeAnew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folder", "p.yaml")
+	made := func(name string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, named(name))
+	}
+	made("first")
+	told := watch(t, load(t, path))
+	write(t, path, named("watched"))
+	wantName(t, told, "watched")
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, told)
+	made("second")
+	wantName(t, told, "second")
+}
+
+func TestWatchWithoutAFolder(t *testing.T) {
 	w := policyfile.NewWatcher(filepath.Join(t.TempDir(), "absent", "p.yaml"))
 	told := watch(t, w)
 	wantError(t, told) // the folder

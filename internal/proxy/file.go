@@ -146,6 +146,9 @@ func (p *parser) headers(n *yamlfile.Node, into *map[string]string) {
 	}
 	*into = make(map[string]string, len(n.Members))
 	for _, m := range n.Members {
+		if strings.EqualFold(m.Key, "Host") { // which net/http has apart from them
+			p.Add(m.Value, "the host is in no header here: write host: beside headers:")
+		}
 		var text string
 		p.text(&text)(m.Value)
 		(*into)[http.CanonicalHeaderKey(m.Key)] = text

@@ -26,7 +26,7 @@ const patience = 20 * time.Second
 
 // policies of the tests: so many units in an hour.
 var policies = []limiter.Policy{
-	policy("two", 2), policy("other", 2), policy("bytes", 100), policy("objects", 10),
+	policy("two", 2), policy("other", 2), policy("bytes", 100), policy("objects", 10), policy("sent", 15),
 	{Name: "open", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
 }
 
@@ -90,7 +90,7 @@ func newFront(t *testing.T, routes string, app http.HandlerFunc, change ...func(
 	if err := f.engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"two", "other", "bytes", "objects", "open"}
+	names := []string{"two", "other", "bytes", "objects", "open", "sent"}
 	parsed, err := proxy.Parse("proxy.yaml", []byte("routes:\n"+routes), names)
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 			x.serve(l, d)
 		case l.Charge == ChargeRequests:
 			first = append(first, d)
-		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0:
+		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0 && !upgrades(x.request):
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength > 0:
 			d.Cost = min(x.request.ContentLength, limiter.MaxCost)
 			first = append(first, d)

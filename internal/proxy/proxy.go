@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
@@ -61,7 +62,7 @@ type Proxy struct {
 
 	stopped context.Context // ends what was upgraded
 	stop    context.CancelFunc
-	open    sync.WaitGroup // of what was upgraded
+	serving sync.RWMutex // held for reading by every request, until it is counted
 }
 
 // New returns a proxy that asks engine.
@@ -158,12 +159,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := p.opts.Now()
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
+	dropHopByHop(r.Header)
 	stayLimited(r)
 	out.begin(r)
-	if upgrades(r) {
-		p.open.Add(1)
-		defer p.open.Done() // when it is counted
-	}
+	p.serving.RLock()
+	defer p.serving.RUnlock()
 	defer func() {
 		x.end()
 		out.finish()
@@ -211,6 +211,22 @@ func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
 // upgrades reports whether r may become a connection that net/http knows nothing of.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
+// dropHopByHop removes what Connection names from a client's headers: it is for this
+// connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
+// to be known, or to be on a route, by what it does not see.
+func dropHopByHop(h http.Header) {
+	for _, named := range h["Connection"] {
+		for name := range strings.SplitSeq(named, ",") {
+			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
+			case "Upgrade", "Te": // what is passed on of these is
+			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
+			default:
+				delete(h, name)
+			}
+		}
+	}
+}
+
 // stayLimited has r not ask for another HTTP, or for TLS with HTTP within, on its connection: all
 // that came by it would pass unseen. Who asks for an upgrade may be answered without one (RFC
 // 9110, section 7.8).
@@ -225,12 +241,9 @@ func stayLimited(r *http.Request) {
 // pass has the application answer.
 func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	ctx := context.WithValue(r.Context(), passageKey{}, x)
-	if upgrades(r) {
-		until, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(p.stopped, cancel)()
-		ctx = until
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.stopped, cancel)() // a connection that is closed ends nothing while its body is sent
 	r = r.WithContext(ctx)
 	if r.ContentLength < 0 {
 		_ = w.control.EnableFullDuplex() // a stream may be answered by one; HTTP/2 always may
@@ -241,11 +254,12 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// Close ends the connections that were upgraded, and waits until what they carried is counted.
-// Nothing may be served by p any more.
+// Close ends what is served still, upgraded connections too, and waits until what requests
+// carried is counted. No further ones may come.
 func (p *Proxy) Close() {
 	p.stop()
-	p.open.Wait()
+	p.serving.Lock() // which waits for all that read
+	defer p.serving.Unlock()
 }
 
 type passageKey struct{}

@@ -382,7 +382,7 @@ func (f *front) mustEcho() net.Conn {
 // TestUpgrades pass, and count: the request at once, the bytes when they end.
 func TestUpgrades(t *testing.T) {
 	f := newFront(t, "- {path: /chat, limits: [{policy: two, count: served}, {policy: bytes, charge: response-bytes}, "+
-		"{policy: objects, charge: request-bytes}]}", echoUpgrade)
+		"{policy: sent, charge: request-bytes}]}", echoUpgrade)
 	for i := range int64(2) {
 		conn := f.mustEcho()
 		f.mustHaveUsed(i+1, "two", here)
@@ -390,11 +390,57 @@ func TestUpgrades(t *testing.T) {
 		f.wait()
 	}
 	f.mustHaveUsed(20, "bytes", here)
-	f.mustHaveUsed(20, "objects", here)
+	f.mustHaveUsed(20, "sent", here)
 	_, answers := f.dial(upgrade)
 	if line, err := answers.ReadString('\n'); !strings.Contains(line, " 429 ") || err != nil {
 		t.Errorf("%s, %v", line, err)
 	}
+}
+
+// TestUpgradesOfWhoHasSentTooMuch are denied, though nobody knows how much comes.
+func TestUpgradesOfWhoHasSentTooMuch(t *testing.T) {
+	f := newFront(t, "- {path: /chat, limits: [{policy: sent, charge: request-bytes}]}", echoUpgrade)
+	for range 2 {
+		conn := f.mustEcho()
+		_ = conn.Close()
+		f.wait()
+	}
+	f.mustHaveUsed(20, "sent", here)
+	_, answers := f.dial(upgrade)
+	if line, err := answers.ReadString('\n'); !strings.Contains(line, " 429 ") || err != nil {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+// TestHeadersThatTheApplicationDoesNotSee identify nobody: who names them in Connection is the
+// same client however they are.
+func TestHeadersThatTheApplicationDoesNotSee(t *testing.T) {
+	f := newFront(t, byTenant, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "seen: "+r.Header.Get("X-Tenant")+".")
+	})
+	for i, want := range []string{"200 OK", "200 OK", "429 "} {
+		request := fmt.Sprintf("GET / HTTP/1.1\r\nHost: a\r\nX-Tenant: made up %d\r\nConnection: close, x-tenant\r\n\r\n", i)
+		_, answers := f.dial(request)
+		answer, _ := io.ReadAll(answers)
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) || strings.Contains(string(answer), "made up") {
+			t.Errorf("%d: %s", i, answer)
+		}
+	}
+}
+
+// TestCloseWaitsForWhatIsServed, so that it is counted.
+func TestCloseWaitsForWhatIsServed(t *testing.T) {
+	came, goOn := make(chan struct{}), make(chan struct{})
+	f := newFront(t, byTenant, func(http.ResponseWriter, *http.Request) { close(came); <-goOn })
+	go func() {
+		if res, err := http.Get(f.url + "/"); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	<-came
+	f.proxy.Close()
+	f.wait() // it is counted by then, and told of
+	close(goOn)
 }
 
 // TestUpgradesEndWithTheProxy, and are counted.
@@ -406,4 +452,41 @@ func TestUpgradesEndWithTheProxy(t *testing.T) {
 		t.Errorf("it is open: %v", err)
 	}
 	f.mustHaveUsed(10, "bytes", here)
+}
+
+// TestCloseEndsWhatAnApplicationDoesNotRead, whose client has sent more than fits between.
+func TestCloseEndsWhatAnApplicationDoesNotRead(t *testing.T) {
+	came, goOn := make(chan struct{}), make(chan struct{})
+	f := newFront(t, byTenant, func(http.ResponseWriter, *http.Request) { close(came); <-goOn })
+	defer close(goOn)
+	conn, _ := f.dial("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")
+	go func() { // until nobody takes any more
+		for part := make([]byte, 1<<16); ; {
+			if _, err := conn.Write(part); err != nil {
+				return
+			}
+		}
+	}()
+	<-came
+	time.Sleep(100 * time.Millisecond) // all buffers are full
+	closed := make(chan struct{})
+	go func() { f.proxy.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Error("it waits for ever")
+	}
+	_ = conn.Close()
+}
+
+// TestWhatATrustedProxySaysStays, whatever of its client's headers it passes on.
+func TestWhatATrustedProxySaysStays(t *testing.T) {
+	f := newFront(t, "- {path: /, limits: [{policy: two}]}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("X-Forwarded-For"))
+	}, trust("127.0.0.0/8"))
+	_, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nConnection: close, X-Forwarded-For\r\n\r\n")
+	if answer, _ := io.ReadAll(answers); !strings.Contains(string(answer), "203.0.113.9") {
+		t.Errorf("the application is told %s", answer)
+	}
+	f.mustHaveUsed(1, "two", "203.0.113.9")
 }

@@ -15,7 +15,7 @@ func Nearest(word string, candidates []string) (nearest string, likely bool) {
 			nearest, fewest = c, d
 		}
 	}
-	return nearest, 2*fewest <= len(nearest)
+	return nearest, nearest != "" && 2*fewest <= len(nearest)
 }
 
 // DidYouMean returns the cure for an unknown word: the nearest candidate, and all
