@@ -55,7 +55,7 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 // returns, unless the store does not answer: then it is as soon as the store does.
 func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *store) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
-	if err := l.engine.SetPolicies(policies); err != nil {
+	if err := l.setPolicies(policies); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil {
@@ -73,7 +73,16 @@ func (l *Limits) SetPolicies(policies string) error {
 	if err != nil {
 		return err
 	}
-	return l.engine.SetPolicies(parsed)
+	return l.setPolicies(parsed)
+}
+
+func (l *Limits) setPolicies(policies []limiter.Policy) error {
+	if l.store.canPromise != nil {
+		if err := l.store.canPromise(policies); err != nil {
+			return err
+		}
+	}
+	return l.engine.SetPolicies(policies)
 }
 
 // Close stores what is still to be, and gives back what the store holds; its error is what

@@ -19,6 +19,7 @@ type store struct {
 	local      limiter.Exclusive // decides while a shared store does not answer; nil: store is here itself
 	levels     limiter.Consistency
 	datacenter string
+	canPromise func([]limiter.Policy) error // nil: whatever they say
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
@@ -66,7 +67,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
 	return &store{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
-		levels: levels, datacenter: s.Datacenter(), skewed: s.Skewed,
+		levels: levels, datacenter: s.Datacenter(), canPromise: s.CanPromise, skewed: s.Skewed,
 		run:   []func(context.Context) error{s.Run, local.Run},
 		close: func() error { s.Close(); return nil },
 	}, nil

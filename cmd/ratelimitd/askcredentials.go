@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -92,9 +91,8 @@ func clientTLS(f clientFiles) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", f.caFlag, err)
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: there is no certificate in %s: it must be PEM", f.caFlag, f.ca)
+		if config.RootCAs, err = authorities(pem); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", f.caFlag, f.ca, err)
 		}
 	}
 	if (f.cert == "") != (f.key == "") {

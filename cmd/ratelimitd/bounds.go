@@ -10,10 +10,11 @@ import (
 type boundSeries struct {
 	registry *prometheus.Registry
 	turned   *prometheus.CounterVec // bound
+	counts   []func() int           // of open connections, by listener
 }
 
 func newBoundSeries(registry *prometheus.Registry) *boundSeries {
-	b := &boundSeries{registry, prometheus.NewCounterVec(prometheus.CounterOpts{
+	b := &boundSeries{registry: registry, turned: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimitd_http_turned_away_total",
 		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies.",
 	}, []string{"bound"})}
@@ -27,10 +28,20 @@ func newBoundSeries(registry *prometheus.Registry) *boundSeries {
 // reached counts what bound turned away.
 func (b *boundSeries) reached(bound api.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
 
-// open publishes how many connections there are.
+// open publishes how many connections there are, of all listeners together. It must not be
+// called once metrics are served.
 func (b *boundSeries) open(count func() int) {
+	if b.counts = append(b.counts, count); len(b.counts) > 1 {
+		return
+	}
 	b.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_http_connections",
-		Help: "Connections of clients that are open.",
-	}, func() float64 { return float64(count()) }))
+		Help: "Connections of clients that are open, to the API and to the proxy.",
+	}, func() float64 {
+		sum := 0
+		for _, count := range b.counts {
+			sum += count()
+		}
+		return float64(sum)
+	}))
 }

@@ -49,6 +49,6 @@ func listenEnvoy(
 		return nil, errors.Join(err, listener.Close())
 	}
 	return envoy.NewListener(server, listener, envoy.ListenerOptions{
-		Connections: s.connections, Drain: drainTimeout, Ready: ready, GRPC: options,
+		Connections: s.connections, Drain: s.drain(), Ready: ready, GRPC: options,
 	}).Run, nil
 }

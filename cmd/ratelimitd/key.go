@@ -68,10 +68,20 @@ func (s *settings) keyOf(policy string, id limiter.Identifier, log *slog.Logger)
 		return limiter.Key{}, err
 	}
 	p, _ := engine.Policy(policy)
-	if scope, _ := engine.Promise(p); scope == limiter.ScopeDatacenter && s.cassandra.datacenter == "" {
+	if s.cassandra.datacenter == "" && s.inOneDatacenter(engine, p) {
 		return limiter.Key{}, fmt.Errorf("the name of the data centre is part of the keys of policy %s: give --cassandra-datacenter", policy)
 	}
 	return key, nil
+}
+
+// inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
+// promised within one, and where what is decided in memory is written to one.
+func (s *settings) inOneDatacenter(engine *limiter.Engine, p *limiter.Policy) bool {
+	if s.store == storeCassandra && p.Guarantee == limiter.GuaranteeLocal {
+		return limiter.WithinDatacenter([]limiter.Policy{*p}, s.levels(), s.cassandra.serialConsistency)
+	}
+	scope, _ := engine.Promise(p)
+	return scope == limiter.ScopeDatacenter
 }
 
 // keyless returns a backend that keys are made for as for the store that s names, and
@@ -79,7 +89,7 @@ func (s *settings) keyOf(policy string, id limiter.Identifier, log *slog.Logger)
 func (s *settings) keyless() *backend {
 	store := embedded.New(nil)
 	if s.store == storeCassandra {
-		return &backend{store: struct{ limiter.Store }{store}, datacenter: s.cassandra.datacenter}
+		return &backend{store: struct{ limiter.Store }{store}, local: store, datacenter: s.cassandra.datacenter}
 	}
 	return &backend{store: store}
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // calendar windows in zones, on machines without a zone database
 
@@ -77,6 +78,10 @@ func newRoot(environ []string) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var unknown *pflag.NotExistError
+		var invalid *pflag.InvalidValueError
+		if errors.As(err, &invalid) && strings.Contains(invalid.GetValue(), "@") { // what stands before it may be a password
+			return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+		}
 		if errors.As(err, &unknown) {
 			return fmt.Errorf("%w: %s", err, yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())))
 		}

@@ -176,7 +176,7 @@ func TestClockTolerance(t *testing.T) {
 		{"", 0}, // embedded: one clock
 		{"--clock-tolerance=20ms", 20 * time.Millisecond},
 		{"--store=cassandra", 100 * time.Millisecond},
-		{"--store=cassandra --clock-tolerance=0s", 0},
+		{"--store=cassandra --clock-tolerance=1ms", time.Millisecond},
 	} {
 		s, cmd := new(settings), new(cobra.Command)
 		s.addCommonFlags(cmd.Flags())

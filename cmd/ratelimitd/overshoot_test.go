@@ -132,8 +132,19 @@ func TestKey(t *testing.T) {
 	if len(seen) != 5 { // a promise over the cluster has the key that one copy has
 		t.Errorf("%q", seen)
 	}
+	local := writeFile(t, "policies.yaml",
+		"policies: [{name: otp, guarantee: local, limits: [{algorithm: sliding-log, limit: 5, window: 1h}]}]\n")
+	for _, datacenter := range []string{"a", "b"} {
+		code, stdout, stderr := execute(t, nil,
+			"key", "otp", "alice", "--policies", local, "--store", "cassandra", "--cassandra-datacenter", datacenter)
+		if code != exitOK || len(stdout) != 65 || seen[stdout] != nil {
+			t.Errorf("under guarantee local: exit code %d, output %q, errors %q", code, stdout, stderr)
+		}
+		seen[stdout] = []string{datacenter}
+	}
 	for want, args := range map[string][]string{
 		"give --cassandra-datacenter":  {"login", "4915112345678", "--store", "cassandra"},
+		"policy otp: give --cassandra": {"otp", "4915112345678", "--store", "cassandra", "--policies", local},
 		"unknown policy":               {"logon", "4915112345678"},
 		"give POLICY and IDENTIFIER":   {"login"},
 		"1 to 1024":                    {"login", ""},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
-	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -75,8 +75,12 @@ func (s *settings) addProxyFlags(flags *pflag.FlagSet) {
 // upstream parses the URL of an application.
 func upstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
-		u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c" {
+	wrong := err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c"
+	switch {
+	case !wrong && u.User != nil, wrong && strings.Contains(text, "@"): // what stands before it is not repeated
+		return nil, errors.New("the URL of an application is no place for a name and a password: write it such as http://127.0.0.1:3000")
+	case wrong:
 		return nil, fmt.Errorf("%.64q is no URL of an application: write it such as http://127.0.0.1:3000", text)
 	}
 	return u, nil
@@ -84,9 +88,8 @@ func upstream(text string) (*url.URL, error) {
 
 // listenProxy opens the address that clients come to, and says so on stdout. It returns what
 // serves there: nothing, if there is no proxy.
-func listenProxy(
-	ctx context.Context, s *settings, guard *security, engine *limiter.Engine, measured *metrics.Metrics, stdout io.Writer, log *slog.Logger,
-) (stage, error) {
+func (p *parts) listenProxy(ctx context.Context, stdout io.Writer) (stage, error) {
+	s, engine, log := p.settings, p.source.engine, p.log
 	if s.proxy.upstream == nil {
 		return untilDone, nil
 	}
@@ -98,7 +101,7 @@ func listenProxy(
 	handler, err := proxy.New(engine, &proxy.Options{
 		Upstream: s.proxy.upstream, UpstreamTimeout: s.proxy.timeout, Routes: routes, TrustedProxies: s.forwardAuth.TrustedProxies,
 		Headers: s.headers, Logger: log, Observe: func(route string, status int, d time.Duration) {
-			measured.ObserveHTTP("proxy "+route, status, d)
+			p.measured.ObserveHTTP("proxy "+route, status, d)
 		},
 	})
 	if err != nil {
@@ -108,13 +111,14 @@ func listenProxy(
 	if err != nil {
 		return nil, failure{err}
 	}
-	if _, err := fmt.Fprintf(stdout, "proxying on %s://%s\n", guard.scheme(), listener.Addr()); err != nil {
+	if _, err := fmt.Fprintf(stdout, "proxying on %s://%s\n", p.guard.scheme(), listener.Addr()); err != nil {
 		return nil, failure{errors.Join(err, listener.Close())}
 	}
 	server := proxy.NewHTTPServer(handler)
 	server.ErrorLog = serverLog(log, slog.LevelInfo)
-	connections := api.LimitConnections(server, listener, s.connections, func(api.Bound) {})
-	serving := &httpServer{server, guard.secureForAll(connections, "h2", "http/1.1"), log}
+	connections := api.LimitConnections(server, listener, s.connections, p.bounds.reached)
+	p.bounds.open(connections.Len)
+	serving := &httpServer{server, p.guard.secureForAll(connections, "h2", "http/1.1"), drainTimeoutOfProxy, log}
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		return serving.run(ctx)

@@ -66,7 +66,8 @@ func TestProxy(t *testing.T) {
 		t.Error("it does not serve what serve does")
 	}
 	s.waitForMetric(t, `route="proxy all"`)
-	mustPass(t, http.DefaultClient, url+"/metrics", 429) // it is the application's
+	s.waitForMetric(t, "ratelimitd_http_connections 2\n") // of the proxy and of the API
+	mustPass(t, http.DefaultClient, url+"/metrics", 429)  // it is the application's
 	s.stop()
 	if code := s.wait(t); code != exitOK {
 		t.Errorf("exit code %d\n%s", code, s.log)
@@ -143,13 +144,14 @@ func TestProxyMistakes(t *testing.T) {
 	for _, c := range []struct{ config, flag, want string }{
 		{proxied, "--log-level=info", "--upstream is missing"},
 		{proxied, "--upstream=localhost:80", `"localhost:80" is no URL of an application`},
-		{proxied, "--upstream=http://u:p@a", "is no URL of an application"},
+		{proxied, "--upstream=http://svc:S3cret@a", "is no place for a name and a password"},
+		{proxied, "--upstream=svc:S3cret@a:80", "is no place for a name and a password"},
 		{strings.Replace(proxied, "login", "logn", 1), "--upstream=http://a",
 			`:3: routes[0].limits[0].policy: there is no policy "logn": did you mean login?`},
 		{"rotes: []\n", "--upstream=http://a", ":1: rotes: unknown key: did you mean routes?"},
 	} {
 		code, _, stderr := execute(t, nil, "proxy", "--listen=127.0.0.1:0", "--config="+writeFile(t, "p.yaml", c.config), c.flag)
-		if code != exitUsage || !strings.Contains(stderr, c.want) {
+		if code != exitUsage || !strings.Contains(stderr, c.want) || strings.Contains(stderr, "S3cret") {
 			t.Errorf("%s: exit code %d, %s", c.flag, code, stderr)
 		}
 	}
@@ -192,5 +194,35 @@ func TestProxyExample(t *testing.T) {
 			t.Errorf("%s: a limit of %q, want %q", c.path, got, c.limit)
 		}
 		s.waitForMetric(t, `route="proxy `+c.route+`"`)
+	}
+}
+
+// TestProxyEndsBeforeWhatItsApplicationAsks has an application that answers a request with what
+// the same process decides, when that was told to stop already.
+func TestProxyEndsBeforeWhatItsApplicationAsks(t *testing.T) {
+	came, goOn, address := make(chan struct{}), make(chan struct{}), ""
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(came)
+		<-goOn
+		res, err := http.Get(address + "/v1/policies")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer res.Body.Close()
+		w.WriteHeader(res.StatusCode)
+	}))
+	t.Cleanup(app.Close)
+	s, url := startProxy(t, nil, "--config="+writeFile(t, "proxy.yaml", proxied), "--upstream="+app.URL)
+	address = s.url
+	answered := make(chan struct{})
+	go func() { defer close(answered); mustPass(t, http.DefaultClient, url+"/a", 200) }()
+	<-came
+	s.stop()
+	s.log.waitFor(t, "stopping", 1)
+	close(goOn)
+	<-answered
+	if code := s.wait(t); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, s.log)
 	}
 }

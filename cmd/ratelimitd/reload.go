@@ -21,7 +21,8 @@ import (
 type policySource struct {
 	watcher *policyfile.Watcher // nil: the examples, which never change
 	engine  *limiter.Engine
-	envoy   *envoy.Server // nil: it is served nowhere
+	refuses func([]limiter.Policy) error // what the store can't promise; nil: nothing
+	envoy   *envoy.Server                // nil: it is served nowhere
 	metrics *metrics.Metrics
 	audit   *auditLog
 	log     *slog.Logger
@@ -29,12 +30,17 @@ type policySource struct {
 
 // set puts policies in force and warns of those that promise less.
 func (p *policySource) set(file policyfile.File) error {
+	if p.refuses != nil {
+		if err := p.refuses(file.Policies); err != nil {
+			return err
+		}
+	}
 	if err := p.engine.SetPolicies(file.Policies); err != nil {
 		return err
 	}
+	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
 	p.log.Info("policies in force", "count", len(file.Policies))
-	p.setEnvoy(file.Envoy)
 	p.logCaveats()
 	return nil
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // securitySettings say who may ask, and how it is told.
@@ -229,13 +232,41 @@ func newCertificates(s *securitySettings) *filewatch.Watcher[*tls.Config] {
 		if len(contents) < 3 {
 			return config, nil
 		}
-		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
-		if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
-			return nil, fmt.Errorf("--tls-client-ca-file: there is no certificate in %s: it must be PEM", s.tlsClientCA)
+		if config.ClientCAs, err = authorities(contents[2]); err != nil {
+			return nil, fmt.Errorf("--tls-client-ca-file: %s: %w", s.tlsClientCA, err)
 		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
 		return config, nil
 	})
+}
+
+// authorities returns the certificates of a PEM file, all of them: one that can't be read or
+// is cut off is an error.
+func authorities(file []byte) (*x509.CertPool, error) {
+	if len(file) > yamlfile.MaxSize {
+		return nil, fmt.Errorf("it is longer than %d bytes", yamlfile.MaxSize)
+	}
+	pool, blocks, certificates := x509.NewCertPool(), 0, 0
+	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+		blocks++
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("its block %d: %w", blocks, err)
+		}
+		pool.AddCert(certificate)
+		certificates++
+	}
+	switch begun := bytes.Count(file, []byte("-----BEGIN ")); {
+	case blocks < begun:
+		return nil, fmt.Errorf("of its %d blocks %d can be read: the others are damaged or cut off", begun, blocks)
+	case certificates == 0:
+		return nil, errors.New("there is no certificate in it: it must be PEM")
+	}
+	return pool, nil
 }
 
 // run watches the files until ctx ends.

@@ -25,10 +25,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
-// drainTimeout is how long requests in flight may take after a signal: longer than
-// any decision, and with time left of ten seconds to take back what was not
-// admitted.
-const drainTimeout = 5 * time.Second
+// How long requests in flight may take after a signal: longer than any decision, and with
+// time left of ten seconds to take back what was not admitted. Where there is a proxy,
+// applications behind it may still ask for what they need to answer: its requests come
+// first, and then all others.
+const (
+	drainTimeout        = 5 * time.Second
+	drainTimeoutOfProxy = 4 * time.Second
+	drainTimeoutBehind  = 2 * time.Second
+)
+
+// drain returns how long requests in flight may take that are not the proxy's.
+func (s *settings) drain() time.Duration {
+	if s.proxy.upstream != nil {
+		return drainTimeoutBehind
+	}
+	return drainTimeout
+}
 
 func newServe(environ []string) *cobra.Command {
 	s := new(settings)
@@ -129,7 +142,7 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 		return err
 	}
 	p.log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
-	p.source.engine = newEngine(s, p.store, hashKeys, p.measured)
+	p.source.engine, p.source.refuses = newEngine(s, p.store, hashKeys, p.measured), p.store.canPromise
 	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
 	if err := p.source.set(policies); err != nil {
 		p.store.close()
@@ -162,11 +175,13 @@ func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
 	if err != nil {
 		return nil, failure{errors.Join(err, server.listener.Close())}
 	}
-	serveProxy, err := listenProxy(ctx, s, p.guard, engine, p.measured, stdout, p.log)
+	serveProxy, err := p.listenProxy(ctx, stdout)
 	if err != nil {
 		return nil, errors.Join(err, server.listener.Close())
 	}
-	return together(server.run, serveEnvoy, serveProxy), nil
+	return func(ctx context.Context) error {
+		return inOrder(ctx, serveProxy, together(server.run, serveEnvoy))
+	}, nil
 }
 
 // mayListen refuses addresses that everybody could reach and ask for everything.
@@ -225,6 +240,7 @@ type webServer interface {
 type httpServer struct {
 	webServer
 	listener net.Listener
+	drain    time.Duration // for requests in flight
 	log      *slog.Logger
 }
 
@@ -244,7 +260,7 @@ func listen(
 	connections := api.LimitConnections(server.Server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
 	guard.onNewAuthorities(renewer(server.Server))
-	return &httpServer{server, guard.secure(connections, "http/1.1"), log}, nil
+	return &httpServer{server, guard.secure(connections, "http/1.1"), s.drain(), log}, nil
 }
 
 // run answers requests until ctx ends, and then those that are in flight.
@@ -259,10 +275,10 @@ func (s *httpServer) run(ctx context.Context) error {
 	g.Go(func() error {
 		<-failed.Done()
 		s.log.Info("stopping: answering what is in flight")
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
-			s.log.Warn("requests were cut off", "after", drainTimeout)
+			s.log.Warn("requests were cut off", "after", s.drain)
 			return s.Close()
 		}
 		return nil

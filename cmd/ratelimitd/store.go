@@ -21,6 +21,7 @@ type backend struct {
 	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
+	canPromise func([]limiter.Policy) error // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	skewed     func() bool                 // nil: never
@@ -68,6 +69,9 @@ func openDataDir(s *settings, measured *metrics.Metrics, log *slog.Logger) (*bac
 func openCassandra(
 	ctx context.Context, s *settings, policies []limiter.Policy, measured *metrics.Metrics, log *slog.Logger,
 ) (*backend, error) {
+	if s.clockTolerance == 0 { // which to the store means that nobody looks
+		return nil, fmt.Errorf("--clock-tolerance: no clock is within 0s of a cluster's: use 1ms to %v", maxClockTolerance)
+	}
 	config, err := s.cassandraConfig(log)
 	if err != nil {
 		return nil, err
@@ -86,7 +90,7 @@ func openCassandra(
 	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys, Now: now})
 	b := &backend{
 		store: breaker.New(measured.Store(store), &breaker.Options{Logger: log, OnChange: breakerChanged(measured)}),
-		feed:  store, local: local, datacenter: store.Datacenter(), ready: store.Ready, close: store.Close,
+		feed:  store, local: local, datacenter: store.Datacenter(), canPromise: store.CanPromise, ready: store.Ready, close: store.Close,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
 	}
 	if s.clockBeyondTolerance == clockRefuse {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -144,7 +145,10 @@ func (l *hostList) Replace(hosts []string) error {
 	trimmed := make([]string, len(hosts))
 	for i, h := range hosts {
 		trimmed[i] = strings.TrimSpace(h)
-		if trimmed[i] == "" || strings.ContainsAny(trimmed[i], " /@") {
+		if strings.Contains(trimmed[i], "@") { // what stands before it may be a password
+			return errors.New("a host has no @: use host or host:port, and --cassandra-username for who asks")
+		}
+		if trimmed[i] == "" || strings.ContainsAny(trimmed[i], " /") {
 			return fmt.Errorf("%q is no host: use host or host:port, with commas between several", h)
 		}
 	}

@@ -37,6 +37,9 @@ func checkIdempotencyKey(key string) error {
 			return wrong("", "It must be printable ASCII, such as a UUID.")
 		}
 	}
+	if key[0] == ' ' || key[len(key)-1] == ' ' { // which a header loses on its way
+		return wrong("", "It must not begin or end with a blank.")
+	}
 	return nil
 }
 

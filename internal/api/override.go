@@ -145,8 +145,11 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 	if err != nil {
 		err = &callError{recorded: recordedOf(err), err: err}
 	}
-	s.audit(ctx, &o.by, "override.set", &o.Demand, err, slog.String("kind", string(o.override.Kind)),
-		slog.Any("limits", o.override.Limits), slog.Time("expires_at", o.override.Until.Time()))
+	var details []slog.Attr
+	if err == nil { // what was refused may have an identifier in the wrong place
+		details = []slog.Attr{slog.String("kind", string(o.override.Kind)), slog.Any("limits", o.override.Limits)}
+	}
+	s.audit(ctx, &o.by, "override.set", &o.Demand, err, append(details, slog.Time("expires_at", o.override.Until.Time()))...)
 	if err != nil {
 		return nil, err
 	}

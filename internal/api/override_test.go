@@ -122,6 +122,11 @@ func TestAuditLog(t *testing.T) {
 		{"/v1/overrides", strings.TrimSuffix(about, "}") + `,"kind":"allow","expires_in_ms":1000}`, "operator",
 			map[string]any{"act": "override.set", "kind": "allow", "expires_at": "2026-03-01T12:00:04Z", "outcome": "done"}},
 		{"/v1/overrides", strings.TrimSuffix(about, "}") + `,"kind":"no","expires_in_ms":1000}`, "operator",
+			map[string]any{"act": "override.set", "outcome": "failed", "status": 400.0, "kind": nil}},
+		{"/v1/overrides", strings.TrimSuffix(about, "}") + `,"kind":"` + secret + `","expires_in_ms":1000}`, "operator",
+			map[string]any{"act": "override.set", "outcome": "failed", "status": 400.0}},
+		{"/v1/overrides", strings.TrimSuffix(about, "}") +
+			`,"kind":"limits","limits":[{"name":"` + secret + `","limit":1}],"expires_in_ms":1000}`, "operator",
 			map[string]any{"act": "override.set", "outcome": "failed", "status": 400.0}},
 		{"/v1/overrides/delete", about, "operator", map[string]any{"act": "override.delete", "outcome": "done"}},
 		{"/v1/reset", `{"policy":"` + secret + `","identifier":"a"}`, "operator",

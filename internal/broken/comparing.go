@@ -27,7 +27,7 @@ func comparing() []Build {
 		{
 			Name: "instants by own clock alone", Broke: "instants of a key never go back", Finds: 3000,
 			Tests: []string{"TestSerialInstantsNeverGoBack"},
-			Edits: []Edit{{serialFile, `max(InstantOf(x.opts.Now()), c.newest, s.Reset+1)`, `max(InstantOf(x.opts.Now()), s.Reset+1)`}},
+			Edits: []Edit{{serialFile, `max(now, c.newest, s.Reset+1)`, `max(now, s.Reset+1)`}},
 		},
 		{
 			Name: "a bucket kept full when the log beside it denies", Broke: "denied: nothing stays counted",

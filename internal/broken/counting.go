@@ -136,9 +136,14 @@ func answering() []Build {
 			Tests: []string{"TestClockBeyondTheTolerance"},
 			Edits: []Edit{{
 				"internal/limiter/engine.go",
-				`e.exclusive == nil && e.opts.skewed() {`,
-				`e.exclusive != nil && e.opts.skewed() {`,
+				`if o.skewed() {`,
+				`if o.skewed() && o.Now == nil {`,
 			}},
+		},
+		{
+			Name: "units by a clock that was not looked at", Broke: "a clock beyond the tolerance decides nothing",
+			Tests: []string{"TestClockThatIsSetWithinACall"},
+			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.instant()`, `	now, err := InstantOf(c.opts.Now()), error(nil)`}},
 		},
 		{
 			Name: "a sum that is of one key's log only", Broke: "a log's sum is that of its events",

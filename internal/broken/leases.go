@@ -76,7 +76,10 @@ func leases() []Build {
 		{
 			Name: "a lease that goes on by a wrong clock", Broke: "what goes on is counted before the next window begins by any clock",
 			Tests: []string{"TestNothingGoesOnByAClockThatIsWrong"},
-			Edits: []Edit{{leasesFile, `!l.opts.skewed()`, `true`}, {carryFile, ` && !l.opts.skewed()`, ``}},
+			Edits: []Edit{
+				{leasesFile, `now, err := l.opts.instant(); err == nil`, `now := InstantOf(l.opts.Now()); now > 0`},
+				{carryFile, `now, err := l.opts.instant()`, `now, err := InstantOf(l.opts.Now()), error(nil)`},
+			},
 		},
 		{
 			Name: "a lease that goes on after a reset", Broke: "a reset ends leases",

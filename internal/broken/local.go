@@ -163,7 +163,12 @@ func inMemoryDemands() []Build {
 		{
 			Name: "local: kept when another demand denies", Broke: denied,
 			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
-			Edits: []Edit{{localCallFile, `		if anyBlocks(far) {`, `		if false {`}},
+			Edits: []Edit{{localCallFile, `		case anyBlocks(far):`, `		case false:`}},
+		},
+		{
+			Name: "local: kept when another demand is dated anew", Broke: "an idempotency key counts once",
+			Tests: []string{"TestLocalBesideOneThatIsDatedAnew"},
+			Edits: []Edit{{localCallFile, `return tooEarly(c.err) })`, `return false })`}},
 		},
 		{
 			Name: "local: others asked though memory denies", Broke: denied,

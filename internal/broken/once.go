@@ -36,8 +36,8 @@ func once() []Build {
 			Tests: []string{"embedded.TestConformanceShared/RefundOnce"},
 			Edits: []Edit{{
 				"internal/limiter/refund.go",
-				`		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)`,
-				`		// given back again`,
+				`		case err == nil:`,
+				`		case err == nil, errors.Is(err, ErrConflict):`,
 			}},
 		},
 		{

@@ -14,7 +14,7 @@ func overrides() []Build {
 		{
 			Name: "an override dated by its own clock alone", Broke: latest,
 			Tests: []string{"TestSlowClocksOverrideFastOnes"},
-			Edits: []Edit{{overrideFile, `at := max(e.now(), e.overrides.latest(key)+1)`, `at := e.now()`}},
+			Edits: []Edit{{overrideFile, `at := max(now, e.overrides.latest(key)+1)`, `at := now`}},
 		},
 		{
 			Name: "an override under one hash key", Broke: "an override holds under all keys that are read",

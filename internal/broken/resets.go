@@ -8,8 +8,8 @@ func resets() []Build {
 			Tests: []string{"embedded.TestConformanceShared/ResetReachesEveryEngine"},
 			Edits: []Edit{{
 				"internal/limiter/store.go",
-				`c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id {`,
-				`c.Start < farthest && c.Limit == id {`,
+				`c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id`,
+				`c.Start < farthest && c.Limit == id`,
 			}},
 		},
 		{

@@ -12,29 +12,58 @@ import (
 
 // clock knows how far this instance's clock is from the cluster's.
 type clock struct {
-	offset atomic.Int64 // nanoseconds that this clock is ahead, less the error of measuring
-	known  atomic.Bool
+	last  atomic.Pointer[clockReading] // nil: there was no answer yet
+	every time.Duration                // between measurements
+	again chan struct{}                // has it measured at once; of one place
+}
+
+// clockReading is by how much this instance's clock was ahead of the cluster's, less the
+// error of measuring, when it read.
+type clockReading struct {
+	ahead time.Duration
+	wall  time.Time // what it read, without a monotonic reading
+	at    time.Time // that, by the process's monotonic clock
 }
 
 const (
-	clockInterval = 2 * time.Second // between measurements: a clock that jumps is noticed within seconds
+	clockInterval = 2 * time.Second // between measurements: that is how long a clock may drift unseen
 	clockSamples  = 3               // of each node; the one with the shortest round trip counts
 	clockNodes    = 9               // asked at most: their median needs no more
+	clockLooks    = 3               // at a clock that seems to have been set, before that is believed
+
+	// nodeTick is how finely a node tells the time, as now() in CQL is of whole milliseconds: it
+	// read its clock up to that much later than it says.
+	nodeTick = time.Millisecond
 
 	clusterTimeLasts = time.Minute // without an answer
 )
 
+// now returns by how much the clock, which is wall, is ahead now: as measured, and by what it
+// was set since, which the monotonic clock tells.
+func (r *clockReading) now(wall time.Time) time.Duration {
+	return r.ahead + wall.Round(0).Sub(r.wall) - time.Since(r.at)
+}
+
 // run measures until ctx ends.
 func (c *clock) run(ctx context.Context, s *Store) {
-	tick := time.NewTicker(clockInterval)
+	tick := time.NewTicker(c.every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			c.measure(ctx, s)
+		case <-c.again:
 		}
+		c.measure(ctx, s)
+	}
+}
+
+// soon has the clock measured at once.
+func (c *clock) soon() {
+	select {
+	case c.again <- struct{}{}:
+	default:
 	}
 }
 
@@ -53,10 +82,8 @@ func (c *clock) measure(ctx context.Context, s *Store) {
 	if len(samples) == 0 {
 		return
 	}
-	slices.SortFunc(samples, func(a, b clockSample) int { return cmp.Compare(a.certain(), b.certain()) })
-	median := &samples[len(samples)/2]
-	c.offset.Store(int64(median.certain()))
-	c.known.Store(true)
+	median := medianOf(samples)
+	c.last.Store(&clockReading{ahead: median.certain(), wall: median.read.Round(0), at: median.began})
 	if s.Skewed() {
 		s.sweeper.time.Store(nil)
 		return
@@ -64,21 +91,43 @@ func (c *clock) measure(ctx context.Context, s *Store) {
 	s.sweeper.time.Store(&median.said)
 }
 
+// medianOf returns the median of samples, which it sorts: of two in the middle the one that
+// this clock is nearer to, so that half of the nodes can't make it wrong.
+func medianOf(samples []clockSample) *clockSample {
+	slices.SortFunc(samples, func(a, b clockSample) int { return cmp.Compare(a.certain(), b.certain()) })
+	median, lower := &samples[len(samples)/2], &samples[(len(samples)-1)/2]
+	if lower.certain().Abs() < median.certain().Abs() {
+		return lower
+	}
+	return median
+}
+
 // clockSample is one node's answer to what time it is.
 type clockSample struct {
 	said  clusterTime   // by that node
-	ahead time.Duration // of this clock, judged at the middle of the round trip
-	trip  time.Duration // of the round trip; ahead is off by half of it at most
+	began time.Time     // the round trip, by the monotonic clock
+	read  time.Time     // by this clock then
+	ahead time.Duration // it was, judged at the middle of the round trip
+	doubt time.Duration // ahead is off by that at most
+}
+
+// newClockSample returns what a node says that was asked when this clock read read, in a round
+// trip of an earlier beginning.
+func newClockSample(began, read, ended, said time.Time) clockSample {
+	trip := ended.Sub(began)
+	return clockSample{
+		said: clusterTime{was: said, at: ended}, began: began, read: read,
+		ahead: read.Add(trip / 2).Sub(said.Add(nodeTick / 2)), doubt: (trip + nodeTick) / 2,
+	}
 }
 
 // certain returns how far this clock is ahead or, below 0, behind, for sure.
 func (s clockSample) certain() time.Duration {
-	doubt := s.trip / 2
 	switch {
-	case s.ahead > doubt:
-		return s.ahead - doubt
-	case s.ahead < -doubt:
-		return s.ahead + doubt
+	case s.ahead > s.doubt:
+		return s.ahead - s.doubt
+	case s.ahead < -s.doubt:
+		return s.ahead + s.doubt
 	}
 	return 0
 }
@@ -86,15 +135,14 @@ func (s clockSample) certain() time.Duration {
 func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best clockSample, ok bool) {
 	for range clockSamples {
 		var id gocql.UUID
-		before := s.config.Now()
+		began := time.Now()
+		before := s.config.Now() // after the monotonic clock, so that what came in between is a part of the trip
 		query := s.session.Query("SELECT now() FROM system.local").WithContext(pinned(ctx, host)).Consistency(gocql.One)
 		if err := query.Scan(&id); err != nil {
 			return best, ok
 		}
-		after := s.config.Now()
-		sample := clockSample{said: clusterTime{was: id.Time(), at: time.Now()}, trip: after.Sub(before)}
-		sample.ahead = before.Add(sample.trip / 2).Sub(id.Time())
-		if !ok || sample.trip < best.trip {
+		sample := newClockSample(began, before, time.Now(), id.Time())
+		if !ok || sample.doubt < best.doubt {
 			best, ok = sample, true
 		}
 	}
@@ -102,16 +150,32 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 }
 
 // ClockOffset returns how far this instance's clock is ahead of the cluster's or,
-// below 0, behind: the median over nodes, less the error of measuring. It is 0 and
-// false before the first answer.
+// below 0, behind: the median over nodes, less the error of measuring, and what it was set
+// since. It is 0 and false before the first answer.
 func (s *Store) ClockOffset() (ahead time.Duration, known bool) {
-	return time.Duration(s.clock.offset.Load()), s.clock.known.Load()
+	last := s.clock.last.Load()
+	if last == nil {
+		return 0, false
+	}
+	return last.now(s.config.Now()), true
 }
 
-// Skewed reports whether this instance's clock is beyond the configured tolerance.
+// Skewed reports whether this instance's clock is beyond the configured tolerance now, also
+// where it was set since it was measured.
 func (s *Store) Skewed() bool {
-	ahead, known := s.ClockOffset()
-	return known && s.config.ClockTolerance > 0 && ahead.Abs() > s.config.ClockTolerance
+	last, tolerance := s.clock.last.Load(), s.config.ClockTolerance
+	if last == nil || tolerance <= 0 {
+		return false
+	}
+	for range clockLooks { // a process that stood still between the two readings sees the same
+		if last.now(s.config.Now()).Abs() <= tolerance {
+			return false
+		}
+	}
+	if last.ahead.Abs() <= tolerance { // or a machine that slept, whose monotonic clock stood still
+		s.clock.soon()
+	}
+	return true
 }
 
 // clusterTime is what the cluster's time was at an instant of this process. It goes on by

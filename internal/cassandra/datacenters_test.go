@@ -256,6 +256,14 @@ func (r *regions) testNoneIsLocal(t *testing.T) {
 	if name := anywhere.Datacenter(); name != "" {
 		t.Errorf("%q is local, which nobody said", name)
 	}
+	within := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}}
+	if err := anywhere.CanPromise([]limiter.Policy{within}); err == nil || !strings.Contains(err.Error(), "dc1, dc2") {
+		t.Errorf("a policy of local levels, where none is local: %v", err)
+	}
+	within.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+	if err := anywhere.CanPromise([]limiter.Policy{within}); err != nil {
+		t.Errorf("a policy of levels that are not: %v", err)
+	}
 	for _, c := range []reach{
 		{"sliding-log", limiter.GuaranteeCounted, limiter.LevelQuorum, limiter.LevelQuorum, limiter.LevelSerial, limiter.ScopeCluster},
 		{"sliding-log", limiter.GuaranteeSerial, limiter.LevelQuorum, limiter.LevelQuorum, limiter.LevelSerial, limiter.ScopeCluster},

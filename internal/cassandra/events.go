@@ -70,7 +70,8 @@ func (s *Store) readLog(
 		return s.readLogAlone(ctx, key, level, q, q.Max)
 	}
 	r := &logRead{key: key, query: q}
-	err = s.reads.do(ctx, s.laneOf(key, q.Span, level), r, 1, func(ctx context.Context) error {
+	l := s.laneOf(key, q.Span, level).reading(q.After, limiter.InstantOf(s.config.Now()))
+	err = s.reads.do(ctx, l, r, 1, func(ctx context.Context) error {
 		r.log, r.reset, err = s.readLogAlone(ctx, key, level, q, q.Max)
 		return err
 	})

@@ -24,6 +24,17 @@ func (s *Store) SetClusterTime(now time.Time) {
 	s.sweeper.time.Store(&clusterTime{was: now, at: time.Now()})
 }
 
+// MeasureClockEvery has the clock measured so often. Call it before Run.
+func (s *Store) MeasureClockEvery(d time.Duration) { s.clock.every = d }
+
+// SleepFor has the store find what a process finds whose machine slept for d: its clock is
+// right, and the monotonic clock stood still.
+func (s *Store) SleepFor(d time.Duration) {
+	last := *s.clock.last.Load()
+	last.wall = last.wall.Add(-d)
+	s.clock.last.Store(&last)
+}
+
 // SweepAsOneSlice sweeps the whole ring as if it were one slice.
 func (s *Store) SweepAsOneSlice(ctx context.Context) error {
 	now, ok := s.sweeper.time.Load().now()

@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// The requests to the table of changes, at the store's own levels: a change is no
-// policy's. Publishing is repeatable: the same id is the same row.
+// The requests to the table of changes, at the store's own levels unless others are asked
+// for: a change is no policy's. Publishing is repeatable: the same id is the same row.
 const (
 	changesInsert  = "INSERT INTO changes (bucket, id, kind, key, until, strikes, details) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 	changesBetween = "SELECT id, kind, key, until, strikes, details FROM changes " +
@@ -38,7 +39,7 @@ var _ limiter.Feed = (*Store)(nil)
 
 // Publish makes c known to every instance for as long as c lives.
 func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
-	level, err := levelOf(s.config.Consistency.Write)
+	level, err := levelOf(cmp.Or(c.Level, s.config.Consistency.Write))
 	if err != nil {
 		return err
 	}
@@ -51,17 +52,16 @@ func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
 	return nil
 }
 
-// Changes returns what was published since an instant and still lives.
-func (s *Store) Changes(ctx context.Context, since limiter.Instant) ([]limiter.Change, error) {
-	level, err := levelOf(s.config.Consistency.Read)
+// Changes returns what q asks for of what still lives.
+func (s *Store) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
+	level, err := levelOf(cmp.Or(q.Level, s.config.Consistency.Read))
 	if err != nil {
 		return nil, err
 	}
 	now := limiter.InstantOf(s.config.Now())
-	since = max(since, now.Add(-longestChange))
-	end := bucketOf(now.Add(changesAhead)) + changeBucket
+	end := min(cmp.Or(q.Until, limiter.Distant), bucketOf(now.Add(changesAhead))+changeBucket)
 	var changes []limiter.Change
-	for from := since; from < end; {
+	for from := max(q.Since, now.Add(-longestChange)); from < end; {
 		until := min(bucketOf(from)+changeBuckets*changeBucket, end)
 		if changes, err = s.appendChanges(ctx, level, changes, from, until); err != nil {
 			return nil, unavailable("reading changes", err)

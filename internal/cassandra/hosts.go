@@ -168,10 +168,15 @@ func (t topology) local(asked string, needed bool) (string, error) {
 	case len(names) == 1:
 		return names[0], nil
 	case needed:
-		return "", fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
-			strings.Join(names, ", "))
+		return "", t.ambiguous()
 	}
 	return "", nil
+}
+
+// ambiguous returns the error that says that nobody said which data centre is local.
+func (t topology) ambiguous() error {
+	return fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
+		strings.Join(t.datacenters(), ", "))
 }
 
 // replication returns the map to create a keyspace with: as many copies in each

@@ -114,7 +114,7 @@ func waitForExpiry(t *testing.T, store *cassandra.Store, now limiter.Instant) {
 		t.Fatal(err)
 	}
 	eventually(t, "the canary expires", func() bool {
-		changes, err := store.Changes(t.Context(), now)
+		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func testOldNews(t *testing.T, config cassandra.Config) {
 		return store.Publish(t.Context(), &limiter.Change{ID: at(i), Kind: limiter.ChangeReset, Key: key, TTL: time.Second})
 	})
 	eventually(t, "resets expire", func() bool {
-		changes, err := store.Changes(t.Context(), began.Add(-24*time.Hour))
+		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: began.Add(-24 * time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 
 const (
 	migrateTimeout   = 30 * time.Second       // of one statement: schema changes wait for all nodes
-	lockTTL          = 2 * time.Minute        // of the migration lock: longer than a statement, so a dead holder blocks nobody for long
+	lockTTL          = 4 * time.Minute        // of the migration lock: longer than a statement and what the driver waits for nodes to agree
 	keyspacePatience = 10 * time.Second       // until a keyspace that is there can be used
 	lockRetry        = 100 * time.Millisecond // between tries to take it
 	lockTries        = 10                     // of which each fails before it is given up
@@ -256,6 +256,9 @@ func applyMigrations(ctx context.Context, config *Config, session *gocql.Session
 		}
 		if err := session.AwaitSchemaAgreement(ctx); err != nil {
 			return fmt.Errorf("migration %s: waiting for the nodes to agree: %w", m.Name, err)
+		}
+		if err := held.renew(ctx); err != nil { // who lost it may be about to say less than what others did
+			return fmt.Errorf("migration %s: noting its version: %w", m.Name, err)
 		}
 		err := session.Query("INSERT INTO schema_version (name, version, oldest_reader) VALUES ('tables', ?, ?)", m.Version, schema.OldestReader).
 			WithContext(ctx).Consistency(gocql.Quorum).Exec()

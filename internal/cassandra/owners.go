@@ -57,6 +57,12 @@ func (s *Store) ownerOf(key []byte, level gocql.Consistency) string {
 	return known.host
 }
 
+// reading returns l for reads of what is later than an instant.
+func (l lane) reading(after, now limiter.Instant) lane {
+	l.reach = bits.Len64(uint64(max(0, now-after)))
+	return l
+}
+
 // sliceOf returns the slice of the ring that token is in.
 func sliceOf(token int64) int {
 	const width = 1 << 64 / ownerSlices

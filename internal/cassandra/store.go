@@ -49,6 +49,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 		return nil, fmt.Errorf("connecting to keyspace %q (has `ratelimitd migrate` been run?): %w", config.Keyspace, err)
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
+	s.clock.every, s.clock.again = clockInterval, make(chan struct{}, 1)
 	s.sweeper = sweeper{session: session, config: &s.config}
 	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead}
 	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead}
@@ -89,6 +90,20 @@ func (s *Store) Close() { s.session.Close() }
 // has several and none was chosen.
 func (s *Store) Datacenter() string { return s.datacenter }
 
+// CanPromise returns an error if one of policies is promised within one data centre and
+// nobody said which is the local one, as those that the store was opened for need none: their
+// reads and writes would go to any.
+func (s *Store) CanPromise(policies []limiter.Policy) error {
+	if s.datacenter != "" {
+		return nil
+	}
+	serial, err := limiter.ParseSerialLevel(s.config.SerialConsistency)
+	if err == nil && limiter.WithinDatacenter(policies, s.config.Consistency, serial) {
+		err = s.nodes.topology().ambiguous()
+	}
+	return err
+}
+
 // Run measures the clock and sweeps counters until ctx ends. It returns nil.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -102,7 +117,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	var key limiter.Key
-	q := limiter.Query{Key: key, Level: s.config.Consistency.Read, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1}}}
+	now := limiter.InstantOf(s.config.Now())
+	q := limiter.Query{Key: key, Level: s.config.Consistency.Read, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: now, Max: 1}}}
 	_, err := s.Read(ctx, &q)
 	return err
 }

@@ -128,6 +128,7 @@ type tenure struct {
 	holder  string
 	level   gocql.SerialConsistency
 	held    bool
+	taken   bool // this process may have the lease
 	asked   time.Time
 }
 
@@ -142,12 +143,16 @@ func (t *tenure) mine(ctx context.Context) (held bool, err error) {
 		return t.held, nil
 	}
 	t.held, err = takeLease(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
-	t.asked = time.Now()
+	t.asked, t.taken = time.Now(), t.held || err != nil // without an answer it may be taken
 	return t.held, err
 }
 
 // end lets others sweep.
-func (t *tenure) end() { releaseLease(t.session, sweepLease, t.holder, t.level) }
+func (t *tenure) end() {
+	if t.taken {
+		releaseLease(t.session, sweepLease, t.holder, t.level)
+	}
+}
 
 // swept notes that as many slices as next were tried.
 func (w *sweeper) swept(next int) {

@@ -29,6 +29,7 @@ type lane struct {
 	owner string // host id of the node that they are sent to first
 	span  limiter.Span
 	level gocql.Consistency
+	reach int // how far back they read, to a power of two: what is older may have expired, and is walked over
 }
 
 // road is a lane's traffic.

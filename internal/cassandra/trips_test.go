@@ -206,3 +206,16 @@ func TestNewestOf(t *testing.T) {
 		}
 	}
 }
+
+// A read of minutes does not travel with one of hours, which would have it walk over what has
+// expired since.
+func TestReadsTravelWithThoseThatReadAsFarBack(t *testing.T) {
+	const now = limiter.Instant(1_800_000_000_000)
+	back := func(d time.Duration) lane { return lane{}.reading(now.Add(-d), now) }
+	if back(time.Minute) == back(time.Hour) || back(0) == back(time.Second) || back(24*time.Hour) == back(31*24*time.Hour) {
+		t.Error("they share a lane")
+	}
+	if back(time.Minute) != back(time.Minute+3*time.Millisecond) || back(0) != back(-time.Hour) {
+		t.Error("they are apart")
+	}
+}

@@ -125,7 +125,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("after: %+v\nwant   %+v, %v", got, want, err)
 		}
-		changes, err := store.Changes(t.Context(), now)
+		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: now})
 		if err != nil || len(changes) != 2 || !slices.Contains(changes, change) || !slices.Contains(changes, override) {
 			t.Errorf("changes after: %+v, want %+v and %+v, %v", changes, change, override, err)
 		}

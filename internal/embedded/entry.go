@@ -207,11 +207,12 @@ func (e *entry) set(w *limiter.CellWrite, clock *Store) {
 	if e.cell == nil {
 		e.cell = new(cell)
 	}
+	value := e.cell.Value[:0]
 	*e.cell = cell{}
 	if w.Version == (limiter.EventID{}) {
 		return
 	}
-	e.cell.Cell = limiter.Cell{Version: w.Version, Value: w.Value}
+	e.cell.Cell = limiter.Cell{Version: w.Version, Value: append(value, w.Value...)}
 	e.cell.expires = limiter.Distant
 	if w.TTL > 0 {
 		e.cell.expires = clock.instant().Add(w.TTL)

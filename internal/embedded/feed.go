@@ -23,7 +23,7 @@ type published struct {
 }
 
 // maxChanges bounds the changes that are kept: some 10 MiB. Resets and refunds live for
-// seconds, blocks for as long as they last.
+// seconds, blocks for as long as they last: of them some make room for all others.
 const maxChanges = 1 << 16
 
 // Publish keeps c for its TTL. It returns an error that wraps limiter.ErrOverloaded
@@ -33,9 +33,9 @@ func (s *Store) Publish(_ context.Context, c *limiter.Change) error {
 	return s.feed.add(published{Change: *c, at: now, expires: now.Add(c.TTL)}, now)
 }
 
-// Changes returns what is dated or was published at since or later, and still lives.
-func (s *Store) Changes(_ context.Context, since limiter.Instant) ([]limiter.Change, error) {
-	return s.feed.since(since, s.instant()), nil
+// Changes returns what still lives of what is dated or was published since q says or later.
+func (s *Store) Changes(_ context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
+	return s.feed.since(q.Since, s.instant()), nil
 }
 
 func (f *feed) add(p published, now limiter.Instant) error {
@@ -44,12 +44,27 @@ func (f *feed) add(p published, now limiter.Instant) error {
 	if len(f.changes) >= maxChanges {
 		f.expire(now)
 	}
-	if len(f.changes) >= maxChanges {
+	if len(f.changes) >= maxChanges && (p.Kind == limiter.ChangeBlock || !f.dropBlock()) {
 		return fmt.Errorf("%w (%w): %d changes are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, maxChanges)
 	}
 	f.put(p)
 	return nil
+}
+
+// dropBlock drops the block that ends soonest, so that whoever is denied often leaves room for
+// what administrators do. It is still gone by until this process ends.
+func (f *feed) dropBlock() (dropped bool) {
+	var soonest published
+	for _, p := range f.changes {
+		if p.Kind == limiter.ChangeBlock && (!dropped || p.expires < soonest.expires) {
+			soonest, dropped = p, true
+		}
+	}
+	if dropped {
+		delete(f.changes, soonest.ID)
+	}
+	return dropped
 }
 
 func (f *feed) put(p published) {

@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,7 +209,46 @@ func TestChangesAreBounded(t *testing.T) {
 	if err := publish(); err != nil {
 		t.Errorf("in the place of those that have expired: %v", err)
 	}
-	if got, err := store.Changes(t.Context(), 0); err != nil || len(got) != 1 {
+	if got, err := store.Changes(t.Context(), new(limiter.ChangeQuery)); err != nil || len(got) != 1 {
 		t.Errorf("%d changes, %v", len(got), err)
+	}
+}
+
+// Callers who are denied often can't keep administrators from telling anything.
+func TestBlocksMakeRoomInTheFeed(t *testing.T) {
+	const most = 1 << 16
+	now := limiter.InstantOf(time.Now())
+	store, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), limiter.NewEventIDs()
+	publish := func(kind limiter.ChangeKind, lasts time.Duration) (limiter.EventID, error) {
+		c := limiter.Change{ID: ids(now), Kind: kind, TTL: lasts}
+		return c.ID, store.Publish(t.Context(), &c)
+	}
+	for i := range most {
+		if _, err := publish(limiter.ChangeBlock, time.Hour+time.Duration(i)*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := publish(limiter.ChangeBlock, 24*time.Hour); !errors.Is(err, limiter.ErrOverloaded) {
+		t.Errorf("a block too many: %v", err)
+	}
+	made := make(map[limiter.EventID]bool)
+	for _, kind := range []limiter.ChangeKind{limiter.ChangeOverride, limiter.ChangeReset, limiter.ChangeRefund} {
+		id, err := publish(kind, time.Hour)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		made[id] = true
+	}
+	changes, err := store.Changes(t.Context(), new(limiter.ChangeQuery))
+	found, soonest := 0, limiter.Distant
+	for _, c := range changes {
+		if made[c.ID] {
+			found++
+		} else {
+			soonest = min(soonest, now.Add(c.TTL))
+		}
+	}
+	if err != nil || len(changes) != most || found != len(made) || soonest != now.Add(time.Hour+3*time.Second) {
+		t.Errorf("%d changes, %d of %d, the first block ends after %v, %v", len(changes), found, len(made), soonest.Sub(now), err)
 	}
 }

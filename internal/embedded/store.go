@@ -115,6 +115,7 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 	for i := range state.Logs {
 		state.Logs[i] = limiter.Log{Events: append([]limiter.Event(nil), state.Logs[i].Events...)}
 	}
+	state.Cell.Value = slices.Clone(state.Cell.Value)
 	return state, nil
 }
 

@@ -13,7 +13,7 @@ import (
 // TestEmbeddedTakeAllocatesNothing, allowed or denied, but for a log that grows. The race
 // detector throws borrowed memory away.
 func TestEmbeddedTakeAllocatesNothing(t *testing.T) {
-	for _, name := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
+	for _, name := range limiter.Algorithms() {
 		for _, limit := range []int64{0, 10, 10_000} {
 			e := limiter.New(embedded.New(nil), nil)
 			if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Hour)}); err != nil {

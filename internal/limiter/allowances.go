@@ -42,8 +42,8 @@ func (of *standings) run(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			if !of.opts.skewed() {
-				of.makeAll(ctx, InstantOf(of.opts.Now()))
+			if now, err := of.opts.instant(); err == nil {
+				of.makeAll(ctx, now)
 			}
 		case <-ctx.Done():
 			return

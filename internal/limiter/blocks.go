@@ -283,7 +283,10 @@ func (e *Engine) punish(c *charge, d *Decision, asked Instant) {
 	if !c.plan.blocks() || c.op != OpTake || d.Allowed {
 		return
 	}
-	now := e.now()
+	now, err := e.instant()
+	if err != nil { // by such a clock it would end at the wrong time, everywhere
+		return
+	}
 	made, fresh := e.blocks.punish(&c.target, asked, now)
 	if rest := made.until.Sub(now); rest > 0 {
 		d.outlast(rest)

@@ -239,21 +239,17 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 }
 
 func (e *Engine) askAll(ctx context.Context, charges []charge) {
-	if e.exclusive != nil {
-		e.exclusive.decideAll(ctx, charges, e.now())
-		return
+	now, err := e.instant()
+	switch {
+	case err != nil:
+		failCharges(charges, err)
+	case e.exclusive != nil:
+		e.exclusive.decideAll(ctx, charges, now)
+	case slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }):
+		e.behind.decideAll(ctx, e, charges, now)
+	default:
+		e.shared.decideAll(ctx, charges)
 	}
-	if err := e.checkClock(); err != nil {
-		for i := range charges {
-			charges[i].err = err
-		}
-		return
-	}
-	if slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }) {
-		e.behind.decideAll(ctx, e, charges)
-		return
-	}
-	e.shared.decideAll(ctx, charges)
 }
 
 // answerOf puts the decisions of charges into one answer.

@@ -117,7 +117,8 @@ func (l *leases) carryOne(ctx context.Context, held *lease) {
 // inTime reports whether the window that held is of goes on by every clock within the
 // tolerance, of which this one is.
 func (l *leases) inTime(held *lease) bool {
-	return InstantOf(l.opts.Now()) < held.ends.Add(-l.opts.slack()) && !l.opts.skewed()
+	now, err := l.opts.instant()
+	return err == nil && now < held.ends.Add(-l.opts.slack())
 }
 
 // reserve takes what goes on in the next window out of what is left.

@@ -30,13 +30,42 @@ const (
 
 // chain is what a cell says of its own past.
 type chain struct {
-	newest   Instant   // of anything written with it: instants never go back
-	versions []EventID // the last ones, the cell's own first
-	whole    bool      // there were no others, as far as anyone may still ask
+	newest   Instant  // of anything written with it: instants never go back
+	versions versions // the last ones, the cell's own first
+	whole    bool     // there were no others, as far as anyone may still ask
 }
 
 // has reports whether version was among the cell's last.
-func (c *chain) has(version EventID) bool { return slices.Contains(c.versions, version) }
+func (c *chain) has(version EventID) bool {
+	for i := range c.versions.len() {
+		if c.versions.at(i) == version {
+			return true
+		}
+	}
+	return false
+}
+
+// versions is a list of them as it is in a cell, one after the other.
+type versions []byte
+
+// versionSize is the length of a version in bytes.
+const versionSize = len(EventID{})
+
+func (v versions) len() int { return len(v) / versionSize }
+
+func (v versions) at(i int) EventID { return EventID(v[i*versionSize:]) }
+
+// before returns what of v, the newest first, somebody may still ask for once another
+// version comes before them: those that were the cell's since the horizon, which is longer
+// ago than any attempt that is under way.
+func (v versions) before(horizon Instant) versions {
+	for i := range v.len() {
+		if i+2 == keptVersions || v.at(i).Instant() < horizon { // what came before it was over by then
+			return v[:(i+1)*versionSize]
+		}
+	}
+	return v
+}
 
 // open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
 // counts.
@@ -50,15 +79,14 @@ func (p *plan) open(s *State) (chain, error) {
 		return chain{}, errCellFormat
 	}
 	c := chain{newest: Instant(r.int()), whole: r.byte() == 1}
-	for range r.len() {
-		c.versions = append(c.versions, r.id())
-	}
+	c.versions = r.take(r.len() * versionSize)
 	reset := Instant(r.int())
 	for range r.len() {
-		s.levels = append(s.levels, bucket{limit: LimitID(r.text()), at: Instant(r.int()), level: amount{r.uint(), r.uint()}})
+		s.levels = append(s.levels, bucket{limit: p.limitID(r.take(r.len())), at: Instant(r.int()), level: amount{r.uint(), r.uint()}})
 	}
 	for range r.len() {
-		count := Count{Limit: LimitID(r.text()), Start: Instant(r.int()), Expires: Instant(r.int()), Epoch: Instant(r.int()), Units: r.int()}
+		count := Count{Limit: p.limitID(r.take(r.len())), Start: Instant(r.int()), Expires: Instant(r.int())}
+		count.Epoch, count.Units = Instant(r.int()), r.int()
 		s.Counts = append(s.Counts, count)
 	}
 	s.Reset = max(s.Reset, reset)
@@ -68,29 +96,29 @@ func (p *plan) open(s *State) (chain, error) {
 	return c, nil
 }
 
+// limitID returns the ID that is written as text: that of one of p's own limits needs no
+// memory.
+func (p *plan) limitID(text []byte) LimitID {
+	for i := range p.rules {
+		if id := p.rules[i].id; string(text) == string(id) {
+			return id
+		}
+	}
+	return LimitID(text)
+}
+
 // shut returns the write that puts s in the place of the cell that it was read
-// from, with c as its past.
-func (p *plan) shut(s *State, c *chain, version EventID, now Instant, o *Options) *CellWrite {
-	newest := max(c.newest, now)
-	versions := append([]EventID{version}, c.versions...)
-	kept := keepVersions(versions, now.Add(-2*(o.StoreTimeout+o.ClockTolerance)))
-	whole := c.whole && kept == len(versions)
-	versions = versions[:kept]
-	b := append(make([]byte, 0, 128+len(versions)*len(version)), cellFormat)
-	b = binary.AppendVarint(b, int64(newest))
+// from, with c as its past. Its value is appended to b.
+func (p *plan) shut(b []byte, s *State, c *chain, version EventID, now Instant, o *Options) CellWrite {
+	earlier := c.versions.before(now.Add(-2 * (o.StoreTimeout + o.ClockTolerance)))
+	whole := c.whole && len(earlier) == len(c.versions)
+	b = append(b, cellFormat)
+	b = binary.AppendVarint(b, int64(max(c.newest, now)))
 	b = append(b, boolByte(whole))
-	b = binary.AppendUvarint(b, uint64(len(versions)))
-	for _, v := range versions {
-		b = append(b, v[:]...)
-	}
+	b = binary.AppendUvarint(b, uint64(1+earlier.len()))
+	b = append(append(b, version[:]...), earlier...)
 	b = binary.AppendVarint(b, int64(s.Reset))
-	levels := p.liveLevels(s, now)
-	b = binary.AppendUvarint(b, uint64(len(levels)))
-	for _, l := range levels {
-		b = appendPart(b, string(l.limit))
-		b = binary.AppendVarint(b, int64(l.at))
-		b = binary.AppendUvarint(binary.AppendUvarint(b, l.level.hi), l.level.lo)
-	}
+	b = p.appendLevels(b, s, now)
 	counts := p.liveCounts(s, now)
 	b = binary.AppendUvarint(b, uint64(len(counts)))
 	for _, count := range counts {
@@ -99,31 +127,37 @@ func (p *plan) shut(s *State, c *chain, version EventID, now Instant, o *Options
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	return &CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
+	return CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
 }
 
-// keepVersions returns how many of versions, the newest first, somebody may still ask
-// for: those that were the cell's since the horizon, which is longer ago than any
-// attempt that is under way.
-func keepVersions(versions []EventID, horizon Instant) int {
-	for i, v := range versions {
-		if i+1 == keptVersions || v.Instant() < horizon { // what came before it was over by then
-			return i + 1
+// appendLevels appends to b the buckets of s that are not those of limits gone or drained.
+func (p *plan) appendLevels(b []byte, s *State, now Instant) []byte {
+	live := 0
+	for i := range s.levels {
+		if p.isLive(&s.levels[i], s, now) {
+			live++
 		}
 	}
-	return len(versions)
+	b = binary.AppendUvarint(b, uint64(live))
+	for i := range s.levels {
+		if l := &s.levels[i]; p.isLive(l, s, now) {
+			b = appendPart(b, string(l.limit))
+			b = binary.AppendVarint(b, int64(l.at))
+			b = binary.AppendUvarint(binary.AppendUvarint(b, l.level.hi), l.level.lo)
+		}
+	}
+	return b
 }
 
-// liveLevels returns the buckets that are not those of limits gone or drained.
-func (p *plan) liveLevels(s *State, now Instant) []bucket {
-	return slices.DeleteFunc(slices.Clone(s.levels), func(b bucket) bool {
-		i := slices.IndexFunc(p.rules, func(r rule) bool { return r.id == b.limit })
-		if i < 0 {
-			return false // another version of the policy may still count in it
+// isLive reports whether b, a bucket of s, holds anything at now.
+func (p *plan) isLive(b *bucket, s *State, now Instant) bool {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.id == b.limit {
+			level, _ := r.levelAt(s, now)
+			return level != amount{}
 		}
-		level, _ := p.rules[i].levelAt(s, now)
-		return level == amount{}
-	})
+	}
+	return true // another version of the policy may still count in it
 }
 
 // liveCounts returns the counts that still matter, nothing unless the plan is

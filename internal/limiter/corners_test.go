@@ -537,3 +537,43 @@ func TestReserveLocally(t *testing.T) {
 		}
 	})
 }
+
+// Both receipts of a reservation, of which one demand was not held, are refunded: each demand
+// is given back once.
+func TestReceiptsOfAReservationThatWasHeldInPart(t *testing.T) {
+	for range 20 { // ids decide
+		bubble(t, "", func(t *testing.T) {
+			store := newFakeStore()
+			policies := twoPolicies(limitOf("fixed-window", 10), limitOf("sliding-log", 10))
+			policies[1].OnStoreError = limiter.OnStoreErrorAllow
+			e := newEngine(t, store, 0, policies...)
+			running(t, e)
+			for range 5 {
+				mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+			}
+			store.set(func() {
+				store.onWrite = func(w *limiter.Write) error {
+					if len(w.Events) > 0 {
+						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					}
+					return nil
+				}
+			})
+			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
+			store.set(func() { store.onWrite = nil })
+			time.Sleep(5 * time.Second)
+			settle := limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation}
+			for _, a := range []limiter.Answer{mustDo(t, e, settle), mustDo(t, e, settle)} {
+				if err := e.Refund(t.Context(), a.Receipt); err != nil && !errors.Is(err, limiter.ErrNoReceipt) {
+					t.Error(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			for _, d := range both {
+				if got := usedBy(t, e, d); got != 5 {
+					t.Errorf("%s: used %d, want 5", d.Policy, got)
+				}
+			}
+		})
+	}
+}

@@ -90,7 +90,11 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 // recall answers the requests of batch that need not ask the store by now: the batch
 // before may have found out what they want to know.
 func (c *counted) recall(t *target, batch []*request) (rest []*request) {
-	now := InstantOf(c.opts.Now())
+	now, err := c.opts.instant()
+	if err != nil {
+		failAll(batch, RecordedNo, err)
+		return nil
+	}
 	for _, r := range batch {
 		switch {
 		case c.recallLease(&r.decision, t, r.op, r.cost, now):
@@ -156,7 +160,11 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 // place stores units for batch and returns them with all that is counted then. It is
 // false when the store failed; the requests are answered then.
 func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, State, bool) {
-	own := c.newUnits(t, batch)
+	own, err := c.newUnits(t, batch)
+	if err != nil {
+		failAll(batch, RecordedNo, err)
+		return nil, State{}, false
+	}
 	if batch[0].id != (EventID{}) && own.now <= own.epoch {
 		c.giveLeaseBack(t, own)
 		batch[0].err = &datedError{after: own.epoch}
@@ -211,7 +219,11 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 // foresee answers batch as if it came now, one after the other, and records
 // nothing.
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
-	now := InstantOf(c.opts.Now())
+	now, err := c.opts.instant()
+	if err != nil {
+		failAll(batch, RecordedNo, err)
+		return false, err
+	}
 	q := t.plan.query(t.key, now, len(batch), nil)
 	mark, ahead := c.denials.since(t.key), c.leases.spare(t, now)
 	state, _, err := c.read(ctx, t, &q)

@@ -45,7 +45,7 @@ type Options struct {
 	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
 	Now            func() time.Time // nil: time.Now
-	Skewed         func() bool      // whether this instance's clock is beyond the tolerance; nil: never
+	Skewed         func() bool      // whether this instance's clock is beyond the tolerance now; nil: never
 	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny, and under GuaranteeLocal, else they are refused
 	SyncInterval   time.Duration    // between two merges of what instances count under GuaranteeLocal; zero: DefaultSyncInterval
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
@@ -59,6 +59,17 @@ type Options struct {
 }
 
 func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
+
+// instant returns what this instance's clock says, by which units that are shared are
+// dated. The error says that the clock is beyond the tolerance, which is looked at after it
+// was read: one that is set in between is not gone by either.
+func (o *Options) instant() (Instant, error) {
+	now := InstantOf(o.Now())
+	if o.skewed() {
+		return 0, fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, o.ClockTolerance)
+	}
+	return now, nil
+}
 
 // DefaultStoreTimeout is the StoreTimeout of Options that give none.
 const DefaultStoreTimeout = 500 * time.Millisecond
@@ -172,6 +183,9 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
 	}
+	if e.news != nil {
+		e.news.reach(plans)
+	}
 	e.plans.Store(&plans)
 	endStanding(before, plans)
 	return nil
@@ -250,14 +264,6 @@ func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
 // ErrUnavailable and ErrOverloaded; the decision means nothing then.
 func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpTake, d) }
 
-// checkClock refuses to go by a clock that is beyond the tolerance.
-func (e *Engine) checkClock() error {
-	if e.exclusive == nil && e.opts.skewed() {
-		return fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, e.opts.ClockTolerance)
-	}
-	return nil
-}
-
 // Run does what must happen beside the decisions, until ctx ends: it takes back
 // what was counted and not admitted, carries news between instances, and writes behind
 // what was decided in memory. What is still to be taken back, told or written then is,
@@ -287,6 +293,15 @@ func (e *Engine) store() Store {
 }
 
 func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
+
+// instant is now by a clock that others go by as well: the error says that it is beyond
+// the tolerance.
+func (e *Engine) instant() (Instant, error) {
+	if e.exclusive != nil {
+		return e.now(), nil
+	}
+	return e.opts.instant()
+}
 
 func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, err error) {
 	one := e.borrow()
@@ -372,11 +387,12 @@ func (e *Engine) decideUnasked(c *charge) (decided bool) {
 
 // recallDenial decides c if what is remembered of its key leaves no room.
 func (e *Engine) recallDenial(c *charge) (decided bool) {
-	if e.shared == nil || c.plan.behind || e.checkClock() != nil {
+	if e.shared == nil || c.plan.behind {
 		return false
 	}
 	asked := e.asking(c.plan)
-	if !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, e.now()) {
+	now, err := e.instant()
+	if err != nil || !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 		return false
 	}
 	e.punish(c, &c.decision, asked)
@@ -399,16 +415,16 @@ func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {
-	if e.exclusive != nil {
-		e.exclusive.decide(ctx, c, e.now())
-		return
-	}
-	switch c.err = e.checkClock(); {
-	case c.err != nil:
+	now, err := e.instant()
+	switch {
+	case err != nil:
+		c.err = err
+	case e.exclusive != nil:
+		e.exclusive.decide(ctx, c, now)
 	case c.plan.behind:
-		e.behind.decide(ctx, c, e.now())
+		e.behind.decide(ctx, c, now)
 	default:
-		e.shared.decide(ctx, c)
+		e.shared.decide(ctx, c, now)
 	}
 }
 

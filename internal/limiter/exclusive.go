@@ -98,6 +98,7 @@ func (x *exclusive) date(ch *charge, now Instant) {
 type writes struct {
 	events [1]Event
 	counts [MaxLimits]Count
+	cell   CellWrite
 }
 
 // judge decides ch as op at now over s, and fills in w, of memory.
@@ -123,7 +124,8 @@ func (x *exclusive) judge(ch *charge, op Op, at Instant, s *State, w *Write, mem
 		w.Add = p.appendCounts(memory.counts[:0], s.Reset, now, ch.cost)
 	}
 	if p.cell {
-		w.Cell = p.shut(s, &chain{}, ch.id, now, x.opts)
+		memory.cell = p.shut(memory.cell.Value[:0], s, &chain{}, ch.id, now, x.opts)
+		w.Cell = &memory.cell
 		if x.poured != nil {
 			x.poured(ch)
 		}

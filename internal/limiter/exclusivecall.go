@@ -113,6 +113,11 @@ func (c *exclusiveCall) judgeIn(ch *charge, op Op, s *State, w *Write) {
 	c.exclusive.judge(ch, op, c.now, s, w, &c.writes)
 	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
 		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
+		if w.Cell != nil {
+			cell := *w.Cell
+			cell.Value = slices.Clone(cell.Value)
+			w.Cell = &cell
+		}
 	}
 }
 

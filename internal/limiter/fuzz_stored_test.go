@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -40,7 +41,7 @@ func FuzzCell(f *testing.F) {
 	for range 2 {
 		p.decide(new(Decision), &s, OpTake, EventID{2}, fuzzNow, 1)
 	}
-	full := p.shut(&s, &chain{newest: fuzzNow, versions: []EventID{{3}}}, EventID{4}, fuzzNow, o).Value
+	full := p.shut(nil, &s, &chain{newest: fuzzNow, versions: bytes.Repeat([]byte{3}, versionSize)}, EventID{4}, fuzzNow, o).Value
 	f.Add(full)
 	f.Add(full[:len(full)/2])
 	f.Add([]byte{cellFormat})
@@ -55,17 +56,18 @@ func FuzzCell(f *testing.F) {
 			}
 			return
 		}
-		if items := len(c.versions) + len(s.levels) + len(s.Counts); items > len(value) {
+		if items := c.versions.len() + len(s.levels) + len(s.Counts); items > len(value) {
 			t.Fatalf("%d bytes became %d items", len(value), items)
 		}
 		checkDecisions(t, p, &s)
-		w := p.shut(&s, &c, EventID{9}, fuzzNow, o)
+		w := p.shut(nil, &s, &c, EventID{9}, fuzzNow, o)
 		again := State{Cell: Cell{Version: w.Version, Value: w.Value}}
 		past, err := p.open(&again)
-		if err != nil || past.versions[0] != w.Version || past.newest != max(c.newest, fuzzNow) {
+		if err != nil || past.versions.at(0) != w.Version || past.newest != max(c.newest, fuzzNow) {
 			t.Fatalf("%x was written as %x: %+v, %v", value, w.Value, past, err)
 		}
-		if again.Reset != s.Reset || !slices.Equal(again.levels, p.liveLevels(&s, fuzzNow)) ||
+		live := slices.DeleteFunc(slices.Clone(s.levels), func(b bucket) bool { return !p.isLive(&b, &s, fuzzNow) })
+		if again.Reset != s.Reset || !slices.Equal(again.levels, live) ||
 			!slices.Equal(again.Counts, p.liveCounts(&s, fuzzNow)) {
 			t.Fatalf("%x was written as %x: %+v, want %+v", value, w.Value, again, s)
 		}
@@ -163,8 +165,8 @@ func FuzzUsage(f *testing.F) {
 // quiet is a feed that tells nothing.
 type quiet struct{}
 
-func (quiet) Publish(context.Context, *Change) error             { return nil }
-func (quiet) Changes(context.Context, Instant) ([]Change, error) { return nil, nil }
+func (quiet) Publish(context.Context, *Change) error                  { return nil }
+func (quiet) Changes(context.Context, *ChangeQuery) ([]Change, error) { return nil, nil }
 
 // FuzzNews acts on any change that a feed may tell of: what is known of the key is
 // bounded, decisions are made, and a reset ends whatever it was.

@@ -424,8 +424,8 @@ func (l *leases) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			if !l.opts.skewed() {
-				l.carry(ctx, l.sweep(InstantOf(l.opts.Now())))
+			if now, err := l.opts.instant(); err == nil {
+				l.carry(ctx, l.sweep(now))
 			}
 		case <-ctx.Done():
 		}

@@ -158,7 +158,8 @@ func (b *behind) adopt(ctx context.Context, t *target, there *State) error {
 		at := max(now, s.Reset+1)
 		s.levels = slices.Clone(there.levels)
 		b.whatWaits(t.key, func(u *unsynced) { u.onto(s, at) })
-		w.Cell = local.shut(s, &chain{}, b.counted.ids.next(at), at, b.opts)
+		cell := local.shut(nil, s, &chain{}, b.counted.ids.next(at), at, b.opts)
+		w.Cell = &cell
 	})
 	if errors.Is(err, ErrNotStored) { // there is no room for the key: nothing was poured for it either
 		return nil

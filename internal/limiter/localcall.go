@@ -1,11 +1,14 @@
 package limiter
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
-// decideAll decides charges, all or none of them, of which some are decided in memory:
+// decideAll decides charges at now, all or none of them, of which some are decided in memory:
 // these first, as taking them back costs nothing. Others may be denied meanwhile for
 // units that are.
-func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge) {
+func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now Instant) {
 	var near, far []charge
 	for i := range charges {
 		if c := &charges[i]; c.plan.behind {
@@ -14,15 +17,18 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge) {
 			far = append(far, *c)
 		}
 	}
-	b.decideInMemory(ctx, near, e.now())
+	b.decideInMemory(ctx, near, now)
 	switch {
 	case len(far) == 0:
 	case anyBlocks(near):
 		e.askInVain(ctx, far)
 	default:
 		e.shared.decideAll(ctx, far)
-		if anyBlocks(far) {
-			b.takeBack(ctx, near, e.now())
+		switch {
+		case slices.ContainsFunc(far, func(c charge) bool { return tooEarly(c.err) }): // all of it is decided anew
+			b.takeBack(ctx, near, e.now(), func(*charge) bool { return true })
+		case anyBlocks(far):
+			b.takeBack(ctx, near, e.now(), func(c *charge) bool { return c.opIf(true) == OpCheck })
 		}
 	}
 	for i := range near {
@@ -79,13 +85,13 @@ func anyBlocks(charges []charge) bool {
 	return false
 }
 
-// takeBack takes out of memory what was counted for charges, unless it counts when it is
-// denied, too. They are answered as checks then.
-func (b *behind) takeBack(ctx context.Context, charges []charge, now Instant) {
+// takeBack takes out of memory what was counted for those of charges that are to be. They are
+// answered as checks then.
+func (b *behind) takeBack(ctx context.Context, charges []charge, now Instant, which func(*charge) bool) {
 	for i := range charges {
 		c := &charges[i]
 		op := c.op
-		if c.err != nil || c.opIf(true) != OpCheck || op == OpCheck {
+		if c.err != nil || op == OpCheck || !which(c) {
 			continue
 		}
 		counted := c.decision.entry

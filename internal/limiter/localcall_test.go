@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -150,5 +151,37 @@ func TestLocalResetBeforeAKeyedTake(t *testing.T) {
 				t.Errorf("used %d elsewhere, want 1", used)
 			}
 		})
+	}
+}
+
+// What a call counts in memory is counted once where another of its demands has to be dated
+// anew, as it was reset just before.
+func TestLocalBesideOneThatIsDatedAnew(t *testing.T) {
+	for name, set := range map[string]func(op *limiter.Op, near, far *limiter.Policy){
+		"a record":                        func(op *limiter.Op, _, _ *limiter.Policy) { *op = limiter.OpRecord },
+		"a take":                          func(*limiter.Op, *limiter.Policy, *limiter.Policy) {},
+		"one that passes without a store": func(_ *limiter.Op, _, far *limiter.Policy) { far.OnStoreError = limiter.OnStoreErrorAllow },
+		"one that counts denied attempts": func(_ *limiter.Op, near, _ *limiter.Policy) { near.Count = limiter.CountAll },
+	} {
+		for _, algorithm := range writtenFirst() {
+			bubble(t, name+", "+algorithm, func(t *testing.T) {
+				policies, op := nearAndFar(algorithm, 9, 9), limiter.OpTake
+				set(&op, &policies[0], &policies[1])
+				e := instanceWith(t, newFakeStore(), &limiter.Options{
+					StoreTimeout: timeout, ClockTolerance: tolerance, Local: embedded.New(nil), Feed: newFakeFeed(),
+				}, policies...)
+				time.Sleep(time.Second)
+				if err := e.Reset(t.Context(), both[1].Policy, both[1].Identifier); err != nil {
+					t.Fatal(err)
+				}
+				mustDo(t, e, limiter.Call{Op: op, Demands: both, IdempotencyKey: "k"})
+				time.Sleep(3 * time.Second)
+				for _, d := range both {
+					if used := usedBy(t, e, d); used != 1 {
+						t.Errorf("%s: %d used, want 1", d.Policy, used)
+					}
+				}
+			})
+		}
 	}
 }

@@ -27,7 +27,8 @@ type news struct {
 	leapt  time.Time            // when the clock went ahead of the time that passed; zero: it did not
 	seen   map[EventID]struct{} // what was read last
 
-	reachable atomic.Bool // the feed answered when it was asked last
+	level     atomic.Pointer[Level] // to publish and to read at; nil: the feed's own
+	reachable atomic.Bool           // the feed answered when it was asked last
 	wake      chan struct{}
 	mu        sync.Mutex
 	queue     []announcement
@@ -54,9 +55,11 @@ const (
 	// newsLives is how long the news of a reset or a refund lives, unless it has to
 	// outlast a block: who can't be told for longer goes by what it knew.
 	newsLives = time.Hour
-	// catchUp is how long a poll that reads back further than farBack may take.
-	catchUp = 30 * time.Second
-	farBack = time.Minute
+	// catchUp is how long a poll that reads back further than farBack may take for each
+	// catchUpPart that it reads at once: what it has got so far it need not read again.
+	catchUp     = 30 * time.Second
+	catchUpPart = 32 * time.Hour
+	farBack     = time.Minute
 	// maxSeen bounds the changes that are known to have been acted on: some 10 MiB. Past
 	// it the oldest are acted on again, which changes nothing.
 	maxSeen = 1 << 18
@@ -64,6 +67,8 @@ const (
 	// maxAnnouncements bounds the changes that wait to be published: 64 Ki of some 150
 	// bytes. Past it, a block holds where it was made alone.
 	maxAnnouncements = 1 << 16
+	// lastNews is how long what is left may take when the engine ends.
+	lastNews = 2 * time.Second
 	// publishers is how many changes are published at the same time.
 	publishers = 8
 	// longestPublishWait is the longest wait before a change that could not be published
@@ -113,14 +118,40 @@ func (n *news) listen(ctx context.Context) {
 // poll acts on what is new. Where it fails, the next one reads back as far.
 func (n *news) poll(ctx context.Context) error {
 	began, now := time.Now(), InstantOf(n.opts.Now())
-	limit := n.opts.StoreTimeout
-	if now.Sub(n.since) > farBack {
+	from, limit := n.since, n.opts.StoreTimeout
+	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
+		until := from.Add(catchUpPart)
+		if err := n.act(ctx, from, until, catchUp); err != nil { // what is new is heard all the same
+			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), Distant, n.opts.StoreTimeout))
+		}
+		if !n.opts.skewed() && (n.polled.IsZero() || until <= n.since.Add(began.Sub(n.polled))) {
+			n.since = until
+		}
+	}
+	if now.Sub(from) > farBack {
 		limit = catchUp
 	}
+	if err := n.act(ctx, from, Distant, limit); err != nil {
+		return err
+	}
+	n.moveOn(began, now.Add(-n.overlap()))
+	return nil
+}
+
+// act acts on what was published from an instant until another, within a time.
+func (n *news) act(ctx context.Context, since, until Instant, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	changes, err := n.feed.Changes(ctx, n.since)
-	if err != nil {
+	q := ChangeQuery{Since: since, Until: until}
+	if level := n.level.Load(); level != nil {
+		q.Level = *level
+	}
+	changes, err := n.feed.Changes(ctx, &q)
+	if err != nil && q.Level != "" { // what is within reach is heard, and asked for again
+		q.Level = ""
+		changes, _ = n.feed.Changes(ctx, &q)
+	}
+	if err != nil && len(changes) == 0 {
 		return err
 	}
 	slices.SortFunc(changes, func(a, b Change) int { // what came after a reset comes after it here
@@ -134,8 +165,7 @@ func (n *news) poll(ctx context.Context) error {
 		}
 	}
 	n.note(changes)
-	n.moveOn(began, now.Add(-n.overlap()))
-	return nil
+	return err
 }
 
 // Bounds of what is made of a clock that goes ahead of the time that has passed.
@@ -174,6 +204,8 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 	if e.news == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
 	return e.news.poll(ctx)
 }
 
@@ -224,7 +256,7 @@ func (n *news) speak(ctx context.Context) {
 			continue
 		case <-ctx.Done():
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.StoreTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(n.opts.StoreTimeout, lastNews))
 		defer cancel()
 		all := n.due(func(*announcement) bool { return true })
 		shareOut(publishers, all, func(a announcement) { n.retry(ctx, a) })
@@ -251,23 +283,28 @@ func (n *news) isDue(a *announcement) bool {
 	return a.tries == 0 || n.reachable.Load() && !a.ripe.After(time.Now())
 }
 
-// retry publishes a if it is still true, and queues it again if that failed.
+// retry publishes a if it is still true, and queues it again if that failed, or the clock is
+// beyond the tolerance.
 func (n *news) retry(ctx context.Context, a announcement) {
 	c := &a.change
-	if !n.holds(c) || !n.redate(&a) {
-		return
+	now, err := n.opts.instant()
+	if err == nil {
+		if !n.holds(c) || !n.redate(&a, now) {
+			return
+		}
+		err = n.publish(ctx, c)
 	}
-	if err := n.publish(ctx, c); err != nil {
+	if err != nil {
 		a.tries++
 		n.push(a)
 	}
 }
 
-// redate gives a's change another id if it has waited: others have read past the time
-// when it was made. It returns false when nothing depends on it any more.
-func (n *news) redate(a *announcement) bool {
-	now := InstantOf(n.opts.Now())
-	if now.Sub(a.change.ID.Instant()) > n.opts.StoreTimeout {
+// redate gives a's change another id if it has waited, as others have read past the time
+// when it was made, or was made by a clock that was ahead. It returns false when nothing
+// depends on it any more.
+func (n *news) redate(a *announcement, now Instant) bool {
+	if now.Sub(a.change.ID.Instant()).Abs() > n.opts.StoreTimeout {
 		a.change.ID, a.change.TTL = n.ids.next(now), livesUntil(a.ends, now)
 	}
 	return a.ends > now
@@ -277,13 +314,40 @@ func (n *news) redate(a *announcement) bool {
 func (n *news) publish(ctx context.Context, c *Change) error {
 	ctx, cancel := context.WithTimeout(ctx, n.opts.StoreTimeout)
 	defer cancel()
-	return n.feed.Publish(ctx, c)
+	if level := n.level.Load(); level != nil {
+		c.Level = *level
+	}
+	err := n.feed.Publish(ctx, c)
+	if err == nil || c.Level == "" {
+		return err
+	}
+	near := *c // who is within reach hears of it; the others when it is tried again
+	near.Level = ""
+	if n.feed.Publish(ctx, &near) == nil {
+		err = untold(err)
+	}
+	return err
+}
+
+// reach has news reach as far as the promises of plans do: where some hold over the cluster
+// and the feed's own levels within a data centre, what is told in one would be heard in
+// another only while nothing keeps it from getting there.
+func (n *news) reach(plans map[string]*plan) {
+	level := Level("")
+	for _, p := range plans {
+		overAll := p.Consistency.Scope() == ScopeCluster || (p.cell || p.Guarantee == GuaranteeSerial) && n.opts.Serial.scope() == ScopeCluster
+		if overAll && n.opts.Consistency.Scope() == ScopeDatacenter {
+			level = LevelQuorum
+		}
+	}
+	n.level.Store(&level)
 }
 
 // publish does what kind says for t on this instance, and tells the others; those that
 // read under another hash key, too. Should that fail, they are told later.
 func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error {
 	now := e.now()
+	_, clockErr := e.instant()
 	var failed error
 	for _, key := range append([]Key{t.key}, t.old...) {
 		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
@@ -297,7 +361,11 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error 
 		switch {
 		case e.news == nil:
 		case e.exclusive == nil:
-			if err := e.news.publish(ctx, c); err != nil {
+			err := clockErr
+			if err == nil {
+				err = e.news.publish(ctx, c)
+			}
+			if err != nil {
 				failed = errors.Join(failed, err)
 				again := announcementOf(c)
 				again.tries = 1

@@ -23,9 +23,12 @@ type fakeFeed struct {
 	mu        sync.Mutex
 	down      bool
 	deaf      bool // nothing can be published
+	cut       bool // nothing beyond a data centre can be asked or told
 	tries     int  // to publish
 	published []limiter.Change
 	since     []limiter.Instant
+	asked     []limiter.ChangeQuery
+	failing   func(*limiter.ChangeQuery) bool // nil: none fails
 }
 
 func newFakeFeed() *fakeFeed { return &fakeFeed{Feed: embedded.New(nil)} }
@@ -36,22 +39,29 @@ func (f *fakeFeed) Publish(ctx context.Context, c *limiter.Change) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tries++
-	if f.down || f.deaf {
+	if f.down || f.deaf || f.cut && c.Level != "" {
 		return errFeedDown
 	}
 	f.published = append(f.published, *c)
 	return f.Feed.Publish(ctx, c)
 }
 
-func (f *fakeFeed) Changes(ctx context.Context, since limiter.Instant) ([]limiter.Change, error) {
+func (f *fakeFeed) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return nil, errFeedDown
 	}
-	f.since = append(f.since, since)
-	changes, err := f.Feed.Changes(ctx, since)
-	changes = slices.DeleteFunc(changes, func(c limiter.Change) bool { return c.ID.Instant() < since })
+	if f.cut && q.Level != "" || f.failing != nil && f.failing(q) {
+		return nil, errFeedDown
+	}
+	f.asked = append(f.asked, *q)
+	f.since = append(f.since, q.Since)
+	changes, err := f.Feed.Changes(ctx, q)
+	changes = slices.DeleteFunc(changes, func(c limiter.Change) bool {
+		at := c.ID.Instant()
+		return at < q.Since || q.Until != 0 && at >= q.Until
+	})
 	slices.Reverse(changes)
 	return changes, err
 }
@@ -449,5 +459,124 @@ func TestChangesOfALaterVersionArePassedOver(t *testing.T) {
 		if mustCheck(t, e).Blocked || e.BlocksKnown() > 0 {
 			t.Error("taken for something else")
 		}
+	})
+}
+
+// An instance that starts goes on where it was when a part of all news could not be read.
+func TestNewsAreCaughtUpWithInParts(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, feed := newFakeStore(), newFakeFeed()
+		a := instance(t, store, feed, blocking())
+		tries := 0
+		feed.set(func() {
+			feed.asked = nil
+			feed.failing = func(q *limiter.ChangeQuery) bool { // the middle of it is out of reach for a while
+				middle := limiter.InstantOf(time.Now().Add(-5 * 24 * time.Hour))
+				if q.Since > middle || q.Until <= middle {
+					return false
+				}
+				tries++
+				return tries < 10
+			}
+		})
+		b := instance(t, store, feed, blocking())
+		late := limiter.Demand{Policy: somebody.Policy, Identifier: "late"}
+		for range 5 {
+			_, _ = a.Take(t.Context(), late)
+		}
+		time.Sleep(time.Second)
+		d, err := b.Check(t.Context(), late)
+		feed.set(func() {
+			if err != nil || !d.Blocked || tries == 0 || tries >= 10 {
+				t.Errorf("what is new is not heard while what is old can't be: blocked %v, %v, %d tries", d.Blocked, err, tries)
+			}
+		})
+		time.Sleep(time.Minute)
+		feed.set(func() {
+			seen := make(map[limiter.Instant]int)
+			for _, q := range feed.asked {
+				if time.Since(q.Since.Time()) > time.Hour {
+					seen[q.Since]++
+				}
+			}
+			if len(seen) < 20 || tries != 10 {
+				t.Errorf("%d parts, %d tries", len(seen), tries)
+			}
+			for since, n := range seen {
+				if n > 1 {
+					t.Errorf("what is from %v on was read %d times", since.Time(), n)
+				}
+			}
+		})
+	})
+}
+
+// News reach as far as promises do: over the cluster where one policy's does, though the
+// feed's own levels count in a data centre.
+func TestHowFarNewsReach(t *testing.T) {
+	over := limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+	for name, test := range map[string]struct {
+		options limiter.Options
+		change  func(*limiter.Policy)
+		want    limiter.Level
+	}{
+		"within":           {change: func(*limiter.Policy) {}},
+		"over all":         {change: func(p *limiter.Policy) { p.Consistency = over }, want: limiter.LevelQuorum},
+		"as the feed does": {options: limiter.Options{Consistency: over}, change: func(*limiter.Policy) {}},
+		"compared over all": {
+			options: limiter.Options{Serial: limiter.LevelSerial},
+			change:  func(p *limiter.Policy) { p.Guarantee = limiter.GuaranteeSerial }, want: limiter.LevelQuorum,
+		},
+		"buckets over all": {
+			options: limiter.Options{Serial: limiter.LevelSerial},
+			change:  func(p *limiter.Policy) { p.Limits[0].Algorithm = "token-bucket" }, want: limiter.LevelQuorum,
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			feed, policy := newFakeFeed(), policyOf("sliding-log", 5, time.Hour)
+			test.change(&policy)
+			test.options.Feed = feed
+			e := instanceWith(t, newFakeStore(), &test.options, policyOf("sliding-log", 5, time.Hour))
+			named := policy
+			named.Name = "another"
+			if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 5, time.Hour), named}); err != nil {
+				t.Fatal(err)
+			}
+			mustReset(t, e)
+			time.Sleep(time.Minute)
+			feed.set(func() {
+				if len(feed.published) != 1 || feed.published[0].Level != test.want || feed.asked[len(feed.asked)-1].Level != test.want {
+					t.Errorf("published %+v, asked %+v, want level %q", feed.published, feed.asked[len(feed.asked)-1], test.want)
+				}
+			})
+		})
+	}
+}
+
+// News go on within a data centre that is cut off from the others, and reach them later.
+func TestNewsWithinReach(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, feed, policy := newFakeStore(), newFakeFeed(), blocking()
+		over := policyOf("sliding-log", 5, time.Hour)
+		over.Name, over.Consistency = "over-all", limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		a, b := instance(t, store, feed, policy, over), instance(t, store, feed, policy, over)
+		feed.set(func() { feed.cut = true })
+		provoke(t, a)
+		time.Sleep(time.Second)
+		if !mustCheck(t, b).Blocked {
+			t.Error("a block is not heard of within the data centre")
+		}
+		feed.set(func() {
+			if slices.ContainsFunc(feed.published, func(c limiter.Change) bool { return c.Level != "" }) {
+				t.Errorf("%+v", feed.published)
+			}
+			feed.cut = false
+		})
+		time.Sleep(time.Minute)
+		feed.set(func() {
+			if !slices.ContainsFunc(feed.published, func(c limiter.Change) bool { return c.Level == limiter.LevelQuorum }) {
+				t.Errorf("the others were never told: %+v", feed.published)
+			}
+		})
 	})
 }

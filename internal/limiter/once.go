@@ -128,7 +128,12 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		err := o.engine.decideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
 		return answerOf(o.charges), true, err
 	}
-	mine := o.claim(known, max(o.engine.now(), o.after+1))
+	now, err := o.engine.instant()
+	if err != nil {
+		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		return answer, true, err
+	}
+	mine := o.claim(known, max(now, o.after+1))
 	version, err := o.swap(ctx, cell.Version, mine)
 	if errors.Is(err, ErrConflict) {
 		return Answer{}, false, nil

@@ -3,7 +3,10 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -123,4 +126,129 @@ func TestClockBeyondTheTolerance(t *testing.T) {
 	}
 	skewed = false
 	mustTake(t, e)
+}
+
+// A clock that is set within a call dates nothing of it: it is set one look at it later in
+// each call, until a call is over before.
+func TestClockThatIsSetWithinACall(t *testing.T) {
+	log, bucket := policyOf("sliding-log", 3, time.Hour), policyOf("token-bucket", 3, time.Hour)
+	serial, rows, both := log, policyOf("sliding-tail", 3, time.Hour), log
+	serial.Guarantee, rows.Counting = limiter.GuaranteeSerial, limiter.CountingRows
+	both.Limits = slices.Concat(log.Limits, bucket.Limits)
+	blocks := policyOf("sliding-log", 1, time.Hour)
+	blocks.BlockFor = time.Minute
+	twice := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, {Policy: somebody.Policy, Identifier: "another"}}}
+	once := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "key"}
+	one := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}
+	for name, test := range map[string]struct {
+		policy limiter.Policy
+		call   limiter.Call
+	}{
+		"a log":            {log, one},
+		"counters":         {policyOf("fixed-window", 3, time.Hour), one},
+		"rows":             {rows, one},
+		"a bucket":         {bucket, one},
+		"serial":           {serial, one},
+		"a log and bucket": {both, one},
+		"two demands":      {log, twice},
+		"an idempotent":    {log, once},
+		"one that blocks":  {blocks, one},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testClockThatIsSet(t, test.policy, &test.call) })
+		})
+	}
+}
+
+func testClockThatIsSet(t *testing.T, policy limiter.Policy, call *limiter.Call) {
+	const by = 48 * time.Hour
+	for at := int64(0); ; at++ {
+		var looks atomic.Int64
+		var right atomic.Bool // it is put back
+		isSet := func() bool { return looks.Add(1) > at && !right.Load() }
+		store := newFakeStore()
+		e := limiter.New(store, &limiter.Options{
+			Skewed: isSet,
+			Now: func() time.Time {
+				if isSet() {
+					return time.Now().Add(by)
+				}
+				return time.Now()
+			},
+		})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		key, _ := e.KeyOf(somebody.Policy, somebody.Identifier)
+		if policy.BlockFor > 0 { // the call is denied
+			right.Store(true)
+			mustTake(t, e)
+			right.Store(false)
+		}
+		looks.Store(0)
+		_, err := e.Do(t.Context(), call)
+		if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("set at look %d: %v", at, err)
+		}
+		latest := limiter.InstantOf(time.Now().Add(by / 2))
+		for _, w := range store.writes {
+			for _, event := range w.Events {
+				if event.At > latest || event.ID.Instant() > latest {
+					t.Errorf("set at look %d: an event is dated %v", at, event.At.Time())
+				}
+			}
+			for _, count := range w.Add {
+				if count.Start > latest {
+					t.Errorf("set at look %d: %d units are counted at %v", at, count.Units, count.Start.Time())
+				}
+			}
+			if w.Cell != nil && w.Key == key && w.Cell.Version.Instant() > latest {
+				t.Errorf("set at look %d: a cell is dated %v", at, w.Cell.Version.Instant().Time())
+			}
+		}
+		all := looks.Load()
+		right.Store(true)
+		if d := mustCheck(t, e); d.Blocked && d.RetryAfter > by/2 {
+			t.Errorf("set at look %d: blocked for %v", at, d.RetryAfter)
+		}
+		if all <= at {
+			if err != nil || all < 2 {
+				t.Errorf("%v after %d looks", err, all)
+			}
+			return
+		}
+	}
+}
+
+// A refund by a clock that is beyond the tolerance is refused, and possible once it is right.
+func TestRefundByAClockBeyondTheTolerance(t *testing.T) {
+	for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+		for _, algorithm := range limiter.Algorithms() {
+			bubble(t, string(guarantee)+", "+algorithm, func(t *testing.T) {
+				var skewed atomic.Bool
+				policy := policyOf(algorithm, 5, 24*time.Hour)
+				policy.Guarantee = guarantee
+				e := instanceWith(t, newFakeStore(), &limiter.Options{
+					StoreTimeout: timeout, ClockTolerance: tolerance, Skewed: skewed.Load,
+				}, policy)
+				demands := []limiter.Demand{somebody}
+				a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: demands})
+				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: demands, Reserve: time.Minute})
+				skewed.Store(true)
+				var failed *limiter.StoreError
+				if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedYes {
+					t.Errorf("refunded: %v", err)
+				}
+				time.Sleep(2 * time.Minute) // the reservation ends
+				skewed.Store(false)
+				if err := e.Refund(t.Context(), a.Receipt); err != nil {
+					t.Errorf("once it is right: %v", err)
+				}
+				time.Sleep(time.Hour) // a bucket that drained meanwhile gives back less
+				if used := mustCheck(t, e).Used; used != 0 || held.Reservation == "" {
+					t.Errorf("%d used", used)
+				}
+			})
+		}
+	}
 }

@@ -193,21 +193,26 @@ func (p *plan) overridden(limits []LimitOverride) Policy {
 func (e *Engine) publishOverride(ctx context.Context, t *target, until Instant, details string) (made Instant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
-	if err := e.checkClock(); err != nil { // news by a clock that is wrong would stand above later ones, or below earlier ones
+	now, err := e.instant()
+	if err != nil { // news by a clock that is wrong would stand above later ones, or below earlier ones
 		return 0, &StoreError{Recorded: RecordedNo, Err: err}
 	}
 	for _, key := range append([]Key{t.key}, t.old...) {
-		at := max(e.now(), e.overrides.latest(key)+1)
+		at := max(now, e.overrides.latest(key)+1)
 		c := &Change{ID: e.ids.next(at), Kind: ChangeOverride, Key: key, Until: until, TTL: changesLive, Details: details}
-		if made == 0 {
-			made = at
-		}
 		if e.news != nil {
 			if err := e.news.publish(ctx, c); err != nil {
-				return 0, &StoreError{Recorded: fateOf(err), Err: unavailable(err)}
+				fate := fateOf(err)
+				if made != 0 { // it is told of under another hash key
+					fate = RecordedUnknown
+				}
+				return 0, &StoreError{Recorded: fate, Err: unavailable(err)}
 			}
 		}
 		e.overrides.learn(c, e.now())
+		if made == 0 {
+			made = at
+		}
 	}
 	return made, nil
 }

@@ -683,3 +683,33 @@ func TestLogsUnderFewer(t *testing.T) {
 		}
 	})
 }
+
+// An override that is told of under one of two hash keys may be in force.
+func TestOverrideToldOfByHalf(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		feed := newFakeFeed()
+		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
+		e := instanceWith(t, newFakeStore(), &limiter.Options{Feed: &halfFeed{fakeFeed: feed}, Keyer: secrets[0], AlsoRead: secrets[1:]},
+			policyOf("sliding-log", 5, time.Hour))
+		_, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{
+			Kind: limiter.OverrideAllow, Until: limiter.InstantOf(time.Now().Add(time.Hour)),
+		})
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// halfFeed takes the first change only.
+type halfFeed struct {
+	*fakeFeed
+	taken atomic.Bool
+}
+
+func (f *halfFeed) Publish(ctx context.Context, c *limiter.Change) error {
+	if f.taken.Swap(true) {
+		return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+	}
+	return f.fakeFeed.Publish(ctx, c)
+}

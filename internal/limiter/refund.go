@@ -1,11 +1,10 @@
 package limiter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 )
 
@@ -45,18 +44,56 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
-	if e.now() >= t.entries[0].at.Add(lasts) {
+	now, err := e.instant()
+	switch {
+	case err != nil: // what can't be given back now must not be claimed
+		return &StoreError{Recorded: RecordedYes, Err: err}
+	case now >= t.entries[0].at.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
-	claims := e.claimsAbout(plans)
-	first := slices.MinFunc(t.entries, func(a, b tokenEntry) int { return bytes.Compare(a.id[:], b.id[:]) }).id
-	switch _, err := claims.swap(ctx, claims.key(spaceRefund, first[:]), EventID{}, []byte{1}, lasts+cellMargin); {
-	case errors.Is(err, ErrConflict):
-		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
+	claimed, err := e.claimRefund(ctx, t, plans, lasts+cellMargin)
+	if len(claimed.entries) > 0 {
+		err = errors.Join(err, e.giveAllBack(ctx, &claimed.token, claimed.plans))
+	}
+	switch {
 	case err != nil:
 		return &StoreError{Recorded: RecordedUnknown, Err: err}
+	case len(claimed.entries) == 0:
+		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
 	}
-	return e.giveAllBack(ctx, t, plans)
+	return nil
+}
+
+// refundable is what of a receipt nobody has refunded before.
+type refundable struct {
+	token
+	plans []*plan
+}
+
+// claimRefund claims each entry of t, as the receipts of one reservation need not have the same
+// ones, and returns those that it got.
+func (e *Engine) claimRefund(ctx context.Context, t *token, plans []*plan, ttl time.Duration) (got refundable, failed error) {
+	errs := make([]error, len(t.entries))
+	claim := func(i int) {
+		claims := e.claimsAbout(plans[i : i+1])
+		_, errs[i] = claims.swap(ctx, claims.key(spaceRefund, t.entries[i].id[:]), EventID{}, []byte{1}, ttl)
+	}
+	var others sync.WaitGroup
+	for i := range t.entries[1:] {
+		others.Go(func() { claim(i + 1) })
+	}
+	claim(0)
+	others.Wait()
+	got.kind = t.kind
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			got.entries, got.plans = append(got.entries, t.entries[i]), append(got.plans, plans[i])
+		case !errors.Is(err, ErrConflict):
+			failed = errors.Join(failed, err)
+		}
+	}
+	return got, failed
 }
 
 // plansOf returns the plans that count what t is for, and how long that matters.
@@ -122,7 +159,8 @@ func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, sums bool
 		var c chain
 		if c, failed = t.plan.open(s); failed == nil {
 			t.plan.giveBack(s, n, now)
-			w.Cell = t.plan.shut(s, &c, x.ids.next(now), now, x.opts)
+			cell := t.plan.shut(nil, s, &c, x.ids.next(now), now, x.opts)
+			w.Cell = &cell
 		}
 	})
 	return errors.Join(failed, err)
@@ -160,7 +198,8 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) 
 		counts = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
 	}
 	events := removal(t, []Event{{ID: n.id}})
-	old := InstantOf(c.opts.Now()).Sub(n.at) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
+	now, err := c.opts.instant()
+	old := err == nil && now.Sub(n.at) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
 	var failed error
 	switch {
 	case len(counts) == 0:

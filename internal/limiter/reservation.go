@@ -97,6 +97,13 @@ func (r *reservations) endLater(t *token, charges []charge, after time.Duration)
 // end gives back what ends holds, unless the reservation t was settled. In doubt
 // whether it was, the units stay charged.
 func (r *reservations) end(claims *claims, t, ends *token, plans []*plan) {
+	began := time.Now()
+	for _, err := r.engine.instant(); err != nil; _, err = r.engine.instant() { // what can't be given back now must not be claimed
+		time.Sleep(time.Second)
+		if time.Since(began) > MaxReserve {
+			return // the claim of whoever settled it may be forgotten soon
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.engine.opts.StoreTimeout)
 	defer cancel()
 	if first, err := claims.reservation(ctx, t, reservationOver); err == nil && first {
@@ -122,6 +129,10 @@ func (c *claims) reservation(ctx context.Context, t *token, what byte) (same boo
 // settleReservation records what call's reservation holds. However often it is
 // recorded, it counts once; after its end, as a record of its own.
 func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []charge) (Answer, error) {
+	now, err := e.instant()
+	if err != nil { // what can't be recorded now must not be claimed
+		return e.failAll(ctx, charges, RecordedUnknown, err)
+	}
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil {
 		return e.failAll(ctx, charges, RecordedUnknown, err)
@@ -130,7 +141,7 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	if err != nil {
 		return Answer{}, &FieldError{Field: "reservation", Detail: "not a reservation of this service: use what a check with reserve_ms answered"}
 	}
-	if e.now() > t.ends.Add(MaxReserve) { // its claim may be forgotten soon
+	if now > t.ends.Add(MaxReserve) { // its claim may be forgotten soon
 		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
 	}
 	if len(charges) == 0 {
@@ -217,7 +228,7 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 		default:
 			at := c.target
 			at.key = held[i].key
-			if err := e.settleEvents(ctx, &at, held[i], func() (bool, error) { return e.removed(ctx, t, claims) }); err != nil {
+			if err := e.settleEvents(ctx, &at, held[i], func() (bool, error) { return e.removed(ctx, t) }); err != nil {
 				return nil, err
 			}
 			receipt.entries = append(receipt.entries, c.plan.entryOf(held[i]))
@@ -319,11 +330,16 @@ func (e *Engine) settleIn(ctx context.Context, t *target, n *entry, store Store)
 // removed reports whether an event of reservation t that is not there was given back: a
 // hold that was to be settled and was not leaves by itself after its time. It must be
 // asked after the event was looked for, under the condition of what is written then.
-func (e *Engine) removed(ctx context.Context, t *token, claims *claims) (bool, error) {
+func (e *Engine) removed(ctx context.Context, t *token) (bool, error) {
 	if e.now() < t.ends {
 		return true, nil
 	}
 	for i := range t.entries {
+		p, err := e.planFor(&t.entries[i])
+		if err != nil { // it counts nothing any more, so that nothing is given back
+			continue
+		}
+		claims := e.claimsAbout([]*plan{p})
 		cell, err := claims.get(ctx, claims.key(spaceRefund, t.entries[i].id[:]), claims.serial)
 		if err != nil || len(cell.Value) > 0 {
 			return true, err

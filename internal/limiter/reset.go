@@ -13,7 +13,7 @@ func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error 
 	if err != nil {
 		return err
 	}
-	if err := e.checkClock(); err != nil {
+	if _, err := e.instant(); err != nil { // before anything is forgotten here
 		return &StoreError{Recorded: RecordedNo, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
@@ -102,7 +102,10 @@ func (s *shared) resetPart(ctx context.Context, t *target) error {
 // whatever was written before, by any instance's clock, and than what was dated after
 // an earlier reset.
 func (c *counted) reset(ctx context.Context, t *target) error {
-	now := InstantOf(c.opts.Now())
+	now, err := c.opts.instant()
+	if err != nil {
+		return &StoreError{Recorded: RecordedNo, Err: err}
+	}
 	q := t.plan.query(t.key, now, 1, nil)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {

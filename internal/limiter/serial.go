@@ -70,7 +70,11 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 		r.err = &StoreError{Recorded: RecordedNo, Err: err}
 		return
 	}
-	now := x.instant(&s, &c)
+	now, err := x.instant(&s, &c)
+	if err != nil {
+		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+		return
+	}
 	t.plan.decide(&r.decision, &s, OpCheck, EventID{}, now, r.cost)
 	r.decision.postpone(now.Sub(InstantOf(x.opts.Now())))
 }
@@ -111,12 +115,15 @@ func (x *serial) update(ctx context.Context, t *target, own int, change func(s *
 		if err != nil {
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
-		now := x.instant(&s, &c)
+		now, err := x.instant(&s, &c)
+		if err != nil {
+			return &StoreError{Recorded: RecordedNo, Err: err}
+		}
 		w := &Write{Key: t.key, Level: x.opts.Serial.quorum(), Logs: t.plan.logWrites}
 		if !change(&s, now, w) {
 			return nil
 		}
-		err = x.swap(ctx, t, w, func() *CellWrite { return t.plan.shut(&s, &c, x.ids.next(now), now, x.opts) })
+		err = x.swap(ctx, t, w, func() CellWrite { return t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts) })
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -127,9 +134,10 @@ func (x *serial) update(ctx context.Context, t *target, own int, change func(s *
 }
 
 // instant returns when a change of the state takes place: never before anything that
-// is in it.
-func (x *serial) instant(s *State, c *chain) Instant {
-	return max(InstantOf(x.opts.Now()), c.newest, s.Reset+1)
+// is in it. The error says that this instance's clock is beyond the tolerance.
+func (x *serial) instant(s *State, c *chain) (Instant, error) {
+	now, err := x.opts.instant()
+	return max(now, c.newest, s.Reset+1), err
 }
 
 // read returns the state of t and the past of its cell.
@@ -152,12 +160,12 @@ func (x *serial) read(ctx context.Context, t *target, own int, level Level) (Sta
 // proves nothing. It is dead only once another version is stored on the same
 // condition; so it is repeated, with the same events, until one of the attempts or
 // somebody else's write is there.
-func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() *CellWrite) error {
+func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() CellWrite) error {
 	var tried []EventID
 	var failed error
 	for ctx.Err() == nil {
-		w.Cell = seal()
-		tried = append(tried, w.Cell.Version)
+		cell := seal()
+		w.Cell, tried = &cell, append(tried, cell.Version)
 		failed = x.attempt(ctx, w)
 		switch {
 		case failed == nil:

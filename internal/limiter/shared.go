@@ -22,9 +22,8 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 	}
 }
 
-// decide decides one charge, and fills in its decision and error.
-func (s *shared) decide(ctx context.Context, c *charge) {
-	now := InstantOf(s.opts.Now())
+// decide decides one charge, which is asked for at now, and fills in its decision and error.
+func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
 	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) || c.ends {
 		if s.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 			return

@@ -136,11 +136,10 @@ func (i *process) now() time.Time {
 	return time.Now().Add(ahead)
 }
 
-// skewed says that i's clock is beyond the tolerance: it found out when it had gone half
-// of the way, before a decision that is dated by it could begin.
+// skewed says that i's clock is beyond the tolerance, from the moment on at which it is set.
 func (i *process) skewed() bool {
 	now := i.world.cluster.now()
-	return i.off.until > 0 && i.off.from-2*timeout <= now && now < i.off.until
+	return i.off.from <= now && now < i.off.until
 }
 
 // jitter is random in the seed, the instance and the moment alone.

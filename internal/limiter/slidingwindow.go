@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -50,12 +52,24 @@ func usedOfBuckets(r *rule, s *State, now Instant) int64 {
 	return s.unitsFrom(r.id, now.Add(-r.Window)+1)
 }
 
-// waitForBuckets lets buckets go, the oldest first, until cost fits.
+// waitForBuckets lets buckets go, the oldest first, until cost fits. It goes the other way,
+// from the newest on, and adds up: the last bucket after which there is room has to go.
 func waitForBuckets(r *rule, s *State, now Instant, cost int64) time.Duration {
-	at := now
-	for from := now.Add(-r.Window) + 1; s.unitsFrom(r.id, from) > r.Limit.Limit-cost; {
-		oldest := s.firstFrom(r.id, from)
-		at, from = oldest.Add(r.Window), oldest+1
+	var memory [32]windowUnits // most need no more
+	held := s.appendFrom(memory[:0], r.id, now.Add(-r.Window)+1)
+	slices.SortFunc(held, func(a, b windowUnits) int { return cmp.Compare(a.start, b.start) })
+	room, newer, all, wait := r.Limit.Limit-cost, int64(0), int64(0), time.Duration(0)
+	for i := len(held) - 1; i >= 0; i-- {
+		if i+1 < len(held) && held[i].start != held[i+1].start {
+			newer = all
+		}
+		if newer <= room {
+			wait = held[i].start.Add(r.Window).Sub(now)
+		}
+		all = addSaturating(all, held[i].units)
 	}
-	return at.Sub(now)
+	if all <= room {
+		return 0
+	}
+	return wait
 }

@@ -31,7 +31,7 @@ type Exclusive interface {
 	Store
 	// Update reads what q asks for, calls decide with it, and stores what decide put
 	// into w, with nobody reading or writing the key in between. decide must not block
-	// and keeps neither s nor w.
+	// and keeps neither s nor w; the store keeps no memory that w names.
 	Update(ctx context.Context, q *Query, decide func(s *State, w *Write)) error
 	// UpdateAll is Update for several keys, in their order, of which none is in q twice:
 	// all that decide put into w is stored, or nothing.
@@ -42,9 +42,17 @@ type Exclusive interface {
 type Feed interface {
 	// Publish makes c known to every instance for as long as c lives.
 	Publish(ctx context.Context, c *Change) error
-	// Changes returns what was published since an instant and still lives, in no
+	// Changes returns what q asks for of all that was published and still lives, in no
 	// order. It may return more, and the same change more than once.
-	Changes(ctx context.Context, since Instant) ([]Change, error)
+	Changes(ctx context.Context, q *ChangeQuery) ([]Change, error)
+}
+
+// ChangeQuery asks for the changes that were published since an instant, and are dated before
+// another.
+type ChangeQuery struct {
+	Since Instant
+	Until Instant // zero: Distant
+	Level Level   // of the read; empty: the feed's own
 }
 
 // Change is news of one key that every instance acts on.
@@ -56,6 +64,7 @@ type Change struct {
 	Strikes int           // blocks of the key in a row, this one included
 	Details string        // what else there is to know, by the kind; at most MaxChangeDetails bytes
 	TTL     time.Duration // for how long it is kept; whole seconds
+	Level   Level         // that it is published at; empty: the feed's own
 }
 
 // ChangeKind says what a Change is about. Kinds that an instance does not know are
@@ -136,7 +145,7 @@ type State struct {
 // Cell is one that does not exist.
 type Cell struct {
 	Version EventID // another one after every change, never used again
-	Value   []byte  // not to be changed
+	Value   []byte  // not to be changed; within an Update the store's own, until the end of it
 }
 
 // Log is the newest part of one span's events. In an Update they are the store's
@@ -259,15 +268,38 @@ func (s *State) unitsAt(id LimitID, start Instant) int64 {
 // says of later ones is damage, and calendars and waits are not made for it.
 const farthest Instant = 1 << 45
 
+// counts reports whether c is of a window of limit id that starts at or after start, and was
+// not reset.
+func (s *State) counts(c *Count, id LimitID, start Instant) bool {
+	return c.Start >= start && c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id
+}
+
 // unitsFrom returns what the windows of limit id that start at or after start hold.
 func (s *State) unitsFrom(id LimitID, start Instant) int64 {
 	units := int64(0)
 	for i := range s.Counts {
-		if c := &s.Counts[i]; c.Start >= start && c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id {
+		if c := &s.Counts[i]; s.counts(c, id, start) {
 			units = addSaturating(units, c.Units)
 		}
 	}
 	return max(0, units)
+}
+
+// windowUnits is units of one window; there may be more for the same one.
+type windowUnits struct {
+	start Instant
+	units int64
+}
+
+// appendFrom appends to held, in no order, what the windows of limit id that start at or
+// after start hold.
+func (s *State) appendFrom(held []windowUnits, id LimitID, start Instant) []windowUnits {
+	for i := range s.Counts {
+		if c := &s.Counts[i]; s.counts(c, id, start) {
+			held = append(held, windowUnits{c.Start, c.Units})
+		}
+	}
+	return held
 }
 
 // firstFrom returns the start of the first window of limit id at or after start

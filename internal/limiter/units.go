@@ -23,17 +23,23 @@ type units struct {
 	mark  uint64  // of denials, when the lease ended
 }
 
-func (c *counted) newUnits(t *target, batch []*request) *units {
+// newUnits returns units for batch, dated now. The error says that this instance's clock is
+// beyond the tolerance.
+func (c *counted) newUnits(t *target, batch []*request) (*units, error) {
+	now, err := c.opts.instant()
+	if err != nil {
+		return nil, err
+	}
 	epoch, _ := c.resets.get(t.key)
 	own := &units{batch: batch, epoch: epoch}
-	now := max(InstantOf(c.opts.Now()), epoch+1)
+	now = max(now, epoch+1)
 	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
 		now = id.Instant()
 	}
 	own.mark = c.denials.since(t.key)
 	c.leases.draw(t, own, now)
 	c.date(t.plan, own, now)
-	return own
+	return own, nil
 }
 
 // date makes own's events and counts for now.

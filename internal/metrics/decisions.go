@@ -75,18 +75,27 @@ func (v *decisionVecs) collectors() []prometheus.Collector {
 	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.leased, v.limits, v.windows)
 }
 
-// remove deletes the series of a policy, or of one limit of it.
-func (v *decisionVecs) remove(labels prometheus.Labels) {
-	v.total.DeletePartialMatch(labels)
-	v.limits.DeletePartialMatch(labels)
-	v.windows.DeletePartialMatch(labels)
-	if _, ofLimit := labels["limit"]; ofLimit {
-		return
+// remove deletes the series of a policy. It names each: decisions may wait, and looking for
+// them takes as long as there are series of all policies.
+func (v *decisionVecs) remove(s *policySeries) {
+	for i := range s.limits {
+		v.removeLimit(s.name, s.limits[i].name)
 	}
-	v.degraded.DeletePartialMatch(labels)
-	v.remembered.DeletePartialMatch(labels)
-	v.leased.DeletePartialMatch(labels)
-	v.overshootVecs.remove(labels)
+	v.degraded.DeleteLabelValues(s.name)
+	v.remembered.DeleteLabelValues(s.name)
+	v.leased.DeleteLabelValues(s.name)
+	v.overshootVecs.remove(s.name)
+}
+
+// removeLimit deletes the series of one limit of a policy.
+func (v *decisionVecs) removeLimit(policy, limit string) {
+	for _, op := range ops {
+		for _, outcome := range outcomeNames {
+			v.total.DeleteLabelValues(policy, limit, string(op), outcome)
+		}
+	}
+	v.limits.DeleteLabelValues(policy, limit)
+	v.windows.DeleteLabelValues(policy, limit)
 }
 
 // policySeries are the series of one policy, so that a decision looks up its
@@ -122,12 +131,12 @@ func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
 	for name, was := range old {
 		is, kept := series[name]
 		if !kept {
-			m.decisions.remove(prometheus.Labels{"policy": name})
+			m.decisions.remove(was)
 			continue
 		}
 		for i := range was.limits {
 			if limit := was.limits[i].name; is.limit(i, limit) == nil {
-				m.decisions.remove(prometheus.Labels{"policy": name, "limit": limit})
+				m.decisions.removeLimit(name, limit)
 			}
 		}
 	}

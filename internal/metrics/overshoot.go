@@ -52,11 +52,11 @@ func (v *overshootVecs) collectors() []prometheus.Collector {
 }
 
 // remove deletes the series of a policy.
-func (v *overshootVecs) remove(policy prometheus.Labels) {
-	v.attempts.DeletePartialMatch(policy)
-	v.times.DeletePartialMatch(policy)
-	v.units.DeletePartialMatch(policy)
-	v.repeated.DeletePartialMatch(policy)
+func (v *overshootVecs) remove(policy string) {
+	v.attempts.DeleteLabelValues(policy)
+	v.times.DeleteLabelValues(policy)
+	v.units.DeleteLabelValues(policy)
+	v.repeated.DeleteLabelValues(policy)
 }
 
 // overshootSeries are those of one policy, and its tally.

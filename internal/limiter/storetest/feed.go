@@ -46,7 +46,7 @@ func testFeed(t *testing.T, store limiter.Store) {
 		{now, 2},
 		{now.Add(time.Hour), 3},
 	} {
-		got, err := feed.Changes(t.Context(), from.since)
+		got, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: from.since})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func testChangesExpire(t *testing.T, store limiter.Store) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ; time.Since(start) < patience; <-tick.C {
-		changes, err := feed.Changes(t.Context(), limiter.InstantOf(start))
+		changes, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: limiter.InstantOf(start)})
 		if err != nil {
 			t.Fatal(err)
 		}
