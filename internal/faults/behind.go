@@ -3,9 +3,11 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 const (
 	behindPolicy  = "early-fixed-window"
 	behindKeys    = 4
-	behindTries   = 3
+	behindTries   = 6
 	behindTakes   = 3               // of each key, that leave some of what was counted ahead with the first
 	behindCallers = 4               // of each
 	behindStart   = 5 * time.Second // before a window ends
@@ -31,64 +33,87 @@ func (r *run) watchClockBehind(ctx context.Context, p *process, test *history.Cl
 		test.Wrong = fmt.Sprintf("before: %v", err)
 		return nil
 	}
+	var vain []string
 	for range behindTries {
-		if told, err := r.fillBehind(ctx, p, test); told || err != nil || test.Wrong != "" {
+		why, err := r.fillBehind(ctx, p, test)
+		if why == "" || err != nil || test.Wrong != "" {
 			return err
 		}
+		r.Logf("clock off by %v: a try that tells nothing: %s", test.Ahead, why)
+		vain = append(vain, why)
 	}
-	test.Wrong = fmt.Sprintf("of %d tries none was in time", behindTries)
+	test.Wrong = "no try told anything: " + strings.Join(vain, "; ")
 	return nil
 }
 
-// fillBehind is one try, and reports whether it was in time.
-func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTest) (told bool, err error) {
-	policy := r.history.Header.Policy(behindPolicy)
+// fillBehind is one try. It returns why that one tells nothing, "" where it does.
+func (r *run) fillBehind(ctx context.Context, p *process, test *history.ClockTest) (why string, err error) {
+	policy, other := r.history.Header.Policy(behindPolicy), r.steadiest().address()
 	last := policy.Window / 8 // in which leases are made to go on
 	soonest := time.Now().Add(behindStart).UnixMilli()
 	edge := time.UnixMilli(soonest - soonest%policy.Window.Milliseconds()).Add(policy.Window)
 	wait(ctx, time.Until(edge.Add(-behindStart)))
 	taken := r.takeEach(ctx, p.address(), 1, behindTakes)
-	told = slices.Min(taken[:]) == behindTakes && r.countedAhead(ctx)
+	why = countedAhead(ctx, other, taken)
 	if err := clock.Set(p.clock, test.Ahead); err != nil {
-		return false, err
+		return "", err
 	}
-	told = told && time.Until(edge) > last+2*r.Tolerance
+	if left := time.Until(edge); why == "" && left <= last+2*r.Tolerance {
+		why = fmt.Sprintf("only %v before the window's end something was left that was counted ahead", left)
+	}
 	if test.Noticed, err = r.until(ctx, p, false); err != nil {
 		test.Wrong = fmt.Sprintf("while it was behind: %v", err)
 	}
 	wait(ctx, time.Until(edge.Add(2*r.Tolerance))) // the window has begun by every clock that counts
-	filled := r.takeEach(ctx, r.processes[0].address(), behindCallers, policy.Limit)
+	filled := r.takeEach(ctx, other, behindCallers, policy.Limit)
 	itsEnd := edge.Add(-test.Ahead)
-	told = told && time.Until(itsEnd) > last+2*r.Tolerance
+	if left := time.Until(itsEnd); why == "" && left <= last+2*r.Tolerance {
+		why = fmt.Sprintf("only %v before its window's end others had filled the next", left)
+	}
 	wait(ctx, time.Until(itsEnd.Add(time.Second)))
 	if err := clock.Set(p.clock, 0); err != nil {
-		return false, err
+		return "", err
 	}
 	if test.Back, err = r.until(ctx, p, true); err != nil {
 		test.Wrong = fmt.Sprintf("%s after it was right again: %v", test.Wrong, err)
 	}
 	more := r.takeEach(ctx, p.address(), 1, policy.Limit)
-	if time.Since(edge) > policy.Window-r.Tolerance {
-		return false, nil
+	if after := time.Since(edge); after > policy.Window-r.Tolerance {
+		return fmt.Sprintf("it was served again only %v after the window began that others filled", after), nil
 	}
 	for i := range filled {
-		told = told && filled[i] > policy.Limit/2
+		if why == "" && filled[i] <= policy.Limit/2 {
+			why = fmt.Sprintf("others were admitted only %d of %d", filled[i], policy.Limit)
+		}
 		if filled[i]+more[i] > policy.Limit {
 			test.Wrong += fmt.Sprintf("in a window of %d others were admitted %d, and it %d. ", policy.Limit, filled[i], more[i])
 		}
 	}
-	return told, nil
+	return why, nil
 }
 
-// countedAhead reports whether more is counted of each key than was taken.
-func (r *run) countedAhead(ctx context.Context) bool {
-	for i := range behindKeys {
+// steadiest returns the process whose clock is nearest to being right.
+func (r *run) steadiest() *process {
+	return slices.MinFunc(r.processes, func(a, b *process) int { return cmp.Compare(a.ahead.Abs(), b.ahead.Abs()) })
+}
+
+// countedAhead returns "" if all takes were admitted and the process at an address says that
+// more is counted of each key, or else of which that is not so.
+func countedAhead(ctx context.Context, address string, taken [behindKeys]int64) string {
+	for i := range taken {
+		if taken[i] != behindTakes {
+			return fmt.Sprintf("of key %d only %d of %d were admitted before", i, taken[i], behindTakes)
+		}
 		call := behindCall(history.Check, i)
-		if a, _ := ask(ctx, r.processes[0].address(), &call, ""); !a.Decided() || a.Used[0] <= behindTakes {
-			return false
+		a, _ := ask(ctx, address, &call, "")
+		if !a.Decided() {
+			return fmt.Sprintf("what is counted of key %d: status %d", i, a.Status)
+		}
+		if a.Used[0] <= behindTakes {
+			return fmt.Sprintf("of key %d only %d is counted", i, a.Used[0])
 		}
 	}
-	return true
+	return ""
 }
 
 func behindCall(op string, key int) history.Call {
