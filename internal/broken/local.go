@@ -18,9 +18,8 @@ func inMemory() []Build {
 // may.
 func inMemoryBound() []Build {
 	const (
-		ifFine = "	if err == nil {\n"
-		write  = "		err = b.write(ctx, u)\n	"
-		merge  = "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"
+		write = "	err := b.write(ctx, u)\n"
+		merge = "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"
 	)
 	const bound = "beyond the limit in memory no more than the bound"
 	return []Build{
@@ -28,8 +27,7 @@ func inMemoryBound() []Build {
 			Name: "local: read before it is written", Broke: bound,
 			Tests: []string{"TestLocalIsWrittenBeforeItIsRead"},
 			Edits: []Edit{
-				{localSyncFile, ifFine + write + "}\n", ifFine + "if u.read {\n\t\terr = b.merge(ctx, u, wrote, taken)\n\t}}\n"},
-				{localSyncFile, merge + "	if err != nil {", ifFine + write + "}\n	if err != nil {"},
+				{localSyncFile, write + merge, "	var err error\n" + merge + "	if err == nil {\n		err = b.write(ctx, u)\n	}\n"},
 			},
 		},
 		{

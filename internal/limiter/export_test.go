@@ -106,8 +106,11 @@ const (
 	MaxDenialEvents = 2 * maxDenialEvents
 )
 
-// MaxUnsyncedKeys is how many keys wait to be written behind at most.
-const MaxUnsyncedKeys = maxUnsyncedKeys
+// Bounds of what waits to be written behind, and of who waits for room.
+const (
+	MaxUnsyncedKeys = maxUnsyncedKeys
+	MaxRoomWaiting  = maxRoomWaiting
+)
 
 // Spent is what is kept of an allowance.
 type Spent struct{ spent }

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +26,7 @@ type behind struct {
 	started Instant
 
 	shards [behindShards]behindShard
-	keys   atomic.Int64    // that wait to be written or read
-	events atomic.Int64    // that wait to be written
+	room   room
 	resets recent[Instant] // made elsewhere, for keys that the memory may hear of later
 	stale  recent[Instant] // keys of which something is given back elsewhere until then
 	merges atomic.Int64    // stamps what is merged: what was read last stands
@@ -59,14 +57,8 @@ type unsynced struct {
 // costs each instance four writes and reads a second.
 const DefaultSyncInterval = 250 * time.Millisecond
 
-// Bounds of what waits to be written behind. Past them nothing is counted in memory: the
-// decision is as if the store did not answer.
-const (
-	maxUnsyncedKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than tallies remember while they are retried
-	maxUnsyncedEvents = 1 << 20 // of 40 bytes: 40 MiB
-	// behindShards is large enough that two cores rarely meet.
-	behindShards = 64
-)
+// behindShards is large enough that two cores rarely meet.
+const behindShards = 64
 
 // localCaveat is what GuaranteeLocal does not promise.
 const localCaveat = "guarantee local decides in memory: beyond the limit each further instance may admit what it is asked for " +
@@ -100,21 +92,28 @@ func newBehind(s *shared, memory Exclusive) *behind {
 
 // decide decides one charge at now by what is in memory, and notes what it counted.
 func (b *behind) decide(ctx context.Context, c *charge, now Instant) {
-	if c.err = b.room(c.op); c.err != nil {
-		return
+	now, places, err := b.enter(ctx, c.op, now)
+	if c.err = err; err == nil {
+		b.catchUp(ctx, c)
+		b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
+		b.note(c)
 	}
-	b.catchUp(ctx, c)
-	b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
-	b.note(c)
+	b.room.settle(places)
 }
 
-// room returns an error when no more can wait for its sync.
-func (b *behind) room(op Op) error {
-	if op != OpCheck && (b.keys.Load() >= maxUnsyncedKeys || b.events.Load() >= maxUnsyncedEvents) {
-		return fmt.Errorf("%w: %w: %d keys with %d events wait to be written to the store",
-			ErrOverloaded, ErrNotStored, b.keys.Load(), b.events.Load())
+// enter waits until there is room for what op may count, and returns when that is, which is
+// now if nobody has to wait; who does has a place, to be settled in any case. The error says
+// that there is none, or that the clock was set meanwhile.
+func (b *behind) enter(ctx context.Context, op Op, now Instant) (at Instant, places int, err error) {
+	if op == OpCheck {
+		return now, 0, nil
 	}
-	return nil
+	waited, err := b.room.enter(ctx, b.opts.StoreTimeout/2)
+	if err != nil || !waited {
+		return now, 0, err
+	}
+	at, err = b.opts.instant()
+	return at, 1, err
 }
 
 // inMemory does something with c as memory counts it.
@@ -189,7 +188,7 @@ func (b *behind) note(c *charge) {
 	}
 	if len(c.plan.logs) > 0 {
 		waits.events = append(waits.events, Event{ID: n.id, At: n.at, Cost: n.cost})
-		b.events.Add(1)
+		b.room.events.Add(1)
 	}
 	var counts [MaxLimits]Count
 	waits.count(c.plan.appendCounts(counts[:0], n.epoch, n.at, n.cost))
@@ -240,7 +239,7 @@ func (b *behind) wait(t *target) (*behindShard, *unsynced) {
 		}
 		waits = &unsynced{since: time.Now()}
 		sh.waiting[t.key] = waits
-		b.keys.Add(1)
+		b.room.keys.Add(1)
 	}
 	waits.target = *t
 	return sh, waits

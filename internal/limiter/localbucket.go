@@ -107,19 +107,8 @@ func (u *unsynced) dropDrained(now Instant) {
 	u.scoops = slices.DeleteFunc(u.scoops, func(n entry) bool { return n.at < horizon })
 }
 
-// syncBuckets pours what was poured here into the shared buckets, by one compare-and-set,
+// pourBehind pours what was poured here into the shared buckets, by one compare-and-set,
 // and takes what they hold then for what they hold here.
-func (b *behind) syncBuckets(ctx context.Context, u *unsynced) {
-	err := ctx.Err()
-	if err == nil {
-		err = b.pourBehind(ctx, u)
-	}
-	if err != nil {
-		b.syncs.failed.Add(1)
-		b.again(u)
-	}
-}
-
 func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()

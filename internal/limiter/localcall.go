@@ -17,7 +17,8 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 			far = append(far, *c)
 		}
 	}
-	b.decideInMemory(ctx, near, now)
+	places := b.decideInMemory(ctx, near, now)
+	defer b.room.settle(places)
 	switch {
 	case len(far) == 0:
 	case anyBlocks(near):
@@ -43,13 +44,15 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 	}
 }
 
-// decideInMemory decides charges, all or none of them.
-func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Instant) {
+// decideInMemory decides charges, all or none of them, and returns the places that they have
+// where they had to wait.
+func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Instant) (places int) {
+	now, places, err := b.enter(ctx, charges[0].op, now)
+	if err != nil {
+		failCharges(charges, err)
+		return places
+	}
 	for i := range charges {
-		if err := b.room(charges[i].op); err != nil {
-			failCharges(charges, err)
-			return
-		}
 		b.catchUp(ctx, &charges[i])
 	}
 	targets := make([]target, len(charges))
@@ -64,6 +67,7 @@ func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Insta
 		c.target = targets[i]
 		c.decision.Policy = &c.plan.Policy
 	}
+	return places
 }
 
 func failCharges(charges []charge, err error) {

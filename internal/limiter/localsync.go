@@ -45,7 +45,7 @@ func (e *Engine) Behind() Behind {
 		return Behind{}
 	}
 	found := Behind{
-		Waiting: int(b.keys.Load()), Written: b.syncs.written.Load(), Merged: b.syncs.merged.Load(), Failed: b.syncs.failed.Load(),
+		Waiting: int(b.room.keys.Load()), Written: b.syncs.written.Load(), Merged: b.syncs.merged.Load(), Failed: b.syncs.failed.Load(),
 	}
 	since := time.Now()
 	oldest := since
@@ -100,10 +100,10 @@ func (b *behind) writeAll(ctx context.Context) (left bool) {
 		u.read = false
 	}
 	b.sync(ctx, all)
-	return b.keys.Load() > 0
+	return b.room.keys.Load() > 0
 }
 
-// take returns what waits, which does not wait any more.
+// take returns what waits for a sync, which is under way then.
 func (b *behind) take() []*unsynced {
 	var all []*unsynced
 	for i := range b.shards {
@@ -114,10 +114,8 @@ func (b *behind) take() []*unsynced {
 		sh.mu.Unlock()
 		for _, u := range waiting {
 			all = append(all, u)
-			b.events.Add(-int64(len(u.events)))
 		}
 	}
-	b.keys.Add(-int64(len(all)))
 	return all
 }
 
@@ -134,25 +132,33 @@ func (b *behind) sync(ctx context.Context, all []*unsynced) {
 	shareOut(syncWorkers, all, func(u *unsynced) { b.syncOne(ctx, u, taken) })
 }
 
-// syncOne writes what was counted for a key until it was taken, and merges then what
-// others did.
+// syncOne has u written, and what others did read, and makes room for others. What fails waits
+// again.
 func (b *behind) syncOne(ctx context.Context, u *unsynced, taken Instant) {
-	if u.target.plan.cell {
-		b.syncBuckets(ctx, u)
-		return
-	}
-	wrote := slices.Clone(u.counts)
-	err := ctx.Err()
-	if err == nil {
-		err = b.write(ctx, u)
-	}
-	if err == nil && u.read {
-		err = b.merge(ctx, u, wrote, taken)
+	events, err := len(u.events), ctx.Err()
+	switch {
+	case err != nil:
+	case u.target.plan.cell:
+		err = b.pourBehind(ctx, u)
+	default:
+		err = b.writeAndMerge(ctx, u, taken)
 	}
 	if err != nil {
 		b.syncs.failed.Add(1)
 		b.again(u)
 	}
+	b.room.leave(events, err == nil)
+}
+
+// writeAndMerge writes what was counted for a key until it was taken, and merges then what
+// others did.
+func (b *behind) writeAndMerge(ctx context.Context, u *unsynced, taken Instant) error {
+	wrote := slices.Clone(u.counts)
+	err := b.write(ctx, u)
+	if err == nil && u.read {
+		err = b.merge(ctx, u, wrote, taken)
+	}
+	return err
 }
 
 // write writes what was counted for u's key, and leaves in u what is not written yet.
@@ -204,7 +210,7 @@ func (b *behind) again(u *unsynced) {
 		waits.first = u.first
 	}
 	waits.events, waits.remove = append(u.events, waits.events...), append(u.remove, waits.remove...)
-	b.events.Add(int64(len(u.events)))
+	b.room.events.Add(int64(len(u.events)))
 	waits.count(u.counts)
 	waits.read = waits.read || u.read
 }
