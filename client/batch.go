@@ -64,7 +64,7 @@ func (b *batch) run(size int) {
 		for i := range b.pending {
 			calls[i] = b.pending[i].asked
 		}
-		err := b.c.traffic.bypass(func() error { return b.c.sendCalls(b.ctx, calls, size) })
+		err := b.c.traffic.bypass(func() error { return b.c.sendCalls(b.ctx, calls, size, nil) })
 		again, why := b.settle(err)
 		if len(again) == 0 || !b.tries.again(b.ctx, why, nil) {
 			return

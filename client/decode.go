@@ -8,6 +8,7 @@ import (
 
 // answer is what the service says to one call: a decision, or a problem.
 type answer struct {
+	index    int // of its operation, in a line
 	status   int
 	decision Decision
 	problem  Problem // filled in where it is one
@@ -66,6 +67,15 @@ func (s *scanner) readResultList(n int, at func(int) *answer) {
 	}
 }
 
+// readLine reads a line of a batch's answer, of which index tells the operation.
+func (s *scanner) readLine(a *answer) error {
+	a.index = -1
+	s.readMembers(a)
+	s.end()
+	s.settle(a, a.status)
+	return s.err
+}
+
 // settle makes of a what its members say, and refuses what contradicts itself.
 func (s *scanner) settle(a *answer, status int) {
 	d := &a.decision
@@ -94,6 +104,8 @@ func (s *scanner) readMembers(a *answer) {
 	s.object(func(name []byte) {
 		d := &a.decision
 		switch string(name) {
+		case "index":
+			a.index = int(s.integer())
 		case "status":
 			a.status = int(s.integer())
 		case "type":

@@ -28,9 +28,10 @@ const (
 
 // request is what is sent.
 type request struct {
-	path string // below /v1/
-	key  string // of idempotency; empty: none
-	body []byte
+	path  string // below /v1/
+	key   string // of idempotency; empty: none
+	body  []byte
+	lines *lines // takes an answer in lines; nil: none is asked for
 }
 
 // reply is what comes back.
@@ -39,6 +40,7 @@ type reply struct {
 	retryAfter time.Duration // 0: it does not say
 	replayed   bool
 	mediaType  string
+	inLines    bool // which were taken as they came
 	body       []byte
 	names      map[string]string
 }
@@ -87,11 +89,18 @@ func (c *Client) roundTrip(ctx context.Context, r *request, back *reply) error {
 	}
 	defer response.Body.Close()
 	back.head(response)
-	if want := back.wanted(); back.mediaType != want {
+	back.inLines = r.lines != nil && back.status == http.StatusOK && back.mediaType == mediaLines
+	if want := back.wanted(); !back.inLines && back.mediaType != want {
 		return back.foreign("not " + cmp.Or(want, "empty"))
 	}
-	back.body, err = readBody(back.body[:0], response.Body, response.ContentLength)
+	if back.inLines {
+		err = r.lines.readFrom(back, response.Body)
+	} else {
+		back.body, err = readBody(back.body[:0], response.Body, response.ContentLength)
+	}
 	switch {
+	case errors.As(err, new(*foreignError)):
+		return err
 	case errors.Is(err, errTooLong):
 		return back.foreign(err.Error())
 	case err != nil:
@@ -106,6 +115,9 @@ func (c *Client) request(ctx context.Context, r *request) *http.Request {
 	header := c.header.Clone()
 	if r.key != "" {
 		header["Idempotency-Key"] = []string{r.key}
+	}
+	if r.lines != nil {
+		header["Accept"] = acceptLines
 	}
 	getBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.body)), nil }
 	body, _ := getBody() // never fails
@@ -145,7 +157,7 @@ func (r *reply) head(response *http.Response) {
 		r.retryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	r.mediaType = response.Header.Get("Content-Type")
-	if r.mediaType != mediaJSON && r.mediaType != mediaProblem {
+	if r.mediaType != mediaJSON && r.mediaType != mediaProblem && r.mediaType != mediaLines {
 		r.mediaType, _, _ = mime.ParseMediaType(r.mediaType) // empty: none that is known here
 	}
 }
@@ -153,7 +165,10 @@ func (r *reply) head(response *http.Response) {
 const (
 	mediaJSON    = "application/json"
 	mediaProblem = "application/problem+json"
+	mediaLines   = "application/x-ndjson"
 )
+
+var acceptLines = []string{mediaLines + ", " + mediaJSON + ", " + mediaProblem}
 
 // wanted returns the media type that ratelimitd gives with this status.
 func (r *reply) wanted() string {

@@ -114,6 +114,7 @@ type traffic struct {
 	slowFrom time.Time     // since then trips of alike calls are slow; zero: the last one was not
 	underWay int
 	direct   int  // requests under way beside those, which nobody waits for
+	trailing int  // trips of which some calls are answered
 	armed    bool // late runs
 	closed   bool
 }
@@ -171,7 +172,27 @@ func (t *traffic) isLate() {
 func (t *traffic) travel() {
 	for trip := t.depart(false); trip != nil; trip = t.depart(true) {
 		t.ride(trip)
+		if trip.trails { // another one goes in its place
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.trailing--
+			t.ended()
+			return
+		}
 	}
+}
+
+// trail has another trip go in the place of trip, of which some calls are answered: their
+// callers may have more to ask, and need not wait for those whose answers take longer.
+func (t *traffic) trail(trip *trip) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if trip.trails || t.trailing >= maxTrips || len(trip.calls) == 1 {
+		return
+	}
+	trip.trails = true
+	t.trailing++
+	go t.travel()
 }
 
 // ride makes trip, and finds out whether alike calls should travel together, and how many.
@@ -184,6 +205,9 @@ func (t *traffic) ride(trip *trip) {
 	t.mark(trip, -1)
 	if trip.most < slowAlike {
 		return
+	}
+	if !trip.alikeBy.IsZero() { // what others of it waited for is no matter of theirs
+		ended = trip.alikeBy
 	}
 	took := ended.Sub(began)
 	switch {
@@ -316,7 +340,7 @@ func (t *traffic) close() {
 
 // ended wakes who closes, if that was the last that was under way.
 func (t *traffic) ended() {
-	if t.closed && t.underWay == 0 && t.direct == 0 {
+	if t.closed && t.underWay == 0 && t.direct == 0 && t.trailing == 0 {
 		t.late.Stop()
 		close(t.idle)
 	}

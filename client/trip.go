@@ -6,18 +6,21 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // trip is one request to the service, with one call or several.
 type trip struct {
-	calls  []*asked
-	size   int           // of its batch in bytes, at most
-	alike  [places]uint8 // how many demands of each place are there
-	most   uint8         // of alike
-	places []uint16      // of all demands
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	aboard atomic.Int32 // calls whose callers wait
+	calls   []*asked
+	size    int           // of its batch in bytes, at most
+	alike   [places]uint8 // how many demands of each place are there
+	most    uint8         // of alike
+	trails  bool          // some of its calls are answered, and another one has gone
+	alikeBy time.Time     // when the last of those that are slowAlike or more was answered by a line; zero: none was
+	places  []uint16      // of all demands
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	aboard  atomic.Int32 // calls whose callers wait
 }
 
 var seed = maphash.MakeSeed() // of places in trip.alike; it is the same for all
@@ -91,33 +94,54 @@ func (t *trip) disembark(why error) {
 	}
 }
 
-// deliver gives every call its answer, or err.
+// deliver gives every call that has none yet its answer, or err.
 func (t *trip) deliver(err error) {
 	t.cancel(nil)
 	for _, a := range t.calls {
-		a.err = err
-		if a.state.CompareAndSwap(travelling, answered) {
-			a.done <- struct{}{}
+		if a != nil {
+			a.arrive(err)
 		}
 	}
 }
 
-// send makes a trip. The error is of all its calls.
+// arrive tells a's caller that there is an answer, or err.
+func (a *asked) arrive(err error) {
+	a.err = err
+	if a.state.CompareAndSwap(travelling, answered) {
+		a.done <- struct{}{}
+	}
+}
+
+// answered gives a call the answer that it has, before the others.
+func (t *trip) answered(a *asked) {
+	for _, p := range a.places {
+		if t.alike[p] >= slowAlike {
+			t.alikeBy = time.Now()
+		}
+	}
+	t.aboard.Add(-1)
+	a.arrive(nil)
+}
+
+// send makes a trip. The error is of all its calls that are not answered before.
 func (c *Client) send(t *trip) error {
-	err := c.sendCalls(t.ctx, t.calls, t.size)
+	err := c.sendCalls(t.ctx, t.calls, t.size, &lines{
+		calls: t.calls, answered: t.answered, paused: func() { c.traffic.trail(t) },
+	})
 	t.deliver(err)
 	return err
 }
 
-// sendCalls fills in the answer of every call. The error is of all of them.
-func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int) error {
+// sendCalls fills in the answer of every call. The error is of all of them but those that lines
+// were read of.
+func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int, in *lines) error {
 	if len(calls) == 1 {
 		a := calls[0]
 		r := request{path: string(a.call.Op), key: a.call.IdempotencyKey, body: make([]byte, 0, len(a.members)+len("{}"))}
 		r.body = append(append(append(r.body, '{'), a.members...), '}')
 		return c.exchange(ctx, &r, func(r *reply) error { return r.readOne(&a.answer) })
 	}
-	r := request{path: "batch", body: append(make([]byte, 0, size), batchOpening...)}
+	r := request{path: "batch", body: append(make([]byte, 0, size), batchOpening...), lines: in}
 	for i, a := range calls {
 		if i > 0 {
 			r.body = append(r.body, ',')
@@ -144,6 +168,9 @@ func (r *reply) readOne(a *answer) error {
 
 // readAll reads the answer to a batch of calls.
 func (r *reply) readAll(calls []*asked) error {
+	if r.inLines {
+		return nil
+	}
 	if r.status != http.StatusOK {
 		return r.problem()
 	}

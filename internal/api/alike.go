@@ -15,7 +15,7 @@ const maxAlike = 64
 // inLane decides operations that must come one after the other. Those in a row that ask
 // alike are decided at the same time: over a store that waits they share what it answers,
 // and who is first among them makes no difference but to the order of the answers.
-func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, lane []int) {
+func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, lane []int, tell func(at ...int)) {
 	for len(lane) > 0 {
 		n := alike(ops, lane)
 		if n == 1 {
@@ -24,6 +24,7 @@ func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, l
 		} else {
 			s.atOnce(ctx, began, ops, lane[:n])
 		}
+		tell(lane[:n]...)
 		lane = lane[n:]
 	}
 }

@@ -168,13 +168,19 @@ func handle[In any](
 			s.fail(x, r, err)
 			return
 		}
+		flows, flow := a.(*streamed)
+		if flow {
+			a = flows.send(x)
+		}
 		if p, ok := a.(partial); ok && p.failure() != nil {
 			x.err = p.failure()
 		}
 		if b, ok := a.(*batched); ok && b.refused != nil {
 			s.auditRefusal(x, r, b.refused)
 		}
-		x.write(a)
+		if !flow {
+			x.write(a)
+		}
 	}
 }
 

@@ -41,24 +41,31 @@ var operations = []string{string(limiter.OpCheck), string(limiter.OpRecord), str
 // operationNames are the members of an operation: those of a body, and what says which.
 var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
 
+// batch is what a batch asks for.
+type batch struct {
+	ops   []operation
+	lines bool // each result in a line, as soon as it is there
+}
+
 // decodeBatch reads {"operations": [...]}. What is wrong with one operation is in its
 // place.
-func decodeBatch(r *http.Request, m *scratch) (ops []operation, err error) {
+func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 	if err := refuseIdempotencyKey(r.Header); err != nil {
-		return nil, err
+		return b, err
 	}
 	body, err := readJSON(r, m, maxBatchLen)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
 	seen, err := readObject(body, []string{"operations"}, func(_ string, v value) (err error) {
-		ops, err = m.readOperations(v)
+		b.ops, err = m.readOperations(v)
 		return err
 	})
 	if err == nil && !seen.has("operations") {
 		err = wrong("operations", "It is missing.")
 	}
-	return ops, err
+	b.lines = acceptsLines(r.Header)
+	return b, err
 }
 
 func (m *scratch) readOperations(v value) ([]operation, error) {
@@ -106,16 +113,19 @@ func (v value) op() (limiter.Op, error) {
 }
 
 // batch answers every operation on its own.
-func (s *Server) batch(ctx context.Context, ops []operation) (answer, error) {
-	if s.inMemory {
-		s.inTurn(ctx, ops)
-	} else {
-		s.inLanes(ctx, ops)
+func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
+	switch {
+	case s.inMemory:
+		s.inTurn(ctx, b.ops)
+	case b.lines:
+		return &streamed{&batched{ops: b.ops}, s, ctx}, nil
+	default:
+		s.inLanes(ctx, b.ops, nobody)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, &callError{recorded: limiter.RecordedUnknown, err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
 	}
-	return newBatched(ops), nil
+	return newBatched(b.ops), nil
 }
 
 // inTurn decides one operation after the other: where none waits for anybody, all of them
@@ -128,8 +138,9 @@ func (s *Server) inTurn(ctx context.Context, ops []operation) {
 	}
 }
 
-// inLanes decides operations that are independent of each other at the same time.
-func (s *Server) inLanes(ctx context.Context, ops []operation) {
+// inLanes decides operations that are independent of each other at the same time, and tells
+// which have been.
+func (s *Server) inLanes(ctx context.Context, ops []operation, tell func(at ...int)) {
 	lanes := lanesOf(ops, s.canonical)
 	began := s.opts.Now()
 	var next atomic.Int64
@@ -137,12 +148,15 @@ func (s *Server) inLanes(ctx context.Context, ops []operation) {
 	for range min(batchWorkers, len(lanes)) {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(len(lanes)); i = next.Add(1) {
-				s.inLane(ctx, began, ops, lanes[i-1])
+				s.inLane(ctx, began, ops, lanes[i-1], tell)
 			}
 		})
 	}
 	workers.Wait()
 }
+
+// nobody is told which operations have been decided.
+func nobody(...int) {}
 
 // operateInTime decides one operation if there is time left for it.
 func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) error {

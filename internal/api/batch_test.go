@@ -265,11 +265,11 @@ func operationsIn(t *testing.T, body string) []operation {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/batch", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	ops, err := decodeBatch(r, &scratch{caller: anybody()})
+	in, err := decodeBatch(r, &scratch{caller: anybody()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ops
+	return in.ops
 }
 
 // TestLanes joins operations that share anything, directly or by others.

@@ -112,17 +112,17 @@ func FuzzDecodeBatch(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		ops, err := decodeBatch(post("/", body), &scratch{caller: anybody()})
+		in, err := decodeBatch(post("/", body), &scratch{caller: anybody()})
 		if err != nil {
 			onlyMistakes(t, err)
 			return
 		}
 		var plain struct{ Operations []json.RawMessage }
-		if err := json.Unmarshal(body, &plain); err != nil || len(plain.Operations) != len(ops) {
+		if err := json.Unmarshal(body, &plain); err != nil || len(plain.Operations) != len(in.ops) {
 			t.Fatalf("%q is taken: %v", body, err)
 		}
 		decided := 0
-		for i, op := range ops {
+		for i, op := range in.ops {
 			if op.err != nil {
 				onlyMistakes(t, op.err)
 				continue
@@ -136,7 +136,7 @@ func FuzzDecodeBatch(f *testing.F) {
 				t.Fatalf("operation %d of %q: %+v, want %+v", i, body, op.Call, want)
 			}
 		}
-		for _, lane := range lanesOf(ops, asGiven) {
+		for _, lane := range lanesOf(in.ops, asGiven) {
 			decided -= len(lane)
 		}
 		if decided != 0 {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -48,10 +50,11 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 		}
 		return
 	}
-	isText := !strings.Contains(w.Header().Get("Content-Type"), "json")
+	isLines := w.Header().Get("Content-Type") == mediaLines
+	isText := isLines || !strings.Contains(w.Header().Get("Content-Type"), "json")
 	in := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route,
 		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}} // TestScopes has what it should be
-	served := served(w.Code) && allServed(t, w)
+	served := served(w.Code) && !isLines && allServed(t, w)
 	if err := openapi3filter.ValidateRequest(context.Background(), in); served && err != nil {
 		t.Errorf("%s %s is served, and its request is not as the document says: %v", r.Method, r.URL.Path, err)
 	}
@@ -62,6 +65,23 @@ func checkContract(t *testing.T, r *http.Request, body string, w *httptest.Respo
 	if err != nil {
 		t.Errorf("the answer to %s %s is not as the document says: %v\n%s", r.Method, r.URL.Path, err, w.Body)
 	}
+	if isLines {
+		checkContract(t, r, body, whole(w))
+	}
+}
+
+// inLine is what a line has beside its result.
+var inLine = regexp.MustCompile(`(?m)^\{"index":\d+,`)
+
+// whole returns an answer in lines as one that is no lines.
+func whole(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	all := httptest.NewRecorder()
+	maps.Copy(all.Header(), w.Header())
+	all.Header()["Content-Type"] = contentTypeJSON
+	all.WriteHeader(w.Code)
+	results := inLine.ReplaceAllString(strings.TrimSpace(w.Body.String()), "{")
+	_, _ = io.WriteString(all, `{"results":[`+strings.ReplaceAll(results, "\n", ",")+"]}")
+	return all
 }
 
 func served(status int) bool {

@@ -19,7 +19,8 @@ const (
 )
 
 // response is the answer to a connection's present request. All of it is held until the
-// handler returns, but for an answer of more than maxHeld bytes which says how long it is.
+// handler returns, but for an answer of more than maxHeld bytes which says how long it is, and
+// for what is flushed.
 type response struct {
 	conn   *conn
 	header http.Header
@@ -27,6 +28,7 @@ type response struct {
 	head   []byte // as of WriteHeader; the rest of it depends on the body
 	held   []byte // of the body
 	sent   bool   // all of it
+	flows  bool   // in chunks: what is sent was flushed
 	err    error  // of sending it
 
 	length string // of the body, as the header has it; empty: it does not say
@@ -82,10 +84,44 @@ func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
+// Flush sends what is held, and lets the answer go on: in chunks, unless it says how long it
+// is, or has no body. Then all of it is held.
+func (w *response) Flush() {
+	w.WriteHeader(http.StatusOK)
+	if w.sent || w.err != nil || w.length != "" || !hasBody(w.status) || w.flows && len(w.held) == 0 {
+		return
+	}
+	w.sendChunk("")
+}
+
+// sendChunk sends what is held as a chunk, with the head before it if it is the first, and end
+// after it.
+func (w *response) sendChunk(end string) {
+	out := w.head
+	if w.flows {
+		out = out[:0]
+		w.extendDeadline(time.Now())
+	} else {
+		w.flows = true
+		w.sendable(w.held)
+		out = w.head
+	}
+	if len(w.held) > 0 {
+		out = append(strconv.AppendInt(out, int64(len(w.held)), 16), "\r\n"...)
+		out = append(append(out, w.held...), "\r\n"...)
+	}
+	out = append(out, end...)
+	w.head, w.held = out, w.held[:0]
+	_, w.err = w.conn.rwc.Write(out)
+}
+
 // end sends what is held, and reports whether the connection can have another request.
 func (w *response) end() bool {
 	w.WriteHeader(http.StatusOK)
-	if !w.sent {
+	switch {
+	case w.flows && w.err == nil:
+		w.sendChunk("0\r\n\r\n")
+	case !w.flows && !w.sent:
 		w.send(w.held)
 	}
 	if max(cap(w.held), cap(w.head)) > maxKept {
@@ -100,6 +136,18 @@ func (w *response) end() bool {
 // send sends the answer, of which body is the body.
 func (w *response) send(body []byte) {
 	w.sent = true
+	w.sendable(body)
+	if len(body) <= maxHeld {
+		w.head = append(w.head, body...)
+		_, w.err = w.conn.rwc.Write(w.head)
+		return
+	}
+	_, w.err = (&net.Buffers{w.head, body}).WriteTo(w.conn.rwc)
+}
+
+// sendable ends the head of an answer that begins with body, and sees to it that it can be
+// sent.
+func (w *response) sendable(body []byte) {
 	c := w.conn
 	if !c.body.whole.Load() { // else a client that only sends never reads its answer
 		_, _ = io.CopyN(io.Discard, &c.body, maxDiscarded)
@@ -107,16 +155,16 @@ func (w *response) send(body []byte) {
 	w.last = w.last || !c.body.whole.Load() || c.state.Load() == stopped
 	now := time.Now()
 	w.endHead(body, now)
+	w.extendDeadline(now)
+}
+
+// extendDeadline gives what is sent now its time.
+func (w *response) extendDeadline(now time.Time) {
+	c := w.conn
 	if timeout := c.server.WriteTimeout; timeout > 0 && c.writeBy.Sub(now) < timeout {
 		c.writeBy = now.Add(2 * timeout)
 		_ = c.rwc.SetWriteDeadline(c.writeBy)
 	}
-	if len(body) <= maxHeld {
-		w.head = append(w.head, body...)
-		_, w.err = c.rwc.Write(w.head)
-		return
-	}
-	_, w.err = (&net.Buffers{w.head, body}).WriteTo(c.rwc)
 }
 
 func isClose(value string) bool { return strings.EqualFold(value, "close") }
@@ -153,7 +201,10 @@ func (w *response) endHead(body []byte, now time.Time) {
 	if !w.typed && len(body) > 0 {
 		w.appendField("Content-Type", http.DetectContentType(body))
 	}
-	if hasBody(w.status) {
+	switch {
+	case w.flows:
+		w.appendField("Transfer-Encoding", "chunked")
+	case hasBody(w.status):
 		w.head = append(w.head, "Content-Length: "...)
 		w.head = strconv.AppendInt(w.head, int64(len(body)), 10)
 		w.head = append(w.head, "\r\n"...)

@@ -37,6 +37,37 @@ func TestHeadOfAnAnswer(t *testing.T) {
 	})
 }
 
+// TestParts come when they are flushed, and count as one answer.
+func TestParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+			for _, part := range []string{"one", "two"} {
+				_, _ = io.WriteString(w, part)
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Minute)
+			}
+			_, _ = io.WriteString(w, "three")
+		}).dial()
+		for range 2 {
+			start := time.Now()
+			c.say(post(""))
+			res, err := http.ReadResponse(c.from, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []string{"one", "two", "three"} {
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want || time.Since(start) != time.Duration(i)*time.Minute {
+					t.Errorf("%q after %v: %v, want %q", got, time.Since(start), err, want)
+				}
+			}
+			if rest, err := io.ReadAll(res.Body); len(rest) > 0 || err != nil {
+				t.Errorf("%q, %v after the last part", rest, err)
+			}
+		}
+	})
+}
+
 // TestUnreadBody of more than is discarded ends the connection, but not before a client
 // that sends on has had the time to read its answer.
 func TestUnreadBody(t *testing.T) {

@@ -88,6 +88,12 @@ func TestConversations(t *testing.T) {
 		"no name of a status":   "POST /499 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"kinds of answers":      "POST /kinds HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"a long answer":         "POST /long HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"parts":                 "POST /flush HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"parts of no content":   "POST /flush/204 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"parts of known length": "POST /flush/length HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"no parts":              "POST /flush/nothing HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"parts and an end":      "POST /flush/close HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
+		"parts and a panic":     "POST /flush/panic HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 		"a panic":               "POST /panic HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" + post("after"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,6 +141,8 @@ func handle(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.WriteString(w, "more than that"); !errors.Is(err, http.ErrContentLength) {
 			panic(err)
 		}
+	case "/flush", "/flush/204", "/flush/length", "/flush/nothing", "/flush/close", "/flush/panic":
+		flush(w, r.URL.Path)
 	case "/panic":
 		_, _ = io.WriteString(w, "half an answer")
 		panic(http.ErrAbortHandler)
@@ -146,6 +154,31 @@ func handle(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %q %s %s %d %q %q\n%q %q %v", r.Method, r.URL, r.RequestURI, r.Proto, r.ContentLength, r.Host,
 			r.TransferEncoding, r.Header, r.Trailer, r.Close)
 		_, _ = fmt.Fprintf(w, "\n%d: %.20q", len(body), body)
+	}
+}
+
+// flush answers in parts.
+func flush(w http.ResponseWriter, how string) {
+	const part = "part "
+	switch how {
+	case "/flush/204":
+		w.WriteHeader(http.StatusNoContent)
+	case "/flush/length":
+		w.Header().Set("Content-Length", itoa(3*len(part)))
+	case "/flush/close":
+		w.Header().Set("Connection", "close")
+	}
+	for range 3 {
+		if how != "/flush/nothing" {
+			_, _ = io.WriteString(w, part)
+		}
+		w.(http.Flusher).Flush()
+	}
+	switch how {
+	case "/flush/panic":
+		panic(http.ErrAbortHandler)
+	case "/flush/close":
+		_, _ = io.WriteString(w, "and that was it")
 	}
 }
 
@@ -201,11 +234,11 @@ func inOrder(answers []byte) string {
 }
 
 // TestWhoAnswers says which requests http1 answers itself: those that net/http sees have
-// its http.Flusher.
+// its http.Hijacker.
 func TestWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
-			_, slow := w.(http.Flusher)
+			_, slow := w.(http.Hijacker)
 			_, _ = fmt.Fprint(w, slow)
 		})
 		c := f.dial()

@@ -146,7 +146,7 @@ func TestSlowHandlers(t *testing.T) {
 		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			contexts = append(contexts, r.Context())
-			if _, slow := w.(http.Flusher); slow {
+			if _, slow := w.(http.Hijacker); slow {
 				t.Errorf("%s of %q is handed over", r.Method, body)
 			}
 			select {

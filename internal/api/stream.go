@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"runtime"
+	"strings"
+)
+
+// mediaLines is JSON texts in lines: https://github.com/ndjson/ndjson-spec.
+const mediaLines = "application/x-ndjson"
+
+var contentTypeLines = []string{mediaLines}
+
+// acceptsLines reports whether who asks names the media type of lines.
+func acceptsLines(h http.Header) bool {
+	for _, list := range h["Accept"] {
+		if !strings.Contains(strings.ToLower(list), mediaLines) {
+			continue
+		}
+		for item := range strings.SplitSeq(list, ",") {
+			if name, params, err := mime.ParseMediaType(item); err == nil && name == mediaLines && params["q"] != "0" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// streamed is a batch whose results are sent when they are there, each in a line of its own:
+// who is denied from memory waits for nobody whose store is asked.
+type streamed struct {
+	*batched
+	server *Server
+	ctx    context.Context
+}
+
+// send decides the operations and sends their results, and returns all of them.
+func (a *streamed) send(x *exchange) *batched {
+	ready := make(chan int, len(a.ops)) // closed when nobody works on the operations any more
+	tell := func(at ...int) {
+		for _, i := range at {
+			ready <- i
+		}
+	}
+	for i := range a.ops {
+		if a.ops[i].err != nil {
+			tell(i)
+		}
+	}
+	go func() {
+		defer close(ready)
+		a.server.inLanes(a.ctx, a.ops, tell)
+	}()
+	x.Header()["Content-Type"] = contentTypeLines
+	control := http.NewResponseController(x.ResponseWriter)
+	for left := len(a.ops); left > 0; {
+		b := a.appendLine(x.out[:0], <-ready)
+		left--
+		b, left = a.gather(b, ready, left)
+		x.out = b
+		_, _ = x.Write(b) // it fails when the client is gone, and what was begun is decided all the same
+		if left > 0 {
+			_ = control.Flush()
+		}
+	}
+	<-ready
+	return newBatched(a.ops)
+}
+
+// gather appends the results that are there, of so many that are left. Whoever can go on
+// without waiting may first: few parts cost less than many.
+func (a *streamed) gather(b []byte, ready <-chan int, left int) ([]byte, int) {
+	for yielded := false; left > 0; {
+		select {
+		case i := <-ready:
+			b = a.appendLine(b, i)
+			left--
+			yielded = false
+			continue
+		default:
+		}
+		if yielded {
+			break
+		}
+		runtime.Gosched()
+		yielded = true
+	}
+	return b, left
+}
+
+// appendLine appends the line of operation i.
+func (a *streamed) appendLine(b []byte, i int) []byte {
+	o := &a.ops[i]
+	if o.err != nil {
+		o.problem = problemOf(o.err)
+	}
+	b = append(appendInt(b, `{"index":`, int64(i)), ',')
+	return append(o.appendMembers(b), "}\n"...)
+}
