@@ -64,7 +64,7 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 		asked = append(asked, s)
 	}
 	of.mu.Unlock()
-	shareOut(carryWriters, asked, func(s *standing) {
+	shareOut(carryWriters, slices.Values(asked), func(s *standing) {
 		start, end := s.rule.windowAt(now)
 		of.endAhead(s, now)
 		of.makeOne(ctx, s, start)

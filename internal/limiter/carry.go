@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func (h *lease) carried() *lease {
 
 // carry counts in the next window what goes on there of leases whose time has come.
 func (l *leases) carry(ctx context.Context, due []*lease) {
-	shareOut(carryWriters, due, func(held *lease) { l.carryOne(ctx, held) })
+	shareOut(carryWriters, slices.Values(due), func(held *lease) { l.carryOne(ctx, held) })
 }
 
 // isDue reports whether h is to go on in the next window, and now is the time to count

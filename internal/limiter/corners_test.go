@@ -125,6 +125,40 @@ func TestReservationRecordedLate(t *testing.T) {
 	}
 }
 
+// A late record that surely counted nothing can be sent again, and counts once.
+func TestReservationRecordedAgainAfterAFailure(t *testing.T) {
+	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
+		bubble(t, algorithm, func(t *testing.T) {
+			store := newFakeStore()
+			e := newEngine(t, store, 0, policyOf(algorithm, 10, time.Hour))
+			running(t, e)
+			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+			time.Sleep(3 * time.Second) // over: given back
+			late := limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation}
+			store.set(func() {
+				store.onWrite = func(w *limiter.Write) error {
+					if len(w.Events)+len(w.Add) > 0 {
+						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					}
+					return nil
+				}
+			})
+			for range 2 {
+				if _, err := e.Do(t.Context(), &late); !errors.Is(err, limiter.ErrUnavailable) {
+					t.Errorf("without a store: %v", err)
+				}
+			}
+			store.set(func() { store.onWrite = nil })
+			for range 3 {
+				mustDo(t, e, late)
+			}
+			if got := usedBy(t, e, somebody); got != 1 {
+				t.Errorf("used %d by one reservation", got)
+			}
+		})
+	}
+}
+
 // An idempotent call within 2 × tolerance of a reset of one of its demands.
 func TestIdempotentCallAfterAReset(t *testing.T) {
 	for _, op := range []limiter.Op{limiter.OpRecord, limiter.OpTake} {

@@ -56,6 +56,7 @@ type Options struct {
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
+	unsynced  int                                     // how many keys may wait to be written behind; zero: maxUnsyncedKeys
 }
 
 func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }

@@ -112,6 +112,12 @@ const (
 	MaxRoomWaiting  = maxRoomWaiting
 )
 
+// WithRoom returns o with room for so many keys that wait to be written behind.
+func (o Options) WithRoom(keys int) *Options {
+	o.unsynced = keys
+	return &o
+}
+
 // Spent is what is kept of an allowance.
 type Spent struct{ spent }
 

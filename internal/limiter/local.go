@@ -26,7 +26,7 @@ type behind struct {
 	started Instant
 
 	shards [behindShards]behindShard
-	room   room
+	room   *room
 	resets recent[Instant] // made elsewhere, for keys that the memory may hear of later
 	stale  recent[Instant] // keys of which something is given back elsewhere until then
 	merges atomic.Int64    // stamps what is merged: what was read last stands
@@ -87,33 +87,64 @@ var errLocalReserve = &FieldError{
 func newBehind(s *shared, memory Exclusive) *behind {
 	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
 	b.memory.poured, b.started = b.notePoured, InstantOf(s.opts.Now())
+	b.room = newRoom(s.opts)
 	return b
 }
 
 // decide decides one charge at now by what is in memory, and notes what it counted.
 func (b *behind) decide(ctx context.Context, c *charge, now Instant) {
-	now, places, err := b.enter(ctx, c.op, now)
-	if c.err = err; err == nil {
-		b.catchUp(ctx, c)
-		b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
-		b.note(c)
+	now, denied, leave := b.enter(ctx, c, now)
+	defer leave()
+	if denied || c.err != nil {
+		return
 	}
-	b.room.settle(places)
+	b.catchUp(ctx, c)
+	b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
+	b.note(c)
 }
 
-// enter waits until there is room for what op may count, and returns when that is, which is
-// now if nobody has to wait; who does has a place, to be settled in any case. The error says
-// that there is none, or that the clock was set meanwhile.
-func (b *behind) enter(ctx context.Context, op Op, now Instant) (at Instant, places int, err error) {
-	if op == OpCheck {
-		return now, 0, nil
+// enter waits until there is room for what c may count, and returns when that is, which is now
+// if nobody has to wait, and what is to be called once c is noted. Who is denied whatever waits
+// needs no room, and is decided. c's error is that there is none, or that the clock was set
+// meanwhile.
+func (b *behind) enter(ctx context.Context, c *charge, now Instant) (at Instant, denied bool, leave func()) {
+	if b.room.free() || !b.needsRoom(c) {
+		return now, false, func() {}
 	}
-	waited, err := b.room.enter(ctx, b.opts.StoreTimeout/2)
-	if err != nil || !waited {
-		return now, 0, err
+	if b.deniedInMemory(ctx, c, now) {
+		return now, true, func() {}
 	}
-	at, err = b.opts.instant()
-	return at, 1, err
+	if c.err = b.room.wait(ctx, b.opts.StoreTimeout/2); c.err != nil {
+		return now, false, func() {}
+	}
+	now, c.err = b.opts.instant()
+	return now, false, b.room.settle
+}
+
+// needsRoom reports whether c may count for a key of which nothing waits yet.
+func (b *behind) needsRoom(c *charge) bool {
+	if c.op == OpCheck {
+		return false
+	}
+	waits := false
+	b.whatWaits(c.key, func(*unsynced) { waits = true })
+	return !waits || b.room.events.Load() >= maxUnsyncedEvents
+}
+
+// deniedInMemory decides a take that memory denies, where nothing is counted of denied ones.
+func (b *behind) deniedInMemory(ctx context.Context, c *charge, now Instant) bool {
+	if c.op != OpTake || c.plan.Count == CountAll || c.plan.Mode != ModeEnforce || b.isStale(c.key) {
+		return false
+	}
+	b.catchUp(ctx, c)
+	c.op = OpCheck
+	b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
+	c.op = OpTake
+	if c.err == nil && !c.decision.WouldAllow {
+		return true
+	}
+	c.decision, c.err = Decision{}, nil
+	return false
 }
 
 // inMemory does something with c as memory counts it.
@@ -175,6 +206,9 @@ func (b *behind) note(c *charge) {
 	counted := d.Recorded == RecordedYes
 	if !counted && !d.WouldAllow && !b.isStale(c.key) {
 		return
+	}
+	if !counted && !b.room.free() && b.needsRoom(&charge{target: c.target, op: OpTake}) {
+		return // others have to have what they count written first
 	}
 	sh, waits := b.wait(&c.target)
 	defer sh.mu.Unlock()
@@ -239,7 +273,7 @@ func (b *behind) wait(t *target) (*behindShard, *unsynced) {
 		}
 		waits = &unsynced{since: time.Now()}
 		sh.waiting[t.key] = waits
-		b.room.keys.Add(1)
+		b.room.come()
 	}
 	waits.target = *t
 	return sh, waits

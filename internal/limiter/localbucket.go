@@ -126,6 +126,7 @@ func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 		return err
 	}
 	b.syncs.merged.Add(1)
+	b.room.written()
 	if changes {
 		b.syncs.written.Add(1)
 	}

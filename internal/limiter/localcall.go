@@ -17,8 +17,11 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 			far = append(far, *c)
 		}
 	}
-	places := b.decideInMemory(ctx, near, now)
-	defer b.room.settle(places)
+	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout) // to wait for room, and for the others
+	defer cancel()
+	now, leave := b.enterAll(ctx, near, now)
+	defer leave()
+	b.decideInMemory(ctx, near, now)
 	switch {
 	case len(far) == 0:
 	case anyBlocks(near):
@@ -44,13 +47,28 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 	}
 }
 
-// decideInMemory decides charges, all or none of them, and returns the places that they have
-// where they had to wait.
-func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Instant) (places int) {
-	now, places, err := b.enter(ctx, charges[0].op, now)
+// enterAll waits until there is room for what charges may count, one place for all of them: they
+// are few. It is as enter, and fails all of them.
+func (b *behind) enterAll(ctx context.Context, charges []charge, now Instant) (at Instant, leave func()) {
+	leave = func() {}
+	if b.room.free() || !slices.ContainsFunc(charges, func(c charge) bool { return b.needsRoom(&c) }) {
+		return now, leave
+	}
+	err := b.room.wait(ctx, b.opts.StoreTimeout/2)
+	if err == nil {
+		leave = b.room.settle
+		now, err = b.opts.instant()
+	}
 	if err != nil {
 		failCharges(charges, err)
-		return places
+	}
+	return now, leave
+}
+
+// decideInMemory decides charges, all or none of them, unless they have failed.
+func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Instant) {
+	if charges[0].err != nil {
+		return
 	}
 	for i := range charges {
 		b.catchUp(ctx, &charges[i])
@@ -67,7 +85,6 @@ func (b *behind) decideInMemory(ctx context.Context, charges []charge, now Insta
 		c.target = targets[i]
 		c.decision.Policy = &c.plan.Policy
 	}
-	return places
 }
 
 func failCharges(charges []charge, err error) {

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,16 +12,20 @@ import (
 
 // room bounds what is not written behind yet. Who comes when there is none waits for what is
 // being written, first come first, if the store takes it: so callers come as fast as it is
-// written, and nobody is refused for what the next few milliseconds will have written. The zero
-// value has all its room.
+// written, and nobody is refused for what the next few milliseconds will have written.
 type room struct {
+	keysMax int           // maxUnsyncedKeys, but in tests
+	silence time.Duration // without a write, after which nobody waits for one
+	wake    chan struct{} // of one place: has what waits written before its interval is over
+
 	keys   atomic.Int64 // that are not written or read yet, and places kept for who was called in
 	events atomic.Int64 // that are not written yet
+	wrote  atomic.Int64 // when something was written last, in nanoseconds after made
+	made   time.Time
 
 	queued atomic.Int64 // how many wait
 	mu     sync.Mutex
 	places []chan struct{} // of those who wait, in the order in which they came; closed when there is room
-	wrote  time.Time       // when something was written last
 }
 
 // Bounds of what waits. Past them nothing is counted in memory: the decision is as if the store
@@ -36,18 +41,35 @@ const (
 	roomIsNear = 10 * time.Millisecond
 )
 
-// enter returns whether the caller had to wait and so has a place, which is to be given back by
-// settle, and an error where there is no room, and none to be expected within atMost.
-func (r *room) enter(ctx context.Context, atMost time.Duration) (waited bool, err error) {
-	if r.left() > 0 && r.queued.Load() == 0 {
-		return false, nil
+func newRoom(o *Options) *room {
+	r := &room{keysMax: cmp.Or(o.unsynced, maxUnsyncedKeys), silence: o.StoreTimeout, wake: make(chan struct{}, 1), made: time.Now()}
+	r.wrote.Store(-int64(o.StoreTimeout)) // nothing was yet
+	return r
+}
+
+// left returns for how many callers more there is room.
+func (r *room) left() int {
+	if r.events.Load() >= maxUnsyncedEvents {
+		return 0
 	}
-	place := r.queue(atMost)
+	return max(0, r.keysMax-int(r.keys.Load()))
+}
+
+// free reports whether there is room, and nobody waits for it.
+func (r *room) free() bool { return r.left() > 0 && r.queued.Load() == 0 }
+
+// wait returns once there is room, of which one place is the caller's, to be settled. The error
+// says that there is none, and none to be expected within atMost.
+func (r *room) wait(ctx context.Context, atMost time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok { // what comes after it takes time as well
+		atMost = min(atMost, time.Until(deadline)/2)
+	}
+	place := r.queue()
 	if place == nil {
-		return false, r.none()
+		return r.none()
 	}
 	if waitFor(place, min(atMost, roomIsNear)) {
-		return true, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, atMost-roomIsNear)
 	defer cancel()
@@ -55,10 +77,10 @@ func (r *room) enter(ctx context.Context, atMost time.Duration) (waited bool, er
 	case <-place:
 	case <-ctx.Done():
 		if r.giveUp(place) {
-			return false, fmt.Errorf("%w: %w", r.none(), ctx.Err())
+			return fmt.Errorf("%w: %w", r.none(), ctx.Err())
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // waitFor reports whether done is closed within atMost.
@@ -73,25 +95,21 @@ func waitFor(done <-chan struct{}, atMost time.Duration) bool {
 	}
 }
 
-// left returns for how many callers more there is room.
-func (r *room) left() int {
-	if r.events.Load() >= maxUnsyncedEvents {
-		return 0
-	}
-	return max(0, maxUnsyncedKeys-int(r.keys.Load()))
-}
-
 // queue returns what is closed when there is room. It is nil where nothing was written for so
 // long that nothing may be soon, or where others enough wait.
-func (r *room) queue(silence time.Duration) chan struct{} {
+func (r *room) queue() chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.places) >= maxRoomWaiting || time.Since(r.wrote) >= silence {
+	r.callIn()
+	place := make(chan struct{})
+	switch {
+	case len(r.places) == 0 && r.left() > 0: // it has come in between
+	case len(r.places) >= maxRoomWaiting || time.Since(r.made)-time.Duration(r.wrote.Load()) >= r.silence:
 		return nil
 	}
-	place := make(chan struct{})
 	r.places = append(r.places, place)
-	r.callIn() // what left meanwhile called in nobody
+	r.queued.Store(int64(len(r.places))) // before room is looked for: who leaves looks the other way round
+	r.callIn()
 	return place
 }
 
@@ -108,28 +126,33 @@ func (r *room) giveUp(place chan struct{}) bool {
 	return true
 }
 
-// settle gives back the places of so many who waited: what they counted has its own.
-func (r *room) settle(places int) {
-	if places == 0 {
-		return
+// come notes that one key more waits to be written. Past half of the room, that is not put off.
+func (r *room) come() {
+	if int(r.keys.Add(1)) >= r.keysMax/2 {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
 	}
-	r.keys.Add(-int64(places))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.callIn()
 }
 
-// leave notes that a key does not wait any more, nor do so many events of it, and whether that
-// is because the store took them: then others may come.
-func (r *room) leave(events int, written bool) {
-	r.keys.Add(-1)
+// written notes that the store took something.
+func (r *room) written() { r.wrote.Store(int64(time.Since(r.made))) }
+
+// leave notes that a key does not wait any more, nor do so many events of it.
+func (r *room) leave(events int) {
 	r.events.Add(-int64(events))
-	if !written {
-		return
+	r.settle()
+}
+
+// settle gives back the place of one who waited: what was counted meanwhile has its own.
+func (r *room) settle() {
+	r.keys.Add(-1)
+	if r.queued.Load() == 0 {
+		return // who is about to wait looks again
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wrote = time.Now()
 	r.callIn()
 }
 

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ const (
 	// lastSync is how long writing may take when the engine ends.
 	lastSync = 2 * time.Second
 	// noteMargin is longer than any decision in memory takes from its instant until it is
-	// noted.
+	// noted, but for what it waits beside others that ask the store.
 	noteMargin = time.Second
 )
 
@@ -31,7 +32,7 @@ type syncs struct {
 // Behind is what an engine has decided in memory and written behind, and what it still
 // has to.
 type Behind struct {
-	Waiting int           // keys that wait to be written or read
+	Waiting int           // keys that wait to be written or read, or are at it
 	Lag     time.Duration // since the oldest of them began to wait
 	Written uint64        // writes that the store acknowledged, of one key each
 	Merged  uint64        // reads of what other instances counted
@@ -71,16 +72,24 @@ func (s *behindShard) oldest(since time.Time) time.Time {
 	return since
 }
 
-// run syncs what waits every interval until ctx ends, and then writes what is left.
+// run syncs what waits every interval, and sooner where room runs out, until ctx ends, and then
+// writes what is left.
 func (b *behind) run(ctx context.Context) {
 	tick := time.NewTicker(b.opts.SyncInterval)
 	defer tick.Stop()
-	for ctx.Err() == nil {
+	for wake := b.room.wake; ctx.Err() == nil; {
 		select {
 		case <-tick.C:
-			b.refundLate(ctx)
-			b.sync(ctx, b.take())
+		case <-wake:
 		case <-ctx.Done():
+			continue
+		}
+		b.refundLate(ctx)
+		written, failed := b.syncs.written.Load(), b.syncs.failed.Load()
+		b.sync(ctx, true)
+		wake = b.room.wake
+		if b.syncs.written.Load() == written && b.syncs.failed.Load() > failed { // it would be in vain again
+			wake = nil
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
@@ -95,41 +104,63 @@ func (b *behind) run(ctx context.Context) {
 
 // writeAll writes what waits, and reports whether something is left.
 func (b *behind) writeAll(ctx context.Context) (left bool) {
-	all := b.take()
-	for _, u := range all {
-		u.read = false
-	}
-	b.sync(ctx, all)
-	return b.room.keys.Load() > 0
+	b.sync(ctx, false)
+	return b.keys() > 0
 }
 
-// take returns what waits for a sync, which is under way then.
-func (b *behind) take() []*unsynced {
-	var all []*unsynced
+// keys returns how many keys wait for a sync.
+func (b *behind) keys() (n int) {
 	for i := range b.shards {
 		sh := &b.shards[i]
 		sh.mu.Lock()
-		waiting := sh.waiting
-		sh.waiting = nil
+		n += len(sh.waiting)
 		sh.mu.Unlock()
-		for _, u := range waiting {
-			all = append(all, u)
-		}
 	}
-	return all
+	return n
 }
 
-// sync writes and reads what waited, several keys at a time. What fails waits again, and
-// what was not begun when ctx ended.
-func (b *behind) sync(ctx context.Context, all []*unsynced) {
-	if len(all) == 0 {
-		return
-	}
-	oldest := slices.MinFunc(all, func(a, b *unsynced) int { return a.since.Compare(b.since) }).since
-	b.syncs.oldest.Store(&oldest)
+// syncing is a key on its way, and since when.
+type syncing struct {
+	*unsynced
+	taken Instant
+}
+
+// sync writes what waits and, if it is to, reads what others counted, several keys at a time.
+// What fails waits again, and what was not begun when ctx ended. It is taken part by part: what
+// is counted for a key while that is under way needs room of its own.
+func (b *behind) sync(ctx context.Context, read bool) {
 	defer b.syncs.oldest.Store(nil)
-	taken := InstantOf(b.opts.Now())
-	shareOut(syncWorkers, all, func(u *unsynced) { b.syncOne(ctx, u, taken) })
+	shareOut(syncWorkers, b.take(), func(s syncing) {
+		s.read = s.read && read
+		b.syncOne(ctx, s.unsynced, s.taken)
+	})
+}
+
+// take returns what waits for a sync, which is under way then.
+func (b *behind) take() iter.Seq[syncing] {
+	return func(yield func(syncing) bool) {
+		for i := range b.shards {
+			sh := &b.shards[i]
+			sh.mu.Lock()
+			waiting := sh.waiting
+			sh.waiting = nil
+			sh.mu.Unlock()
+			if len(waiting) == 0 {
+				continue
+			}
+			taken := InstantOf(b.opts.Now())
+			oldest := time.Now()
+			for _, u := range waiting {
+				if u.since.Before(oldest) {
+					oldest = u.since
+				}
+			}
+			b.syncs.oldest.Store(&oldest)
+			for _, u := range waiting {
+				yield(syncing{u, taken})
+			}
+		}
+	}
 }
 
 // syncOne has u written, and what others did read, and makes room for others. What fails waits
@@ -147,7 +178,7 @@ func (b *behind) syncOne(ctx context.Context, u *unsynced, taken Instant) {
 		b.syncs.failed.Add(1)
 		b.again(u)
 	}
-	b.room.leave(events, err == nil)
+	b.room.leave(events)
 }
 
 // writeAndMerge writes what was counted for a key until it was taken, and merges then what
@@ -183,7 +214,11 @@ func (b *behind) write(ctx context.Context, u *unsynced) error {
 func (b *behind) writeOne(ctx context.Context, w *Write) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
-	return b.counted.store.Write(ctx, w)
+	err := b.counted.store.Write(ctx, w)
+	if err == nil {
+		b.room.written()
+	}
+	return err
 }
 
 // again has u, whose sync failed, wait for the next one, beside what came since. What
@@ -254,7 +289,7 @@ func (b *behind) merge(ctx context.Context, u *unsynced, wrote []Count, taken In
 // that are there and were removed elsewhere. What memory counted since it was taken to be
 // written is in its own hands.
 func (b *behind) newsOf(p *plan, found, memory *State, taken Instant) (events []Event, removed []EventID) {
-	settled := taken.Add(-noteMargin)
+	settled := taken.Add(-noteMargin - b.opts.StoreTimeout)
 	for i := range found.Logs {
 		there, here := found.Logs[i].Events, memory.Logs[i].Events
 		most := p.logs[i].limit + 1

@@ -252,14 +252,14 @@ func (n *news) speak(ctx context.Context) {
 	for {
 		select {
 		case <-n.wake:
-			shareOut(publishers, n.due(n.isDue), func(a announcement) { n.retry(ctx, a) })
+			shareOut(publishers, slices.Values(n.due(n.isDue)), func(a announcement) { n.retry(ctx, a) })
 			continue
 		case <-ctx.Done():
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(n.opts.StoreTimeout, lastNews))
 		defer cancel()
 		all := n.due(func(*announcement) bool { return true })
-		shareOut(publishers, all, func(a announcement) { n.retry(ctx, a) })
+		shareOut(publishers, slices.Values(all), func(a announcement) { n.retry(ctx, a) })
 		return
 	}
 }

@@ -29,6 +29,7 @@ const maxReserved = 1 << 16
 const (
 	reservationSettled = 's' // recorded: the units stay
 	reservationBegun   = 'b' // units that were given back are about to be recorded anew
+	reservationFree    = 'f' // they were about to be, and surely were not
 	reservationOver    = 'o' // its time was over before: the units were given back
 )
 
@@ -271,27 +272,39 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 	}
 	claims := e.claimsOf(again)
 	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
-	version, err := claims.swap(ctx, key, EventID{}, []byte{reservationBegun}, 2*MaxReserve)
-	if errors.Is(err, ErrConflict) {
-		return wasRecordedAnew(ctx, claims, key)
+	version, done, err := claims.beginAnew(ctx, key)
+	if err != nil || done {
+		return err
 	}
+	err = e.decideAll(ctx, again)
+	ended := byte(reservationSettled)
 	if err != nil {
-		return err
+		if failed := (*StoreError)(nil); !errors.As(err, &failed) || failed.Recorded != RecordedNo {
+			return err
+		}
+		ended = reservationFree // whoever sends it again may record it
 	}
-	if err := e.decideAll(ctx, again); err != nil {
-		return err
-	}
-	_, _ = claims.swap(ctx, key, version, []byte{reservationSettled}, 2*MaxReserve) // else repetitions can't tell
-	return nil
+	_, _ = claims.swap(ctx, key, version, []byte{ended}, 2*MaxReserve) // else repetitions can't tell
+	return err
 }
 
-// wasRecordedAnew returns nil if the claim of key says so.
-func wasRecordedAnew(ctx context.Context, c *claims, key Key) error {
+// beginAnew claims key for who records anew what a reservation was for, or says that it was
+// done.
+func (c *claims) beginAnew(ctx context.Context, key Key) (version EventID, done bool, err error) {
+	begun := []byte{reservationBegun}
+	version, err = c.swap(ctx, key, EventID{}, begun, 2*MaxReserve)
+	if !errors.Is(err, ErrConflict) {
+		return version, false, err
+	}
 	cell, err := c.get(ctx, key, c.serial)
+	if err == nil && bytes.Equal(cell.Value, []byte{reservationFree}) {
+		version, err = c.swap(ctx, key, cell.Version, begun, 2*MaxReserve)
+		return version, false, err
+	}
 	if err == nil && !bytes.Equal(cell.Value, []byte{reservationSettled}) {
 		err = fmt.Errorf("%w: an earlier record of this reservation ended without an answer", ErrUnavailable)
 	}
-	return err
+	return EventID{}, err == nil, err
 }
 
 // settleEvents makes n's event stay, if t keeps events. It may ask whether one that is

@@ -209,7 +209,7 @@ func (t *takeBacks) begin(w *Write) {
 
 // make makes writes, several at a time, and returns when all are done.
 func (t *takeBacks) make(ctx context.Context, due []takeBack) {
-	shareOut(takeBackWriters, due, func(b takeBack) { t.makeOne(ctx, b) })
+	shareOut(takeBackWriters, slices.Values(due), func(b takeBack) { t.makeOne(ctx, b) })
 }
 
 // makeOne makes a write, and queues it again if it failed and may be repeated.

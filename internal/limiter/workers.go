@@ -1,19 +1,24 @@
 package limiter
 
-import "sync"
+import (
+	"iter"
+	"sync"
+)
 
 // shareOut has at most this many workers do all items, and returns when all are done.
-func shareOut[T any](workers int, items []T, do func(T)) {
+func shareOut[T any](workers int, items iter.Seq[T], do func(T)) {
 	next := make(chan T)
 	var all sync.WaitGroup
-	for range min(workers, len(items)) {
-		all.Go(func() {
-			for item := range next {
-				do(item)
-			}
-		})
-	}
-	for _, item := range items {
+	begun := 0
+	for item := range items {
+		if begun < workers {
+			begun++
+			all.Go(func() {
+				for item := range next {
+					do(item)
+				}
+			})
+		}
 		next <- item
 	}
 	close(next)

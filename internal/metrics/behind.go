@@ -25,7 +25,7 @@ func NewBehind(now func() limiter.Behind) prometheus.Collector {
 	b := &behind{now: now}
 	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return float64(n.Waiting) }, prometheus.Opts{
 		Name: "ratelimitd_local_waiting_keys",
-		Help: "Keys counted in memory that wait to be written to the store, or to be read there.",
+		Help: "Keys counted in memory that wait to be written to the store, or to be read there, or are at it.",
 	})
 	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return n.Lag.Seconds() }, prometheus.Opts{
 		Name: "ratelimitd_local_lag_seconds",

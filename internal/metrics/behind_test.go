@@ -26,7 +26,7 @@ func TestBehind(t *testing.T) {
 		# HELP ratelimitd_local_merged_total Reads of what other instances counted in memory, each of one key.
 		# TYPE ratelimitd_local_merged_total counter
 		ratelimitd_local_merged_total 20
-		# HELP ratelimitd_local_waiting_keys Keys counted in memory that wait to be written to the store, or to be read there.
+		# HELP ratelimitd_local_waiting_keys Keys counted in memory that wait to be written to the store, or to be read there, or are at it.
 		# TYPE ratelimitd_local_waiting_keys gauge
 		ratelimitd_local_waiting_keys 3
 		# HELP ratelimitd_local_written_total Writes of what was counted in memory that the store acknowledged, each of one key.

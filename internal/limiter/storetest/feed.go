@@ -52,10 +52,41 @@ func testFeed(t *testing.T, store limiter.Store) {
 		}
 		for _, want := range published[from.first:] {
 			want.TTL = 0
-			same := func(c limiter.Change) bool { c.TTL = 0; return c == want }
-			if !slices.ContainsFunc(got, same) {
+			if times(got, want) == 0 {
 				t.Errorf("since now%+d ms: %+v is not among %d changes", from.since-now, want, len(got))
 			}
+		}
+	}
+	for _, middle := range []time.Duration{-2 * time.Hour, -2*time.Hour + time.Millisecond, -time.Hour, 0, time.Millisecond, time.Hour} {
+		testPartsOfNews(t, feed, published, now.Add(middle))
+	}
+}
+
+// times returns how often c is among changes, whose lives are not told.
+func times(changes []limiter.Change, c limiter.Change) (n int) {
+	for _, have := range changes {
+		if have.TTL, c.TTL = 0, 0; have == c {
+			n++
+		}
+	}
+	return n
+}
+
+// testPartsOfNews reads what was published in two parts: each change is there.
+func testPartsOfNews(t *testing.T, feed limiter.Feed, published []limiter.Change, middle limiter.Instant) {
+	t.Helper()
+	before, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Until: middle, Level: "QUORUM"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: middle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range published {
+		c := &published[i]
+		if times(before, *c)+times(after, *c) == 0 { // it may be in both
+			t.Errorf("%s of %d is neither before %d nor from then on", c.Kind, c.ID.Instant(), middle)
 		}
 	}
 }
