@@ -21,8 +21,9 @@ type clock struct {
 // error of measuring, when it read.
 type clockReading struct {
 	ahead time.Duration
-	wall  time.Time // what it read, without a monotonic reading
-	at    time.Time // that, by the process's monotonic clock
+	wall  time.Time     // what it read, without a monotonic reading
+	at    time.Time     // that, by the process's monotonic clock, or a moment before
+	gap   time.Duration // how long before at most
 }
 
 const (
@@ -31,8 +32,8 @@ const (
 	clockNodes    = 9               // asked at most: their median needs no more
 	clockLooks    = 3               // at a clock that seems to have been set, before that is believed
 
-	// nodeTick is how finely a node tells the time, as now() in CQL is of whole milliseconds: it
-	// read its clock up to that much later than it says.
+	// nodeTick is how finely a node tells the time, as now() in CQL is of whole milliseconds, and
+	// what makes it unique: it read its clock up to that much later than it says.
 	nodeTick = time.Millisecond
 
 	clusterTimeLasts = time.Minute // without an answer
@@ -41,7 +42,11 @@ const (
 // now returns by how much the clock, which is wall, is ahead now: as measured, and by what it
 // was set since, which the monotonic clock tells.
 func (r *clockReading) now(wall time.Time) time.Duration {
-	return r.ahead + wall.Round(0).Sub(r.wall) - time.Since(r.at)
+	ahead := r.ahead + wall.Round(0).Sub(r.wall) - time.Since(r.at)
+	if ahead < 0 {
+		return min(0, ahead+r.gap)
+	}
+	return ahead
 }
 
 // run measures until ctx ends.
@@ -83,7 +88,7 @@ func (c *clock) measure(ctx context.Context, s *Store) {
 		return
 	}
 	median := medianOf(samples)
-	c.last.Store(&clockReading{ahead: median.certain(), wall: median.read.Round(0), at: median.began})
+	c.last.Store(&clockReading{ahead: median.certain(), wall: median.read.Round(0), at: median.began, gap: median.gap})
 	if s.Skewed() {
 		s.sweeper.time.Store(nil)
 		return
@@ -106,6 +111,7 @@ func medianOf(samples []clockSample) *clockSample {
 type clockSample struct {
 	said  clusterTime   // by that node
 	began time.Time     // the round trip, by the monotonic clock
+	gap   time.Duration // until this clock was read, at most
 	read  time.Time     // by this clock then
 	ahead time.Duration // it was, judged at the middle of the round trip
 	doubt time.Duration // ahead is off by that at most
@@ -117,7 +123,7 @@ func newClockSample(began, read, ended, said time.Time) clockSample {
 	trip := ended.Sub(began)
 	return clockSample{
 		said: clusterTime{was: said, at: ended}, began: began, read: read,
-		ahead: read.Add(trip / 2).Sub(said.Add(nodeTick / 2)), doubt: (trip + nodeTick) / 2,
+		ahead: read.Add(trip / 2).Sub(said.Truncate(nodeTick).Add(nodeTick / 2)), doubt: (trip + nodeTick) / 2,
 	}
 }
 
@@ -137,11 +143,13 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 		var id gocql.UUID
 		began := time.Now()
 		before := s.config.Now() // after the monotonic clock, so that what came in between is a part of the trip
+		gap := time.Since(began)
 		query := s.session.Query("SELECT now() FROM system.local").WithContext(pinned(ctx, host)).Consistency(gocql.One)
 		if err := query.Scan(&id); err != nil {
 			return best, ok
 		}
 		sample := newClockSample(began, before, time.Now(), id.Time())
+		sample.gap = gap
 		if !ok || sample.doubt < best.doubt {
 			best, ok = sample, true
 		}

@@ -39,13 +39,26 @@ func TestClockAtTheTolerance(t *testing.T) {
 				began := start.Add(time.Duration(part) * 50 * us)
 				ended := began.Add(trip)
 				for _, answered := range []time.Time{began, ended} {
-					sample := newClockSample(began, began.Add(ahead), ended, answered.Truncate(time.Millisecond))
+					said := answered.Truncate(time.Millisecond).Add(3 * us) // the fourth that was asked in it
+					sample := newClockSample(began, began.Add(ahead), ended, said)
 					got := sample.certain()
-					if got.Abs() > ahead.Abs() || got.Abs() < ahead.Abs()-trip-nodeTick {
+					if got*ahead < 0 || got.Abs() > ahead.Abs() || got.Abs() < ahead.Abs()-trip-nodeTick {
 						t.Errorf("%v ahead, asked %v into a millisecond with a round trip of %v: %v", ahead, began.Sub(start), trip, got)
 					}
 				}
 			}
+		}
+	}
+}
+
+// A process that stood still before it read its clock does not take it for one that is behind.
+func TestClockThatWasReadLate(t *testing.T) {
+	const gap, busy = time.Minute, 10 * time.Second // of this machine, between two lines
+	read := time.Now()
+	for _, ahead := range []time.Duration{0, -time.Hour, time.Hour} {
+		r := &clockReading{ahead: ahead, wall: read.Round(0), at: read.Add(-gap), gap: gap}
+		if got := r.now(time.Now()); got < min(0, ahead)-busy || got > max(0, ahead) {
+			t.Errorf("%v ahead: %v", ahead, got)
 		}
 	}
 }
