@@ -16,7 +16,7 @@ import (
 type breaker struct {
 	circuit  *gobreaker.CircuitBreaker[struct{}]
 	made     time.Time
-	answered atomic.Int64 // when a request was last answered, in nanoseconds after made
+	answered atomic.Int64 // when a request was last answered, or some of its calls, in nanoseconds after made
 	hurry    hurry
 }
 
@@ -54,6 +54,9 @@ func (b *breaker) silent() time.Duration {
 	return time.Since(b.made) - time.Duration(b.answered.Load())
 }
 
+// hear notes that a request, or some of its calls, was answered.
+func (b *breaker) hear() { b.answered.Store(int64(time.Since(b.made))) }
+
 // do makes a request, unless requests fail at once.
 func (b *breaker) do(request func() error) error {
 	_, err := b.circuit.Execute(func() (struct{}, error) {
@@ -69,7 +72,7 @@ func (b *breaker) do(request func() error) error {
 	}
 	switch {
 	case err == nil || isProblem(err):
-		b.answered.Store(int64(time.Since(b.made)))
+		b.hear()
 	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
 		return &goneError{errOpen, true}
 	}

@@ -29,3 +29,13 @@ func apart(names []string) bool {
 	}
 	return true
 }
+
+// Marked returns how many calls of c count as under way.
+func Marked(c *Client) (n int) {
+	c.traffic.mu.Lock()
+	defer c.traffic.mu.Unlock()
+	for _, calls := range c.traffic.alike {
+		n += max(int(calls), -int(calls))
+	}
+	return n
+}

@@ -10,12 +10,12 @@ import (
 // decided.
 type lines struct {
 	calls    []*asked
-	answered func(*asked) // has each that is answered; nil: nobody does
-	paused   func()       // is told when some results are there, and others have to be waited for; nil: nobody is
-	left     int          // how many results are to come
+	answered func(a *asked, left int) // is given each that has its answer, and how many have none
+	came     func(left int)           // is told when some results have come, and how many have to be waited for
+	left     int                      // how many results are to come
 }
 
-// maxLineLen is more than a call of 16 demands comes to, in bytes.
+// maxLineLen is more than a call of 16 demands comes to, in bytes. Up to twice as much may be read.
 const maxLineLen = 1 << 20
 
 // readFrom reads body until it ends, through the memory of back. Its error is a foreignError, or
@@ -37,18 +37,18 @@ func (l *lines) readFrom(back *reply, body io.Reader) error {
 		n, err := body.Read(b[len(b):cap(b)])
 		came, nonsense := l.take(back, b[:len(b)+n])
 		b = b[:copy(b[:cap(b)], b[came:len(b)+n])]
+		if came > 0 {
+			l.came(l.left)
+		}
 		switch {
 		case nonsense != nil:
 			return nonsense
-		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && l.left == 0:
+		case err != nil && l.left == 0: // however it ended
 			return nil
 		case errors.Is(err, io.EOF):
 			return io.ErrUnexpectedEOF
 		case err != nil:
 			return err
-		}
-		if came > 0 && l.left > 0 {
-			l.paused()
 		}
 	}
 }
@@ -82,6 +82,6 @@ func (l *lines) read(back *reply, line []byte) error {
 	l.left--
 	a.problem.inBatch()
 	call.answer = a
-	l.answered(call)
+	l.answered(call, l.left)
 	return nil
 }

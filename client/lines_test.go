@@ -47,8 +47,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	if len(sent.Operations) == 0 {
 		asked.identifiers = []string{sent.Identifier}
 	}
-	stop := context.AfterFunc(r.Context(), func() { _ = from.CloseWithError(r.Context().Err()) })
-	s.t.Cleanup(func() { stop() })
+	context.AfterFunc(r.Context(), func() { _ = from.CloseWithError(r.Context().Err()) })
 	s.came <- asked
 	select {
 	case header := <-asked.header:
@@ -240,8 +239,9 @@ func TestCallersLeaveATripOfLines(t *testing.T) {
 		}
 		batch.say(t, line(3)+line(1)) // that of one who left harms nobody
 		mustAllow(t, all[1:2])
-		batch.say(t, line(2))
-		batch.end()
+		if batch.ctx.Err() == nil {
+			t.Error("the last has left, and the request goes on")
+		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{t: t, came: make(chan *scripted, 100)}
@@ -262,6 +262,112 @@ func TestCallersLeaveATripOfLines(t *testing.T) {
 		synctest.Wait()
 		if batch.ctx.Err() == nil {
 			t.Error("nobody waits, and the request goes on")
+		}
+	})
+}
+
+// TestWhoLeavesCountsOnce: a line for one who has left says nothing of who still waits.
+func TestWhoLeavesCountsOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave []int // in turn, between the lines
+		lines []int
+		ends  bool // as nobody waits
+	}{
+		"leaves, a line, leaves": {[]int{0, 1}, []int{0}, false},
+		"leaves, others' lines":  {[]int{0}, []int{1, 2}, true},
+		"leaves, all but one":    {[]int{0}, []int{0, 1}, false},
+		"all leave":              {[]int{0, 1, 2}, []int{0, 1}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{t: t, came: make(chan *scripted, 100)}
+				cl := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
+				first := ask(t.Context(), cl, "first")
+				lone := <-s.came
+				var all []<-chan result
+				var leave []context.CancelFunc
+				for i := range 3 {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					all, leave = append(all, ask(ctx, cl, fmt.Sprint(i))...), append(leave, cancel)
+				}
+				lone.lone(t)
+				mustAllow(t, first)
+				batch := <-s.came
+				batch.begin()
+				for i := range max(len(c.leave), len(c.lines)) {
+					if i < len(c.leave) {
+						leave[c.leave[i]]()
+						<-all[c.leave[i]]
+					}
+					if i < len(c.lines) {
+						batch.say(t, line(c.lines[i]))
+					}
+				}
+				synctest.Wait()
+				if ended := batch.ctx.Err() != nil; ended != c.ends {
+					t.Fatalf("the request has ended: %v", ended)
+				}
+				if !c.ends {
+					batch.say(t, line(2))
+					mustAllow(t, all[2:])
+				}
+				batch.end()
+			})
+		})
+	}
+}
+
+// TestTripsGoBackToTheirNumber has requests that are late make more of them go, and then only such
+// as bring answers: there are no more than Trips beside those, and no other goes for being late.
+func TestTripsGoBackToTheirNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, batch, all := newScript(t, 2)
+		busy := func() { // there is always something to ask
+			all = append(all, ask(t.Context(), c, names(2)...)...)
+		}
+		under := []*scripted{batch}
+		for range 9 { // which are late
+			busy()
+			time.Sleep(11 * time.Millisecond)
+			under = append(under, <-s.came)
+		}
+		for i := range 30 { // each brings its first line, 3 ms after the one before
+			busy()
+			time.Sleep(3 * time.Millisecond)
+			under[i].begin()
+			under[i].say(t, line(0))
+			for len(s.came) > 0 {
+				under = append(under, <-s.came)
+			}
+		}
+		if n := len(under) - 30; n > 1 {
+			t.Errorf("%d requests are under way that have brought nothing", n)
+		}
+	})
+}
+
+// TestLinesAreAnswersOfTheService: the circuit stays closed while lines come, whatever becomes of
+// their requests.
+func TestLinesAreAnswersOfTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{t: t, came: make(chan *scripted, 100)}
+		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour, Failures: 3})
+		for range 9 {
+			first := ask(t.Context(), c, "first")
+			lone := <-s.came
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			all := ask(ctx, c, "quick", "slow")
+			lone.header <- http.Header{"Content-Type": {"text/plain"}} // one failure more
+			<-first[0]
+			batch := <-s.came
+			batch.begin()
+			batch.say(t, line(0))
+			mustAllow(t, all[:1])
+			if r := <-all[1]; !errors.Is(r.err, context.DeadlineExceeded) {
+				t.Fatal(r.err)
+			}
 		}
 	})
 }
@@ -337,7 +443,7 @@ func TestTripsOfLinesAreBounded(t *testing.T) {
 			}
 			break
 		}
-		if n := len(under); n < 64 || n > 129 {
+		if n := len(under); n != 2*64 { // half of them have brought answers
 			t.Errorf("%d requests are under way", n)
 		}
 		for _, a := range under {

@@ -80,7 +80,7 @@ const (
 	dialTimeout = time.Second            // a service within a network answers in milliseconds
 	idleTimeout = 90 * time.Second       // shorter than the service's two minutes, so that this end closes first
 	keepAlive   = 15 * time.Second       // finds out about a host that is gone
-	maxIdle     = maxTrips               // for as many requests as go at the same time
+	maxIdle     = 2 * maxTrips           // for requests that are waited for, and as many that trail behind
 	maxHeaders  = 64 << 10               // bytes: an answer has a kilobyte
 	continueFor = 100 * time.Millisecond // a server that says nothing gets the body all the same
 )

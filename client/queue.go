@@ -142,7 +142,7 @@ func (t *traffic) enter(a *asked) error {
 	t.queue.push(a)
 	if t.underWay < t.most {
 		t.underWay++
-		go t.travel()
+		go t.travel(false)
 	} else {
 		t.arm()
 	}
@@ -164,13 +164,14 @@ func (t *traffic) isLate() {
 	t.armed = false
 	if t.queue.len > 0 && t.underWay < t.max {
 		t.underWay++
-		go t.travel()
+		go t.travel(false)
 	}
 }
 
-// travel makes trips for as long as calls wait.
-func (t *traffic) travel() {
-	for trip := t.depart(false); trip != nil; trip = t.depart(true) {
+// travel makes trips for as long as calls wait. again says that an earlier one has come back, or
+// brought some answers.
+func (t *traffic) travel(again bool) {
+	for trip := t.depart(again); trip != nil; trip = t.depart(true) {
 		t.ride(trip)
 		if trip.trails { // another one goes in its place
 			t.mu.Lock()
@@ -187,12 +188,13 @@ func (t *traffic) travel() {
 func (t *traffic) trail(trip *trip) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if trip.trails || t.trailing >= maxTrips || len(trip.calls) == 1 {
+	t.unmark(trip)
+	if trip.trails || t.trailing >= maxTrips {
 		return
 	}
 	trip.trails = true
 	t.trailing++
-	go t.travel()
+	go t.travel(true)
 }
 
 // ride makes trip, and finds out whether alike calls should travel together, and how many.
@@ -203,10 +205,13 @@ func (t *traffic) ride(trip *trip) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mark(trip, -1)
+	for _, p := range trip.gone {
+		t.alike[p]++ // it was taken out before
+	}
 	if trip.most < slowAlike {
 		return
 	}
-	if !trip.alikeBy.IsZero() { // what others of it waited for is no matter of theirs
+	if err == nil && !trip.alikeBy.IsZero() { // what others of it waited for is no matter of theirs
 		ended = trip.alikeBy
 	}
 	took := ended.Sub(began)
@@ -244,6 +249,15 @@ func (t *traffic) mark(trip *trip, n int32) {
 	for _, p := range trip.places {
 		t.alike[p] += n
 	}
+}
+
+// unmark takes those calls of trip that were answered by lines out of what is under way.
+func (t *traffic) unmark(trip *trip) {
+	for _, p := range trip.here {
+		t.alike[p]--
+	}
+	trip.gone = append(trip.gone, trip.here...)
+	trip.here = trip.here[:0]
 }
 
 // spinOff sends a off, which is in no queue, as a request of its own.

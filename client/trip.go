@@ -18,6 +18,8 @@ type trip struct {
 	trails  bool          // some of its calls are answered, and another one has gone
 	alikeBy time.Time     // when the last of those that are slowAlike or more was answered by a line; zero: none was
 	places  []uint16      // of all demands
+	here    []uint16      // of calls that were answered by lines, and are marked as under way
+	gone    []uint16      // of those that are not any more
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	aboard  atomic.Int32 // calls whose callers wait
@@ -104,29 +106,39 @@ func (t *trip) deliver(err error) {
 	}
 }
 
-// arrive tells a's caller that there is an answer, or err.
-func (a *asked) arrive(err error) {
+// arrive tells a's caller that there is an answer, or err. It is false where the caller has left.
+func (a *asked) arrive(err error) bool {
 	a.err = err
-	if a.state.CompareAndSwap(travelling, answered) {
-		a.done <- struct{}{}
+	if !a.state.CompareAndSwap(travelling, answered) {
+		return false
 	}
+	a.done <- struct{}{}
+	return true
 }
 
-// answered gives a call the answer that it has, before the others.
-func (t *trip) answered(a *asked) {
+// answered gives a call the answer that it has, before so many others. Where all of those have
+// left, nobody waits any more.
+func (t *trip) answered(a *asked, left int) {
 	for _, p := range a.places {
 		if t.alike[p] >= slowAlike {
 			t.alikeBy = time.Now()
 		}
 	}
-	t.aboard.Add(-1)
-	a.arrive(nil)
+	t.here = append(t.here, a.places...)
+	if a.arrive(nil) && t.aboard.Add(-1) == 0 && left > 0 {
+		t.cancel(&leftError{context.Canceled})
+	}
 }
 
 // send makes a trip. The error is of all its calls that are not answered before.
 func (c *Client) send(t *trip) error {
 	err := c.sendCalls(t.ctx, t.calls, t.size, &lines{
-		calls: t.calls, answered: t.answered, paused: func() { c.traffic.trail(t) },
+		calls: t.calls, answered: t.answered, came: func(left int) {
+			c.breaker.hear()
+			if left > 0 {
+				c.traffic.trail(t)
+			}
+		},
 	})
 	t.deliver(err)
 	return err

@@ -172,11 +172,15 @@ func handle[In any](
 		if flow {
 			a = flows.send(x)
 		}
-		if p, ok := a.(partial); ok && p.failure() != nil {
-			x.err = p.failure()
-		}
 		if b, ok := a.(*batched); ok && b.refused != nil {
 			s.auditRefusal(x, r, b.refused)
+		}
+		if flow && r.Context().Err() != nil {
+			x.status = statusClientGone // nobody has read all of it; the log should not blame the store
+			return
+		}
+		if p, ok := a.(partial); ok && p.failure() != nil {
+			x.err = p.failure()
 		}
 		if !flow {
 			x.write(a)

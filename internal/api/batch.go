@@ -120,7 +120,7 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 	case b.lines:
 		return &streamed{&batched{ops: b.ops}, s, ctx}, nil
 	default:
-		s.inLanes(ctx, b.ops, nobody)
+		s.inLanes(ctx, b.ops, lanesOf(b.ops, s.canonical), nobody)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, &callError{recorded: limiter.RecordedUnknown, err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
@@ -138,10 +138,9 @@ func (s *Server) inTurn(ctx context.Context, ops []operation) {
 	}
 }
 
-// inLanes decides operations that are independent of each other at the same time, and tells
-// which have been.
-func (s *Server) inLanes(ctx context.Context, ops []operation, tell func(at ...int)) {
-	lanes := lanesOf(ops, s.canonical)
+// inLanes decides operations that are independent of each other, as their lanes say, at the same
+// time, and tells which have been.
+func (s *Server) inLanes(ctx context.Context, ops []operation, lanes [][]int, tell func(at ...int)) {
 	began := s.opts.Now()
 	var next atomic.Int64
 	var workers sync.WaitGroup

@@ -354,11 +354,14 @@ func TestBatchOfAClientThatHangsUp(t *testing.T) {
 		f.server.opts.Observe = func(_ string, s int, _ time.Duration) { status = s }
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/batch", strings.NewReader(operationsOf(oneOp, oneOp)))
-		r.Header.Set("Content-Type", "application/json")
-		f.server.ServeHTTP(httptest.NewRecorder(), r)
-		if status != statusClientGone || f.store.Len() != 0 {
-			t.Errorf("%d, %d keys", status, f.store.Len())
+		for _, accept := range []string{"", mediaLines} {
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/batch", strings.NewReader(operationsOf(oneOp, oneOp)))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", accept)
+			f.server.ServeHTTP(httptest.NewRecorder(), r)
+			if status != statusClientGone || f.store.Len() != 0 || strings.Contains(f.log.String(), "WARN") {
+				t.Errorf("who accepts %q: %d, %d keys, %s", accept, status, f.store.Len(), f.log)
+			}
 		}
 	}, tail)
 }

@@ -56,7 +56,7 @@ func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 	if s.inMemory {
 		s.inTurn(ctx, ops)
 	} else {
-		s.inLanes(ctx, ops, nobody)
+		s.inLanes(ctx, ops, lanesOf(ops, s.canonical), nobody)
 	}
 	outcomes := make([]Outcome, len(ops))
 	for i := range ops {

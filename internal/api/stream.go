@@ -39,6 +39,7 @@ type streamed struct {
 // send decides the operations and sends their results, and returns all of them.
 func (a *streamed) send(x *exchange) *batched {
 	ready := make(chan int, len(a.ops)) // closed when nobody works on the operations any more
+	lanes := lanesOf(a.ops, a.server.canonical)
 	tell := func(at ...int) {
 		for _, i := range at {
 			ready <- i
@@ -51,7 +52,11 @@ func (a *streamed) send(x *exchange) *batched {
 	}
 	go func() {
 		defer close(ready)
-		a.server.inLanes(a.ctx, a.ops, tell)
+		a.server.inLanes(a.ctx, a.ops, lanes, tell)
+	}()
+	defer func() { // also where something panics: the operations are the next request's then
+		for range ready {
+		}
 	}()
 	x.Header()["Content-Type"] = contentTypeLines
 	control := http.NewResponseController(x.ResponseWriter)
@@ -65,7 +70,6 @@ func (a *streamed) send(x *exchange) *batched {
 			_ = control.Flush()
 		}
 	}
-	<-ready
 	return newBatched(a.ops)
 }
 

@@ -22,7 +22,7 @@ func (f *front) shared() *front {
 	return f
 }
 
-// random are the members that no two answers have alike.
+// withoutRandom returns member without what no two answers have alike.
 func withoutRandom(member map[string]any) map[string]any {
 	delete(member, "receipt")
 	delete(member, "reservation")

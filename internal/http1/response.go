@@ -69,6 +69,8 @@ func (w *response) Write(p []byte) (int, error) {
 	switch {
 	case !hasBody(w.status):
 		return 0, http.ErrBodyNotAllowed
+	case w.err != nil && !w.sent:
+		return 0, w.err
 	case w.sent:
 		w.err = http.ErrContentLength // ends the connection: who knows what the client makes of it
 		return 0, w.err

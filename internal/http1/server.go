@@ -25,11 +25,11 @@ import (
 
 // Server is an http.Server that answers plain requests itself. Its Handler must not use a
 // request's Header or Body, or the ResponseWriter, once it has returned, and has no use
-// for what http.ResponseController can do. Of the fields of http.Server it heeds, for
+// for what http.ResponseController can do but flush. Of the fields of http.Server it heeds, for
 // plain requests, those of timeouts, ConnState, ConnContext and ErrorLog.
 //
 // Timeouts are kept to within an eighth for waiting clients, as deadlines are only moved
-// then, and a write may take up to twice the WriteTimeout.
+// then, and a write may take up to twice the WriteTimeout, as may each part that is flushed.
 type Server struct {
 	*http.Server
 
