@@ -93,32 +93,41 @@ func newBehind(s *shared, memory Exclusive) *behind {
 
 // decide decides one charge at now by what is in memory, and notes what it counted.
 func (b *behind) decide(ctx context.Context, c *charge, now Instant) {
-	now, denied, leave := b.enter(ctx, c, now)
-	defer leave()
-	if denied || c.err != nil {
+	now, at := b.enter(ctx, c, now)
+	if at == seated {
+		defer b.room.settle()
+	}
+	if at == turnedAway || c.err != nil {
 		return
 	}
 	b.catchUp(ctx, c)
 	b.inMemory(c, func() { b.memory.decide(ctx, c, now) })
-	b.note(c)
+	b.note(c, at == seated)
 }
 
+// entered is how somebody came by the room for what waits to be written.
+type entered int
+
+const (
+	walkedIn   entered = iota // there was room, or none was needed
+	seated                    // after a wait: a place is kept, to be settled
+	turnedAway                // it is decided: memory denies it, whatever waits, or there is no room
+)
+
 // enter waits until there is room for what c may count, and returns when that is, which is now
-// if nobody has to wait, and what is to be called once c is noted. Who is denied whatever waits
-// needs no room, and is decided. c's error is that there is none, or that the clock was set
-// meanwhile.
-func (b *behind) enter(ctx context.Context, c *charge, now Instant) (at Instant, denied bool, leave func()) {
+// if nobody has to wait. c's error is that there is none, or that the clock was set meanwhile.
+func (b *behind) enter(ctx context.Context, c *charge, now Instant) (Instant, entered) {
 	if b.room.free() || !b.needsRoom(c) {
-		return now, false, func() {}
+		return now, walkedIn
 	}
 	if b.deniedInMemory(ctx, c, now) {
-		return now, true, func() {}
+		return now, turnedAway
 	}
 	if c.err = b.room.wait(ctx, b.opts.StoreTimeout/2); c.err != nil {
-		return now, false, func() {}
+		return now, turnedAway
 	}
 	now, c.err = b.opts.instant()
-	return now, false, b.room.settle
+	return now, seated
 }
 
 // needsRoom reports whether c may count for a key of which nothing waits yet.
@@ -133,7 +142,7 @@ func (b *behind) needsRoom(c *charge) bool {
 
 // deniedInMemory decides a take that memory denies, where nothing is counted of denied ones.
 func (b *behind) deniedInMemory(ctx context.Context, c *charge, now Instant) bool {
-	if c.op != OpTake || c.plan.Count == CountAll || c.plan.Mode != ModeEnforce || b.isStale(c.key) {
+	if c.op != OpTake || c.plan.Count == CountAll || b.isStale(c.key) {
 		return false
 	}
 	b.catchUp(ctx, c)
@@ -198,21 +207,25 @@ func (e *Engine) forgotten(t *target) Instant {
 // note remembers what memory counted for c, to be written, and that its key is to be
 // read: unless it was seen for the first time, which would cost as much as deciding there,
 // or was denied, which a read could only change if something was given back.
-func (b *behind) note(c *charge) {
+func (b *behind) note(c *charge, seated bool) {
 	d := &c.decision
 	if c.err != nil {
 		return
 	}
-	counted := d.Recorded == RecordedYes
-	if !counted && !d.WouldAllow && !b.isStale(c.key) {
+	counted, stale := d.Recorded == RecordedYes, b.isStale(c.key)
+	switch {
+	case counted:
+	case !d.WouldAllow && !stale:
 		return
-	}
-	if !counted && !b.room.free() && b.needsRoom(&charge{target: c.target, op: OpTake}) {
+	case !seated && !b.room.free() && b.needsRoom(&charge{target: c.target, op: OpTake}):
 		return // others have to have what they count written first
 	}
 	sh, waits := b.wait(&c.target)
 	defer sh.mu.Unlock()
 	waits.read = waits.read || !counted || c.plan.cell || b.mayBeReset(c.plan) || usedBefore(d, c.cost)
+	if stale && waits.read {
+		b.wasRead(c.key)
+	}
 	if !counted || c.plan.cell { // what was poured is noted already
 		return
 	}
@@ -222,7 +235,7 @@ func (b *behind) note(c *charge) {
 	}
 	if len(c.plan.logs) > 0 {
 		waits.events = append(waits.events, Event{ID: n.id, At: n.at, Cost: n.cost})
-		b.room.events.Add(1)
+		b.room.comeEvent()
 	}
 	var counts [MaxLimits]Count
 	waits.count(c.plan.appendCounts(counts[:0], n.epoch, n.at, n.cost))
@@ -231,11 +244,16 @@ func (b *behind) note(c *charge) {
 // isStale reports whether something was given back of key elsewhere that may not have been
 // read yet.
 func (b *behind) isStale(key Key) bool {
-	until, stale := b.stale.get(key)
-	if stale && InstantOf(b.opts.Now()) > until {
+	_, stale := b.stale.get(key)
+	return stale
+}
+
+// wasRead notes that key is going to be read, which is enough where what was given back of it
+// is surely written.
+func (b *behind) wasRead(key Key) {
+	if until, stale := b.stale.get(key); stale && InstantOf(b.opts.Now()) > until {
 		b.stale.remove(key)
 	}
-	return stale
 }
 
 // heardOf has key, of which something is given back elsewhere, read when somebody asks for

@@ -19,9 +19,13 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout) // to wait for room, and for the others
 	defer cancel()
-	now, leave := b.enterAll(ctx, near, now)
-	defer leave()
-	b.decideInMemory(ctx, near, now)
+	now, at := b.enterAll(ctx, near, now)
+	if at == seated {
+		defer b.room.settle()
+	}
+	if at != turnedAway {
+		b.decideInMemory(ctx, near, now)
+	}
 	switch {
 	case len(far) == 0:
 	case anyBlocks(near):
@@ -36,7 +40,7 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 		}
 	}
 	for i := range near {
-		b.note(&near[i])
+		b.note(&near[i], at == seated)
 	}
 	for i := range charges {
 		from := &far
@@ -49,20 +53,44 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 
 // enterAll waits until there is room for what charges may count, one place for all of them: they
 // are few. It is as enter, and fails all of them.
-func (b *behind) enterAll(ctx context.Context, charges []charge, now Instant) (at Instant, leave func()) {
-	leave = func() {}
+func (b *behind) enterAll(ctx context.Context, charges []charge, now Instant) (Instant, entered) {
 	if b.room.free() || !slices.ContainsFunc(charges, func(c charge) bool { return b.needsRoom(&c) }) {
-		return now, leave
+		return now, walkedIn
 	}
-	err := b.room.wait(ctx, b.opts.StoreTimeout/2)
+	if b.deniedTogether(ctx, charges, now) {
+		return now, turnedAway
+	}
+	at, err := turnedAway, b.room.wait(ctx, b.opts.StoreTimeout/2)
 	if err == nil {
-		leave = b.room.settle
+		at = seated
 		now, err = b.opts.instant()
 	}
 	if err != nil {
 		failCharges(charges, err)
 	}
-	return now, leave
+	return now, at
+}
+
+// deniedTogether decides charges of which memory denies one, where nothing is counted then.
+func (b *behind) deniedTogether(ctx context.Context, charges []charge, now Instant) bool {
+	if slices.ContainsFunc(charges, func(c charge) bool { return c.opIf(true) != OpCheck || b.isStale(c.key) }) {
+		return false
+	}
+	ops := make([]Op, len(charges))
+	for i := range charges {
+		ops[i], charges[i].op = charges[i].op, OpCheck
+	}
+	b.decideInMemory(ctx, charges, now)
+	for i := range charges {
+		charges[i].op = ops[i]
+	}
+	if anyBlocks(charges) {
+		return true
+	}
+	for i := range charges {
+		charges[i].decision, charges[i].err = Decision{}, nil
+	}
+	return false
 }
 
 // decideInMemory decides charges, all or none of them, unless they have failed.

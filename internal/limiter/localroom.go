@@ -129,10 +129,21 @@ func (r *room) giveUp(place chan struct{}) bool {
 // come notes that one key more waits to be written. Past half of the room, that is not put off.
 func (r *room) come() {
 	if int(r.keys.Add(1)) >= r.keysMax/2 {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.hurry()
+	}
+}
+
+// comeEvent notes the same of an event.
+func (r *room) comeEvent() {
+	if r.events.Add(1) >= maxUnsyncedEvents/2 {
+		r.hurry()
+	}
+}
+
+func (r *room) hurry() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 

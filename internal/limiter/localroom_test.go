@@ -156,6 +156,41 @@ func TestLocalWhoNeedsNoRoom(t *testing.T) {
 
 const maxChecks = 1000
 
+// A call of several demands that memory denies waits for no room either, nor does one in shadow
+// mode that counts nothing.
+func TestLocalDeniedWithoutRoom(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		local, far := inMemory("sliding-log", 1, time.Hour), policyOf("sliding-log", 5, time.Hour)
+		local.OnStoreError = limiter.OnStoreErrorAllow
+		shadow := local
+		shadow.Mode = limiter.ModeShadow
+		e := roomy(t, store, named("p", local), named("shadow", shadow), named("far", far), named("fill", inMemory("sliding-log", 3, time.Hour)))
+		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+			{Policy: "p", Identifier: "a"}, {Policy: "far", Identifier: "a"},
+		}}
+		would := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "shadow", Identifier: "a"}}}
+		mustDo(t, e, call)
+		mustDo(t, e, would)
+		nextSync()
+		writesSlowly(store)
+		fill(t, e, "fill")
+		began := time.Now()
+		if a := mustDo(t, e, call); a.Allowed || a.Recorded != limiter.RecordedNo || !a.Demands[1].WouldAllow {
+			t.Errorf("%+v", a)
+		}
+		if a := mustDo(t, e, would); !a.Allowed || a.WouldAllow || a.Degraded {
+			t.Errorf("%+v", a)
+		}
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("they waited %v", waited)
+		}
+		if got := usedBy(t, e, call.Demands[1]); got != 1 {
+			t.Errorf("used %d of the other policy", got)
+		}
+	})
+}
+
 // Calls of several demands, with a key, of buckets: all wait for room, and count once.
 func TestLocalWaitsForRoomWhateverItIs(t *testing.T) {
 	keyed := limiter.Call{Op: limiter.OpTake, Demands: both[:1], IdempotencyKey: "k"}
@@ -225,19 +260,35 @@ func TestLocalWritesBeforeRoomRunsOut(t *testing.T) {
 func TestLocalDoesNotHurryInAnOutage(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		var tried atomic.Int64
-		store.onWrite = func(*limiter.Write) error { tried.Add(1); return limiter.ErrUnavailable }
-		e := roomy(t, store, inMemory("sliding-log", 3, time.Hour))
-		for i := range roomKeys - 2*workers { // those that are tried have two places at times
-			if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(time.Second)
-		if n := tried.Load(); n > 7*roomKeys {
-			t.Errorf("%d writes in a second", n)
-		}
+		store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+		wantFewWrites(t, store)
 	})
+	bubble(t, "of some keys", func(t *testing.T) {
+		store := newFakeStore()
+		store.onWrite = func(w *limiter.Write) error {
+			if w.Key.Prefix()%10 > 0 {
+				return limiter.ErrUnavailable
+			}
+			return nil
+		}
+		wantFewWrites(t, store)
+	})
+}
+
+func wantFewWrites(t *testing.T, store *fakeStore) {
+	t.Helper()
+	fails := store.onWrite
+	var tried atomic.Int64
+	store.onWrite = func(w *limiter.Write) error { tried.Add(1); return fails(w) }
+	e := roomy(t, store, inMemory("sliding-log", 3, time.Hour))
+	began := time.Now()
+	for i := 0; time.Since(began) < time.Second; i++ { // a new key each millisecond
+		_, _ = e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))})
+		time.Sleep(time.Millisecond)
+	}
+	if n := tried.Load(); n > 6*roomKeys {
+		t.Errorf("%d writes in a second", n)
+	}
 }
 
 // They come in as they came, and are counted when they do.

@@ -77,19 +77,24 @@ func (s *behindShard) oldest(since time.Time) time.Time {
 func (b *behind) run(ctx context.Context) {
 	tick := time.NewTicker(b.opts.SyncInterval)
 	defer tick.Stop()
-	for wake := b.room.wake; ctx.Err() == nil; {
+	wake, pause := b.room.wake, time.NewTimer(0)
+	defer pause.Stop()
+	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-wake:
+		case <-pause.C:
+			wake = b.room.wake
+			continue
 		case <-ctx.Done():
 			continue
 		}
 		b.refundLate(ctx)
-		written, failed := b.syncs.written.Load(), b.syncs.failed.Load()
+		failed := b.syncs.failed.Load()
 		b.sync(ctx, true)
-		wake = b.room.wake
-		if b.syncs.written.Load() == written && b.syncs.failed.Load() > failed { // it would be in vain again
+		if b.syncs.failed.Load() > failed { // what failed waits again: it is not to be tried without end
 			wake = nil
+			pause.Reset(min(b.opts.SyncInterval, DefaultSyncInterval))
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
@@ -129,6 +134,11 @@ type syncing struct {
 // What fails waits again, and what was not begun when ctx ended. It is taken part by part: what
 // is counted for a key while that is under way needs room of its own.
 func (b *behind) sync(ctx context.Context, read bool) {
+	oldest := time.Now()
+	for i := range b.shards {
+		oldest = b.shards[i].oldest(oldest)
+	}
+	b.syncs.oldest.Store(&oldest)
 	defer b.syncs.oldest.Store(nil)
 	shareOut(syncWorkers, b.take(), func(s syncing) {
 		s.read = s.read && read
@@ -145,17 +155,7 @@ func (b *behind) take() iter.Seq[syncing] {
 			waiting := sh.waiting
 			sh.waiting = nil
 			sh.mu.Unlock()
-			if len(waiting) == 0 {
-				continue
-			}
 			taken := InstantOf(b.opts.Now())
-			oldest := time.Now()
-			for _, u := range waiting {
-				if u.since.Before(oldest) {
-					oldest = u.since
-				}
-			}
-			b.syncs.oldest.Store(&oldest)
 			for _, u := range waiting {
 				yield(syncing{u, taken})
 			}

@@ -284,6 +284,11 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 		}
 		ended = reservationFree // whoever sends it again may record it
 	}
+	if errors.Is(ctx.Err(), context.Canceled) { // whoever asked is gone, and waits for nothing more
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), e.opts.StoreTimeout/serialTries)
+		defer cancel()
+	}
 	_, _ = claims.swap(ctx, key, version, []byte{ended}, 2*MaxReserve) // else repetitions can't tell
 	return err
 }
@@ -291,20 +296,25 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 // beginAnew claims key for who records anew what a reservation was for, or says that it was
 // done.
 func (c *claims) beginAnew(ctx context.Context, key Key) (version EventID, done bool, err error) {
-	begun := []byte{reservationBegun}
-	version, err = c.swap(ctx, key, EventID{}, begun, 2*MaxReserve)
-	if !errors.Is(err, ErrConflict) {
-		return version, false, err
+	var expected EventID
+	for range 2 { // the second, where it is free
+		version, err = c.swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
+		if !errors.Is(err, ErrConflict) {
+			return version, false, err
+		}
+		var cell Cell
+		cell, err = c.get(ctx, key, c.serial)
+		switch {
+		case err != nil:
+			return EventID{}, false, err
+		case bytes.Equal(cell.Value, []byte{reservationSettled}):
+			return EventID{}, true, nil
+		case !bytes.Equal(cell.Value, []byte{reservationFree}):
+			return EventID{}, false, fmt.Errorf("%w: an earlier record of this reservation ended without an answer", ErrUnavailable)
+		}
+		expected = cell.Version
 	}
-	cell, err := c.get(ctx, key, c.serial)
-	if err == nil && bytes.Equal(cell.Value, []byte{reservationFree}) {
-		version, err = c.swap(ctx, key, cell.Version, begun, 2*MaxReserve)
-		return version, false, err
-	}
-	if err == nil && !bytes.Equal(cell.Value, []byte{reservationSettled}) {
-		err = fmt.Errorf("%w: an earlier record of this reservation ended without an answer", ErrUnavailable)
-	}
-	return EventID{}, err == nil, err
+	return EventID{}, false, fmt.Errorf("%w: this reservation is being recorded elsewhere", ErrUnavailable)
 }
 
 // settleEvents makes n's event stay, if t keeps events. It may ask whether one that is
