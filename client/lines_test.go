@@ -243,27 +243,6 @@ func TestCallersLeaveATripOfLines(t *testing.T) {
 			t.Error("the last has left, and the request goes on")
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		s := &script{t: t, came: make(chan *scripted, 100)}
-		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
-		first := ask(t.Context(), c, "first")
-		lone := <-s.came
-		ctx, cancel := context.WithCancel(t.Context())
-		all := append(ask(t.Context(), c, "a"), ask(ctx, c, "b")...)
-		lone.lone(t)
-		mustAllow(t, first)
-		batch := <-s.came
-		batch.begin()
-		batch.say(t, line(0))
-		mustAllow(t, all[:1])
-		cancel()
-		r := <-all[1]
-		mustBe(t, r.err, context.Canceled, client.RecordedUnknown)
-		synctest.Wait()
-		if batch.ctx.Err() == nil {
-			t.Error("nobody waits, and the request goes on")
-		}
-	})
 }
 
 // TestWhoLeavesCountsOnce: a line for one who has left says nothing of who still waits.

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -192,4 +193,38 @@ func TestFailuresInLinesAreLogged(t *testing.T) {
 	if log := f.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "no host answers") {
 		t.Errorf("%s", log)
 	}
+}
+
+// broken is a response that panics when something is written.
+type broken struct{ http.ResponseWriter }
+
+func (broken) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
+
+// A panic while lines are sent waits for what is under way: the next request has its memory.
+func TestPanicBetweenLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFront(t, nil)
+		store := &logsWait{embedded.New(nil), make(chan struct{})}
+		f.server = New(engineOver(t, f, store, smsSend, closed), nil)
+		f.shared()
+		r := post("/v1/batch", []byte(operationsOf(
+			`{"op":"take","policy":"sms-send","identifier":"a"}`, `{"op":"take","policy":"closed","identifier":"a"}`,
+		)))
+		r.Header["Accept"] = contentTypeLines
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			f.server.ServeHTTP(broken{httptest.NewRecorder()}, r)
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("it has ended, and an operation is under way")
+		default:
+		}
+		close(store.goOn)
+		if cause := <-ended; cause != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			t.Errorf("%v", cause)
+		}
+	})
 }

@@ -68,6 +68,26 @@ func TestParts(t *testing.T) {
 	})
 }
 
+// TestPartsForAClientThatIsGone says so to who writes on, and keeps nothing of it.
+func TestPartsForAClientThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn, wrote := make(chan struct{}), make(chan error, 1)
+		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+			<-goOn
+			_, _ = io.WriteString(w, "one")
+			w.(http.Flusher).Flush()
+			_, err := io.WriteString(w, "two")
+			wrote <- err
+		}).dial()
+		c.say(post(""))
+		_ = c.Close()
+		close(goOn)
+		if err := <-wrote; err == nil {
+			t.Error("what was written to nobody is no error")
+		}
+	})
+}
+
 // TestUnreadBody of more than is discarded ends the connection, but not before a client
 // that sends on has had the time to read its answer.
 func TestUnreadBody(t *testing.T) {
