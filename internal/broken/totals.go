@@ -6,6 +6,11 @@ const talliesFile = "internal/limiter/tallies.go"
 func totals() []Build {
 	return []Build{
 		{
+			Name: "totals forgotten by a clock that is wrong", Broke: "what may not be stored is not taken back in another row",
+			Tests: []string{"TestUnknownUnitWhileTheClockIsWrong"},
+			Edits: []Edit{{talliesFile, `if !o.skewed() {`, `if o != nil {`}},
+		},
+		{
 			Name: "a total lowered twice", Broke: "a total is never lowered below what was admitted",
 			Tests: []string{"TestTotalIsNotLoweredTwice"},
 			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown:`, `p.tally:`}},

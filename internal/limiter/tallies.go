@@ -92,7 +92,9 @@ func (t *tally) add(counts []Count, o *Options) []Tally {
 	defer t.mu.Unlock()
 	now := o.Now()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
-	t.totals = slices.DeleteFunc(t.totals, func(c Count) bool { return c.Expires.Add(o.slack()) < InstantOf(now) })
+	if !o.skewed() { // else what is not over may seem to be, and what is taken back of it would begin another row
+		t.totals = slices.DeleteFunc(t.totals, func(c Count) bool { return c.Expires.Add(o.slack()) < InstantOf(now) })
+	}
 	put := make([]Tally, len(counts))
 	for i := range counts {
 		total := t.total(&counts[i])

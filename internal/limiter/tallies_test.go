@@ -310,3 +310,39 @@ func TestTotalsAreKeptBySpan(t *testing.T) {
 		}
 	})
 }
+
+// A unit that may not have been stored is not given back by another row when the clock goes
+// far ahead before it fails: that would make room for what others have counted.
+func TestUnknownUnitWhileTheClockIsWrong(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store, policy := newFakeStore(), inRows("fixed-window", 3, time.Minute)
+		var ahead atomic.Int64
+		e := limiter.New(store, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout,
+			Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+			Skewed: func() bool { return ahead.Load() > 0 },
+		})
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		store.set(func() {
+			store.onWrite = func(*limiter.Write) error {
+				ahead.Store(int64(time.Hour))
+				return errLost
+			}
+		})
+		_, err := e.Take(t.Context(), somebody)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		store.set(func() { store.onWrite = nil })
+		ahead.Store(0)
+		running(t, e)
+		time.Sleep(5 * time.Second)
+		other := newEngine(t, store, 0, policy)
+		for range 3 {
+			mustTake(t, other)
+		}
+		if d := mustTake(t, e); d.Allowed {
+			t.Errorf("%+v: the fourth of 3", d)
+		}
+	})
+}
