@@ -33,7 +33,8 @@ type Edit struct {
 
 // Builds returns all of them.
 func Builds() []Build {
-	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), leases(), inMemory(), comparing(),
+	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), leases(), allowancesOfLogs(), inMemory(),
+		comparing(),
 		together(), once(), keys(), overrides())
 }
 

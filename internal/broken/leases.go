@@ -7,6 +7,8 @@ const (
 	highKeysFile   = "internal/limiter/highkeys.go"
 	allowancesFile = "internal/limiter/allowances.go"
 	spentFile      = "internal/limiter/spent.go"
+
+	standingLogFile = "internal/limiter/standinglog.go"
 )
 
 // leases are builds that count units ahead another way than the proof needs.
@@ -106,7 +108,10 @@ func leases() []Build {
 		{
 			Name: "allowances not counted", Broke: "allowances count against a high key", Finds: 1500,
 			Tests: []string{"TestHighKeysKnowAllowances"},
-			Edits: []Edit{{standingFile, "\tstate.addUnder(noted.allowances)\n\treturn nil\n", "\treturn nil\n"}},
+			Edits: []Edit{{
+				standingFile, "\t\tstate.addUnder(noted.allowances)\n\tdefault:\n\t\ts.addSpent(t.key, state, own.now)\n",
+				"\tdefault:\n\t\ts.addSpent(t.key, state, own.now)\n",
+			}},
 		},
 		{
 			Name: "allowances counted where a key is full", Broke: "allowances count from half of a limit on", Finds: 1500,
@@ -121,7 +126,7 @@ func leases() []Build {
 		{
 			Name: "an allowance of keys that were high before", Broke: "an allowance is not for high keys", Finds: 1500,
 			Tests: []string{"TestAllowanceIsNotForWhoFilledTheWindowBefore"},
-			Edits: []Edit{{highKeysFile, `Expires: end.Add(end.Sub(start)),`, `Expires: end,`}},
+			Edits: []Edit{{highKeysFile, `Expires: end.Add(end.Sub(start) + s.rule.slack),`, `Expires: end,`}},
 		},
 		{
 			Name: "high keys noted once for all windows", Broke: "who finds half of a limit used says so first",
@@ -174,6 +179,63 @@ func leases() []Build {
 			Name: "allowances without a bound", Broke: "all allowances of a window are a fourth of the limit at most",
 			Tests: []string{"TestAllowancesTogetherAreBounded"},
 			Edits: []Edit{{allowancesFile, `unitsIn(found, start) > r.capacity/allowancesPart {`, `false {`}},
+		},
+	}
+}
+
+// allowancesOfLogs are builds that count events of a log ahead another way than the proof
+// needs.
+func allowancesOfLogs() []Build {
+	return []Build{
+		{
+			Name: "an event of a log's allowance handed out twice", Broke: "an allowance is handed out once", Finds: 1500,
+			Tests: []string{"TestHanded"},
+			Edits: []Edit{{"internal/limiter/handed.go", `if sum > most {`, `if cost > most {`}},
+		},
+		{
+			Name: "allowances of a log not counted", Broke: "allowances count against a high key", Finds: 1500,
+			Tests: []string{"TestHighKeysOfALogKnowAllowances"},
+			Edits: []Edit{{standingLogFile, `range noted.allowances {`, `range noted.allowances[:0] {`}},
+		},
+		{
+			Name: "events of a log's own allowance not counted", Broke: "what was handed out counts", Finds: 1500,
+			Tests: []string{"TestStandingLogAsksNobodyFirst", "TestOneInstanceDecidesAsTheLog"},
+			Edits: []Edit{{standingLogFile, `events, _ := s.handedOut(key)`, `events, _ := s.handedOut(Key{})`}},
+		},
+		{
+			Name: "an allowance of a log used before its period has begun", Broke: "a window meets two periods at most",
+			Tests: []string{"TestStandingLogFromPeriodToPeriod"},
+			Edits: []Edit{{standingFile, ` || now < a.start.Add(s.rule.slack)`, ``}},
+		},
+		{
+			Name: "an allowance of a log that is over with its period", Broke: "allowances count against a high key",
+			Tests: []string{"TestStandingLogFromPeriodToPeriod"},
+			Edits: []Edit{{standingLogFile, `r.lasts = 2*r.Window + r.slack`, `r.lasts = r.Window + r.slack`}},
+		},
+		{
+			Name: "high keys of a log forgotten by a fast clock", Broke: "an allowance is not for high keys",
+			Tests: []string{"TestAllowanceOfALogLastsByAllClocks"},
+			Edits: []Edit{{highKeysFile, `end.Sub(start) + s.rule.slack`, `end.Sub(start)`}},
+		},
+		{
+			Name: "an allowance of a log that goes on beside rows", Broke: "what is left of an allowance is not spent once it was taken for unspent",
+			Tests: []string{"TestAllowanceOfALogEndsForAHighKey"},
+			Edits: []Edit{{standingFile, "\t\ts.end(t.key, own.now)\n", "\n"}},
+		},
+		{
+			Name: "an allowance of a log dated by another window", Broke: "allowances count against a high key",
+			Tests: []string{"TestAllowancesOfALogAndReloads"},
+			Edits: []Edit{{standingLogFile, `c.Start.Add((c.Expires.Sub(c.Start) - s.rule.slack) / 2)`, `c.Start.Add(s.rule.width)`}},
+		},
+		{
+			Name: "an allowance of a log that a clock has forgotten", Broke: "what a clock made that was ahead is not gone by once it is right",
+			Tests: []string{"TestClockThatLeapsBesideAnAllowanceOfALog"},
+			Edits: []Edit{{standingLogFile, `if !s.remembers(c.Start) {`, `if s == nil {`}},
+		},
+		{
+			Name: "a reset of what is handed out meanwhile", Broke: "a reset forgets what was counted before it, and nothing later",
+			Tests: []string{"TestResetWhileAnEventIsHandedOut"},
+			Edits: []Edit{{standingLogFile, `e.At.Add(2*s.rule.slack) <= state.Reset`, `e.At <= state.Reset`}},
 		},
 	}
 }

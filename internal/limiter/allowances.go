@@ -52,25 +52,26 @@ func (of *standings) run(ctx context.Context) {
 }
 
 // makeAll makes the allowances that are missing at now, of this window and, late in it, of
-// the next. A plan that nobody asks for any more is forgotten.
+// the next. A plan that nobody asks for any more is forgotten once its own matter no more.
 func (of *standings) makeAll(ctx context.Context, now Instant) {
 	of.mu.Lock()
 	var asked []*standing
 	for s := range of.asked {
-		if s.over.Load() || Instant(s.wanted.Load()).Add(allowanceIdle) < now {
+		switch idle := Instant(s.wanted.Load()).Add(allowanceIdle) < now; {
+		case s.over.Load() || idle && s.prune(now):
 			delete(of.asked, s)
-			continue
+		case !idle:
+			asked = append(asked, s)
 		}
-		asked = append(asked, s)
 	}
 	of.mu.Unlock()
 	shareOut(carryWriters, slices.Values(asked), func(s *standing) {
 		start, end := s.rule.windowAt(now)
 		of.endAhead(s, now)
-		of.makeOne(ctx, s, start)
+		of.makeOne(ctx, s, start, now)
 		of.look(ctx, s, start, now)
 		if part := end.Sub(start) / time.Duration(leaseBoundsOf(of.opts).part); now >= end.Add(-part) {
-			of.makeOne(ctx, s, end)
+			of.makeOne(ctx, s, end, now)
 		}
 	})
 }
@@ -78,43 +79,97 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 // endAhead ends the allowances of s that were made by a clock which was set back since: their
 // rows may be gone by the time that their windows come.
 func (of *standings) endAhead(s *standing, now Instant) {
-	live := s.live.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	isAhead := func(a *allowance) bool { return a.units > 0 && of.opts.isSetBack(a.made, now) }
-	if live == nil || !slices.ContainsFunc(*live, isAhead) {
-		return
-	}
-	left := slices.Clone(*live)
-	for i, a := range left {
-		if isAhead(a) {
-			left[i] = &allowance{start: a.start, end: a.end}
+	if live := s.current(); slices.ContainsFunc(live, isAhead) {
+		left := slices.Clone(live)
+		for i, a := range left {
+			if isAhead(a) { // what was handed out of it counts
+				left[i] = &allowance{start: a.start, end: a.end, handed: a.handed}
+			}
 		}
+		s.live.Store(&left)
 	}
-	s.live.Store(&left)
 }
 
 // makeOne makes the allowance of s for the window that begins at start, unless there is one
 // or may be none. If the store fails, it is tried again.
-func (of *standings) makeOne(ctx context.Context, s *standing, start Instant) {
-	if s.at(start) != nil || start <= s.ended { // what was spent of that is forgotten: a clock went ahead and back
+func (of *standings) makeOne(ctx context.Context, s *standing, start, now Instant) {
+	begun := s.begin(start, now)
+	if begun == nil || !begun.pending {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)
 	defer cancel()
-	a, err := of.make(ctx, s, start)
-	if err != nil {
-		return
+	if made, err := of.make(ctx, s, start); err == nil {
+		s.finish(begun, made)
 	}
-	live := []*allowance{a}
-	if before := s.live.Load(); before != nil {
-		for _, b := range *before {
-			if b.end.Add(b.end.Sub(b.start)) >= start { // what was spent in the window before is asked for
-				live = append(live, b)
-			} else {
-				s.ended = max(s.ended, b.start)
-			}
+}
+
+// begin returns the allowance of s for the window that begins at start, a new one of no units
+// that is pending if there is none; nil if there was one that is forgotten, as a clock went
+// ahead and back: nobody knows what was spent of it.
+func (s *standing) begin(start, now Instant) *allowance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.at(start); a != nil || start <= s.ended {
+		return a
+	}
+	_, end := s.rule.windowAt(start)
+	a := &allowance{start: start, end: end, pending: true}
+	if s.inLog() {
+		a.handed = new(handed)
+	}
+	live := append([]*allowance{a}, s.mattering(start, now)...)
+	s.live.Store(&live)
+	return a
+}
+
+// prune forgets the allowances that matter no more at now, and reports whether none is left.
+func (s *standing) prune(now Instant) (empty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	start, _ := s.rule.windowAt(now)
+	live := s.mattering(start, now)
+	if len(live) < len(s.current()) {
+		s.live.Store(&live)
+	}
+	return len(live) == 0
+}
+
+// mattering returns the allowances that matter at now, when the latest window begins at start.
+// The others are forgotten.
+func (s *standing) mattering(start, now Instant) (live []*allowance) {
+	for _, a := range s.current() {
+		if s.matters(a, start, now) {
+			live = append(live, a)
+		} else {
+			s.ended = max(s.ended, a.start)
 		}
 	}
-	s.live.Store(&live)
+	return live
+}
+
+// matters reports whether what was spent of a is asked for at now, when the latest window
+// begins at start.
+func (s *standing) matters(a *allowance, start, now Instant) bool {
+	if s.inLog() {
+		return a.end.Add(a.end.Sub(a.start)+s.rule.slack) > now
+	}
+	return a.end.Add(a.end.Sub(a.start)) >= start
+}
+
+// finish puts made in the place of begun.
+func (s *standing) finish(begun, made *allowance) {
+	made.handed = begun.handed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := slices.Clone(s.current())
+	if i := slices.Index(live, begun); i >= 0 {
+		live[i] = made
+		s.live.Store(&live)
+	}
 }
 
 // make stores an allowance for the window that begins at start, and returns it: of no
@@ -124,7 +179,9 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	_, end := r.windowAt(start)
 	none, made := &allowance{start: start, end: end}, InstantOf(of.opts.Now())
 	if s.row == (EventID{}) {
+		s.mu.Lock()
 		s.row = of.ids.next(start)
+		s.mu.Unlock()
 	}
 	found, err := of.read(ctx, s, s.allowances, start)
 	if err != nil {
@@ -132,7 +189,10 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	}
 	units := of.share(s, found, start)
 	if units <= 0 {
-		return none, nil
+		if slices.ContainsFunc(found, func(c Count) bool { return c.Start == start && c.Row == s.row && c.Units > 0 }) {
+			err = of.keep(ctx, s, start, 0) // what a try that failed has stored
+		}
+		return none, err
 	}
 	if err := of.keep(ctx, s, start, units); err != nil {
 		return nil, err
@@ -147,7 +207,11 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
 		return none, of.keep(ctx, s, start, 0)
 	}
-	return &allowance{start: start, end: end, made: made, units: units, row: s.row, high: high, spent: new(spent)}, nil
+	a := &allowance{start: start, end: end, made: made, units: units, row: s.row, high: high}
+	if !s.inLog() {
+		a.spent = new(spent)
+	}
+	return a, nil
 }
 
 // keep stores an allowance of units.
@@ -158,8 +222,15 @@ func (of *standings) keep(ctx context.Context, s *standing, start Instant, units
 	return of.put(ctx, s, s.allowances[0], count, s.stamp)
 }
 
-// made names the limit that allowances are made for.
-func (s *standing) made() LimitID { return LimitID(strconv.FormatInt(s.rule.capacity, 10)) }
+// made names the limit that allowances are made for. Those of windows are apart by how long
+// they last, those of a log are not.
+func (s *standing) made() LimitID {
+	limit := strconv.FormatInt(s.rule.capacity, 10)
+	if s.inLog() {
+		limit += " in " + s.rule.Window.String()
+	}
+	return LimitID(limit)
+}
 
 // countedBefore reports whether any of found is of another limit: by that, other keys were
 // noted.
@@ -169,7 +240,7 @@ func (s *standing) countedBefore(found []Count) bool {
 
 // look finds out how many instances share at now, in the window that begins at start.
 func (of *standings) look(ctx context.Context, s *standing, start, now Instant) {
-	if now.Sub(s.looked) < allowanceLook {
+	if now.Sub(s.looked) < allowanceLook || s.inLog() { // a log has no leases
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)
@@ -196,13 +267,17 @@ func (s *standing) sharing(found []Count, start Instant) int64 {
 // begins at start, beside found.
 func (of *standings) share(s *standing, found []Count, start Instant) int64 {
 	others := slices.DeleteFunc(slices.Clone(found), func(c Count) bool { return c.Row == s.row })
-	if s.wary || s.countedBefore(others) {
+	if s.wary || s.countedBefore(others) || 2*s.rule.slack > s.rule.width { // an instance would hardly come to use it
 		return 0
 	}
 	bounds, r, instances := leaseBoundsOf(of.opts), &s.rule, s.sharing(found, start)
 	s.instances.Store(instances)
 	all := r.capacity / allowancesPart
-	return min(r.capacity/bounds.early, all/(bounds.spread*instances), all-unitsIn(others, start), maxAllowance)
+	units := min(r.capacity/bounds.early, all/(bounds.spread*instances), maxAllowance)
+	if s.inLog() { // most of them are small
+		units = max(1, units)
+	}
+	return min(units, all-unitsIn(others, start))
 }
 
 // leaseShare returns which part of a key's room one process may take ahead, and the least room

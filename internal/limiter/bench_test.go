@@ -166,9 +166,20 @@ func BenchmarkUnaskedTake(b *testing.B) {
 // BenchmarkStandingTake measures takes of a million callers by an allowance, each of whom
 // comes seldom enough to be within it.
 func BenchmarkStandingTake(b *testing.B) {
+	for _, algorithm := range []string{"sliding-tail", "sliding-log"} {
+		b.Run(algorithm, func(b *testing.B) {
+			policy := standingRows(time.Hour)
+			policy.Limits[0].Algorithm, policy.Limits[0].Limit = algorithm, limiter.MaxLimit
+			if algorithm == "sliding-log" {
+				policy.Limits[0].Limit = 10
+			}
+			benchmarkStanding(b, policy)
+		})
+	}
+}
+
+func benchmarkStanding(b *testing.B, policy limiter.Policy) {
 	store := embedded.New(nil)
-	policy := standingRows(time.Hour)
-	policy.Limits[0].Limit = limiter.MaxLimit
 	e := limiter.New(struct{ limiter.Store }{store}, &limiter.Options{Feed: store})
 	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
 		b.Fatal(err)

@@ -325,6 +325,9 @@ func (c *counted) complete(t *target, own *units, state *State) bool {
 		c.takeBacks.recount(own.discounted, state) // from which totals may be lower by that
 	}
 	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
+		if len(own.beside) > 0 {
+			t.plan.standing.addEvents(state, own.beside)
+		}
 		return true
 	}
 	c.forget(t, own, RecordedYes)
@@ -365,7 +368,7 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
 	for i := range state.Logs {
 		for _, e := range state.Logs[i].Events {
-			if e.At > settled && e.ID.node() != c.ids.nodeBits {
+			if e.At > settled && e.ID.node() != c.ids.nodeBits && e.ID != allowanceRow {
 				return true
 			}
 		}

@@ -129,3 +129,26 @@ func (s *Spent) Add(key Key, cost, most int64) bool {
 
 // Of returns how much is spent of key.
 func (s *Spent) Of(key Key) int64 { return s.of(key) }
+
+// Handed is what is known of what was handed out of a log's allowance.
+type Handed struct{ handed }
+
+// Add hands out an event of cost, if no more than most is handed out of key with it.
+func (h *Handed) Add(key Key, id EventID, cost, most int64) bool { return h.add(key, id, cost, most) }
+
+// End has nothing more handed out of key.
+func (h *Handed) End(key Key) { h.end(key) }
+
+// GiveBack forgets the event called id, and reports whether it was handed out of key.
+func (h *Handed) GiveBack(key Key, id EventID) bool { return h.giveBack(key, id) }
+
+// Of returns what was handed out of key.
+func (h *Handed) Of(key Key) []Event {
+	events, _ := h.appendTo(nil, key)
+	return events
+}
+
+// Allowances returns how many allowances this process remembers under a policy.
+func (e *Engine) Allowances(policy string) int {
+	return len((*e.plans.Load())[policy].standing.current())
+}

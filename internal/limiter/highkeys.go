@@ -8,11 +8,12 @@ import (
 )
 
 // highKey is a key that is noted as high in a window, and the allowances that there were
-// after that, without what this process had not spent of its own, and never will.
+// after that, without what this process had not spent of its own, and never will. Over a log
+// they are without its own, which it knows event by event.
 type highKey struct {
 	start      Instant
 	allowances []Count
-	unspent    []Count
+	unspent    []Count // over a log: its own
 }
 
 // noted returns what is known of key, or of all, as a high key, and whether it is noted in the
@@ -50,7 +51,8 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant,
 	}
 	for i, key := range keys {
 		put := Count{
-			Limit: LimitID(hex.EncodeToString(key.sum[:])), Start: start, Expires: end.Add(end.Sub(start)), Units: 1, Row: c.ids.next(now),
+			Limit: LimitID(hex.EncodeToString(key.sum[:])), Start: start, Units: 1, Row: c.ids.next(now),
+			Expires: end.Add(end.Sub(start) + s.rule.slack),
 		}
 		if err := c.standings.put(ctx, s, s.high[i], put, c.opts.Now().UnixMicro()); err != nil {
 			return highKey{}, err
@@ -60,13 +62,22 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant,
 	if err != nil {
 		return highKey{}, err
 	}
+	found = s.before(found)
 	noted := highKey{start: start}
-	if some {
+	switch {
+	case s.inLog():
+		noted.allowances, noted.unspent = s.othersIn(found)
+	case some:
 		noted.unspent = s.unspent(t.key, found, known)
+		fallthrough
+	default:
+		noted.allowances = s.sumsOf(append(found, negated(noted.unspent)...))
 	}
-	noted.allowances = s.sumsOf(append(found, negated(noted.unspent)...))
 	if some {
 		s.known.put(t.key, noted)
+		if s.base != nil { // when the override is over, the rest is not there any more
+			s.base.known.put(t.key, highKey{unspent: noted.unspent})
+		}
 		return noted, nil
 	}
 	s.mu.Lock()
@@ -80,11 +91,7 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant,
 // unspent ends this process's allowances for key, and returns what is left of those that were
 // found.
 func (s *standing) unspent(key Key, found, known []Count) (unspent []Count) {
-	live := s.live.Load()
-	if live == nil {
-		return nil
-	}
-	for _, a := range *live {
+	for _, a := range s.current() {
 		if !slices.ContainsFunc(found, func(c Count) bool { return c.Start == a.start && c.Row == a.row && c.Units == a.units }) {
 			continue
 		}
@@ -95,6 +102,15 @@ func (s *standing) unspent(key Key, found, known []Count) (unspent []Count) {
 		unspent = append(unspent, left)
 	}
 	return unspent
+}
+
+// before returns those of found that count: under an override, of windows that had begun when
+// everybody had heard of it.
+func (s *standing) before(found []Count) []Count {
+	if s.since == 0 {
+		return found
+	}
+	return slices.DeleteFunc(found, func(c Count) bool { return c.Start >= s.since })
 }
 
 // sumsOf returns a sum for each window of counts, not nil.

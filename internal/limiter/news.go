@@ -82,8 +82,12 @@ func newNews(feed Feed, ids *eventIDs, opts *Options) *news {
 	return n
 }
 
-func (n *news) overlap() time.Duration {
-	return 2*n.opts.ClockTolerance + 2*n.opts.StoreTimeout + pollOverlap
+func (n *news) overlap() time.Duration { return n.opts.newsOverlap() }
+
+// newsOverlap returns how long after a change was made every instance that hears news has
+// heard of it.
+func (o *Options) newsOverlap() time.Duration {
+	return 2*o.ClockTolerance + 2*o.StoreTimeout + pollOverlap
 }
 
 // livesUntil returns the time to live, in whole seconds, of a change that matters until
@@ -343,14 +347,14 @@ func (n *news) reach(plans map[string]*plan) {
 	n.level.Store(&level)
 }
 
-// publish does what kind says for t on this instance, and tells the others; those that
-// read under another hash key, too. Should that fail, they are told later.
-func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error {
+// publish does what kind says for t on this instance, and tells the others, with details;
+// those that read under another hash key, too. Should that fail, they are told later.
+func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target, details string) error {
 	now := e.now()
 	_, clockErr := e.instant()
 	var failed error
 	for _, key := range append([]Key{t.key}, t.old...) {
-		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
+		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives)), Details: details}
 		e.dropHints(key)
 		lifted := block{}
 		if kind == ChangeReset {
@@ -380,7 +384,7 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error 
 
 // tellReset tells every instance that t was reset. The error is a StoreError.
 func (e *Engine) tellReset(ctx context.Context, t *target) error {
-	if err := e.publish(ctx, ChangeReset, t); err != nil {
+	if err := e.publish(ctx, ChangeReset, t, ""); err != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: fmt.Errorf(
 			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", ErrUnavailable, err)}
 	}
@@ -401,6 +405,7 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 	case ChangeReset:
 		e.heardReset(ctx, c)
 	case ChangeRefund:
+		e.heardRefund(c)
 		e.dropHints(c.Key)
 		if e.behind != nil {
 			e.behind.heardOf(c.Key)

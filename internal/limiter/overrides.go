@@ -182,6 +182,7 @@ func (o *override) planFor(e *Engine, base *plan) *plan {
 		if made.standing != nil {
 			made.standing.over.Store(true)
 			made.standing.wary = true
+			made.standing.base, made.standing.since = base.standing, o.made.Instant().Add(e.opts.newsOverlap()+e.opts.slack())
 		}
 	}
 	o.plan.Store(&overridePlan{base, made})

@@ -79,7 +79,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
 	p.tally = p.counters && !still && !p.serial && p.Counting == CountingRows
-	p.standing = newStanding(p, o)
+	p.standing = newStanding(p, o, still)
 	p.sums = p.sumLimits()
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {

@@ -207,13 +207,15 @@ func (p Policy) checkLeases(found *problems) {
 		a, known := algorithmByName(l.Algorithm)
 		return known && a.memory != memoryCounters
 	})
+	inLog := p.Leases == LeasesStanding && i >= 0 && p.Limits[i].Algorithm == slidingLog.Name
 	switch {
-	case i >= 0:
+	case i >= 0 && !inLog:
 		found.add("leases", "nothing can be counted ahead in limits[%d], a %s: remove %q", i, p.Limits[i].Algorithm, p.Leases)
 	case p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted:
 		found.add("leases", "%q needs guarantee %q and count %q", p.Leases, GuaranteeCounted, CountAdmitted)
-	case p.Leases == LeasesStanding && (p.Counting != CountingRows || len(p.Limits) != 1 || !p.Limits[0].endsWhole()):
-		found.add("leases", "%q needs counting %q and one limit, a %s or a %s", p.Leases, CountingRows, slidingTail.Name, fixedWindow.Name)
+	case p.Leases == LeasesStanding && (len(p.Limits) != 1 || !inLog && (p.Counting != CountingRows || !p.Limits[0].endsWhole())):
+		found.add("leases", "%q needs one limit: a %s or, with counting %q, a %s or a %s",
+			p.Leases, slidingLog.Name, CountingRows, slidingTail.Name, fixedWindow.Name)
 	}
 }
 

@@ -240,8 +240,12 @@ func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit
 		l := &p.Limits[i]
 		sure, possible := w.bounds(l, u, units)
 		remembered := p.Guarantee == limiter.GuaranteeCounted && (!u.answer.Allowed || u.answer.Leased)
-		if p.Leases == limiter.LeasesStanding { // what was handed out of allowances is not told
-			sure -= l.Limit / 4
+		if p.Leases == limiter.LeasesStanding { // what was handed out of allowances is not told, over a log of two periods'
+			ahead := l.Limit / 4
+			if l.Algorithm == "sliding-log" {
+				ahead *= 2
+			}
+			sure -= ahead
 		}
 		if used := u.answer.Limits()[i].Used; used < min(sure, l.Limit) && !remembered {
 			f.add(u.record, "%d used where %d were counted before", used, sure)

@@ -130,6 +130,30 @@ func (s scenario) standing(seed uint64) scenario {
 	}
 }
 
+// standingLog returns s, or in its place, in one schedule of 32, a log of which every
+// instance has an allowance of each key before it is asked for.
+func (s scenario) standingLog(seed uint64) scenario {
+	if seed%32 != 13 {
+		return s
+	}
+	rng := rand.New(rand.NewPCG(seed, streamStandingLog))
+	l := shortLimit(rng, "sliding-log")
+	l.Limit = 4 + rng.Int64N(24)
+	made := scenario{
+		name: "standing log", instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble, settles: s.settles,
+		act: hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
+		costs: rng.IntN(4) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
+		policies: []limiter.Policy{{Name: "p", Leases: limiter.LeasesStanding, Limits: []limiter.Limit{l}}},
+	}
+	switch rng.IntN(6) {
+	case 0:
+		made.act, made.resets = forget, true
+	case 1:
+		made.act, made.plain, made.records, made.skews = change, false, false, false
+	}
+	return made
+}
+
 // oneOf returns one of names.
 func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 

@@ -57,11 +57,13 @@ const (
 	streamTallied  = 1 << 32
 	streamCarried  = 1 << 33
 	streamStanding = 1 << 34
+
+	streamStandingLog = 1 << 35
 )
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, streamWorld))}
-	w.scenario = drawScenario(w.rng).tallied(seed).leased(seed).carried(seed).standing(seed)
+	w.scenario = drawScenario(w.rng).tallied(seed).leased(seed).carried(seed).standing(seed).standingLog(seed)
 	time.Sleep(time.Second + time.Duration(w.rng.Int64N(int64(time.Second)))) // a bubble starts on the edge of all windows
 	w.cluster = &cluster{
 		start: time.Now(), weather: w.scenario.weather, partitions: make(map[limiter.Key]*partition),

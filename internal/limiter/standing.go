@@ -10,7 +10,7 @@ import (
 
 // Under LeasesStanding an instance counts a few units of each window ahead of all keys of a
 // policy at once: its allowance, which is one row for all of them. By it callers are admitted
-// from memory of whom nothing was ever read.
+// from memory of whom nothing was ever read. standinglog.go has what is different over logs.
 //
 // Whoever decides over a key that has much of its limit left need not know of allowances:
 // what is counted of it and all allowances together are less than the limit. Whoever finds
@@ -65,12 +65,15 @@ type standing struct {
 	instances atomic.Int64                 // that had an allowance when this process made its last one; 0: nobody looked
 	row       EventID                      // of this process's allowances; zero: none was made yet
 	stamp     int64                        // of the latest that was stored
-	ended     Instant                      // the start of the latest window of which the allowance was forgotten
 	looked    Instant                      // when it was looked how many instances share
 
-	mu    sync.Mutex
-	notes int64   // of high keys in the window that begins at all.start
-	all   highKey // where all keys are; its allowances are nil while they are not
+	base  *standing // of an override: what the policy has of allowances, which it has none of itself; nil: of a policy
+	since Instant   // of an override: who hears news hands nothing out of its key in windows from here on; 0: of a policy
+
+	mu    sync.Mutex // of what is below, and of changes of live
+	ended Instant    // the start of the latest window of which the allowance was forgotten
+	notes int64      // of high keys in the window that begins at all.start
+	all   highKey    // where all keys are; its allowances are nil while they are not
 }
 
 // allowance is what this process may hand out of each key in a window.
@@ -80,16 +83,23 @@ type allowance struct {
 	units      int64
 	row        EventID
 	high       map[Key]struct{} // keys that it is not for
-	spent      *spent
+	spent      *spent           // of a window's; nil: of a log's, or of no units
+	handed     *handed          // of a log's; nil: of a window's
+	pending    bool             // it is being made, and has no units yet
 }
 
-// newStanding returns what p has of allowances; nil if it has none.
-func newStanding(p *plan, o *Options) *standing {
-	if p.Leases != LeasesStanding || !p.tally {
+// newStanding returns what p has of allowances, in a store that holds keys still or in one
+// that can't; nil if it has none.
+func newStanding(p *plan, o *Options, still bool) *standing {
+	if p.Leases != LeasesStanding || still {
 		return nil
 	}
 	s := &standing{rule: p.rules[0], level: p.Consistency, span: p.span}
-	s.wary = s.rule.capacity < leaseBoundsOf(o).least
+	if s.inLog() {
+		s.beginInLog(p)
+	} else {
+		s.wary = s.rule.capacity < leaseBoundsOf(o).least
+	}
 	for _, keys := range p.keys {
 		s.allowances = append(s.allowances, keys.beside("allowances"))
 		s.high = append(s.high, keys.beside("high keys"))
@@ -126,28 +136,41 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 		return false
 	}
 	a := c.standings.at(s, now)
-	if a == nil || cost > a.units || s.over.Load() {
+	if a == nil || cost > a.units || now < a.start.Add(s.rule.slack) || s.over.Load() {
 		return false
 	}
 	if _, high := a.high[t.key]; high || c.standings.exempt(t.key) {
 		return false
 	}
-	before, ok := a.spent.add(t.key, cost, a.units)
-	if !ok {
-		return false
-	}
-	epoch, _ := c.resets.get(t.key)
 	state, _ := c.standings.states.Get().(*State)
 	defer c.standings.states.Put(state)
-	state.Reset, state.Counts = epoch, append(c.tallies.appendKnown(state.Counts[:0], t.key), s.countOf(now, epoch, before))
 	id := c.ids.next(now)
+	if !c.handOut(a, t, state, id, cost, now) {
+		return false
+	}
 	t.plan.decide(d, state, op, id, now, cost)
 	if d.Recorded != RecordedYes { // this process knows that there is no room
 		return false
 	}
 	d.Leased = true
-	d.entry = entry{key: t.key, id: id, at: now, epoch: epoch, cost: cost}
+	d.entry = entry{key: t.key, id: id, at: now, epoch: state.Reset, cost: cost}
 	return true
+}
+
+// handOut takes cost out of a for t at now, if enough is left, and makes state, whatever it
+// was, what this process knows of t without that.
+func (c *counted) handOut(a *allowance, t *target, state *State, id EventID, cost int64, now Instant) bool {
+	s := t.plan.standing
+	state.Reset, _ = c.resets.get(t.key)
+	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
+	if s.inLog() {
+		return s.handOutOfLog(a, t.key, state, id, cost, now)
+	}
+	before, ok := a.spent.add(t.key, cost, a.units)
+	if ok {
+		state.Counts = append(c.tallies.appendKnown(state.Counts, t.key), s.countOf(now, state.Reset, before))
+	}
+	return ok
 }
 
 // countOf returns units of allowances as they are counted at now under epoch.
@@ -165,12 +188,21 @@ func (s *standing) isHigh(state *State, now Instant) bool {
 
 // at returns the allowance for now, nil for none.
 func (s *standing) at(now Instant) *allowance {
-	if live := s.live.Load(); live != nil {
-		for _, a := range *live {
-			if a.start <= now && now < a.end {
-				return a
-			}
+	for _, a := range s.current() {
+		if a.start <= now && now < a.end {
+			return a
 		}
+	}
+	return nil
+}
+
+// current returns the allowances that there are, those that are over and matter among them.
+func (s *standing) current() []*allowance {
+	if s.base != nil {
+		s = s.base
+	}
+	if live := s.live.Load(); live != nil {
+		return *live
 	}
 	return nil
 }
@@ -182,19 +214,26 @@ func (c *counted) addAllowances(ctx context.Context, t *target, own *units, stat
 	if s == nil {
 		return nil
 	}
-	if own.high = s.isHigh(state, own.now); !own.high {
-		s.addSpent(t.key, state, own.now)
-		return nil
-	}
-	start, _ := s.rule.windowAt(own.now)
-	noted, ok := s.noted(t.key, start)
-	if !ok {
-		var err error
-		if noted, err = c.note(ctx, s, t, own.now, noted.unspent); err != nil {
-			return err
+	noted, high := highKey{}, s.isHigh(state, own.now)
+	if own.high = high; high {
+		start, _ := s.rule.windowAt(own.now)
+		var ok bool
+		if noted, ok = s.noted(t.key, start); !ok {
+			var err error
+			if noted, err = c.note(ctx, s, t, own.now, noted.unspent); err != nil {
+				return err
+			}
 		}
 	}
-	state.addUnder(noted.allowances)
+	switch {
+	case s.inLog():
+		s.end(t.key, own.now)
+		own.beside = s.beside(t.key, noted)
+	case high:
+		state.addUnder(noted.allowances)
+	default:
+		s.addSpent(t.key, state, own.now)
+	}
 	return nil
 }
 
@@ -206,9 +245,16 @@ func (c *counted) addKnownAllowances(t *target, state *State, now Instant) {
 		return
 	}
 	start, _ := s.rule.windowAt(now)
-	if noted, ok := s.noted(t.key, start); ok && s.isHigh(state, now) {
+	noted, ok := s.noted(t.key, start)
+	high := ok && s.isHigh(state, now)
+	switch {
+	case s.inLog() && high:
+		s.addEvents(state, s.beside(t.key, noted))
+	case s.inLog():
+		s.addEvents(state, s.beside(t.key, highKey{}))
+	case high:
 		state.addUnder(noted.allowances)
-	} else {
+	default:
 		s.addSpent(t.key, state, now)
 	}
 }

@@ -704,6 +704,14 @@ func TestAllowancesAndOverrides(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	}
+	standing(t, standingRows(time.Hour), func(t *testing.T, _ *fakeStore, e, _ *limiter.Engine) { // one instance that counts alone
+		limitTo(t, e, 20)
+		taken := takeUntil(t, e, 100, isDenied)
+		time.Sleep(2 * time.Minute)
+		if taken += takeUntil(t, e, 1100, isDenied); taken != 1000 {
+			t.Errorf("%d admitted under an override to 20 and after it, want 1000", taken)
+		}
+	})
 	bubble(t, "a larger one that ends", func(t *testing.T) {
 		store, policy := newFakeStore(), standingRows(time.Hour)
 		other, e := toldEngine(t, store, policy), toldEngine(t, store, policy)
@@ -880,7 +888,15 @@ func TestStandingLeasesNeedRowsAndOneLimit(t *testing.T) {
 			p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "fixed-window", Limit: 5000, Window: 24 * time.Hour})
 		},
 		"local": func(p *limiter.Policy) { p.Guarantee = limiter.GuaranteeLocal },
-		"a log": func(p *limiter.Policy) { p.Limits[0].Algorithm = "sliding-log" },
+		"a log and more": func(p *limiter.Policy) {
+			p.Limits = append(p.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour})
+		},
+		"a log of which denied attempts count": func(p *limiter.Policy) {
+			p.Limits[0].Algorithm, p.Count = "sliding-log", limiter.CountAll
+		},
+		"a local log": func(p *limiter.Policy) {
+			p.Limits[0].Algorithm, p.Guarantee = "sliding-log", limiter.GuaranteeLocal
+		},
 	} {
 		p := standingRows(time.Hour)
 		change(&p)
@@ -889,8 +905,10 @@ func TestStandingLeasesNeedRowsAndOneLimit(t *testing.T) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}
-	if found := standingRows(time.Hour).Problems(); len(found) > 0 {
-		t.Error(found)
+	for _, p := range []limiter.Policy{standingRows(time.Hour), standingLog()} {
+		if found := p.Problems(); len(found) > 0 {
+			t.Error(found)
+		}
 	}
 }
 

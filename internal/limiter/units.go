@@ -11,6 +11,7 @@ type units struct {
 	counts []Count // the sum of the batch, for each counter
 	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
 	high   bool    // what was read makes it a high key
+	beside []Event // of allowances of a log, which count beside what was read
 	dated  bool    // events are stored, and count: only the counts are to be written
 
 	discounted refused // what was taken out of the state that was read

@@ -171,7 +171,10 @@ func TestWatchLooksAtFoldersThatAreMadeAnew(t *testing.T) {
 	}
 	made("first")
 	told := watch(t, load(t, path))
-	write(t, path, named("watched"))
+	write(t, path+".new", named("watched")) // at once: a file that is being written may be read half way
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
 	wantName(t, told, "watched")
 	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 		t.Fatal(err)

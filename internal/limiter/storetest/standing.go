@@ -10,14 +10,34 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// testStandingLeases has one engine count ahead of all keys and another fill one of them:
-// together they admit the limit. A store that holds keys still needs no leases.
+// testStandingLeases has one engine count a 64th ahead of all keys and another fill one of
+// them: together they admit the limit. A store that holds keys still needs no leases.
 func testStandingLeases(t *testing.T, store limiter.Store) {
-	policy := limiter.Policy{
-		Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesStanding,
-		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Hour}},
+	for algorithm, limit := range map[string]int64{"sliding-tail": 1000, "sliding-log": 100} {
+		t.Run(algorithm, func(t *testing.T) {
+			fillBeside(t, store, limiter.Policy{
+				Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesStanding,
+				Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: anHourJustBegun()}},
+			})
+		})
 	}
-	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
+}
+
+// anHourJustBegun returns a window of an hour or some more of which less than half is over: an
+// engine counts ahead of the next one late in each, and is then left twice as much.
+func anHourJustBegun() time.Duration {
+	now := time.Duration(time.Now().UnixNano())
+	window := time.Hour
+	for now%window > window/2 {
+		window += time.Minute
+	}
+	return window
+}
+
+func fillBeside(t *testing.T, store limiter.Store, policy limiter.Policy) {
+	t.Helper()
+	limit := int(policy.Limits[0].Limit)
+	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond, Now: time.Now}
 	a, b := NewEngine(t, store, opts, policy), NewEngine(t, store, opts, policy)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -30,8 +50,8 @@ func testStandingLeases(t *testing.T, store limiter.Store) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	filled := b.fill(t)
-	if own := a.fill(t); filled+own != 1000 || !a.InMemory() && own != 1000/64 {
-		t.Errorf("%d admitted by one engine and %d by another, want 1000 together", filled, own)
+	if own := a.fill(t); filled+own != limit || !a.InMemory() && own != limit/64 {
+		t.Errorf("%d admitted by one engine and %d by another, want %d together", filled, own, limit)
 	}
 }
 
