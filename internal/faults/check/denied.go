@@ -95,14 +95,17 @@ const earlyShare = 64
 const standingShare = 4
 
 // countedAhead returns what all processes may have counted ahead with the first units of one
-// of p's callers, in this window and for the next.
-func (c *checker) countedAhead(p *history.Policy) int64 {
-	if !p.Early {
-		return 0
+// of p's callers, in this window and for the next, and of all callers at once: over a log in the
+// period before, too.
+func (c *checker) countedAhead(p *history.Policy) (ahead int64) {
+	if p.Early {
+		ahead += 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
 	}
-	ahead := 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
 	if p.Standing {
 		ahead += 2 * p.Limit / standingShare
+	}
+	if p.Standing && !p.Early {
+		ahead += p.Limit / standingShare
 	}
 	return ahead
 }

@@ -44,6 +44,7 @@ func Policies(now time.Time) []history.Policy {
 	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a part of one is used whole
 	standing := early("sliding-tail")
 	standing.Name, standing.Standing, standing.Limit = "standing", true, standingLimit
+	standingLog := history.Policy{Name: "standing-log", Algorithm: "sliding-log", Standing: true, Limit: 12, Window: 15 * time.Second}
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
 		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},
@@ -69,6 +70,7 @@ func Policies(now time.Time) []history.Policy {
 		early("fixed-window"),
 		early("sliding-tail"),
 		standing,
+		standingLog,
 	}
 }
 
