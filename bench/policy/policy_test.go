@@ -10,7 +10,7 @@ func TestFilesOfThisModule(t *testing.T) {
 	api := Policy{"api", 1000, time.Minute}
 	sms := Policy{"sms-send", 10, time.Hour}
 	for file, want := range map[string]List{
-		"../policies.yaml": {sms, api}, "../policies-local.yaml": {sms, api}, "../policies-rows.yaml": {api},
+		"../policies.yaml": {sms, api}, "../policies-local.yaml": {sms, api}, "../policies-rows.yaml": {sms, api},
 	} {
 		if got, err := Read(file); !slices.Equal(got, want) || err != nil {
 			t.Errorf("%s: %v, %v; want %v", file, got, err, want)
