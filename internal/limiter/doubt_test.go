@@ -73,6 +73,108 @@ func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
 	})
 }
 
+// A late record that is let through because the store failed says what became of it, and is
+// counted once when it is sent again, unless it may be already.
+func TestLateRecordThatIsLetThrough(t *testing.T) {
+	lost := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+	for _, onError := range []limiter.OnStoreError{limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
+		for _, test := range []struct {
+			name     string
+			failed   error
+			recorded limiter.Recorded
+			again    limiter.Recorded
+			used     int64
+		}{
+			{"surely not stored", lost, limiter.RecordedNo, limiter.RecordedYes, 1},
+			{"nobody knows", errLost, limiter.RecordedUnknown, limiter.RecordedUnknown, 0},
+		} {
+			bubble(t, fmt.Sprintf("%s, %s", onError, test.name), func(t *testing.T) {
+				store := newFakeStore()
+				policy := policyOf("fixed-window", 3, 24*time.Hour)
+				policy.OnStoreError = onError
+				e := newEngine(t, store, 0, policy)
+				running(t, e)
+				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+				time.Sleep(10 * time.Second)
+				record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+				store.set(func() {
+					store.onWrite = func(w *limiter.Write) error {
+						if len(w.Add) > 0 {
+							return test.failed
+						}
+						return nil
+					}
+				})
+				if d := mustDo(t, e, record); !d.Allowed || !d.Degraded || d.Recorded != test.recorded || d.Receipt != "" {
+					t.Errorf("%+v, want it let through, and recorded: %s", d, test.recorded)
+				}
+				store.set(func() { store.onWrite = nil })
+				for range 2 {
+					if d := mustDo(t, e, record); d.Recorded != test.again {
+						t.Errorf("sent again, recorded: %s, want %s", d.Recorded, test.again)
+					}
+				}
+				if got := usedBy(t, e, somebody); got != test.used {
+					t.Errorf("used %d, want %d", got, test.used)
+				}
+			})
+		}
+	}
+}
+
+// Of a late record of several demands that counted in part, each says what became of it, and
+// nobody can send it again: what counted would count twice. If it can't be told where that
+// leaves the callers, one word has to do for all.
+func TestLateRecordThatCountedInPart(t *testing.T) {
+	late := func(t *testing.T, afterRead func(*limiter.State) error) (*limiter.Engine, *fakeStore, limiter.Call) {
+		store := newFakeStore()
+		policies := twoPolicies(limitOf("fixed-window", 5), limitOf("sliding-log", 5))
+		policies[1].OnStoreError = limiter.OnStoreErrorAllow
+		e := newEngine(t, store, 0, policies...)
+		running(t, e)
+		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: 2 * time.Second})
+		time.Sleep(10 * time.Second)
+		record := limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation}
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Events) > 0 {
+					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+				}
+				return nil
+			}
+			store.afterRead = afterRead
+		})
+		return e, store, record
+	}
+	bubble(t, "told", func(t *testing.T) {
+		e, store, record := late(t, nil)
+		answer := mustDo(t, e, record)
+		if p, q := answer.Demands[0].Recorded, answer.Demands[1].Recorded; p != limiter.RecordedYes || q != limiter.RecordedNo {
+			t.Errorf("recorded: %s and %s, want yes and no", p, q)
+		}
+		store.set(func() { store.onWrite = nil })
+		_, err := e.Do(t.Context(), &record)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		if p, q := usedBy(t, e, both[0]), usedBy(t, e, both[1]); p != 1 || q != 0 {
+			t.Errorf("used %d and %d, want 1 and 0", p, q)
+		}
+	})
+	bubble(t, "not told", func(t *testing.T) {
+		var reads atomic.Int64
+		e, _, record := late(t, func(s *limiter.State) error {
+			if len(s.Counts) > 0 && reads.Add(1) > 1 { // the first is of the record
+				return errLost
+			}
+			return nil
+		})
+		_, err := e.Do(t.Context(), &record)
+		wantRecorded(t, err, limiter.RecordedUnknown)
+		if reads.Load() < 2 {
+			t.Error("nobody asked where that leaves them")
+		}
+	})
+}
+
 // A record whose state can't be read is not said to count: a reset may have forgotten it,
 // that of an instance whose clock is ahead, or, in windows, any that this one has not
 // heard of.

@@ -209,7 +209,8 @@ func (t *target) counts(key Key) bool {
 }
 
 // settle makes what is held stay, and returns what the receipt is for. Where t was over
-// before, and where nothing was held, the units are recorded anew, once.
+// before, and where nothing was held, the units are recorded anew, once. The decisions of
+// charges say what became of their units.
 func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []charge) (*token, error) {
 	claims := e.claimsAbout(plansHeld(held, charges))
 	over, err := e.isOver(ctx, t, claims)
@@ -218,14 +219,17 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 	}
 	receipt := &token{kind: tokenReceipt}
 	var again []charge
+	var at []int // where they are among charges
 	for i := range charges {
 		c := &charges[i]
+		c.decision.Recorded = RecordedYes
 		switch {
 		case c.plan.Mode == ModeOff:
+			c.decision.Recorded = RecordedNo
 		case over || held[i] == nil: // it was let through though nothing could be held
 			c := *c
 			c.op, c.ends = OpRecord, true
-			again = append(again, c)
+			again, at = append(again, c), append(at, i)
 		default:
 			at := c.target
 			at.key = held[i].key
@@ -237,6 +241,9 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 	}
 	if err := e.recordAnew(ctx, t, again); err != nil {
 		return nil, err
+	}
+	for j, i := range at {
+		charges[i].decision = again[j].decision
 	}
 	receipt.entries = appendEntries(receipt.entries, again)
 	return receipt, nil
@@ -264,8 +271,9 @@ func plansHeld(held []*entry, charges []charge) (plans []*plan) {
 	return plans
 }
 
-// recordAnew counts again, once, what was given back when t was over. Whoever finds that
-// somebody began to and did not say that it was done can't tell whether it was.
+// recordAnew counts again, once, what was given back when t was over, and has the decisions of
+// again say whether it did. Whoever finds that somebody began to and did not say that it was
+// done can't tell whether it was.
 func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error {
 	if len(again) == 0 {
 		return nil
@@ -273,16 +281,18 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 	claims := e.claimsOf(again)
 	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
 	version, done, err := claims.beginAnew(ctx, key)
+	if done {
+		for i := range again {
+			again[i].decision.Recorded = RecordedYes
+		}
+	}
 	if err != nil || done {
 		return err
 	}
 	err = e.decideAll(ctx, again)
-	ended := byte(reservationSettled)
-	if err != nil {
-		if failed := (*StoreError)(nil); !errors.As(err, &failed) || failed.Recorded != RecordedNo {
-			return err
-		}
-		ended = reservationFree // whoever sends it again may record it
+	ended, told := howItEnded(again, err)
+	if !told {
+		return err
 	}
 	if errors.Is(ctx.Err(), context.Canceled) { // whoever asked is gone, and waits for nothing more
 		var cancel context.CancelFunc
@@ -291,6 +301,30 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 	}
 	_, _ = claims.swap(ctx, key, version, []byte{ended}, 2*MaxReserve) // else repetitions can't tell
 	return err
+}
+
+// howItEnded returns what repetitions are told of a record of charges anew, which failed or was
+// decided; told is false where that can't be said in one word.
+func howItEnded(charges []charge, failed error) (ended byte, told bool) {
+	if failed != nil {
+		store := (*StoreError)(nil)
+		return reservationFree, errors.As(failed, &store) && store.Recorded == RecordedNo
+	}
+	var kept, lost, doubt bool
+	for i := range charges {
+		switch d := &charges[i].decision; {
+		case d.Recorded == RecordedYes:
+			kept = true
+		case d.Recorded == RecordedUnknown:
+			doubt = true
+		case d.Degraded: // it was let through without the store
+			lost = true
+		}
+	}
+	if lost {
+		return reservationFree, !kept && !doubt
+	}
+	return reservationSettled, !doubt
 }
 
 // beginAnew claims key for who records anew what a reservation was for, or says that it was
@@ -409,22 +443,23 @@ func settledAmong(events []Event) (n int) {
 	return n
 }
 
-// whereThatLeaves answers a record of what was counted already: it is allowed, and
-// tells the state as it is. If that can't be told, the units are recorded all the same.
+// whereThatLeaves answers a record of charges whose decisions say what became of it: it is
+// allowed, and tells the state as it is. If that can't be told, what became of it stays true.
 func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer, error) {
+	became := make([]Decision, len(charges))
 	for i := range charges {
 		c := &charges[i]
+		became[i] = c.decision
 		c.op, c.cost, c.id = OpCheck, 0, EventID{}
 	}
 	err := e.decideAll(ctx, charges)
 	for i := range charges {
-		charges[i].decision.Recorded = RecordedYes
-		if charges[i].plan.Mode == ModeOff {
-			charges[i].decision.Recorded = RecordedNo
-		}
+		d := &charges[i].decision
+		d.Recorded, d.Degraded = became[i].Recorded, d.Degraded || became[i].Degraded
 	}
+	answer := answerOf(charges)
 	if failed := (*StoreError)(nil); errors.As(err, &failed) {
-		err = &StoreError{Recorded: RecordedYes, Err: failed.Err}
+		err = e.halfDone(charges, &StoreError{Recorded: answer.Recorded, Err: failed.Err})
 	}
-	return answerOf(charges), err
+	return answer, err
 }
