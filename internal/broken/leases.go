@@ -237,5 +237,31 @@ func allowancesOfLogs() []Build {
 			Tests: []string{"TestResetWhileAnEventIsHandedOut"},
 			Edits: []Edit{{standingLogFile, `e.At.Add(2*s.rule.slack) <= state.Reset`, `e.At <= state.Reset`}},
 		},
+		{
+			Name: "an allowance of a log that a reset does not empty", Broke: "a reset forgets what was counted before it, and nothing later",
+			Tests: []string{"TestResetRightAfterAnEventWasHandedOut"},
+			Edits: []Edit{{"internal/limiter/reset.go", "s.forget(t.key, now)", "_ = s"}},
+		},
+		{
+			Name:  "a key of a log that gets high while its allowance is made",
+			Broke: "what is left of an allowance is not spent once it was taken for unspent",
+			Tests: []string{"TestKeyThatGetsHighWhileItsOwnAllowanceIsMade"},
+			Edits: []Edit{{allowancesFile, "\tmade.handed = begun.handed\n", "\tif s.inLog() {\n\t\tmade.handed = new(handed)\n\t}\n"}},
+		},
+		{
+			Name: "rows of a log before there is an allowance", Broke: "one instance decides as the algorithm",
+			Tests: []string{"TestRowsBeforeThereIsAnAllowanceOfALog"},
+			Edits: []Edit{{standingLogFile, `if of.at(now) == nil {`, `if of == nil {`}},
+		},
+		{
+			Name: "allowances of a log not counted beside a new override", Broke: "allowances count against a high key",
+			Tests: []string{"TestAllowanceOfALogOfWhoHasNotHeardOfAnOverride"},
+			Edits: []Edit{{"internal/limiter/overrides.go", `o.made.Instant().Add(e.opts.newsOverlap()+e.opts.slack())`, `o.made.Instant()`}},
+		},
+		{
+			Name: "a refund of a log's event that nobody was told of", Broke: "what is said to be given back no longer counts",
+			Tests: []string{"TestRefundOfAnEventThatCannotBeTold", "TestRefundOfAnEventWithoutAFeed"},
+			Edits: []Edit{{"internal/limiter/refund.go", `case details == "":`, `case e != nil:`}},
+		},
 	}
 }
