@@ -44,6 +44,18 @@ func TestConflictWithOnesOwnLostAttemptIsUnknown(t *testing.T) {
 	})
 }
 
+// failAdding has store fail what adds to windows, and nothing else.
+func failAdding(store *fakeStore, err error) {
+	store.set(func() {
+		store.onWrite = func(w *limiter.Write) error {
+			if len(w.Add) > 0 {
+				return err
+			}
+			return nil
+		}
+	})
+}
+
 // What is recorded after its reservation was over counts once: whoever repeats a record
 // that ended without an answer is not told that it was counted.
 func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
@@ -54,14 +66,7 @@ func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
 		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
 		time.Sleep(10 * time.Second)
 		record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
-				if len(w.Add) > 0 {
-					return errLost
-				}
-				return nil
-			}
-		})
+		failAdding(store, errLost)
 		_, err := e.Do(t.Context(), &record)
 		wantRecorded(t, err, limiter.RecordedUnknown)
 		store.set(func() { store.onWrite = nil })
@@ -97,14 +102,7 @@ func TestLateRecordThatIsLetThrough(t *testing.T) {
 				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
 				time.Sleep(10 * time.Second)
 				record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
-				store.set(func() {
-					store.onWrite = func(w *limiter.Write) error {
-						if len(w.Add) > 0 {
-							return test.failed
-						}
-						return nil
-					}
-				})
+				failAdding(store, test.failed)
 				if d := mustDo(t, e, record); !d.Allowed || !d.Degraded || d.Recorded != test.recorded || d.Receipt != "" {
 					t.Errorf("%+v, want it let through, and recorded: %s", d, test.recorded)
 				}
