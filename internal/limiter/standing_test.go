@@ -43,6 +43,20 @@ func stand(t *testing.T, e *limiter.Engine) {
 	time.Sleep(1100 * time.Millisecond)
 }
 
+// comeLate has an instance make its allowance now, when somebody is full: it is for others.
+func comeLate(t *testing.T, store *fakeStore, policy limiter.Policy) {
+	t.Helper()
+	late := toldEngine(t, store, policy)
+	running(t, late)
+	stand(t, late)
+	if d := mustTake(t, late); d.Allowed {
+		t.Errorf("%+v: admitted by an allowance that was made after the key was full", d)
+	}
+	if d := takeOf(t, late, "somebody else"); !d.Leased {
+		t.Errorf("%+v: that is no reason to ask for others", d)
+	}
+}
+
 func takeOf(t *testing.T, e *limiter.Engine, id limiter.Identifier) limiter.Decision {
 	t.Helper()
 	d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: id})
@@ -113,15 +127,7 @@ func TestHighKeysKnowAllowances(t *testing.T) {
 		if d, err := other.Check(t.Context(), somebody); err != nil || d.WouldAllow || d.Used != 1000 {
 			t.Errorf("%+v, %v", d, err)
 		}
-		late := toldEngine(t, store, policy)
-		running(t, late)
-		stand(t, late)
-		if d := mustTake(t, late); d.Allowed {
-			t.Errorf("%+v: admitted by an allowance that was made after the key was full", d)
-		}
-		if d := takeOf(t, late, "somebody else"); !d.Leased {
-			t.Errorf("%+v: that is no reason to ask for others", d)
-		}
+		comeLate(t, store, policy)
 	})
 }
 

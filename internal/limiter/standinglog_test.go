@@ -110,15 +110,7 @@ func TestHighKeysOfALogKnowAllowances(t *testing.T) {
 			if admitted != 10 {
 				t.Errorf("%d admitted", admitted)
 			}
-			late := toldEngine(t, store, standingLog())
-			running(t, late)
-			stand(t, late)
-			if d := mustTake(t, late); d.Allowed {
-				t.Errorf("%+v: by an allowance that was made after the key was full", d)
-			}
-			if d := takeOf(t, late, "somebody else"); !d.Leased {
-				t.Errorf("%+v: that is no reason to ask for others", d)
-			}
+			comeLate(t, store, standingLog())
 		})
 	}
 }
