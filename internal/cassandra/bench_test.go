@@ -71,6 +71,7 @@ func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
 	const callers = 64
 	b.SetParallelism(callers) // for each processor
 	b.ResetTimer()
+	defer measureCPU(b)()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
 			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(rand.Uint64()))})

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -253,6 +254,31 @@ func BenchmarkEmbeddedNewKeys(b *testing.B) {
 		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkEmbeddedLiveKeys measures takes from so many keys, each of which has counted before.
+func BenchmarkEmbeddedLiveKeys(b *testing.B) {
+	e := limiter.New(embedded.New(&embedded.Options{MaxKeys: 1 << 30}), nil)
+	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-tail", limiter.MaxLimit, time.Hour)}); err != nil {
+		b.Fatal(err)
+	}
+	take := func(b *testing.B, i int) {
+		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	filled := 0
+	for _, keys := range []int{1e3, 1e4, 1e5, 1e6, 1e7} {
+		b.Run(strconv.Itoa(keys), func(b *testing.B) {
+			for ; filled < keys; filled++ {
+				take(b, filled)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				take(b, rand.IntN(keys))
+			}
+		})
 	}
 }
 

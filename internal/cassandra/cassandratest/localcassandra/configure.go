@@ -45,6 +45,15 @@ const (
 	trieMemtables   = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
 )
 
+// tunedJava is what Cassandra 5.0's own package starts its Java with (jvm-server.options, jvm17-server.options), but for
+// assertions: they check what Cassandra does, and make it slower.
+var tunedJava = []string{
+	"-XX:+ParallelRefProcEnabled", "-XX:MaxTenuringThreshold=1", "-XX:G1HeapRegionSize=16m", "-XX:G1RSetUpdatingPauseTimePercent=5",
+	"-XX:MaxGCPauseMillis=300", "-XX:InitiatingHeapOccupancyPercent=70", "-XX:+AlwaysPreTouch", "-XX:+PerfDisableSharedMem",
+	"-Dio.netty.tryReflectionSetAccessible=true", "-Dio.netty.allocator.useCacheForAllThreads=true", "-Dio.netty.allocator.maxOrder=11",
+	"-XX:+IgnoreUnrecognizedVMOptions", // of other versions of Java
+}
+
 var tunedConfig = map[string]string{
 	"commitlog_sync":              "periodic",
 	"commitlog_sync_period":       "10s",

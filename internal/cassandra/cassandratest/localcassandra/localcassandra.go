@@ -112,7 +112,7 @@ func startJava(ctx context.Context, opts Options) (*Running, error) {
 	}
 	nodes := ClusterOptions{Nodes: opts.Nodes, Logf: opts.Logf}
 	if opts.Tuned {
-		nodes.Config, nodes.HeapMB, nodes.TimerSlack = tunedConfig, tunedHeapMB, tunedTimerSlack
+		nodes.Config, nodes.HeapMB, nodes.TimerSlack, nodes.JavaOptions = tunedConfig, tunedHeapMB, tunedTimerSlack, tunedJava
 	}
 	cluster, err := StartCluster(ctx, dir, nodes)
 	if err != nil {
