@@ -56,17 +56,22 @@ func testCrowd(t *testing.T, s *server) {
 	checkPrivacy(t, k, r, map[string]string{"the log of ratelimitd": s.log.String(), "the service's log": log.String(), "/metrics": metrics})
 }
 
+// few is how many visits may end without a decision: those that are under way when, on
+// a busy machine, a node stands still for longer than it waits for itself (its
+// write_request_timeout is 2 s), twice.
+const few = 2 * atOnce
+
 func checkAnswers(t *testing.T, r *report) {
 	t.Helper()
 	if err := r.check(); err != nil {
 		t.Error(err)
 	}
 	all := r.tallyOf(callers...)
-	if all.sent+all.denied != len(r.visits) {
+	if all.sent+all.denied+all.undecided != len(r.visits) || all.undecided > few {
 		t.Errorf("%d sent and %d denied of %d: %d without a decision, %d failed", all.sent, all.denied, len(r.visits), all.undecided, all.failed)
 	}
-	if got := len(all.numbers); len(r.sent) != got {
-		t.Errorf("%d numbers were sent codes, of %d that asked", len(r.sent), got)
+	if got := len(all.numbers); len(r.sent) < got-all.undecided {
+		t.Errorf("%d numbers were sent codes, of %d that asked, with %d visits undecided", len(r.sent), got, all.undecided)
 	}
 	if got := r.sent[r.target]; got < 1 || got > r.most() {
 		t.Errorf("the victim got %d codes, want 1 to %d", got, r.most())
@@ -88,7 +93,8 @@ func checkMetrics(t *testing.T, r *report, metrics string) {
 		counted[match[1]] += n
 	}
 	all := r.tallyOf(callers...)
-	if counted["allowed"] != 2*all.sent || counted["denied"] != all.denied { // held, and then recorded
+	held, recorded := all.sent, counted["allowed"]-all.sent
+	if recorded > held || held-recorded > few || counted["denied"] != all.denied {
 		t.Errorf("metrics count %v; %d codes were sent and %d denied", counted, all.sent, all.denied)
 	}
 }
@@ -102,8 +108,9 @@ func checkRows(t *testing.T, k *keyspace, r *report, start time.Time) {
 	most := int((window+2*tolerance+storeTimeout+whole-1)/whole) + 2
 	rows := k.rows(fmt.Sprintf("SELECT TTL(cost) AS ttl FROM %q.events_hour", k.name))
 	least := most - int(time.Since(start)/whole) - 1
-	if codes := r.tallyOf(callers...).sent; len(rows) != codes {
-		t.Errorf("%d rows of events for %d codes", len(rows), codes)
+	// What may have been counted for a visit without a decision is given back, in a while.
+	if all := r.tallyOf(callers...); len(rows) < all.sent || len(rows) > all.sent+all.undecided {
+		t.Errorf("%d rows of events for %d codes and %d undecided", len(rows), all.sent, all.undecided)
 	}
 	for _, row := range rows {
 		if ttl := row["ttl"].(int); ttl < least || ttl > most {
