@@ -26,7 +26,7 @@ type Store struct {
 	made     time.Time
 }
 
-var _ limiter.Store = (*Store)(nil)
+var _ limiter.EachWriter = (*Store)(nil)
 
 // Options of a Store. The zero value suits a server.
 type Options struct {
@@ -117,6 +117,32 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
 	}
 	return err
+}
+
+// WriteEach writes to the store, like Write. As a whole it is one request, which succeeded if one
+// of its writes did.
+func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+	var succeeded atomic.Bool
+	var failed atomic.Pointer[error]
+	_, err := s.do(func() (limiter.State, error) {
+		limiter.WriteEach(ctx, s.next, w, func(i int, err error) {
+			if err == nil {
+				succeeded.Store(true)
+			} else {
+				failed.Store(&err)
+			}
+			wrote(i, err)
+		})
+		if err := failed.Load(); err != nil && !succeeded.Load() {
+			return limiter.State{}, *err
+		}
+		return limiter.State{}, nil
+	})
+	if errors.Is(err, errOpen) {
+		for i := range w {
+			wrote(i, fmt.Errorf("%w: %w", err, limiter.ErrNotStored))
+		}
+	}
 }
 
 // WriteAll writes to the store, like Write.

@@ -24,6 +24,8 @@ type flaky struct {
 	err  error
 	asks atomic.Int64
 	hold time.Duration // how long a request takes
+
+	spares int64 // every so many asks one succeeds all the same; 0: none
 }
 
 // Read fails or returns nothing.
@@ -35,7 +37,9 @@ func (f *flaky) Read(context.Context, *limiter.Query) (limiter.State, error) {
 
 // Write fails or stores nothing.
 func (f *flaky) Write(context.Context, *limiter.Write) error {
-	f.asks.Add(1)
+	if n := f.asks.Add(1); f.spares > 0 && n%f.spares == 0 {
+		return nil
+	}
 	return f.err
 }
 
@@ -88,6 +92,49 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 		}
 		if len(changes) != 2 || changes[0] || !changes[1] {
 			t.Errorf("changes %v, want open, then closed", changes)
+		}
+	})
+}
+
+// Writes that go together are one request: it fails if all of them do.
+func TestWriteEachIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{err: limiter.ErrUnavailable}
+		b := breaker.New(store, &breaker.Options{Failures: 3})
+		write := func() (asks int64, failed, refused int) {
+			var mu sync.Mutex
+			before := store.asks.Load()
+			b.WriteEach(t.Context(), make([]limiter.Write, 4), func(_ int, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed++
+				}
+				if errors.Is(err, limiter.ErrNotStored) && errors.Is(err, limiter.ErrUnavailable) {
+					refused++
+				}
+			})
+			return store.asks.Load() - before, failed, refused
+		}
+		for range 3 {
+			if asks, failed, refused := write(); asks != 4 || failed != 4 || refused != 0 {
+				t.Errorf("asked %d times of 4, %d failed, %d were not tried", asks, failed, refused)
+			}
+		}
+		if asks, failed, refused := write(); asks != 0 || failed != 4 || refused != 4 {
+			t.Errorf("it is open: asked %d times, %d failed, %d were not tried", asks, failed, refused)
+		}
+		store.err = nil
+		time.Sleep(breaker.DefaultPause + time.Millisecond)
+		if asks, failed, _ := write(); asks != 4 || failed != 0 {
+			t.Errorf("the store is back: asked %d times, %d failed", asks, failed)
+		}
+		store.err, store.spares = limiter.ErrUnavailable, 3
+		for range 10 {
+			time.Sleep(breaker.DefaultSilence / 4)
+			if asks, failed, refused := write(); asks != 4 || failed == 0 || refused != 0 {
+				t.Errorf("one of four succeeds: asked %d times, %d failed, %d were not tried", asks, failed, refused)
+			}
 		}
 	})
 }

@@ -17,18 +17,18 @@ func inMemory() []Build {
 // inMemoryBound are those that let more through than the bound says, or less than they
 // may.
 func inMemoryBound() []Build {
-	const (
-		write = "	err := b.write(ctx, u)\n"
-		merge = "	if err == nil && u.read {\n		err = b.merge(ctx, u, wrote, taken)\n	}\n"
-	)
 	const bound = "beyond the limit in memory no more than the bound"
 	return []Build{
 		{
 			Name: "local: read before it is written", Broke: bound,
 			Tests: []string{"TestLocalIsWrittenBeforeItIsRead"},
-			Edits: []Edit{
-				{localSyncFile, write + merge, "	var err error\n" + merge + "	if err == nil {\n		err = b.write(ctx, u)\n	}\n"},
-			},
+			Edits: []Edit{{localSyncFile, "	b.writeEach(ctx, g.writes, func", `	for i := range g.keys {
+		if s := &g.keys[i]; s.read {
+			_ = b.merge(ctx, s)
+			s.read = false
+		}
+	}
+	b.writeEach(ctx, g.writes, func`}},
 		},
 		{
 			Name: "local: others' totals not merged", Broke: bound,
@@ -110,12 +110,12 @@ func inMemoryUnits() []Build {
 		{
 			Name: "local: a failed write dropped", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `		b.again(u)`, `		_ = b.again`}},
+			Edits: []Edit{{localSyncFile, `		b.again(s.unsynced)`, `		_ = b.again`}},
 		},
 		{
 			Name: "local: a failed write counted again", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `			u.counts = w.again(err).Add
+			Edits: []Edit{{localSyncFile, `		u.counts = w.again(err).Add
 `, ``}},
 		},
 		{

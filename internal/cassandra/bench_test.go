@@ -76,7 +76,7 @@ func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
 		for p.Next() {
 			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(rand.Uint64()))})
 			if err != nil || !d.Allowed {
-				b.Fatalf("%+v, %v", d, err)
+				b.Fatalf("allowed %v: %v", d.Allowed, err)
 			}
 		}
 	})
@@ -125,4 +125,41 @@ func takeOfZipf(b *testing.B, leases limiter.LeaseMode) {
 	})
 	b.ReportMetric(float64(leased.Load())/float64(b.N), "leased/op")
 	b.ReportMetric(float64(remembered.Load())/float64(b.N), "remembered/op")
+}
+
+// BenchmarkLocalNewCallers takes from new callers, whose takes are decided in memory and written
+// behind, as fast as they are written.
+func BenchmarkLocalNewCallers(b *testing.B) {
+	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
+		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil),
+	})
+	if err := e.SetPolicies([]limiter.Policy{{
+		Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}},
+	}}); err != nil {
+		b.Fatal(err)
+	}
+	running, stop := context.WithCancel(b.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = e.Run(running) })
+	if _, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: "the first"}); err != nil {
+		b.Fatal(err)
+	}
+	for e.Behind().Written == 0 { // before that, callers don't wait for room
+		time.Sleep(time.Millisecond)
+	}
+	const callers = 64
+	b.SetParallelism(callers) // for each processor
+	b.ReportAllocs()
+	b.ResetTimer()
+	defer measureCPU(b)()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(rand.Uint64()))})
+			if err != nil || !d.Allowed {
+				b.Fatalf("allowed %v: %v", d.Allowed, err)
+			}
+		}
+	})
+	stop() // what is not written yet is
+	ended.Wait()
 }

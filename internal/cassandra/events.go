@@ -124,11 +124,7 @@ func eventOf(id gocql.UUID, cost, ends int64) limiter.Event {
 
 // appendEvents stores w's events in one request: they share the key's partition.
 func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
-	entries := make([]gocql.BatchEntry, len(w.Events))
-	for i := range w.Events {
-		entries[i] = appendEntry(key, log, &w.Events[i], w.Settle)
-	}
-	return s.say(ctx, key, log.Span, level, entries)
+	return s.say(ctx, key, log.Span, level, appendEntries(key, log, w))
 }
 
 // appendEntry returns the request to store e. What was never a hold says nothing of

@@ -29,7 +29,7 @@ type Store struct {
 	writes  trips[*saying]
 }
 
-var _ limiter.Store = (*Store)(nil)
+var _ limiter.EachWriter = (*Store)(nil)
 
 // Open connects to a cluster whose tables are there and that this binary can
 // serve from, and measures its clock. The error says what is missing.
@@ -201,11 +201,15 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	if w.Reset > 0 && w.Counts {
 		all.add(func(ctx context.Context) error { return s.resetCounts(ctx, key, level, w) })
 	}
-	err = all.run(ctx)
+	return written(all.run(ctx), len(all))
+}
+
+// written returns what a write that took so many requests says of the error of one of them.
+func written(err error, requests int) error {
 	switch {
 	case err == nil:
 		return nil
-	case len(all) == 1 && errors.Is(err, limiter.ErrNotStored):
+	case requests == 1 && errors.Is(err, limiter.ErrNotStored):
 		return unavailable("writing", err)
 	}
 	return unavailable("writing", notSure(err)) // some of it may be stored

@@ -59,7 +59,12 @@ func (s *Store) sayTogether(l lane, riders []*rider[*saying]) {
 		riders[0].err = s.sayAlone(ctx, l.level, riders[0].request.entries)
 		return
 	}
+	parts := 0
+	for _, r := range riders {
+		parts += r.parts
+	}
 	batch := s.batch(ctx, gocql.UnloggedBatch, l.level)
+	batch.Entries = make([]gocql.BatchEntry, 0, parts)
 	for _, r := range riders {
 		batch.Entries = append(batch.Entries, r.request.entries...)
 	}

@@ -47,7 +47,17 @@ type rider[R any] struct {
 	parts   int // how much of a trip it takes
 	since   time.Time
 	err     error
-	done    chan struct{} // closed when it is answered
+	done    chan struct{} // closed when it is answered; nil: told is called
+	told    func(*rider[R])
+}
+
+// answered tells who waits for r.
+func (r *rider[R]) answered() {
+	if r.told != nil {
+		r.told(r)
+	} else {
+		close(r.done)
+	}
 }
 
 // Bounds of trips.
@@ -96,6 +106,53 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	on := t.road(l)
+	if on.underWay == 0 {
+		on.underWay++
+		return nil, nil
+	}
+	if len(on.waiting) >= maxTripWaiting {
+		return nil, errTooManyWait
+	}
+	mine := &rider[R]{request: r, parts: parts, since: time.Now(), done: make(chan struct{})}
+	on.waiting = append(on.waiting, mine)
+	on.parts += parts
+	t.setOff(l, on)
+	return mine, nil
+}
+
+// doAll has riders answered, who are each told. They go as others do, but that the first does
+// not go alone.
+func (t *trips[R]) doAll(l lane, riders []*rider[R]) {
+	if !t.enterAll(l, riders) {
+		for _, r := range riders {
+			r.err = errTooManyWait
+			r.answered()
+		}
+	}
+}
+
+func (t *trips[R]) enterAll(l lane, riders []*rider[R]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.road(l)
+	if len(on.waiting)+len(riders) > maxTripWaiting {
+		return false
+	}
+	now := time.Now()
+	for _, r := range riders {
+		r.since = now
+		on.parts += r.parts
+	}
+	on.waiting = append(on.waiting, riders...)
+	t.setOff(l, on)
+	return true
+}
+
+var errTooManyWait = fmt.Errorf("%w: %w: %d requests wait for one node", limiter.ErrNotStored, limiter.ErrOverloaded, maxTripWaiting)
+
+// road returns l's, made if there is none. The lock is held.
+func (t *trips[R]) road(l lane) *road[R] {
 	if t.roads == nil {
 		t.roads = make(map[lane]*road[R])
 	}
@@ -104,21 +161,15 @@ func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 		on = new(road[R])
 		t.roads[l] = on
 	}
-	if on.underWay == 0 {
-		on.underWay++
-		return nil, nil
-	}
-	if len(on.waiting) >= maxTripWaiting {
-		return nil, fmt.Errorf("%w: %w: %d requests wait for one node", limiter.ErrNotStored, limiter.ErrOverloaded, maxTripWaiting)
-	}
-	mine := &rider[R]{request: r, parts: parts, since: time.Now(), done: make(chan struct{})}
-	on.waiting = append(on.waiting, mine)
-	on.parts += parts
+	return on
+}
+
+// setOff sends off those that may go, and sees to it that the others do in time.
+func (t *trips[R]) setOff(l lane, on *road[R]) {
 	t.goOn(l, on)
 	if len(on.waiting) > 0 {
 		t.wait(l, on)
 	}
-	return mine, nil
 }
 
 // goOn sends off those that wait, if they may go.
@@ -208,7 +259,7 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 		defer t.back(l)
 		t.send(l, trip)
 		for _, r := range trip {
-			close(r.done)
+			r.answered()
 		}
 	}()
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gocql/gocql"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -182,6 +184,80 @@ func TestTripsAreFull(t *testing.T) {
 			t.Errorf("one more than %d: %v", maxTripWaiting, err)
 		}
 	})
+}
+
+// Those that come together go in full trips at once, as many as may be under way, and each is told.
+func TestTripsOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation()
+		var mu sync.Mutex
+		told := make(map[int]error)
+		var riders []*rider[int]
+		for n := range tripsUnderWay*maxWritten + 3 {
+			if n == 5 {
+				n = -5
+			}
+			riders = append(riders, &rider[int]{request: n, parts: 1, told: func(r *rider[int]) {
+				mu.Lock()
+				defer mu.Unlock()
+				told[r.request] = r.err
+			}})
+		}
+		s.doAll(lane{}, riders)
+		synctest.Wait()
+		s.mu.Lock()
+		if len(s.sent) != tripsUnderWay || len(s.alone) != 0 {
+			t.Errorf("%d trips and %v alone went at once, want %d full ones", len(s.sent), s.alone, tripsUnderWay)
+		}
+		s.mu.Unlock()
+		time.Sleep(2*roundTrip + tripPatience)
+		synctest.Wait()
+		if last := len(s.sent) - 1; last != tripsUnderWay || len(s.sent[last]) != 3 || s.at[last] != tripPatience {
+			t.Errorf("%v went after %v, want three more after %v", s.sent, s.at, tripPatience)
+		}
+		if len(told) != len(riders) || !errors.Is(told[-5], errNegative) || told[1] != nil {
+			t.Errorf("%d of %d are told, of one that failed %v, of another %v", len(told), len(riders), told[-5], told[1])
+		}
+		if on := s.roads[lane{}]; on.underWay != 0 || on.parts != 0 || len(on.waiting) != 0 {
+			t.Errorf("%+v is left", on)
+		}
+	})
+}
+
+// What is for different nodes, tables or levels does not travel together.
+func TestLanesOfEach(t *testing.T) {
+	e := new(each)
+	for i, l := range []lane{{owner: "a"}, {owner: "b"}, {owner: "a"}, {owner: "a", level: gocql.One}, {owner: "a", span: limiter.SpanDay}} {
+		e.board(l, &rider[*saying]{parts: i})
+	}
+	var got [][]int
+	for _, boarded := range e.lanes {
+		var parts []int
+		for _, r := range boarded.riders {
+			parts = append(parts, r.parts)
+		}
+		got = append(got, parts)
+	}
+	if want := [][]int{{0, 2}, {1}, {3}, {4}}; !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v travel together, want %v", got, want)
+	}
+}
+
+// More than there is an end to are told so, all of them.
+func TestTripsOfTooMany(t *testing.T) {
+	s := newStation()
+	s.roads = map[lane]*road[int]{{}: {underWay: tripsUnderWay, waiting: make([]*rider[int], maxTripWaiting-1)}}
+	told := 0
+	refused := func(r *rider[int]) {
+		told++
+		if !errors.Is(r.err, limiter.ErrOverloaded) || !errors.Is(r.err, limiter.ErrNotStored) {
+			t.Error(r.err)
+		}
+	}
+	s.doAll(lane{}, []*rider[int]{{request: 1, parts: 1, told: refused}, {request: 2, parts: 1, told: refused}})
+	if on := s.roads[lane{}]; told != 2 || len(on.waiting) != maxTripWaiting-1 || on.parts != 0 {
+		t.Errorf("%d of 2 are told, %d wait", told, len(on.waiting))
+	}
 }
 
 // Of rows that were read for several, each takes what it asked for.

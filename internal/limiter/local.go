@@ -26,6 +26,7 @@ type behind struct {
 	started Instant
 
 	shards [behindShards]behindShard
+	groups sync.Pool // of *syncGroup
 	room   *room
 	resets recent[Instant] // made elsewhere, for keys that the memory may hear of later
 	stale  recent[Instant] // keys of which something is given back elsewhere until then
@@ -38,6 +39,7 @@ type behind struct {
 type behindShard struct {
 	mu      sync.Mutex
 	waiting map[Key]*unsynced
+	before  int // how many waited when they were taken last
 }
 
 // unsynced is what a sync of one key has to do.
@@ -46,11 +48,17 @@ type unsynced struct {
 	since  time.Time
 	first  Instant // of what was counted
 	events []Event
+	only   [1]Event // where events are while there are no more
 	remove []EventID
 	counts []Count
+	*unpoured
+	read bool // others' counts are to be merged
+}
+
+// unpoured is what a sync of a key's buckets has to do; nil: it has none.
+type unpoured struct {
 	poured poured
-	scoops []entry // that are given back of buckets
-	read   bool    // others' counts are to be merged
+	scoops []entry // that are given back
 }
 
 // DefaultSyncInterval is the SyncInterval of Options that give none: a key that is busy
@@ -287,13 +295,17 @@ func (b *behind) wait(t *target) (*behindShard, *unsynced) {
 	waits := sh.waiting[t.key]
 	if waits == nil {
 		if sh.waiting == nil {
-			sh.waiting = make(map[Key]*unsynced)
+			sh.waiting = make(map[Key]*unsynced, sh.before)
 		}
 		waits = &unsynced{since: time.Now()}
+		waits.events = waits.only[:0]
 		sh.waiting[t.key] = waits
 		b.room.come()
 	}
 	waits.target = *t
+	if t.plan.cell && waits.unpoured == nil {
+		waits.unpoured = new(unpoured)
+	}
 	return sh, waits
 }
 

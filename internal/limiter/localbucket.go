@@ -50,6 +50,9 @@ func (p *poured) over(plan *plan, s *State, now Instant) {
 	}
 }
 
+// any reports whether u says anything.
+func (u *unpoured) any() bool { return u != nil && (u.poured.units > 0 || len(u.scoops) > 0) }
+
 // notePoured notes what memory poured for c, whose key is held still.
 func (b *behind) notePoured(c *charge) {
 	sh, waits := b.wait(&target{plan: c.plan.mirrors, key: c.key})
@@ -113,7 +116,7 @@ func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
 	var there State
-	changes := u.poured.units > 0 || len(u.scoops) > 0
+	changes := u.any()
 	if !changes && !u.read {
 		return nil
 	}
@@ -130,7 +133,7 @@ func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 	if changes {
 		b.syncs.written.Add(1)
 	}
-	u.poured, u.scoops = poured{}, nil
+	*u.unpoured = unpoured{}
 	return b.adopt(ctx, &u.target, &there)
 }
 
@@ -169,7 +172,7 @@ func (b *behind) whatWaits(key Key, do func(*unsynced)) {
 
 // resetBuckets forgets what memory's buckets hold, and what was not written yet.
 func (b *behind) resetBuckets(ctx context.Context, t *target) error {
-	b.whatWaits(t.key, func(u *unsynced) { u.poured, u.scoops = poured{}, nil })
+	b.whatWaits(t.key, func(u *unsynced) { *u.unpoured = unpoured{} })
 	err := resetStill(ctx, b.memory.store, &target{plan: t.plan.local, key: t.key}, InstantOf(b.opts.Now()))
 	if err != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: err}

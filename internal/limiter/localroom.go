@@ -25,7 +25,14 @@ type room struct {
 
 	queued atomic.Int64 // how many wait
 	mu     sync.Mutex
-	places []chan struct{} // of those who wait, in the order in which they came; closed when there is room
+	places []*place  // of those who wait, in the order in which they came
+	unused sync.Pool // of *place
+}
+
+// place is that of one who waits for room.
+type place struct {
+	called chan struct{} // of one: there is room
+	timer  *time.Timer
 }
 
 // Bounds of what waits. Past them nothing is counted in memory: the decision is as if the store
@@ -64,61 +71,59 @@ func (r *room) wait(ctx context.Context, atMost time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok { // what comes after it takes time as well
 		atMost = min(atMost, time.Until(deadline)/2)
 	}
-	place := r.queue()
-	if place == nil {
+	mine := r.queue()
+	if mine == nil {
 		return r.none()
 	}
-	if waitFor(place, min(atMost, roomIsNear)) {
+	defer r.unused.Put(mine)
+	if mine.isCalled(nil, min(atMost, roomIsNear)) || mine.isCalled(ctx.Done(), atMost-roomIsNear) || !r.giveUp(mine) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, atMost-roomIsNear)
-	defer cancel()
-	select {
-	case <-place:
-	case <-ctx.Done():
-		if r.giveUp(place) {
-			return fmt.Errorf("%w: %w", r.none(), ctx.Err())
-		}
-	}
-	return nil
+	return fmt.Errorf("%w: %w", r.none(), cmp.Or(ctx.Err(), context.DeadlineExceeded))
 }
 
-// waitFor reports whether done is closed within atMost.
-func waitFor(done <-chan struct{}, atMost time.Duration) bool {
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
+// isCalled waits until p is called, and reports false if it is not within atMost or before done
+// is closed.
+func (p *place) isCalled(done <-chan struct{}, atMost time.Duration) bool {
+	p.timer.Reset(atMost)
+	defer p.timer.Stop()
 	select {
-	case <-done:
+	case <-p.called:
 		return true
-	case <-timer.C:
-		return false
+	case <-p.timer.C:
+	case <-done:
 	}
+	return false
 }
 
-// queue returns what is closed when there is room. It is nil where nothing was written for so
-// long that nothing may be soon, or where others enough wait.
-func (r *room) queue() chan struct{} {
+// queue returns a place that is called when there is room. It is nil where nothing was written
+// for so long that nothing may be soon, or where others enough wait.
+func (r *room) queue() *place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.callIn()
-	place := make(chan struct{})
 	switch {
 	case len(r.places) == 0 && r.left() > 0: // it has come in between
 	case len(r.places) >= maxRoomWaiting || time.Since(r.made)-time.Duration(r.wrote.Load()) >= r.silence:
 		return nil
 	}
-	r.places = append(r.places, place)
+	mine, ok := r.unused.Get().(*place)
+	if !ok {
+		mine = &place{called: make(chan struct{}, 1), timer: time.NewTimer(0)}
+	}
+	r.places = append(r.places, mine)
 	r.queued.Store(int64(len(r.places))) // before room is looked for: who leaves looks the other way round
 	r.callIn()
-	return place
+	return mine
 }
 
-// giveUp takes place out of those that wait; false where it has room.
-func (r *room) giveUp(place chan struct{}) bool {
+// giveUp takes p out of those that wait; false where it was called.
+func (r *room) giveUp(p *place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.Index(r.places, place)
+	i := slices.Index(r.places, p)
 	if i < 0 {
+		<-p.called
 		return false
 	}
 	r.places = slices.Delete(r.places, i, i+1)
@@ -172,8 +177,8 @@ func (r *room) settle() {
 func (r *room) callIn() {
 	n := min(len(r.places), r.left())
 	r.keys.Add(int64(n))
-	for _, place := range r.places[:n] {
-		close(place)
+	for _, p := range r.places[:n] {
+		p.called <- struct{}{}
 	}
 	r.places = slices.Delete(r.places, 0, n)
 	r.queued.Store(int64(len(r.places)))

@@ -11,9 +11,11 @@ import (
 
 // Bounds of a sync.
 const (
-	// syncWorkers is how many keys are written or read at the same time: enough that those
-	// of one node share requests, and few enough to leave the store to decisions.
-	syncWorkers = 64
+	// syncKeys is how many keys are written together and read then, and syncGroups how many
+	// such groups are under way: enough that the keys of one node fill its requests, and few
+	// enough to leave the store to decisions.
+	syncKeys   = 32
+	syncGroups = 2
 	// syncEvents is how many events of a key are written by one request.
 	syncEvents = 32
 	// lastSync is how long writing may take when the engine ends.
@@ -124,10 +126,36 @@ func (b *behind) keys() (n int) {
 	return n
 }
 
-// syncing is a key on its way, and since when.
+// syncing is a key on its way.
 type syncing struct {
 	*unsynced
-	taken Instant
+	taken Instant // since when
+	had   int     // events that waited until then
+	added []Count // that were written
+	done  bool
+}
+
+// syncGroup is some of them, whose next writes go together.
+type syncGroup struct {
+	keys   []syncing
+	writes []Write
+	of     []int // which of keys each of writes is of
+}
+
+// group returns an empty one.
+func (b *behind) group() *syncGroup {
+	if g, ok := b.groups.Get().(*syncGroup); ok {
+		return g
+	}
+	return &syncGroup{keys: make([]syncing, 0, syncKeys), writes: make([]Write, 0, syncKeys), of: make([]int, 0, syncKeys)}
+}
+
+// empty takes everything out of g, which is not used any more.
+func (b *behind) empty(g *syncGroup) {
+	clear(g.keys)
+	clear(g.writes)
+	g.keys, g.writes, g.of = g.keys[:0], g.writes[:0], g.of[:0]
+	b.groups.Put(g)
 }
 
 // sync writes what waits and, if it is to, reads what others counted, several keys at a time.
@@ -140,9 +168,19 @@ func (b *behind) sync(ctx context.Context, read bool) {
 	}
 	b.syncs.oldest.Store(&oldest)
 	defer b.syncs.oldest.Store(nil)
-	shareOut(syncWorkers, b.take(), func(s syncing) {
-		s.read = s.read && read
-		b.syncOne(ctx, s.unsynced, s.taken)
+	shareOut(syncGroups, func(yield func(*syncGroup) bool) {
+		g := b.group()
+		for s := range b.take() {
+			s.read = s.read && read
+			if g.keys = append(g.keys, s); len(g.keys) == syncKeys {
+				yield(g)
+				g = b.group()
+			}
+		}
+		yield(g)
+	}, func(g *syncGroup) {
+		b.syncGroup(ctx, g)
+		b.empty(g)
 	})
 }
 
@@ -153,72 +191,112 @@ func (b *behind) take() iter.Seq[syncing] {
 			sh := &b.shards[i]
 			sh.mu.Lock()
 			waiting := sh.waiting
-			sh.waiting = nil
+			sh.waiting, sh.before = nil, len(waiting)
 			sh.mu.Unlock()
 			taken := InstantOf(b.opts.Now())
 			for _, u := range waiting {
-				yield(syncing{u, taken})
+				yield(syncing{unsynced: u, taken: taken, had: len(u.events)})
 			}
 		}
 	}
 }
 
-// syncOne has u written, and what others did read, and makes room for others. What fails waits
-// again.
-func (b *behind) syncOne(ctx context.Context, u *unsynced, taken Instant) {
-	events, err := len(u.events), ctx.Err()
-	switch {
-	case err != nil:
-	case u.target.plan.cell:
-		err = b.pourBehind(ctx, u)
-	default:
-		err = b.writeAndMerge(ctx, u, taken)
+// syncGroup has what waits for g's keys written, as far as one request for each does it, and the
+// rest done then: more is written, poured into buckets, and read of what others did.
+func (b *behind) syncGroup(ctx context.Context, g *syncGroup) {
+	for i := range g.keys {
+		if s := &g.keys[i]; !s.isWritten() && ctx.Err() == nil {
+			g.writes, g.of = append(g.writes, s.nextWrite()), append(g.of, i)
+		}
 	}
-	if err != nil {
-		b.syncs.failed.Add(1)
-		b.again(u)
-	}
-	b.room.leave(events)
+	b.writeEach(ctx, g.writes, func(i int, err error) {
+		s := &g.keys[g.of[i]]
+		s.added = g.writes[i].Add
+		b.wrote(s.unsynced, &g.writes[i], err)
+		if s.done = err != nil || s.isWritten() && !s.read; s.done {
+			b.over(s, err)
+		}
+	})
+	shareOut(syncKeys, func(yield func(*syncing) bool) {
+		for i := range g.keys {
+			if s := &g.keys[i]; !s.done {
+				yield(s)
+			}
+		}
+	}, func(s *syncing) { b.over(s, b.syncOne(ctx, s)) })
 }
 
-// writeAndMerge writes what was counted for a key until it was taken, and merges then what
-// others did.
-func (b *behind) writeAndMerge(ctx context.Context, u *unsynced, taken Instant) error {
-	wrote := slices.Clone(u.counts)
-	err := b.write(ctx, u)
-	if err == nil && u.read {
-		err = b.merge(ctx, u, wrote, taken)
+// writeEach stores writes and calls wrote for each of them with what became of it.
+func (b *behind) writeEach(ctx context.Context, writes []Write, wrote func(i int, err error)) {
+	if len(writes) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
+	defer cancel()
+	b.counted.tallies.WriteEach(ctx, writes, wrote)
+}
+
+// syncOne writes what is left of s, and reads then what others did.
+func (b *behind) syncOne(ctx context.Context, s *syncing) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.target.plan.cell {
+		return b.pourBehind(ctx, s.unsynced)
+	}
+	err := b.write(ctx, s.unsynced)
+	if err == nil && s.read {
+		err = b.merge(ctx, s)
 	}
 	return err
+}
+
+// over notes that the sync of s is, which makes room for others. What failed waits again.
+func (b *behind) over(s *syncing, err error) {
+	if err != nil {
+		b.syncs.failed.Add(1)
+		b.again(s.unsynced)
+	}
+	b.room.leave(s.had)
 }
 
 // write writes what was counted for u's key, and leaves in u what is not written yet.
 func (b *behind) write(ctx context.Context, u *unsynced) error {
-	p := u.target.plan
-	for len(u.events)+len(u.remove)+len(u.counts) > 0 {
-		events := u.events[:min(len(u.events), syncEvents)]
-		w := &Write{
-			Key: u.target.key, Level: p.Consistency.Write, Logs: p.logWrites,
-			Events: events, Remove: u.remove, Add: u.counts, Tally: p.tally, Span: p.span,
+	for !u.isWritten() {
+		var failed error
+		w := u.nextWrite()
+		b.writeEach(ctx, []Write{w}, func(_ int, err error) {
+			b.wrote(u, &w, err)
+			failed = err
+		})
+		if failed != nil {
+			return failed
 		}
-		if err := b.writeOne(ctx, w); err != nil {
-			u.counts = w.again(err).Add
-			return err
-		}
-		u.events, u.remove, u.counts = u.events[len(events):], nil, nil
-		b.syncs.written.Add(1)
 	}
 	return nil
 }
 
-func (b *behind) writeOne(ctx context.Context, w *Write) error {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
-	defer cancel()
-	err := b.counted.store.Write(ctx, w)
-	if err == nil {
-		b.room.written()
+// isWritten reports whether nothing is left to be written of u.
+func (u *unsynced) isWritten() bool { return len(u.events)+len(u.remove)+len(u.counts) == 0 }
+
+// nextWrite returns as much of what is to be written of u as one request takes.
+func (u *unsynced) nextWrite() Write {
+	p := u.target.plan
+	return Write{
+		Key: u.target.key, Level: p.Consistency.Write, Logs: p.logWrites,
+		Events: u.events[:min(len(u.events), syncEvents)], Remove: u.remove, Add: u.counts, Tally: p.tally, Span: p.span,
 	}
-	return err
+}
+
+// wrote notes what became of w, the next write of u.
+func (b *behind) wrote(u *unsynced, w *Write, err error) {
+	if err != nil {
+		u.counts = w.again(err).Add
+		return
+	}
+	b.room.written()
+	b.syncs.written.Add(1)
+	u.events, u.remove, u.counts = u.events[len(w.Events):], nil, nil
 }
 
 // again has u, whose sync failed, wait for the next one, beside what came since. What
@@ -232,7 +310,7 @@ func (b *behind) again(u *unsynced) {
 	if p.cell {
 		u.dropDrained(now)
 	}
-	if !u.read && len(u.events)+len(u.remove)+len(u.counts)+len(u.scoops) == 0 && u.poured.units == 0 {
+	if !u.read && u.isWritten() && !u.any() {
 		return
 	}
 	sh, waits := b.wait(&u.target)
@@ -250,12 +328,11 @@ func (b *behind) again(u *unsynced) {
 	waits.read = waits.read || u.read
 }
 
-// merge puts what other instances counted for u's key beside what is in memory, where
-// wrote is what was just written of that.
-func (b *behind) merge(ctx context.Context, u *unsynced, wrote []Count, taken Instant) error {
+// merge puts what other instances counted for s's key beside what is in memory.
+func (b *behind) merge(ctx context.Context, s *syncing) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
-	t := &u.target
+	t := &s.target
 	now := InstantOf(b.opts.Now())
 	stamp := b.merges.Add(1)
 	q := t.plan.query(t.key, now, 1, nil)
@@ -265,19 +342,19 @@ func (b *behind) merge(ctx context.Context, u *unsynced, wrote []Count, taken In
 	}
 	var lost []Count
 	q = t.plan.local.query(t.key, now, 1, nil)
-	err = b.memory.store.Update(ctx, &q, func(s *State, w *Write) {
+	err = b.memory.store.Update(ctx, &q, func(here *State, w *Write) {
 		w.Logs, w.Settle, w.Tally, w.Span = t.plan.logWrites, true, true, t.plan.span
-		w.Events, w.Remove = b.newsOf(t.plan, &found, s, taken)
+		w.Events, w.Remove = b.newsOf(t.plan, &found, here, s.taken)
 		w.Put = b.totalsOf(&found, stamp)
-		if found.Reset > s.Reset {
+		if found.Reset > here.Reset {
 			w.Reset, w.ResetTTL, w.Counts = found.Reset, t.plan.resetTTL, true
-			lost = lostTo(found.Reset, u.first, wrote)
+			lost = lostTo(found.Reset, s.first, s.added)
 			w.Add = lost
 		}
 	})
 	b.syncs.merged.Add(1)
 	if len(lost) > 0 {
-		b.again(&unsynced{target: *t, since: u.since, first: u.first, counts: lost})
+		b.again(&unsynced{target: *t, since: s.since, first: s.first, counts: lost})
 	}
 	if errors.Is(err, ErrNotStored) { // there is no room for the key: nothing was counted for it either
 		return nil

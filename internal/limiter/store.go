@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -22,6 +23,28 @@ type Store interface {
 	// none, should this process die meanwhile or a node not answer. Nothing but
 	// appended events is in w.
 	WriteAll(ctx context.Context, w []Write) error
+}
+
+// EachWriter is a Store that writes to many keys for less than it takes one by one.
+type EachWriter interface {
+	Store
+	// WriteEach stores each of w as Write does, whatever becomes of the others. It calls
+	// wrote with the index and the error of each, from several goroutines at the same time,
+	// and returns when it has for all of them.
+	WriteEach(ctx context.Context, w []Write, wrote func(i int, err error))
+}
+
+// WriteEach has store, which may be an EachWriter, store each of w; see there.
+func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, err error)) {
+	if each, ok := store.(EachWriter); ok {
+		each.WriteEach(ctx, w, wrote)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range w {
+		all.Go(func() { wrote(i, store.Write(ctx, &w[i])) })
+	}
+	all.Wait()
 }
 
 // Exclusive is a Store that can hold keys still while a decision is made over

@@ -56,14 +56,44 @@ func (t *tallies) Write(ctx context.Context, w *Write) error {
 	if !w.Tally || len(w.Add) == 0 {
 		return t.Store.Write(ctx, w)
 	}
-	of := t.of(w.Key)
-	put := *w
-	put.Put, put.Add = of.add(w.Add, t.opts), nil
+	put := t.totalled(w)
 	err := t.Store.Write(ctx, &put)
-	if errors.Is(err, ErrNotStored) {
-		of.add(negated(w.Add), t.opts)
-	}
+	t.settle(w, err)
 	return err
+}
+
+// WriteEach stores each of w as Write does.
+func (t *tallies) WriteEach(ctx context.Context, w []Write, wrote func(i int, err error)) {
+	if !slices.ContainsFunc(w, func(w Write) bool { return w.Tally && len(w.Add) > 0 }) {
+		WriteEach(ctx, t.Store, w, wrote)
+		return
+	}
+	puts := slices.Clone(w)
+	for i := range puts {
+		if w[i].Tally && len(w[i].Add) > 0 {
+			puts[i] = t.totalled(&w[i])
+		}
+	}
+	WriteEach(ctx, t.Store, puts, func(i int, err error) {
+		if w[i].Tally {
+			t.settle(&w[i], err)
+		}
+		wrote(i, err)
+	})
+}
+
+// totalled returns w with the new totals in the place of what is added to them.
+func (t *tallies) totalled(w *Write) Write {
+	put := *w
+	put.Put, put.Add = t.of(w.Key).add(w.Add, t.opts), nil
+	return put
+}
+
+// settle takes what w added out of the totals again if it surely was not stored.
+func (t *tallies) settle(w *Write, err error) {
+	if errors.Is(err, ErrNotStored) && len(w.Add) > 0 {
+		t.of(w.Key).add(negated(w.Add), t.opts)
+	}
 }
 
 // of returns the tally of key, made if there is none.

@@ -278,6 +278,11 @@ func TestStoreDurations(t *testing.T) {
 	if err := observed.Write(ctx, &limiter.Write{}); err != nil {
 		t.Fatal(err)
 	}
+	told := 0
+	limiter.WriteEach(ctx, observed, make([]limiter.Write, 1), func(int, error) { told++ })
+	if told != 1 {
+		t.Errorf("one write is told %d times", told)
+	}
 	for _, err := range []error{
 		limiter.ErrOverloaded, limiter.ErrUnavailable, errors.New("?"), context.Canceled,
 		fmt.Errorf("%w: %w", limiter.ErrUnavailable, context.DeadlineExceeded),
@@ -289,7 +294,7 @@ func TestStoreDurations(t *testing.T) {
 		}
 	}
 	for series, want := range map[string]string{
-		`op="read",outcome="ok"`: "0.003", `op="write",outcome="ok"`: "0.003", `op="update",outcome="overloaded"`: "0",
+		`op="read",outcome="ok"`: "0.003", `op="update",outcome="overloaded"`: "0",
 		`op="update",outcome="unavailable"`: "0", `op="update",outcome="error"`: "0", `op="update",outcome="canceled"`: "0",
 		`op="update",outcome="timeout"`: "0",
 	} {
@@ -297,6 +302,11 @@ func TestStoreDurations(t *testing.T) {
 			if !strings.Contains(f.exposition(), "ratelimitd_store_duration_seconds"+line) {
 				t.Errorf("%s is missing", line)
 			}
+		}
+	}
+	for _, line := range []string{`_count{op="write",outcome="ok"} 2`, `_sum{op="write",outcome="ok"} 0.006`} {
+		if !strings.Contains(f.exposition(), "ratelimitd_store_duration_seconds"+line+"\n") {
+			t.Errorf("%s is missing", line)
 		}
 	}
 }

@@ -100,6 +100,15 @@ func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
 	return err
 }
 
+// WriteEach writes to the next store. Each write is observed by itself.
+func (s *observedStore) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+	start := s.metrics.now()
+	limiter.WriteEach(ctx, s.next, w, func(i int, err error) {
+		s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+		wrote(i, err)
+	})
+}
+
 // WriteAll writes to the next store.
 func (s *observedStore) WriteAll(ctx context.Context, w []limiter.Write) error {
 	start := s.metrics.now()

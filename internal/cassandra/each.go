@@ -1,0 +1,89 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// WriteEach stores each of w as Write does. Those of one request travel together, which takes
+// no goroutine for each.
+func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+	e := &each{store: s, wrote: wrote, riders: make([]rider[*saying], len(w)), sayings: make([]saying, len(w))}
+	for i := range w {
+		l, ok := e.say(i, &w[i])
+		if !ok {
+			e.all.Go(func() { wrote(i, s.Write(ctx, &w[i])) })
+			continue
+		}
+		e.all.Add(1)
+		e.board(l, &e.riders[i])
+	}
+	for i := range e.lanes {
+		s.writes.doAll(e.lanes[i].lane, e.lanes[i].riders)
+	}
+	e.all.Wait()
+}
+
+// each is what is written together.
+type each struct {
+	store   *Store
+	wrote   func(i int, err error)
+	all     sync.WaitGroup
+	riders  []rider[*saying] // by the writes' indexes
+	sayings []saying
+	lanes   []boarded // few: one for each node
+}
+
+// boarded are those that wait to travel on a lane.
+type boarded struct {
+	lane   lane
+	riders []*rider[*saying]
+}
+
+// say makes a rider of w, and returns the lane that it is for; false if w takes more than one
+// request, or none.
+func (e *each) say(i int, w *limiter.Write) (lane, bool) {
+	level, err := levelOf(w.Level)
+	if err != nil || w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
+		return lane{}, false
+	}
+	said, span := &e.sayings[i], w.Span
+	said.key = w.Key.Bytes()
+	switch {
+	case len(w.Events) > 0 && len(w.Logs) == 1 && len(w.Put) == 0:
+		said.entries, span = appendEntries(said.key, &w.Logs[0], w), w.Logs[0].Span
+	case len(w.Put) > 0 && (len(w.Events) == 0 || len(w.Logs) == 0):
+		said.entries = putEntries(said.key, w)
+	default:
+		return lane{}, false
+	}
+	e.riders[i] = rider[*saying]{request: said, parts: len(said.entries), told: func(r *rider[*saying]) {
+		e.wrote(i, written(r.err, 1))
+		e.all.Done()
+	}}
+	return e.store.laneOf(said.key, span, level), true
+}
+
+// board has r wait to travel on l.
+func (e *each) board(l lane, r *rider[*saying]) {
+	for i := range e.lanes {
+		if e.lanes[i].lane == l {
+			e.lanes[i].riders = append(e.lanes[i].riders, r)
+			return
+		}
+	}
+	e.lanes = append(e.lanes, boarded{lane: l, riders: append(make([]*rider[*saying], 0, len(e.riders)), r)})
+}
+
+// appendEntries returns the requests to store w's events in log.
+func appendEntries(key []byte, log *limiter.LogWrite, w *limiter.Write) []gocql.BatchEntry {
+	entries := make([]gocql.BatchEntry, len(w.Events))
+	for i := range w.Events {
+		entries[i] = appendEntry(key, log, &w.Events[i], w.Settle)
+	}
+	return entries
+}
