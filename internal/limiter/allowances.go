@@ -52,20 +52,9 @@ func (of *standings) run(ctx context.Context) {
 }
 
 // makeAll makes the allowances that are missing at now, of this window and, late in it, of
-// the next. A plan that nobody asks for any more is forgotten once its own matter no more.
+// the next.
 func (of *standings) makeAll(ctx context.Context, now Instant) {
-	of.mu.Lock()
-	var asked []*standing
-	for s := range of.asked {
-		switch idle := Instant(s.wanted.Load()).Add(allowanceIdle) < now; {
-		case s.over.Load() || idle && s.prune(now):
-			delete(of.asked, s)
-		case !idle:
-			asked = append(asked, s)
-		}
-	}
-	of.mu.Unlock()
-	shareOut(carryWriters, slices.Values(asked), func(s *standing) {
+	shareOut(carryWriters, slices.Values(of.inUse(now)), func(s *standing) {
 		start, end := s.rule.windowAt(now)
 		of.endAhead(s, now)
 		of.makeOne(ctx, s, start, now)
@@ -74,6 +63,22 @@ func (of *standings) makeAll(ctx context.Context, now Instant) {
 			of.makeOne(ctx, s, end, now)
 		}
 	})
+}
+
+// inUse returns what is asked for at now. What nobody asks for any more is forgotten once its
+// allowances matter no more.
+func (of *standings) inUse(now Instant) (asked []*standing) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	for s := range of.asked {
+		switch idle := Instant(s.wanted.Load()).Add(allowanceIdle) < now; {
+		case s.over.Load() || idle && s.prune(now):
+			delete(of.asked, s)
+		case !idle:
+			asked = append(asked, s)
+		}
+	}
+	return asked
 }
 
 // endAhead ends the allowances of s that were made by a clock which was set back since: their
@@ -207,8 +212,8 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
 		return none, of.keep(ctx, s, start, 0)
 	}
-	a := &allowance{start: start, end: end, made: made, units: units, row: s.row, high: high}
-	if !s.inLog() {
+	a := &allowance{start: start, end: end, made: made, stored: InstantOf(of.opts.Now()), units: units, row: s.row, high: high}
+	if !s.inLog() && !s.inMemory {
 		a.spent = new(spent)
 	}
 	return a, nil
@@ -240,7 +245,7 @@ func (s *standing) countedBefore(found []Count) bool {
 
 // look finds out how many instances share at now, in the window that begins at start.
 func (of *standings) look(ctx context.Context, s *standing, start, now Instant) {
-	if now.Sub(s.looked) < allowanceLook || s.inLog() { // a log has no leases
+	if now.Sub(s.looked) < allowanceLook || s.inLog() || s.inMemory { // these have no leases
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)

@@ -278,6 +278,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	if e.behind != nil {
 		all.Go(func() { e.behind.run(ctx) })
+		all.Go(func() { e.behind.watch(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.run(ctx) })

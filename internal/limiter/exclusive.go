@@ -11,9 +11,10 @@ type exclusive struct {
 	store  Exclusive
 	ids    *eventIDs
 	opts   *Options
-	poured func(*charge) // told of what a bucket takes, while its key is held still; nil: nobody is
-	stills sync.Pool     // of *stillCharge
-	calls  sync.Pool     // of *exclusiveCall
+	poured func(*charge)                  // told of what a bucket takes, while its key is held still; nil: nobody is
+	beside func(*charge, *State, Instant) // adds to what is read of a charge's key what else counts; nil: nothing does
+	stills sync.Pool                      // of *stillCharge
+	calls  sync.Pool                      // of *exclusiveCall
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
@@ -82,7 +83,15 @@ func (c *stillCharge) decide(s *State, w *Write) {
 			return
 		}
 	}
+	c.exclusive.addBeside(ch, s, c.now)
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
+}
+
+// addBeside adds to s, which was read for ch, what else counts at now.
+func (x *exclusive) addBeside(ch *charge, s *State, now Instant) {
+	if x.beside != nil {
+		x.beside(ch, s, max(now, s.Reset+1))
+	}
 }
 
 // date gives ch, which is counted at now, the id of its event, unless one was made for its
@@ -91,6 +100,9 @@ func (c *stillCharge) decide(s *State, w *Write) {
 func (x *exclusive) date(ch *charge, now Instant) {
 	if ch.id == (EventID{}) || ch.plan.mirrors != nil && ch.id.Instant() < now {
 		ch.id = x.ids.next(now)
+		if ch.ahead {
+			ch.id = ch.id.ahead()
+		}
 	}
 }
 

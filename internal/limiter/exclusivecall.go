@@ -76,7 +76,7 @@ func (c *exclusiveCall) decide(states []State, writes []Write) {
 }
 
 // open completes each charge's first state: by what was read under its older keys,
-// and by what is in its cell.
+// by what is in its cell, and by what else counts.
 func (c *exclusiveCall) open(states []State) error {
 	at := 0
 	for _, ch := range c.charges {
@@ -89,6 +89,7 @@ func (c *exclusiveCall) open(states []State) error {
 				return err
 			}
 		}
+		c.exclusive.addBeside(ch, s, c.now)
 		at += 1 + len(ch.old)
 	}
 	return nil

@@ -94,7 +94,7 @@ var errLocalReserve = &FieldError{
 
 func newBehind(s *shared, memory Exclusive) *behind {
 	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
-	b.memory.poured, b.started = b.notePoured, InstantOf(s.opts.Now())
+	b.memory.poured, b.memory.beside, b.started = b.notePoured, b.besideMemory, InstantOf(s.opts.Now())
 	b.room = newRoom(s.opts)
 	return b
 }
@@ -128,8 +128,11 @@ func (b *behind) enter(ctx context.Context, c *charge, now Instant) (Instant, en
 	if b.room.free() || !b.needsRoom(c) {
 		return now, walkedIn
 	}
-	if b.deniedInMemory(ctx, c, now) {
+	switch {
+	case b.deniedInMemory(ctx, c, now):
 		return now, turnedAway
+	case c.ahead: // nothing of it has to be written
+		return now, walkedIn
 	}
 	if c.err = b.room.wait(ctx, b.opts.StoreTimeout/2); c.err != nil {
 		return now, turnedAway
@@ -221,7 +224,11 @@ func (b *behind) note(c *charge, seated bool) {
 		return
 	}
 	counted, stale := d.Recorded == RecordedYes, b.isStale(c.key)
+	ahead := counted && d.entry.id.isAhead()
+	d.Leased = ahead
 	switch {
+	case ahead && !stale:
+		return
 	case counted:
 	case !d.WouldAllow && !stale:
 		return
@@ -234,7 +241,7 @@ func (b *behind) note(c *charge, seated bool) {
 	if stale && waits.read {
 		b.wasRead(c.key)
 	}
-	if !counted || c.plan.cell { // what was poured is noted already
+	if !counted || ahead || c.plan.cell { // what was poured is noted already
 		return
 	}
 	n := &d.entry

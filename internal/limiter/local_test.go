@@ -164,6 +164,8 @@ type admission struct {
 	at   time.Time
 	by   int
 	cost int64
+
+	leased bool
 }
 
 // TestLocalOvershootIsBounded has several instances hammer one key, or touch it now and
@@ -223,7 +225,7 @@ func askAround(t *testing.T, store *fakeStore, rnd *rand.Rand, policy limiter.Po
 				if got, err := e.Take(context.Background(), d); err != nil {
 					t.Error(err)
 				} else if got.Allowed {
-					admitted[i] = append(admitted[i], admission{time.Now(), i, cost})
+					admitted[i] = append(admitted[i], admission{time.Now(), i, cost, got.Leased})
 				}
 			}
 		})

@@ -406,6 +406,7 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 		e.heardReset(ctx, c)
 	case ChangeRefund:
 		e.heardRefund(c)
+		e.heardAhead(ctx, c)
 		e.dropHints(c.Key)
 		if e.behind != nil {
 			e.behind.heardOf(c.Key)

@@ -211,13 +211,19 @@ func (p Policy) checkLeases(found *problems) {
 	switch {
 	case i >= 0 && !inLog:
 		found.add("leases", "nothing can be counted ahead in limits[%d], a %s: remove %q", i, p.Limits[i].Algorithm, p.Leases)
-	case p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted:
+	case p.Leases == LeasesStanding && (p.Guarantee == GuaranteeSerial || p.Count != CountAdmitted):
+		found.add("leases", "%q needs guarantee %q or %q, and count %q", p.Leases, GuaranteeCounted, GuaranteeLocal, CountAdmitted)
+	case p.Leases != LeasesStanding && (p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted):
 		found.add("leases", "%q needs guarantee %q and count %q", p.Leases, GuaranteeCounted, CountAdmitted)
-	case p.Leases == LeasesStanding && (len(p.Limits) != 1 || !inLog && (p.Counting != CountingRows || !p.Limits[0].endsWhole())):
+	case p.Leases == LeasesStanding && (len(p.Limits) != 1 || !inLog && (!p.inRows() || !p.Limits[0].endsWhole())):
 		found.add("leases", "%q needs one limit: a %s or, with counting %q, a %s or a %s",
 			p.Leases, slidingLog.Name, CountingRows, slidingTail.Name, fixedWindow.Name)
 	}
 }
+
+// inRows reports whether windows are counted in running totals, as they always are under
+// GuaranteeLocal: what was written and is repeated must not count twice.
+func (p Policy) inRows() bool { return p.Counting == CountingRows || p.Guarantee == GuaranteeLocal }
 
 // checkCount refuses to count denied attempts in a bucket: it would never drain
 // while anybody tries.

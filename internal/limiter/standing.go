@@ -56,6 +56,9 @@ type standing struct {
 	allowances []Key // where they are kept, under each of the hash keys
 	high       []Key // where high keys are, likewise
 
+	inMemory bool                    // of a plan that is decided in memory: what is handed out is counted there
+	others   atomic.Pointer[[]Count] // then: allowances of other processes, as they were read last; nil: never
+
 	wary bool // each key is high from its first unit on: of one key with limits of its own, or of small limits
 
 	wanted    atomic.Int64                 // the Instant when an allowance was last asked for, to a tick
@@ -80,6 +83,7 @@ type standing struct {
 type allowance struct {
 	start, end Instant
 	made       Instant // when, by this instance's clock
+	stored     Instant // since when others can read of it, by the same
 	units      int64
 	row        EventID
 	high       map[Key]struct{} // keys that it is not for
@@ -94,7 +98,7 @@ func newStanding(p *plan, o *Options, still bool) *standing {
 	if p.Leases != LeasesStanding || still {
 		return nil
 	}
-	s := &standing{rule: p.rules[0], level: p.Consistency, span: p.span}
+	s := &standing{rule: p.rules[0], level: p.Consistency, span: p.span, inMemory: p.behind}
 	if s.inLog() {
 		s.beginInLog(p)
 	} else {
@@ -196,12 +200,17 @@ func (s *standing) at(now Instant) *allowance {
 	return nil
 }
 
+// whole returns s or, of an override, what the policy has of allowances.
+func (s *standing) whole() *standing {
+	if s.base != nil {
+		return s.base
+	}
+	return s
+}
+
 // current returns the allowances that there are, those that are over and matter among them.
 func (s *standing) current() []*allowance {
-	if s.base != nil {
-		s = s.base
-	}
-	if live := s.live.Load(); live != nil {
+	if live := s.whole().live.Load(); live != nil {
 		return *live
 	}
 	return nil

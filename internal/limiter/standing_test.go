@@ -893,16 +893,16 @@ func TestStandingLeasesNeedRowsAndOneLimit(t *testing.T) {
 		"two limits": func(p *limiter.Policy) {
 			p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "fixed-window", Limit: 5000, Window: 24 * time.Hour})
 		},
-		"local": func(p *limiter.Policy) { p.Guarantee = limiter.GuaranteeLocal },
 		"a log and more": func(p *limiter.Policy) {
 			p.Limits = append(p.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour})
 		},
 		"a log of which denied attempts count": func(p *limiter.Policy) {
 			p.Limits[0].Algorithm, p.Count = "sliding-log", limiter.CountAll
 		},
-		"a local log": func(p *limiter.Policy) {
-			p.Limits[0].Algorithm, p.Guarantee = "sliding-log", limiter.GuaranteeLocal
+		"a serial log": func(p *limiter.Policy) {
+			p.Limits[0].Algorithm, p.Guarantee, p.Counting = "sliding-log", limiter.GuaranteeSerial, ""
 		},
+		"denied attempts of local": func(p *limiter.Policy) { p.Guarantee, p.Count = limiter.GuaranteeLocal, limiter.CountAll },
 	} {
 		p := standingRows(time.Hour)
 		change(&p)
@@ -911,7 +911,7 @@ func TestStandingLeasesNeedRowsAndOneLimit(t *testing.T) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}
-	for _, p := range []limiter.Policy{standingRows(time.Hour), standingLog()} {
+	for _, p := range append(standingInMemory(), standingRows(time.Hour), standingLog()) {
 		if found := p.Problems(); len(found) > 0 {
 			t.Error(found)
 		}

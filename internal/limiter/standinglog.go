@@ -41,10 +41,7 @@ func (s *standing) handOutOfLog(a *allowance, key Key, state *State, id EventID,
 // end has nothing more handed out of key by the allowances that there are, that of now among
 // them though it may not be made yet: it is decided by rows from here on.
 func (s *standing) end(key Key, now Instant) {
-	of := s
-	if s.base != nil {
-		of = s.base
-	}
+	of := s.whole()
 	if of.at(now) == nil {
 		start, _ := of.rule.windowAt(now)
 		of.begin(start, now)
@@ -125,9 +122,7 @@ func (s *standing) othersIn(found []Count) (others, own []Count) {
 
 // ownRow returns the row of this process's allowances; zero: it has none.
 func (s *standing) ownRow() EventID {
-	if s.base != nil {
-		s = s.base
-	}
+	s = s.whole()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.row
@@ -152,14 +147,22 @@ func (s *standing) addEvents(state *State, events []Event) {
 	}
 }
 
-// refundDetails returns what the news of a refund tells others of the event that is given
-// back: whoever handed it out is the only one to know of it. Empty where that is this process,
-// or all is stored.
-func (p *plan) refundDetails(key Key, id EventID) string {
-	if p.standing == nil || !p.standing.inLog() || p.standing.giveBack(key, id) {
+// refundDetails returns what the news of a refund tells others of n, which is given back: whoever
+// handed it out is the only one to know of it. Empty where that is this process, or all is
+// stored. sums says whether units of windows can be given back.
+func (e *Engine) refundDetails(p *plan, n *entry, sums bool) string {
+	switch {
+	case p.standing == nil:
+		return ""
+	case p.behind:
+		if !n.id.isAhead() || n.id.node() == e.ids.nodeBits || !sums && p.counters {
+			return ""
+		}
+		return p.tellAhead(n)
+	case !p.standing.inLog() || p.standing.giveBack(n.key, n.id):
 		return ""
 	}
-	return hex.EncodeToString(id[:])
+	return hex.EncodeToString(n.id[:])
 }
 
 // heardRefund forgets the event that c tells of, if this process handed it out.

@@ -24,6 +24,7 @@ type peer struct {
 	client    bool // asked by the Go client
 	limitless bool // allows everything
 	leases    bool // counts units of large limits ahead
+	behind    bool // no call waits for the store
 	start     func(context.Context, *bench, job) (*subject, error)
 }
 
@@ -51,7 +52,7 @@ func allPeers() []*peer {
 		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true, leases: true},
 		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml", leases: true},
 		{name: "cassandra-rows-client", start: startRatelimitd, cassandra: true, client: true, policies: "policies-rows.yaml", leases: true},
-		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml"},
+		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml", leases: true, behind: true},
 	}
 }
 
@@ -90,8 +91,11 @@ func (p *peer) skip(ctx context.Context, b *bench) string {
 }
 
 func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
-	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b),
-		"--store-timeout=5s",  // it is saturated on purpose
+	timeout := "5s" // it is saturated on purpose
+	if j.peer.behind {
+		timeout = "1s"
+	}
+	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b), "--store-timeout=" + timeout,
 		"--max-keys=16777216"} // unique keys come by the million, and others keep all of them
 	s := &subject{}
 	if j.peer.cassandra {
