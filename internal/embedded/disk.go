@@ -93,9 +93,9 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	}
 	k := limiter.KeyFrom([limiter.KeySize]byte(r.Key))
 	sh := s.shard(k)
-	e.saved = true
-	if sh.entries[k] = e; e.lasts() <= now {
-		sh.drop(k, e)
+	e.key, e.saved = k, true
+	if sh.entries.put(e); e.lasts() <= now {
+		sh.drop(e)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (sh *shard) collect(records []Record) []Record {
 	defer sh.mu.Unlock()
 	for k := range sh.dirty {
 		r := Record{Table: TableKeys, Key: k.Bytes()}
-		if e := sh.entries[k]; e != nil {
+		if e := sh.entries.of(&k); e != nil {
 			r.Value, r.fresh = e.encode(), !e.saved
 			e.dirty, e.saved = false, true
 		}
@@ -217,7 +217,7 @@ func (s *Store) restore(records []Record) {
 func (sh *shard) restore(k limiter.Key, fresh bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.entries[k]
+	e := sh.entries.of(&k)
 	if e == nil && fresh { // it has gone meanwhile
 		delete(sh.dirty, k)
 		return
@@ -246,25 +246,25 @@ func (s *Store) collectChanges(records []Record) []Record {
 	return records
 }
 
-// touch notes that e, which is kept for k, has changed.
-func (sh *shard) touch(k limiter.Key, e *entry) {
+// touch notes that e has changed.
+func (sh *shard) touch(e *entry) {
 	if sh.dirty != nil && !e.dirty {
 		e.dirty = true
-		sh.dirty[k] = struct{}{}
+		sh.dirty[e.key] = struct{}{}
 	}
 }
 
-// drop forgets k, whose entry is e. What was never saved leaves no trace, so that a
+// drop forgets e and its key. What was never saved leaves no trace, so that a
 // disk that fails for long costs no more memory than there are keys.
-func (sh *shard) drop(k limiter.Key, e *entry) {
-	delete(sh.entries, k)
+func (sh *shard) drop(e *entry) {
+	sh.entries.remove(e)
 	if sh.dirty == nil {
 		return
 	}
 	if e.saved {
-		sh.dirty[k] = struct{}{}
+		sh.dirty[e.key] = struct{}{}
 	} else {
-		delete(sh.dirty, k)
+		delete(sh.dirty, e.key)
 	}
 }
 
@@ -272,7 +272,7 @@ func (sh *shard) drop(k limiter.Key, e *entry) {
 // disk.
 func (sh *shard) newEntry(k limiter.Key) *entry {
 	_, dirty := sh.dirty[k]
-	e := &entry{dirty: dirty, saved: dirty}
-	sh.entries[k] = e
+	e := &entry{key: k, dirty: dirty, saved: dirty}
+	sh.entries.put(e)
 	return e
 }

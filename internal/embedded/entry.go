@@ -11,6 +11,7 @@ import (
 // what most keys have; what nearly every decision looks at comes first, so that it is
 // fetched together.
 type entry struct {
+	key     limiter.Key
 	reset   limiter.Instant
 	expires limiter.Instant // of the last thing in it but for the cell
 	log     eventLog        // the one of span

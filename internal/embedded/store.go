@@ -64,7 +64,7 @@ const (
 // shard is one part of the keys.
 type shard struct {
 	mu      sync.Mutex
-	entries map[limiter.Key]*entry
+	entries index
 	maxKeys int
 	one     one
 	scratch scratch
@@ -99,7 +99,7 @@ func New(opts *Options) *Store {
 		maxKeys = DefaultMaxKeys
 	}
 	for i := range s.shards {
-		s.shards[i].entries = make(map[limiter.Key]*entry)
+		s.shards[i].entries.init()
 		s.shards[i].maxKeys = max(1, maxKeys/shardCount)
 	}
 	return s
@@ -111,7 +111,7 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var state limiter.State
-	sh.entries[q.Key].read(q, &state, s)
+	sh.entries.of(&q.Key).read(q, &state, s)
 	for i := range state.Logs {
 		state.Logs[i] = limiter.Log{Events: append([]limiter.Event(nil), state.Logs[i].Events...)}
 	}
@@ -127,11 +127,11 @@ func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if w.Cell != nil {
-		if err := sh.entries[w.Key].meets(w.Cell, s); err != nil {
+		if err := sh.entries.of(&w.Key).meets(w.Cell, s); err != nil {
 			return err
 		}
 	}
-	return s.store([]limiter.Write{*w}, []*entry{sh.entries[w.Key]})
+	return s.store([]limiter.Write{*w}, []*entry{sh.entries.of(&w.Key)})
 }
 
 // WriteAll stores all of w or, when there is no room for a key of it, nothing.
@@ -155,7 +155,7 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e, state, w := sh.entries[q.Key], &sh.one.state, &sh.one.write
+	e, state, w := sh.entries.of(&q.Key), &sh.one.state, &sh.one.write
 	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
 	e.read(q, state, s)
 	*w = limiter.Write{}
@@ -170,7 +170,7 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 		}
 	}
 	e.apply(w, s)
-	sh.touch(q.Key, e)
+	sh.touch(e)
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {
 		s.shards[i].mu.Lock()
-		n += len(s.shards[i].entries)
+		n += s.shards[i].entries.size()
 		s.shards[i].mu.Unlock()
 	}
 	return n
@@ -256,7 +256,7 @@ func (s *Store) instant() limiter.Instant {
 func (s *Store) shard(k limiter.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
 
 // entry returns what is kept of k, nil if nothing is. Its shard is locked.
-func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries[k] }
+func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries.of(&k) }
 
 // shardSet is a set of shards, one bit each.
 type shardSet uint64
@@ -310,7 +310,7 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 	for i := range w {
 		if e := entries[i]; e != nil && changes(&w[i]) {
 			e.apply(&w[i], s)
-			s.shard(w[i].Key).touch(w[i].Key, e)
+			s.shard(w[i].Key).touch(e)
 		}
 	}
 	return nil
@@ -319,7 +319,7 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 // makeRoom makes an empty entry for k, without taking the place of another key of w.
 func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) (*entry, error) {
 	sh := s.shard(k)
-	if len(sh.entries) >= sh.maxKeys && !sh.evict(s.instant(), w) {
+	if sh.entries.size() >= sh.maxKeys && !sh.evict(s.instant(), w) {
 		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
 	}
@@ -330,7 +330,7 @@ func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) (*entry, error) {
 func (s *Store) dropEmpty(w []limiter.Write) {
 	for i := range w {
 		if e := s.entry(w[i].Key); e != nil && e.lasts() == 0 {
-			s.shard(w[i].Key).drop(w[i].Key, e)
+			s.shard(w[i].Key).drop(e)
 		}
 	}
 }
@@ -338,9 +338,9 @@ func (s *Store) dropEmpty(w []limiter.Write) {
 func (sh *shard) sweep(now limiter.Instant) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for k, e := range sh.entries {
+	for e := range sh.entries.all() {
 		if e.lasts() <= now {
-			sh.drop(k, e)
+			sh.drop(e)
 		}
 	}
 }
@@ -349,9 +349,9 @@ func (sh *shard) sweep(now limiter.Instant) {
 // not about to be written.
 func (sh *shard) evict(now limiter.Instant, w []limiter.Write) bool {
 	tries := evictTries
-	for k, e := range sh.entries {
-		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == k }) {
-			sh.drop(k, e)
+	for e := range sh.entries.all() {
+		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == e.key }) {
+			sh.drop(e)
 			return true
 		}
 		if tries--; tries == 0 {
