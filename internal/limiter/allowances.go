@@ -182,7 +182,7 @@ func (s *standing) finish(begun, made *allowance) {
 func (of *standings) make(ctx context.Context, s *standing, start Instant) (*allowance, error) {
 	r := &s.rule
 	_, end := r.windowAt(start)
-	none, made := &allowance{start: start, end: end}, InstantOf(of.opts.Now())
+	none, made := &allowance{start: start, end: end}, of.opts.now()
 	if s.row == (EventID{}) {
 		s.mu.Lock()
 		s.row = of.ids.next(start)
@@ -212,7 +212,7 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
 		return none, of.keep(ctx, s, start, 0)
 	}
-	a := &allowance{start: start, end: end, made: made, stored: InstantOf(of.opts.Now()), units: units, row: s.row, high: high}
+	a := &allowance{start: start, end: end, made: made, stored: of.opts.now(), units: units, row: s.row, high: high}
 	if !s.inLog() && !s.inMemory {
 		a.spent = new(spent)
 	}
@@ -308,7 +308,7 @@ func unitsIn(counts []Count, start Instant) (units int64) {
 
 // put stores count under key.
 func (of *standings) put(ctx context.Context, s *standing, key Key, count Count, stamp int64) error {
-	now := InstantOf(of.opts.Now())
+	now := of.opts.now()
 	return of.store.Write(ctx, &Write{
 		Key: key, Level: s.level.Write, Tally: true, Span: s.span,
 		Put: []Tally{{Count: count, Stamp: stamp, TTL: of.opts.tallyTTL(&count, now)}},

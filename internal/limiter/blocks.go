@@ -155,7 +155,7 @@ func (b *blocks) run(ctx context.Context, o *Options) {
 		case <-tick.C:
 			s := &b.shards[next%blockShards]
 			s.mu.Lock()
-			s.sweep(InstantOf(o.Now()))
+			s.sweep(o.now())
 			s.mu.Unlock()
 		}
 	}

@@ -107,7 +107,7 @@ func (l *leases) carryOne(ctx context.Context, held *lease) {
 	if err == nil && l.inTime(held) && l.shard(t.key).attach(held, next) {
 		return
 	}
-	if !l.shard(t.key).release(held, units) && InstantOf(l.opts.Now()) < held.ends {
+	if !l.shard(t.key).release(held, units) && l.opts.now() < held.ends {
 		l.give(t, held.counts(units))
 	}
 	if !errors.Is(err, ErrNotStored) {

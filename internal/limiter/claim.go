@@ -38,7 +38,7 @@ func (c *claims) key(space string, name []byte) Key {
 
 // get returns the cell of key, the zero Cell if there is none.
 func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
-	s, err := c.opts.readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: InstantOf(c.opts.Now())})
+	s, err := c.opts.readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.now()})
 	return s.Cell, err
 }
 
@@ -68,7 +68,7 @@ func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []by
 	var tried []EventID
 	for {
 		w.Cell = &CellWrite{
-			If: expected, Version: c.ids.next(InstantOf(c.opts.Now())), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
+			If: expected, Version: c.ids.next(c.opts.now()), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
 		}
 		tried = append(tried, w.Cell.Version)
 		err := c.attempt(ctx, w)

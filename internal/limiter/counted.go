@@ -340,7 +340,7 @@ func (c *counted) complete(t *target, own *units, state *State) bool {
 // that stood in their way may yet be taken back.
 func (c *counted) judge(t *target, own *units, state *State) (refused *units, unsettled bool) {
 	unsettled = c.hasUnsettled(t.plan, state, own.now)
-	ahead := own.now.Sub(InstantOf(c.opts.Now()))
+	ahead := own.now.Sub(c.opts.now())
 	refused = own.filter(func(i int, r *request) bool {
 		e := &own.events[i]
 		if r.alone {
@@ -349,7 +349,7 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 		}
 		t.plan.decide(&r.decision, state, r.op, e.ID, e.At, r.cost)
 		r.decision.postpone(ahead)
-		r.decision.entry = entry{key: t.key, id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
+		r.decision.entry = entry{id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
 	c.grantLease(t, own, refused, state)

@@ -89,7 +89,20 @@ func (d *Decision) TightestLimit() *Limit { return d.Limits()[d.Tightest].Limit 
 
 // conclude fills in d's own verdict from those of its limits.
 func (d *Decision) conclude() {
-	limits := d.Limits()
+	if d.only[0].Limit != nil {
+		d.Tightest, d.Verdict = 0, d.only[0].Verdict
+	} else {
+		d.concludeSeveral()
+	}
+	d.WouldAllow = d.Allowed
+	if d.Policy.Mode != ModeEnforce {
+		d.Allowed = true
+	}
+}
+
+// concludeSeveral fills in which of several limits is the tightest, and its verdict.
+func (d *Decision) concludeSeveral() {
+	limits := d.several
 	d.Tightest = 0
 	for i := 1; i < len(limits); i++ {
 		if tighter(&limits[i], &limits[d.Tightest]) {
@@ -101,10 +114,6 @@ func (d *Decision) conclude() {
 		if after := limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
 			d.RetryAfter = after
 		}
-	}
-	d.WouldAllow = d.Allowed
-	if d.Policy.Mode != ModeEnforce {
-		d.Allowed = true
 	}
 }
 

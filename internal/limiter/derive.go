@@ -36,8 +36,8 @@ func (e *Engine) readIdentifiers(policies []Policy, plans map[string]*plan) erro
 // parts of it that the policy derives. It refuses identifiers that nothing can be counted
 // for.
 func (e *Engine) planOf(policy string, id Identifier) (*plan, Identifier, []string, error) {
-	p, ok := (*e.plans.Load())[policy]
-	if !ok {
+	p := e.plans.Load().of(policy)
+	if p == nil {
 		return nil, "", nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
 	}
 	if len(id) == 0 || len(id) > MaxIdentifierLen {
@@ -49,8 +49,8 @@ func (e *Engine) planOf(policy string, id Identifier) (*plan, Identifier, []stri
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.
 func (e *Engine) Canonical(policy string, id Identifier) Identifier {
-	p, ok := (*e.plans.Load())[policy]
-	if !ok || p.read == nil {
+	p := e.plans.Load().of(policy)
+	if p == nil || p.read == nil {
 		return id
 	}
 	if canonical, _, err := p.readIdentifier(id); err == nil {

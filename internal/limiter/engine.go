@@ -15,7 +15,7 @@ import (
 // Engine decides. It is safe for concurrent use; make one with New.
 type Engine struct {
 	opts      Options
-	plans     atomic.Pointer[map[string]*plan]
+	plans     atomic.Pointer[planSet]
 	ids       *eventIDs
 	exclusive *exclusive // decides over a store that can hold keys still; else nil
 	shared    *shared    // decides over one that can't; else nil
@@ -44,7 +44,7 @@ type Options struct {
 	ClockTolerance time.Duration    // how far instances' clocks may be from the store's; whole milliseconds
 	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
-	Now            func() time.Time // nil: time.Now
+	Now            func() time.Time // nil: the system's clock; one that is set is gone by within a millisecond
 	Skewed         func() bool      // whether this instance's clock is beyond the tolerance now; nil: never
 	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny, and under GuaranteeLocal, else they are refused
 	SyncInterval   time.Duration    // between two merges of what instances count under GuaranteeLocal; zero: DefaultSyncInterval
@@ -52,6 +52,7 @@ type Options struct {
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
 
+	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
 	keys      *keyCache                               // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
@@ -61,11 +62,19 @@ type Options struct {
 
 func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
 
+// now returns what this instance's clock says.
+func (o *Options) now() Instant {
+	if o.clock != nil {
+		return o.clock.instant()
+	}
+	return InstantOf(o.Now())
+}
+
 // instant returns what this instance's clock says, by which units that are shared are
 // dated. The error says that the clock is beyond the tolerance, which is looked at after it
 // was read: one that is set in between is not gone by either.
 func (o *Options) instant() (Instant, error) {
-	now := InstantOf(o.Now())
+	now := o.now()
 	if o.skewed() {
 		return 0, fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, o.ClockTolerance)
 	}
@@ -136,7 +145,7 @@ func New(store Store, opts *Options) *Engine {
 		e.news = newNews(e.opts.Feed, e.ids, &e.opts)
 		e.news.heard, e.news.holds = e.heard, e.stillTrue
 	}
-	e.plans.Store(&map[string]*plan{})
+	e.plans.Store(new(planSet))
 	return e
 }
 
@@ -151,7 +160,8 @@ func (o Options) withDefaults() Options {
 		o.ClockError = time.Second
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.clock = new(clock)
+		o.Now = o.clock.now
 	}
 	o.keys = new(keyCache)
 	if o.jitter == nil {
@@ -165,7 +175,7 @@ func (o Options) withDefaults() Options {
 // SetPolicies puts policies in force in place of all earlier ones. It changes
 // nothing when one of them has a Problem or two share a name; the error names it.
 func (e *Engine) SetPolicies(policies []Policy) error {
-	before, plans := *e.plans.Load(), make(map[string]*plan, len(policies))
+	before, plans := e.plans.Load().byName, make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
 			return fmt.Errorf("policy %q: %w", p.Name, found[0])
@@ -187,7 +197,7 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 	if e.news != nil {
 		e.news.reach(plans)
 	}
-	e.plans.Store(&plans)
+	e.plans.Store(newPlanSet(plans))
 	endStanding(before, plans)
 	return nil
 }
@@ -207,7 +217,7 @@ func (e *Engine) newPlans(p Policy) *plan {
 // Policies returns the policies in force by name, with all defaults filled in,
 // the server's levels too. They are shared: not to be changed.
 func (e *Engine) Policies() []*Policy {
-	plans := *e.plans.Load()
+	plans := e.plans.Load().byName
 	policies := make([]*Policy, 0, len(plans))
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		policies = append(policies, &plans[name].Policy)
@@ -218,8 +228,8 @@ func (e *Engine) Policies() []*Policy {
 // Policy returns the policy called name, with all defaults filled in. It is
 // shared: not to be changed.
 func (e *Engine) Policy(name string) (*Policy, bool) {
-	p, ok := (*e.plans.Load())[name]
-	if !ok {
+	p := e.plans.Load().of(name)
+	if p == nil {
 		return nil, false
 	}
 	return &p.Policy, true
@@ -294,7 +304,7 @@ func (e *Engine) store() Store {
 	return e.shared.store
 }
 
-func (e *Engine) now() Instant { return InstantOf(e.opts.Now()) }
+func (e *Engine) now() Instant { return e.opts.now() }
 
 // instant is now by a clock that others go by as well: the error says that it is beyond
 // the tolerance.
@@ -361,6 +371,12 @@ func (p *plan) checkCost(op Op, cost int64) error {
 // decide decides one charge, and fills in its decision and error.
 func (e *Engine) decide(ctx context.Context, c *charge) {
 	p := c.plan
+	if p.plain && c.over == nil {
+		if e.exclusive.decide(ctx, c, e.now()); c.err != nil {
+			c.decision, c.err = e.onStoreError(ctx, c, c.err)
+		}
+		return
+	}
 	if p.Mode == ModeOff {
 		c.decision = p.unasked()
 		return

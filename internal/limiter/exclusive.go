@@ -127,7 +127,7 @@ func (x *exclusive) judge(ch *charge, op Op, at Instant, s *State, w *Write, mem
 	if !counts {
 		return
 	}
-	ch.decision.entry = entry{key: ch.key, id: ch.id, at: now, epoch: s.Reset, cost: ch.cost}
+	ch.decision.entry = entry{id: ch.id, at: now, epoch: s.Reset, cost: ch.cost}
 	if len(p.logs) > 0 {
 		memory.events[0] = Event{ID: ch.id, At: now, Cost: ch.cost, Ends: endsAfter(now, ch.hold)}
 		w.Events, w.Logs = memory.events[:], p.logWrites

@@ -150,7 +150,7 @@ func (h *Handed) Of(key Key) []Event {
 
 // Allowances returns how many allowances this process remembers under a policy.
 func (e *Engine) Allowances(policy string) int {
-	return len((*e.plans.Load())[policy].standing.current())
+	return len(e.plans.Load().of(policy).standing.current())
 }
 
 // FillRoom has so many keys wait to be written that there is no room for more, nor any to be

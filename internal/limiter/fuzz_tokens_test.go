@@ -90,7 +90,7 @@ func FuzzSealedTokens(f *testing.F) {
 		}
 		return b
 	}
-	one := tokenEntry{policy: "p", space: 1, sums: 2, entry: entry{key: Key{sum: [KeySize]byte{1}}, id: EventID{2}, at: 3, cost: 4}}
+	one := tokenEntry{policy: "p", space: 1, sums: 2, key: Key{sum: [KeySize]byte{1}}, entry: entry{id: EventID{2}, at: 3, cost: 4}}
 	two := one
 	two.cell = Key{sum: [KeySize]byte{5}}
 	for _, t := range []*token{

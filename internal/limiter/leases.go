@@ -145,7 +145,7 @@ func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instan
 		return false
 	}
 	d.Leased = true
-	d.entry = entry{key: h.target.key, id: id, at: at, epoch: h.epoch, cost: cost}
+	d.entry = entry{id: id, at: at, epoch: h.epoch, cost: cost}
 	h.left -= cost
 	h.taken += cost
 	return true
@@ -347,7 +347,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		return 0
 	}
 	granted := &lease{
-		target: *t, epoch: own.epoch, since: own.now, made: InstantOf(l.opts.Now()),
+		target: *t, epoch: own.epoch, since: own.now, made: l.opts.now(),
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, high: own.high, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
@@ -438,7 +438,7 @@ func (l *leases) run(ctx context.Context) {
 func (l *leases) sweep(by Instant) (due []*lease) {
 	part := leaseBoundsOf(l.opts).part
 	for i := range l.shards {
-		now := InstantOf(l.opts.Now())
+		now := l.opts.now()
 		over, more := l.shards[i].sweep(by, now, l.opts, part)
 		for _, held := range over {
 			if !l.opts.isSetBack(held.made, now) {

@@ -94,7 +94,7 @@ var errLocalReserve = &FieldError{
 
 func newBehind(s *shared, memory Exclusive) *behind {
 	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
-	b.memory.poured, b.memory.beside, b.started = b.notePoured, b.besideMemory, InstantOf(s.opts.Now())
+	b.memory.poured, b.memory.beside, b.started = b.notePoured, b.besideMemory, s.opts.now()
 	b.room = newRoom(s.opts)
 	return b
 }
@@ -266,7 +266,7 @@ func (b *behind) isStale(key Key) bool {
 // wasRead notes that key is going to be read, which is enough where what was given back of it
 // is surely written.
 func (b *behind) wasRead(key Key) {
-	if until, stale := b.stale.get(key); stale && InstantOf(b.opts.Now()) > until {
+	if until, stale := b.stale.get(key); stale && b.opts.now() > until {
 		b.stale.remove(key)
 	}
 }
@@ -274,7 +274,7 @@ func (b *behind) wasRead(key Key) {
 // heardOf has key, of which something is given back elsewhere, read when somebody asks for
 // it: once after it was surely written.
 func (b *behind) heardOf(key Key) {
-	b.stale.put(key, InstantOf(b.opts.Now()).Add(b.refundWait()+b.opts.SyncInterval+b.opts.StoreTimeout))
+	b.stale.put(key, b.opts.now().Add(b.refundWait()+b.opts.SyncInterval+b.opts.StoreTimeout))
 }
 
 // usedBefore reports whether something was counted for d's key before the units that d
@@ -292,7 +292,7 @@ func usedBefore(d *Decision, units int64) bool {
 // process started, and longer ago than news of it live: what is counted for a key that was
 // never seen here may be counted under a reset that nobody tells of.
 func (b *behind) mayBeReset(p *plan) bool {
-	return p.counters && p.resetTTL > newsLives && InstantOf(b.opts.Now()).Sub(b.started) < p.resetTTL
+	return p.counters && p.resetTTL > newsLives && b.opts.now().Sub(b.started) < p.resetTTL
 }
 
 // wait returns what waits for t's sync, and its shard, locked.

@@ -141,7 +141,7 @@ func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 // what memory's do.
 func (b *behind) adopt(ctx context.Context, t *target, there *State) error {
 	local := t.plan.local
-	now := InstantOf(b.opts.Now())
+	now := b.opts.now()
 	var failed error
 	q := local.query(t.key, now, 1, nil)
 	err := b.memory.store.Update(ctx, &q, func(s *State, w *Write) {
@@ -173,7 +173,7 @@ func (b *behind) whatWaits(key Key, do func(*unsynced)) {
 // resetBuckets forgets what memory's buckets hold, and what was not written yet.
 func (b *behind) resetBuckets(ctx context.Context, t *target) error {
 	b.whatWaits(t.key, func(u *unsynced) { *u.unpoured = unpoured{} })
-	err := resetStill(ctx, b.memory.store, &target{plan: t.plan.local, key: t.key}, InstantOf(b.opts.Now()))
+	err := resetStill(ctx, b.memory.store, &target{plan: t.plan.local, key: t.key}, b.opts.now())
 	if err != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: err}
 	}

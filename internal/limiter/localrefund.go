@@ -31,11 +31,11 @@ func (b *behind) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 	own := n.id.node() == b.counted.ids.nodeBits
 	switch {
 	case n.id.isAhead() && own: // it was never written
-		return b.memory.giveBack(ctx, &target{plan: t.plan.local, key: t.key}, n, sums, InstantOf(b.opts.Now()))
+		return b.memory.giveBack(ctx, &target{plan: t.plan.local, key: t.key}, n, sums, b.opts.now())
 	case n.id.isAhead(): // who handed it out is told
 		return nil
 	}
-	if !own && InstantOf(b.opts.Now()).Sub(n.at) <= b.refundWait() {
+	if !own && b.opts.now().Sub(n.at) <= b.refundWait() {
 		b.later.push(lateRefund{target: *t, entry: *n, sums: sums, ripe: time.Now().Add(b.refundWait())})
 		return nil
 	}
@@ -49,7 +49,7 @@ func (b *behind) refundWait() time.Duration {
 }
 
 func (b *behind) giveBackNow(ctx context.Context, t *target, n *entry, sums bool) error {
-	now := InstantOf(b.opts.Now())
+	now := b.opts.now()
 	if err := b.memory.giveBack(ctx, &target{plan: t.plan.local, key: t.key}, n, sums, now); err != nil {
 		return err
 	}

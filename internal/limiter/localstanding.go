@@ -128,17 +128,17 @@ func (e *Engine) heardAhead(ctx context.Context, c *Change) {
 	if err != nil || len(sum) != len(EventID{}) {
 		return
 	}
-	id, p := EventID(sum), (*e.plans.Load())[told.Policy]
+	id, p := EventID(sum), e.plans.Load().of(told.Policy)
 	if p == nil || p.rules[0].id != told.Limit || id.node() != e.ids.nodeBits {
 		return
 	}
-	e.behind.takeOut(ctx, p, &entry{key: c.Key, id: id, at: id.Instant(), epoch: told.Epoch, cost: told.Cost})
+	e.behind.takeOut(ctx, p, c.Key, &entry{id: id, at: id.Instant(), epoch: told.Epoch, cost: told.Cost})
 }
 
-// takeOut takes what n counted under p out of memory. It can be repeated: units of a window
+// takeOut takes what n counted for key under p out of memory. It can be repeated: units of a window
 // are taken out by a row of their own, called as they are.
-func (b *behind) takeOut(ctx context.Context, p *plan, n *entry) {
-	q := p.local.query(n.key, n.at, 1, nil)
+func (b *behind) takeOut(ctx context.Context, p *plan, key Key, n *entry) {
+	q := p.local.query(key, n.at, 1, nil)
 	_ = b.memory.store.Update(ctx, &q, func(_ *State, w *Write) { // there was room for what is taken out
 		if !p.counters {
 			w.Remove, w.Logs = []EventID{n.id}, p.logWrites

@@ -193,7 +193,7 @@ func (b *behind) take() iter.Seq[syncing] {
 			waiting := sh.waiting
 			sh.waiting, sh.before = nil, len(waiting)
 			sh.mu.Unlock()
-			taken := InstantOf(b.opts.Now())
+			taken := b.opts.now()
 			for _, u := range waiting {
 				yield(syncing{unsynced: u, taken: taken, had: len(u.events)})
 			}
@@ -302,7 +302,7 @@ func (b *behind) wrote(u *unsynced, w *Write, err error) {
 // again has u, whose sync failed, wait for the next one, beside what came since. What
 // nobody counts any more is forgotten.
 func (b *behind) again(u *unsynced) {
-	p, now := u.target.plan, InstantOf(b.opts.Now())
+	p, now := u.target.plan, b.opts.now()
 	horizon := now.Add(-p.longestWindow() - b.opts.slack())
 	u.events = slices.DeleteFunc(u.events, func(e Event) bool { return e.At < horizon })
 	u.remove = slices.DeleteFunc(u.remove, func(id EventID) bool { return id.Instant() < horizon })
@@ -333,7 +333,7 @@ func (b *behind) merge(ctx context.Context, s *syncing) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
 	t := &s.target
-	now := InstantOf(b.opts.Now())
+	now := b.opts.now()
 	stamp := b.merges.Add(1)
 	q := t.plan.query(t.key, now, 1, nil)
 	found, _, err := b.counted.read(ctx, t, &q)

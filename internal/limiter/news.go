@@ -78,7 +78,7 @@ const (
 
 func newNews(feed Feed, ids *eventIDs, opts *Options) *news {
 	n := &news{feed: feed, opts: opts, ids: ids, wake: make(chan struct{}, 1)}
-	n.since = InstantOf(opts.Now()).Add(-changesLive - n.overlap())
+	n.since = opts.now().Add(-changesLive - n.overlap())
 	return n
 }
 
@@ -121,7 +121,7 @@ func (n *news) listen(ctx context.Context) {
 
 // poll acts on what is new. Where it fails, the next one reads back as far.
 func (n *news) poll(ctx context.Context) error {
-	began, now := time.Now(), InstantOf(n.opts.Now())
+	began, now := time.Now(), n.opts.now()
 	from, limit := n.since, n.opts.StoreTimeout
 	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
 		until := from.Add(catchUpPart)

@@ -212,7 +212,7 @@ func (o *overrides) run(ctx context.Context, opts *Options) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			o.sweep(InstantOf(opts.Now()))
+			o.sweep(opts.now())
 		}
 	}
 }

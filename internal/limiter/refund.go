@@ -116,7 +116,7 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 	for i := range t.entries {
 		n := &t.entries[i]
 		at := target{plan: plans[i], key: n.key, cell: n.cell}
-		details := e.refundDetails(at.plan, &n.entry, n.sums == plans[i].sums)
+		details := e.refundDetails(&at, &n.entry, n.sums == plans[i].sums)
 		failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
 		err := e.publish(ctx, ChangeRefund, &at, details)
 		switch {

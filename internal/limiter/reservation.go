@@ -81,7 +81,7 @@ func (r *reservations) endLater(t *token, charges []charge, after time.Duration)
 		held = append(held, c.plan)
 		if !c.plan.endsItself() {
 			plans = append(plans, c.plan)
-			ends.entries = append(ends.entries, c.plan.entryOf(&c.decision.entry))
+			ends.entries = append(ends.entries, c.entryOf(&c.decision.entry))
 		}
 	}
 	if len(plans) == 0 {
@@ -178,17 +178,17 @@ func (e *Engine) chargesOf(t *token) []charge {
 
 // match returns, for each charge, the entry of t that holds its units, nil for one
 // that nothing is held for: its policy was off, or allowed without having asked.
-func (t *token) match(charges []charge) ([]*entry, error) {
+func (t *token) match(charges []charge) ([]*tokenEntry, error) {
 	wrong := &FieldError{Field: "reservation", Detail: "made for other demands, or under a policy that counts anew since: " +
 		"use the policies, identifiers and costs of the check"}
-	held := make([]*entry, len(charges))
+	held := make([]*tokenEntry, len(charges))
 	found := 0
 	for i := range charges {
 		c := &charges[i]
 		for j := range t.entries {
 			n := &t.entries[j]
 			if n.policy == c.plan.Name && n.cost == c.cost && c.counts(n.key) {
-				held[i], found = &n.entry, found+1
+				held[i], found = n, found+1
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func (t *target) counts(key Key) bool {
 // settle makes what is held stay, and returns what the receipt is for. Where t was over
 // before, and where nothing was held, the units are recorded anew, once. The decisions of
 // charges say what became of their units.
-func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []charge) (*token, error) {
+func (e *Engine) settle(ctx context.Context, t *token, held []*tokenEntry, charges []charge) (*token, error) {
 	claims := e.claimsAbout(plansHeld(held, charges))
 	over, err := e.isOver(ctx, t, claims)
 	if err != nil {
@@ -233,10 +233,10 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*entry, charges []
 		default:
 			at := c.target
 			at.key = held[i].key
-			if err := e.settleEvents(ctx, &at, held[i], func() (bool, error) { return e.removed(ctx, t) }); err != nil {
+			if err := e.settleEvents(ctx, &at, &held[i].entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
 				return nil, err
 			}
-			receipt.entries = append(receipt.entries, c.plan.entryOf(held[i]))
+			receipt.entries = append(receipt.entries, at.entryOf(&held[i].entry))
 		}
 	}
 	if err := e.recordAnew(ctx, t, again); err != nil {
@@ -262,7 +262,7 @@ func (e *Engine) isOver(ctx context.Context, t *token, claims *claims) (bool, er
 }
 
 // plansHeld returns the plans of charges that something is held for.
-func plansHeld(held []*entry, charges []charge) (plans []*plan) {
+func plansHeld(held []*tokenEntry, charges []charge) (plans []*plan) {
 	for i := range charges {
 		if held[i] != nil {
 			plans = append(plans, charges[i].plan)

@@ -31,7 +31,7 @@ const (
 func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 	err := x.update(ctx, t, len(batch), func(s *State, now Instant, w *Write) bool {
 		recorded := false
-		ahead := now.Sub(InstantOf(x.opts.Now()))
+		ahead := now.Sub(x.opts.now())
 		for _, r := range batch {
 			id := x.ids.next(now)
 			if r.alone {
@@ -44,7 +44,7 @@ func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 				continue
 			}
 			recorded = true
-			r.decision.entry = entry{key: t.key, id: id, at: now, epoch: s.Reset, cost: r.cost}
+			r.decision.entry = entry{id: id, at: now, epoch: s.Reset, cost: r.cost}
 			if len(t.plan.logs) > 0 {
 				w.Events = append(w.Events, Event{ID: id, At: now, Cost: r.cost, Ends: endsAfter(now, r.hold)})
 			}
@@ -76,7 +76,7 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 		return
 	}
 	t.plan.decide(&r.decision, &s, OpCheck, EventID{}, now, r.cost)
-	r.decision.postpone(now.Sub(InstantOf(x.opts.Now())))
+	r.decision.postpone(now.Sub(x.opts.now()))
 }
 
 // giveBack takes what e counted for t out of its cell. Like all that is given back it
@@ -142,7 +142,7 @@ func (x *serial) instant(s *State, c *chain) (Instant, error) {
 
 // read returns the state of t and the past of its cell.
 func (x *serial) read(ctx context.Context, t *target, own int, level Level) (State, chain, error) {
-	q := t.plan.query(t.key, InstantOf(x.opts.Now()), own, nil)
+	q := t.plan.query(t.key, x.opts.now(), own, nil)
 	q.Level = level
 	s, err := x.opts.readPatiently(ctx, x.store, &q)
 	if err != nil {

@@ -157,7 +157,7 @@ func (c *counted) allow(d *Decision, t *target, op Op, cost int64, now Instant) 
 		return false
 	}
 	d.Leased = true
-	d.entry = entry{key: t.key, id: id, at: now, epoch: state.Reset, cost: cost}
+	d.entry = entry{id: id, at: now, epoch: state.Reset, cost: cost}
 	return true
 }
 

@@ -150,7 +150,8 @@ func (s *standing) addEvents(state *State, events []Event) {
 // refundDetails returns what the news of a refund tells others of n, which is given back: whoever
 // handed it out is the only one to know of it. Empty where that is this process, or all is
 // stored. sums says whether units of windows can be given back.
-func (e *Engine) refundDetails(p *plan, n *entry, sums bool) string {
+func (e *Engine) refundDetails(t *target, n *entry, sums bool) string {
+	p := t.plan
 	switch {
 	case p.standing == nil:
 		return ""
@@ -159,7 +160,7 @@ func (e *Engine) refundDetails(p *plan, n *entry, sums bool) string {
 			return ""
 		}
 		return p.tellAhead(n)
-	case !p.standing.inLog() || p.standing.giveBack(n.key, n.id):
+	case !p.standing.inLog() || p.standing.giveBack(t.key, n.id):
 		return ""
 	}
 	return hex.EncodeToString(n.id[:])
@@ -171,7 +172,7 @@ func (e *Engine) heardRefund(c *Change) {
 	if err != nil || len(id) != len(EventID{}) {
 		return
 	}
-	for _, p := range *e.plans.Load() {
+	for _, p := range e.plans.Load().byName {
 		if p.standing != nil {
 			p.standing.giveBack(c.Key, EventID(id))
 		}

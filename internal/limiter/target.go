@@ -101,10 +101,8 @@ type charge struct {
 	err      error
 }
 
-// entry is what was counted for a charge: what it takes to give it back.
+// entry is what was counted for a target: what it takes beside that to give it back.
 type entry struct {
-	key   Key
-	cell  Key // of the target, if it has one
 	id    EventID
 	at    Instant
 	epoch Instant // the reset that it was counted under

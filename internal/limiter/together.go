@@ -309,7 +309,6 @@ func (c *charge) absorb(p *part) {
 	}
 	if !p.plan.cell || d.entry == (entry{}) { // a bucket is given back without an id
 		d.entry = p.decision.entry
-		d.entry.key, d.entry.cell = c.key, c.cell
 	}
 }
 

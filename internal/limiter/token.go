@@ -121,6 +121,8 @@ type tokenEntry struct {
 	policy string
 	space  uint64 // of the policy's keys then: it may count elsewhere now
 	sums   uint64 // of its limits then: it may have others now
+	key    Key
+	cell   Key // of the target, if it has one
 	entry
 }
 
@@ -214,15 +216,16 @@ func appendEntries(entries []tokenEntry, charges []charge) []tokenEntry {
 	for i := range charges {
 		c := &charges[i]
 		if c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
-			entries = append(entries, c.plan.entryOf(&c.decision.entry))
+			entries = append(entries, c.entryOf(&c.decision.entry))
 		}
 	}
 	return entries
 }
 
-// entryOf returns what a token says of n, which p counted.
-func (p *plan) entryOf(n *entry) tokenEntry {
-	return tokenEntry{policy: p.Name, space: p.keys[0].id(), sums: p.sums, entry: *n}
+// entryOf returns what a token says of n, which was counted for t.
+func (t *target) entryOf(n *entry) tokenEntry {
+	p := t.plan
+	return tokenEntry{policy: p.Name, space: p.keys[0].id(), sums: p.sums, key: t.key, cell: t.cell, entry: *n}
 }
 
 // id returns what tells the space of k from others.
@@ -230,8 +233,8 @@ func (k *Keys) id() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
 
 // planFor returns the plan that counts where e was counted.
 func (e *Engine) planFor(t *tokenEntry) (*plan, error) {
-	p, ok := (*e.plans.Load())[t.policy]
-	if !ok {
+	p := e.plans.Load().of(t.policy)
+	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", errToken)
 	}
 	for _, keys := range p.keys {

@@ -1,0 +1,35 @@
+package limiter
+
+// planSet is the plans in force, by name. It does not change. The zero value is of none.
+type planSet struct {
+	byName map[string]*plan
+	near   [nearPlans]*plan // one at most of those that share a place
+}
+
+// nearPlans is how many are found without hashing their names: most services have fewer.
+const nearPlans = 32
+
+func newPlanSet(byName map[string]*plan) *planSet {
+	p := &planSet{byName: byName}
+	for name, made := range byName {
+		p.near[placeOf(name)] = made
+	}
+	return p
+}
+
+// of returns the plan called name, nil for none.
+func (p *planSet) of(name string) *plan {
+	if near := p.near[placeOf(name)]; near != nil && near.Name == name {
+		return near
+	}
+	return p.byName[name]
+}
+
+// placeOf returns where in near a plan of that name may be.
+func placeOf(name string) int {
+	n := len(name)
+	if n == 0 {
+		return 0
+	}
+	return (n + int(name[0])*5 + int(name[n-1])*3) % nearPlans
+}
