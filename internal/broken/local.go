@@ -126,7 +126,7 @@ func inMemoryUnits() []Build {
 		{
 			Name: "local: refunded before it is written", Broke: refund,
 			Tests: []string{"TestLocalRefundOfWhatIsNotWritten"},
-			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && InstantOf`, `	if own && !own && InstantOf`}},
+			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && b.opts.now()`, `	if own && !own && b.opts.now()`}},
 		},
 		{
 			Name: "local: removed elsewhere and kept here", Broke: refund,

@@ -37,7 +37,7 @@ var (
 // Options of a Store. The zero value suits a service of its own.
 type Options struct {
 	MaxKeys int              // keys kept at the same time; zero: DefaultMaxKeys
-	Now     func() time.Time // nil: time.Now; the same clock as the engine's
+	Now     func() time.Time // nil: limiter.SystemClock; the same clock as the engine's
 
 	// For Open only.
 	Disk      Disk          // keeps the counts while the process is not there
@@ -91,7 +91,7 @@ func New(opts *Options) *Store {
 	}
 	s := &Store{now: opts.Now}
 	if s.now == nil {
-		s.now = time.Now
+		s.now = limiter.SystemClock()
 	}
 	s.started = s.now()
 	maxKeys := opts.MaxKeys

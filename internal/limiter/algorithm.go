@@ -16,6 +16,9 @@ type algorithm struct {
 	// wait returns how long after now a cost that does not fit will; 0 when it
 	// fits. cost is at most the rule's limit.
 	wait func(r *rule, s *State, now Instant, cost int64) time.Duration
+	// steady returns until when, from now on, what is used stays the same if nothing is
+	// counted; nil: it may change at any time.
+	steady func(r *rule, s *State, now Instant) Instant
 	// width returns how long one counter counts, and lasts how long it matters from
 	// its start on. Memory of counters only.
 	width, lasts func(l *Limit) time.Duration

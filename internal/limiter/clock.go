@@ -11,6 +11,10 @@ import (
 // safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
 
+// SystemClock returns a clock that tells what time.Now does, for half of its cost; once the
+// system's clock is set, within a millisecond.
+func SystemClock() func() time.Time { return new(clock).now }
+
 // reading is what both of the system's clocks said at one instant.
 type reading struct {
 	at    time.Time

@@ -372,7 +372,11 @@ func (p *plan) checkCost(op Op, cost int64) error {
 func (e *Engine) decide(ctx context.Context, c *charge) {
 	p := c.plan
 	if p.plain && c.over == nil {
-		if e.exclusive.decide(ctx, c, e.now()); c.err != nil {
+		now := e.now()
+		if e.exclusive.recall(c, now) {
+			return
+		}
+		if e.exclusive.decide(ctx, c, now); c.err != nil {
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
 		}
 		return

@@ -8,7 +8,7 @@ import (
 // exclusive decides over a store that can hold keys still: read, judge and write
 // with nobody in between, so nothing is ever taken back.
 type exclusive struct {
-	store  Exclusive
+	store  *watched
 	ids    *eventIDs
 	opts   *Options
 	poured func(*charge)                  // told of what a bucket takes, while its key is held still; nil: nobody is
@@ -18,7 +18,7 @@ type exclusive struct {
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
-	return &exclusive{store: store, ids: ids, opts: opts}
+	return &exclusive{store: &watched{Exclusive: store}, ids: ids, opts: opts}
 }
 
 // decide decides one charge at now, and fills in its decision and error.
@@ -49,6 +49,7 @@ type stillCharge struct {
 	exclusive *exclusive
 	charge    *charge
 	now       Instant
+	changes   uint64 // that were noted of its key before
 	failed    error
 
 	plan   *plan // that query is of
@@ -68,7 +69,11 @@ func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now 
 	} else {
 		c.plan, c.query = ch.plan, ch.plan.query(ch.key, now, 1, c.logs[:0])
 	}
-	err := x.store.Update(ctx, &c.query, c.judge)
+	c.changes = x.store.changes.of(&ch.key)
+	err := x.store.Exclusive.Update(ctx, &c.query, c.judge)
+	if err != nil || ch.decision.Recorded != RecordedNo {
+		x.store.changes.note(&ch.key)
+	}
 	c.charge = nil
 	if err != nil {
 		return err
@@ -85,6 +90,9 @@ func (c *stillCharge) decide(s *State, w *Write) {
 	}
 	c.exclusive.addBeside(ch, s, c.now)
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
+	if !ch.decision.WouldAllow && ch.decision.Recorded == RecordedNo {
+		c.exclusive.remember(ch, s, c.now, c.changes)
+	}
 }
 
 // addBeside adds to s, which was read for ch, what else counts at now.

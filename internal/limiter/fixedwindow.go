@@ -10,6 +10,7 @@ var fixedWindow = &algorithm{
 	memory: memoryCounters,
 	used:   usedOfWindow,
 	wait:   waitForWindow,
+	steady: func(r *rule, _ *State, now Instant) Instant { _, end := r.windowAt(now); return end },
 	width:  func(l *Limit) time.Duration { return l.Window },
 	lasts:  func(l *Limit) time.Duration { return l.Window },
 }

@@ -115,11 +115,14 @@ func (k *Keyer) For(space KeySpace) *Keys {
 // Of returns the key of id: the hash of what the space has in common and of id,
 // preceded by its length.
 func (k *Keys) Of(id Identifier) Key {
-	if k.cache == nil || len(id) > maxCachedLen {
+	if !k.isCached(id) {
 		return k.hash(id)
 	}
 	return k.cache.of(k, id).key
 }
+
+// isCached reports whether the key of id is remembered.
+func (k *Keys) isCached(id Identifier) bool { return k.cache != nil && len(id) <= maxCachedLen }
 
 func (k *Keys) hash(id Identifier) Key {
 	if k.macs != nil {

@@ -7,36 +7,45 @@ import (
 )
 
 // keyCache remembers the keys of identifiers that come again, so that they are not hashed
-// anew each time: of those whose fingerprints name the same slot, that of the last. It
+// anew each time: of those whose fingerprints name the same two slots, two that came late. It
 // keeps no identifier. The zero keyCache is empty, and safe for concurrent use.
 type keyCache struct {
 	slots [keyCacheSlots]atomic.Pointer[cachedKey]
 }
 
 const (
-	// keyCacheSlots is how many keys are remembered at most: 56 bytes each with its
-	// slot, 1.75 MiB.
-	keyCacheSlots = 1 << 15
+	// keyCacheSlots is how many keys are remembered at most: 72 bytes each with its slot, and
+	// 80 for a denial, 10 MiB in all.
+	keyCacheSlots = 1 << 16
 	// maxCachedLen is the longest identifier, in bytes, whose key is remembered.
 	maxCachedLen = 64
 )
 
-// cachedKey is the key of an identifier. It does not change.
+// cachedKey is the key of an identifier, which does not change, and what is known of it.
 type cachedKey struct {
-	of  fingerprint
-	key Key
+	of   fingerprint
+	key  Key
+	full atomic.Pointer[fullKey] // nil: it may have room
 }
 
 // of returns the key that k makes of id, which is not longer than maxCachedLen.
 func (c *keyCache) of(k *Keys, id Identifier) *cachedKey {
 	mark := k.fingerprints.of(id)
-	slot := &c.slots[mark.r0%keyCacheSlots]
-	known := slot.Load()
-	if known == nil || known.of != mark {
-		known = &cachedKey{of: mark, key: k.hash(id)}
-		slot.Store(known)
+	first, second := &c.slots[mark.r0%keyCacheSlots], &c.slots[mark.r0%keyCacheSlots^1]
+	known, other := first.Load(), (*cachedKey)(nil)
+	if known != nil && known.of == mark {
+		return known
 	}
-	return known
+	if other = second.Load(); other != nil && other.of == mark {
+		return other
+	}
+	made := &cachedKey{of: mark, key: k.hash(id)}
+	if known == nil || other != nil && mark.r1%2 == 0 {
+		first.Store(made)
+	} else {
+		second.Store(made)
+	}
+	return made
 }
 
 // fingerprint is what an identifier is known by in this process: 128 bits of sipHash, so

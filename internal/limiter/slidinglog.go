@@ -14,6 +14,7 @@ var slidingLog = &algorithm{
 	memory: memoryEvents,
 	used:   usedOfLog,
 	wait:   waitForLog,
+	steady: steadyLog,
 	check: func(l Limit, path string, found *problems) {
 		if l.Limit > MaxLogLimit {
 			found.add(path+".limit", "%d is too large for a sliding-log, which reads a row per unit in every decision: "+
@@ -37,6 +38,20 @@ func usedOfLog(r *rule, s *State, now Instant) int64 {
 		}
 	}
 	return used
+}
+
+// steadyLog returns when the oldest event that counts leaves; now where there is none, or that
+// is not known, as some may be holds.
+func steadyLog(r *rule, s *State, now Instant) Instant {
+	log := &s.Logs[r.log]
+	if log.Sum == 0 {
+		return now
+	}
+	counted := log.after(r.logBound(s, now))
+	if len(counted.Events) == 0 {
+		return now
+	}
+	return r.leaves(&counted.Events[0])
 }
 
 // after returns what of l is later than bound.

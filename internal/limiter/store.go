@@ -49,7 +49,7 @@ func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, er
 
 // Exclusive is a Store that can hold keys still while a decision is made over
 // them. The engine prefers it: nobody is ever denied for units that are about to be
-// taken back.
+// taken back. One engine alone changes what is kept of its keys, and goes by that.
 type Exclusive interface {
 	Store
 	// Update reads what q asks for, calls decide with it, and stores what decide put
