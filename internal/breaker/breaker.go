@@ -26,7 +26,10 @@ type Store struct {
 	made     time.Time
 }
 
-var _ limiter.EachWriter = (*Store)(nil)
+var (
+	_ limiter.EachWriter  = (*Store)(nil)
+	_ limiter.WriteReader = (*Store)(nil)
+)
 
 // Options of a Store. The zero value suits a server.
 type Options struct {
@@ -80,6 +83,9 @@ func New(next limiter.Store, opts *Options) *Store {
 // silent returns for how long no request has succeeded.
 func (s *Store) silent() time.Duration { return time.Since(s.made) - time.Duration(s.answered.Load()) }
 
+// hear notes that a request has succeeded.
+func (s *Store) hear() { s.answered.Store(int64(time.Since(s.made))) }
+
 // excluded reports whether err says nothing of the store as a whole: the caller went
 // away, a level asks for more replicas than are alive, which costs no time, or
 // somebody else changed a cell first.
@@ -113,10 +119,30 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 // limiter.ErrUnavailable and limiter.ErrNotStored.
 func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.Write(ctx, w) })
+	return unsent(err)
+}
+
+// unsent returns err, which says that nothing is stored if the breaker was open.
+func unsent(err error) error {
 	if errors.Is(err, errOpen) {
 		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
 	}
 	return err
+}
+
+// WriteThenRead writes to the store, like Write, and reads from it. It is one request, but a
+// store that has written is not silent.
+func (s *Store) WriteThenRead(ctx context.Context, w *limiter.Write, q *limiter.Query) (state limiter.State, wrote bool, err error) {
+	state, err = s.do(func() (read limiter.State, err error) {
+		if read, wrote, err = limiter.WriteThenRead(ctx, s.next, w, q); wrote {
+			s.hear()
+		}
+		return read, err
+	})
+	if !wrote {
+		err = unsent(err)
+	}
+	return state, wrote, err
 }
 
 // WriteEach writes to the store, like Write. As a whole it is one request, which succeeded if one
@@ -140,7 +166,7 @@ func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 	})
 	if errors.Is(err, errOpen) {
 		for i := range w {
-			wrote(i, fmt.Errorf("%w: %w", err, limiter.ErrNotStored))
+			wrote(i, unsent(err))
 		}
 	}
 }
@@ -148,10 +174,7 @@ func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 // WriteAll writes to the store, like Write.
 func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
 	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.WriteAll(ctx, w) })
-	if errors.Is(err, errOpen) {
-		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
-	}
-	return err
+	return unsent(err)
 }
 
 var errOpen = fmt.Errorf("%w: it failed several times in a row and is being probed", limiter.ErrUnavailable)
@@ -159,7 +182,7 @@ var errOpen = fmt.Errorf("%w: it failed several times in a row and is being prob
 func (s *Store) do(request func() (limiter.State, error)) (limiter.State, error) {
 	state, err := s.breaker.Execute(request)
 	if err == nil {
-		s.answered.Store(int64(time.Since(s.made)))
+		s.hear()
 	}
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return state, errOpen

@@ -139,6 +139,36 @@ func TestWriteEachIsOneRequest(t *testing.T) {
 	})
 }
 
+// A write and the read after it are one request. While it is open neither is tried, and a store
+// that writes is not silent though it can't be read.
+func TestWriteThenReadIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{err: limiter.ErrUnavailable}
+		b := breaker.New(store, &breaker.Options{Failures: 3})
+		want := func(asks int64, wrote bool, want error) {
+			t.Helper()
+			before := store.asks.Load()
+			_, got, err := b.WriteThenRead(t.Context(), new(limiter.Write), new(limiter.Query))
+			refused := errors.Is(err, limiter.ErrNotStored)
+			if n := store.asks.Load() - before; n != asks || got != wrote || !errors.Is(err, want) || refused != (asks == 0) {
+				t.Errorf("asked %d times, written %v, %v; want %d, %v, %v", n, got, err, asks, wrote, want)
+			}
+		}
+		for range 3 {
+			want(1, false, limiter.ErrUnavailable)
+		}
+		want(0, false, limiter.ErrUnavailable)
+		store.err = nil
+		time.Sleep(breaker.DefaultPause + time.Millisecond)
+		want(2, true, nil)
+		store.err, store.spares = limiter.ErrUnavailable, 1
+		time.Sleep(breaker.DefaultSilence)
+		for range 10 {
+			want(2, true, limiter.ErrUnavailable)
+		}
+	})
+}
+
 // Requests that one node of several was asked for fail together when it stands still;
 // others are answered meanwhile.
 func TestFailuresBesideSuccessesDoNotOpenIt(t *testing.T) {

@@ -15,9 +15,9 @@ func counting() []Build {
 			Name: "read before write", Broke: "a take is counted by whoever reads after it", Vital: true, Finds: 1500,
 			Tests: []string{"TestManyEnginesOverASlowStore"},
 			Edits: []Edit{
-				{countedFile, `	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`,
-					`	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, _, readErr := c.read(ctx, t, &q)
+				{countedFile, `	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
+	own.discounted = discounted
+`, `	state, _, err := c.read(ctx, t, &q)
 	for i := range state.Logs {
 		for _, e := range own.events {
 			state.Logs[i].Events = insertEvent(state.Logs[i].Events, e)
@@ -26,11 +26,25 @@ func counting() []Build {
 	for _, n := range own.counts {
 		state.add(n)
 	}
-	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {`},
-				{countedFile, `	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, discounted, err := c.read(ctx, t, &q)
-	own.discounted = discounted`, `	err := readErr`},
+	unwritten := c.store.Write(ctx, &w)
+	wrote := unwritten == nil
+	if !wrote {
+		err = unwritten
+	}
+`},
 			},
+		},
+		{
+			Name: "a trip's read beside its writes", Broke: "a take is counted by whoever reads after it", Vital: true,
+			Tests: []string{"cassandra.TestBothWays"},
+			Edits: []Edit{{"internal/cassandra/writeread.go", `		say(ctx, l, writes)
+`, `		var said sync.WaitGroup
+		said.Go(func() { say(ctx, l, writes) })
+		defer said.Wait()
+`}, {"internal/cassandra/writeread.go", `	"errors"
+`, `	"errors"
+	"sync"
+`}},
 		},
 		{
 			Name: "read of L + 1 rows", Broke: "the read is complete", Vital: true, Finds: 1500,

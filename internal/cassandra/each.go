@@ -48,24 +48,37 @@ type boarded struct {
 // request, or none.
 func (e *each) say(i int, w *limiter.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
-	if err != nil || w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
+	if err != nil {
 		return lane{}, false
 	}
-	said, span := &e.sayings[i], w.Span
-	said.key = w.Key.Bytes()
-	switch {
-	case len(w.Events) > 0 && len(w.Logs) == 1 && len(w.Put) == 0:
-		said.entries, span = appendEntries(said.key, &w.Logs[0], w), w.Logs[0].Span
-	case len(w.Put) > 0 && (len(w.Events) == 0 || len(w.Logs) == 0):
-		said.entries = putEntries(said.key, w)
-	default:
+	said, span, ok := sayingOf(w)
+	if !ok {
 		return lane{}, false
 	}
-	e.riders[i] = rider[*saying]{request: said, parts: len(said.entries), told: func(r *rider[*saying]) {
+	e.sayings[i] = said
+	e.riders[i] = rider[*saying]{request: &e.sayings[i], parts: len(said.entries), told: func(r *rider[*saying]) {
 		e.wrote(i, written(r.err, 1))
 		e.all.Done()
 	}}
 	return e.store.laneOf(said.key, span, level), true
+}
+
+// sayingOf returns what w says, and of which span, if it is all of events, or all of running
+// totals, and takes one request.
+func sayingOf(w *limiter.Write) (said saying, span limiter.Span, ok bool) {
+	if w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
+		return saying{}, 0, false
+	}
+	said.key = w.Key.Bytes()
+	switch {
+	case len(w.Events) > 0 && len(w.Logs) == 1 && len(w.Put) == 0:
+		said.entries = appendEntries(said.key, &w.Logs[0], w)
+		return said, w.Logs[0].Span, true
+	case len(w.Put) > 0 && (len(w.Events) == 0 || len(w.Logs) == 0):
+		said.entries = putEntries(said.key, w)
+		return said, w.Span, true
+	}
+	return saying{}, 0, false
 }
 
 // board has r wait to travel on l.

@@ -47,9 +47,16 @@ func (s *Store) SweepAsOneSlice(ctx context.Context) error {
 // WatchTrips calls seen with how many keys each trip of several requests has. Call it
 // before the store is used.
 func (s *Store) WatchTrips(seen func(keys int)) {
-	read, say := s.reads.send, s.writes.send
-	s.reads.send = func(l lane, riders []*rider[*logRead]) { seen(len(riders)); read(l, riders) }
-	s.writes.send = func(l lane, riders []*rider[*saying]) { seen(len(riders)); say(l, riders) }
+	s.reads.send = watched(s.reads.send, seen)
+	s.writes.send = watched(s.writes.send, seen)
+	s.logsWritten.send = watched(s.logsWritten.send, seen)
+	s.talliesWritten.send = watched(s.talliesWritten.send, seen)
+}
+
+func watched[R any](
+	send func(context.Context, lane, []*rider[R]), seen func(keys int),
+) func(context.Context, lane, []*rider[R]) {
+	return func(ctx context.Context, l lane, riders []*rider[R]) { seen(len(riders)); send(ctx, l, riders) }
 }
 
 // Together writes an event for each key by one trip, and reads all of them by another,
@@ -63,8 +70,10 @@ func (s *Store) Together(keys [][]byte, e limiter.Event) (found []int, wrote, re
 		said = append(said, &rider[*saying]{request: &saying{key, []gocql.BatchEntry{entry}}})
 		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &limiter.LogQuery{Max: 1}}})
 	}
-	s.sayTogether(on, said)
-	s.readTogether(on, reads)
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
+	defer cancel()
+	s.sayTogether(ctx, on, said)
+	s.readTogether(ctx, on, reads)
 	for i := range keys {
 		found = append(found, len(reads[i].request.log.Events))
 		wrote, read = append(wrote, said[i].err), append(read, reads[i].err)

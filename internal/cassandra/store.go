@@ -27,9 +27,15 @@ type Store struct {
 	tallies trips[*tallyRead]
 	owners  owners
 	writes  trips[*saying]
+
+	logsWritten    trips[*writeRead[*logRead]]
+	talliesWritten trips[*writeRead[*tallyRead]]
 }
 
-var _ limiter.EachWriter = (*Store)(nil)
+var (
+	_ limiter.EachWriter  = (*Store)(nil)
+	_ limiter.WriteReader = (*Store)(nil)
+)
 
 // Open connects to a cluster whose tables are there and that this binary can
 // serve from, and measures its clock. The error says what is missing.
@@ -51,15 +57,27 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.clock.every, s.clock.again = clockInterval, make(chan struct{}, 1)
 	s.sweeper = sweeper{session: session, config: &s.config}
-	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead}
-	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead}
-	s.writes = trips[*saying]{send: s.sayTogether, most: maxWritten}
+	s.openRoads()
 	if err := checkSchema(ctx, session); err != nil {
 		session.Close()
 		return nil, err
 	}
 	s.clock.measure(ctx, s)
 	return s, nil
+}
+
+// openRoads lets requests travel together.
+func (s *Store) openRoads() {
+	timeout := s.config.Timeout
+	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout}
+	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout}
+	s.writes = trips[*saying]{send: s.sayTogether, most: maxWritten, timeout: timeout}
+	s.logsWritten = trips[*writeRead[*logRead]]{
+		send: bothWays(s.sayTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout,
+	}
+	s.talliesWritten = trips[*writeRead[*tallyRead]]{
+		send: bothWays(s.sayTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout,
+	}
 }
 
 // connect starts a session. The driver's errors don't say whom it tried.

@@ -66,9 +66,7 @@ func (s *Store) readTally(ctx context.Context, l lane, r *tallyRead) error {
 // readTalliesTogether reads for all riders by one request, which asks for as much as the
 // one of them that needs most: each takes its own part of that. If it fails, each reads
 // by itself.
-func (s *Store) readTalliesTogether(l lane, riders []*rider[*tallyRead]) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
-	defer cancel()
+func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider[*tallyRead]) {
 	after := limiter.Distant
 	keys := make([][]byte, 0, len(riders))
 	readers := make(map[string][]*tallyRead, len(riders))

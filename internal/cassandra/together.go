@@ -49,12 +49,30 @@ func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries [
 	return s.execBatch(batch)
 }
 
-// sayTogether sends what riders say as one. That does not make it one: after an error
+// sayTogether sends what riders say: as one, or if they are more than a batch may have, in several.
+func (s *Store) sayTogether(ctx context.Context, l lane, riders []*rider[*saying]) {
+	inBatches(riders, maxWritten, func(some []*rider[*saying]) { s.sayAsOne(ctx, l, some) })
+}
+
+// inBatches does something for all riders, most of them together, in as few batches of about the
+// same size as can be, for all at the same time.
+func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
+	if len(riders) <= most {
+		do(riders)
+		return
+	}
+	batches := (len(riders) + most - 1) / most
+	var all sync.WaitGroup
+	for some := range slices.Chunk(riders, (len(riders)+batches-1)/batches) {
+		all.Go(func() { do(some) })
+	}
+	all.Wait()
+}
+
+// sayAsOne sends what riders say as one. That does not make it one: after an error
 // some of it may be stored, and each is sent once more, by itself, to be told its own
 // fate.
-func (s *Store) sayTogether(l lane, riders []*rider[*saying]) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
-	defer cancel()
+func (s *Store) sayAsOne(ctx context.Context, l lane, riders []*rider[*saying]) {
 	if len(riders) == 1 {
 		riders[0].err = s.sayAlone(ctx, l.level, riders[0].request.entries)
 		return
@@ -88,9 +106,7 @@ func notSure(err error) error {
 // readTogether reads the logs of all riders by one request, which asks for as much as
 // the one of them that needs most: each takes its own part of that. Who gets too little
 // reads by itself, and so do all if it fails.
-func (s *Store) readTogether(l lane, riders []*rider[*logRead]) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
-	defer cancel()
+func (s *Store) readTogether(ctx context.Context, l lane, riders []*rider[*logRead]) {
 	limit := 0
 	for _, r := range riders {
 		limit = max(limit, r.request.query.Max)

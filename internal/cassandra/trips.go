@@ -17,8 +17,9 @@ import (
 // together as soon as none is, they fill a trip, or their patience is over. So a lone
 // request waits for nobody, and the busier a node is the fuller the trips.
 type trips[R any] struct {
-	send func(lane, []*rider[R]) // answers every rider of a trip; it must not panic
-	most int                     // keys in a trip
+	send    func(context.Context, lane, []*rider[R]) // answers every rider of a trip; it must not panic
+	most    int                                      // keys in a trip
+	timeout time.Duration                            // of a trip
 
 	mu    sync.Mutex
 	roads map[lane]*road[R]
@@ -29,7 +30,8 @@ type lane struct {
 	owner string // host id of the node that they are sent to first
 	span  limiter.Span
 	level gocql.Consistency
-	reach int // how far back they read, to a power of two: what is older may have expired, and is walked over
+	then  gocql.Consistency // the level of the read that follows a write
+	reach int               // how far back they read, to a power of two: what is older may have expired, and is walked over
 }
 
 // road is a lane's traffic.
@@ -257,7 +259,9 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	on.underWay++
 	go func() {
 		defer t.back(l)
-		t.send(l, trip)
+		ctx, cancel := context.WithTimeout(context.Background(), t.timeout)
+		defer cancel()
+		t.send(ctx, l, trip)
 		for _, r := range trip {
 			r.answered()
 		}

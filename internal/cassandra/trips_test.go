@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -31,9 +32,12 @@ func first() []int { return []int{100} }
 
 func newStation() *station {
 	s := &station{began: time.Now()}
-	s.most = maxWritten
-	s.send = func(_ lane, riders []*rider[int]) {
+	s.most, s.timeout = maxWritten, 3*roundTrip
+	s.send = func(ctx context.Context, _ lane, riders []*rider[int]) {
 		var numbers []int
+		if ends, _ := ctx.Deadline(); time.Until(ends) != s.timeout {
+			riders[0].err = fmt.Errorf("the trip has until %v", ends)
+		}
 		for _, r := range riders {
 			numbers = append(numbers, r.request)
 			if r.request < 0 {

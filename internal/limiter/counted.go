@@ -261,18 +261,13 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 	if len(t.plan.logs) > 0 && !own.dated {
 		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
-	if err := c.writeAny(ctx, &w); errors.Is(err, ErrNotStored) && !own.dated {
-		c.giveLeaseBack(t, own)
-		failAll(own.batch, RecordedNo, err)
-		return State{}, false
-	} else if err != nil {
-		c.forget(t, own, fateOf(err))
-		failAll(own.batch, RecordedUnknown, err)
+	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
+	own.discounted = discounted
+	if !wrote {
+		c.failUnwritten(t, own, err)
 		return State{}, false
 	}
-	q := t.plan.query(t.key, own.now, len(own.batch), nil)
-	state, discounted, err := c.read(ctx, t, &q)
-	own.discounted = discounted
 	if err == nil {
 		err = c.addAllowances(ctx, t, own, &state)
 	}
@@ -287,20 +282,35 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 	return state, true
 }
 
-// writeAny stores w, if anything is in it.
-func (c *counted) writeAny(ctx context.Context, w *Write) error {
-	if len(w.Add) == 0 && len(w.Events) == 0 {
-		return nil
+// failUnwritten answers the batch of own, whose write failed with err.
+func (c *counted) failUnwritten(t *target, own *units, err error) {
+	if errors.Is(err, ErrNotStored) && !own.dated {
+		c.giveLeaseBack(t, own)
+		failAll(own.batch, RecordedNo, err)
+		return
 	}
-	return c.store.Write(ctx, w)
+	c.forget(t, own, fateOf(err))
+	failAll(own.batch, RecordedUnknown, err)
 }
 
 // read returns what is counted under all of t's keys, less what this process is
 // going to subtract, which it returns as well.
-func (c *counted) read(ctx context.Context, t *target, q *Query) (state State, discounted refused, err error) {
+func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused, error) {
+	state, discounted, _, err := c.readAfter(ctx, t, &Write{}, q)
+	return state, discounted, err
+}
+
+// readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
+// that of the write.
+func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
 	before := c.takeBacks.before(q.Key)
-	if state, err = c.store.Read(ctx, q); err != nil {
-		return State{}, refused{}, err
+	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
+		state, err = c.store.Read(ctx, q)
+	} else {
+		state, wrote, err = WriteThenRead(ctx, c.store, w, q)
+	}
+	if err != nil {
+		return State{}, refused{}, wrote, err
 	}
 	if c.takeBacks.discount(before, &state) {
 		discounted = before
@@ -310,11 +320,11 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (state State, d
 		older.Key = key
 		more, err := c.store.Read(ctx, &older)
 		if err != nil {
-			return State{}, refused{}, err
+			return State{}, refused{}, wrote, err
 		}
 		state.merge(&more)
 	}
-	return state, discounted, nil
+	return state, discounted, wrote, nil
 }
 
 // complete takes own's units out of state, so that each can be judged in its turn.

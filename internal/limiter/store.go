@@ -47,6 +47,29 @@ func WriteEach(ctx context.Context, store Store, w []Write, wrote func(i int, er
 	all.Wait()
 }
 
+// WriteReader is a Store that writes to a key and then reads it for less than it takes in two
+// calls.
+type WriteReader interface {
+	Store
+	// WriteThenRead stores w as Write does and, once that has returned nil, reads what q asks
+	// for of the same key as Read does. wrote reports whether it came to that: err is Read's
+	// then, and Write's else.
+	WriteThenRead(ctx context.Context, w *Write, q *Query) (state State, wrote bool, err error)
+}
+
+// WriteThenRead has store, which may be a WriteReader, store w and then read what q asks for;
+// see there.
+func WriteThenRead(ctx context.Context, store Store, w *Write, q *Query) (state State, wrote bool, err error) {
+	if both, ok := store.(WriteReader); ok {
+		return both.WriteThenRead(ctx, w, q)
+	}
+	if err := store.Write(ctx, w); err != nil {
+		return State{}, false, err
+	}
+	state, err = store.Read(ctx, q)
+	return state, true, err
+}
+
 // Exclusive is a Store that can hold keys still while a decision is made over
 // them. The engine prefers it: nobody is ever denied for units that are about to be
 // taken back. One engine alone changes what is kept of its keys, and goes by that.

@@ -62,6 +62,18 @@ func (t *tallies) Write(ctx context.Context, w *Write) error {
 	return err
 }
 
+// WriteThenRead stores w as Write does, and then reads.
+func (t *tallies) WriteThenRead(ctx context.Context, w *Write, q *Query) (state State, wrote bool, err error) {
+	if !w.Tally || len(w.Add) == 0 {
+		return WriteThenRead(ctx, t.Store, w, q)
+	}
+	put := t.totalled(w)
+	if state, wrote, err = WriteThenRead(ctx, t.Store, &put, q); !wrote {
+		t.settle(w, err)
+	}
+	return state, wrote, err
+}
+
 // WriteEach stores each of w as Write does.
 func (t *tallies) WriteEach(ctx context.Context, w []Write, wrote func(i int, err error)) {
 	if !slices.ContainsFunc(w, func(w Write) bool { return w.Tally && len(w.Add) > 0 }) {

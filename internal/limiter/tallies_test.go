@@ -80,6 +80,26 @@ func TestNextTotalMakesUpForALostOne(t *testing.T) {
 	}
 }
 
+// A total that was stored before its read failed is taken back once, whatever the read's error
+// says: that nothing is stored, a read may say of itself.
+func TestTotalOfAFailedReadIsTakenBackOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, inRows("fixed-window", 5, time.Hour))
+		mustTake(t, e)
+		store.afterRead = func(*limiter.State) error { return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored) }
+		_, err := e.Take(t.Context(), somebody)
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			t.Errorf("%v: want one that may be recorded", err)
+		}
+		store.afterRead = nil
+		if d := mustTake(t, e); d.Used != 2 || store.total(t).Units != 2 {
+			t.Errorf("%d used, and a total of %d; want 2", d.Used, store.total(t).Units)
+		}
+	})
+}
+
 // Without another request, what a failed take may have stored is taken back all the same.
 func TestLostTotalIsTakenBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

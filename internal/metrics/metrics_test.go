@@ -278,6 +278,9 @@ func TestStoreDurations(t *testing.T) {
 	if err := observed.Write(ctx, &limiter.Write{}); err != nil {
 		t.Fatal(err)
 	}
+	if _, wrote, err := limiter.WriteThenRead(ctx, observed, &limiter.Write{}, &limiter.Query{}); err != nil || !wrote {
+		t.Errorf("written %v, %v", wrote, err)
+	}
 	told := 0
 	limiter.WriteEach(ctx, observed, make([]limiter.Write, 1), func(int, error) { told++ })
 	if told != 1 {
@@ -294,7 +297,7 @@ func TestStoreDurations(t *testing.T) {
 		}
 	}
 	for series, want := range map[string]string{
-		`op="read",outcome="ok"`: "0.003", `op="update",outcome="overloaded"`: "0",
+		`op="read",outcome="ok"`: "0.003", `op="write_read",outcome="ok"`: "0.006", `op="update",outcome="overloaded"`: "0",
 		`op="update",outcome="unavailable"`: "0", `op="update",outcome="error"`: "0", `op="update",outcome="canceled"`: "0",
 		`op="update",outcome="timeout"`: "0",
 	} {

@@ -15,9 +15,11 @@ const (
 	storeRead   = "read"
 	storeWrite  = "write"
 	storeUpdate = "update"
+
+	storeWriteRead = "write_read" // a write, and the read after it, as far as it came
 )
 
-// storeSeries are the durations of a store's operations. Those of the three
+// storeSeries are the durations of a store's operations. Those of the
 // operations that succeed, nearly all there are, are resolved.
 type storeSeries struct {
 	durations *prometheus.HistogramVec // op, outcome
@@ -35,7 +37,7 @@ func newStoreSeries() storeSeries {
 		}, []string{"op", "outcome"}),
 		ok: make(map[string]prometheus.Observer),
 	}
-	for _, op := range []string{storeRead, storeWrite, storeUpdate} {
+	for _, op := range []string{storeRead, storeWrite, storeUpdate, storeWriteRead} {
 		s.ok[op] = s.durations.WithLabelValues(op, "ok")
 	}
 	return s
@@ -98,6 +100,16 @@ func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
 	err := s.next.Write(ctx, w)
 	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
 	return err
+}
+
+// WriteThenRead writes to the next store and reads from it.
+func (s *observedStore) WriteThenRead(
+	ctx context.Context, w *limiter.Write, q *limiter.Query,
+) (state limiter.State, wrote bool, err error) {
+	start := s.metrics.now()
+	state, wrote, err = limiter.WriteThenRead(ctx, s.next, w, q)
+	s.metrics.ObserveStore(storeWriteRead, s.metrics.now().Sub(start), err)
+	return state, wrote, err
 }
 
 // WriteEach writes to the next store. Each write is observed by itself.

@@ -293,3 +293,60 @@ func testResetIsReadWithTheTallies(t *testing.T, store limiter.Store) {
 		t.Errorf("reset at noon%+d ms, want +500", got-noon)
 	}
 }
+
+// Of many keys at the same time, each reads what was just written to it, and nothing of the
+// others, whatever it is.
+func testWriteThenRead(t *testing.T, store limiter.Store) {
+	const keys, rounds = 60, 4
+	logs := []limiter.LogQuery{{Span: limiter.SpanHour, Max: 10}}
+	kept := []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 10}}
+	var all sync.WaitGroup
+	for key := range keys {
+		s := newSubject(t, store)
+		writer := s.ids(noon)
+		all.Go(func() {
+			for n := range limiter.Instant(rounds) {
+				event := []limiter.Event{{ID: s.ids(noon + n), At: noon + n, Cost: 1}}
+				w, q := limiter.Write{Events: event, Logs: kept}, limiter.Query{Logs: logs}
+				switch key % 4 {
+				case 1:
+					total := tally(writer, noon, 0, int64(n+1), int64(n+1))
+					w = limiter.Write{Put: []limiter.Tally{total}, Tally: true, Span: limiter.SpanDay}
+					q = limiter.Query{Tally: true, Span: limiter.SpanDay}
+				case 2:
+					w, q = limiter.Write{Add: []limiter.Count{count("a", noon, 0, 1)}}, limiter.Query{Counts: true}
+				case 3: // what is read is of another kind, too
+					w.Add, q.Counts = []limiter.Count{count("a", noon, 0, 1)}, true
+				}
+				s.wantWritten(w, q, int64(n+1))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// wantWritten stores w and reads what q asks for then, which should be units of each.
+func (s *subject) wantWritten(w limiter.Write, q limiter.Query, units int64) {
+	w.Key, w.Level = s.key, limiter.LevelQuorum
+	q.Key, q.Level = s.key, limiter.LevelQuorum
+	state, wrote, err := limiter.WriteThenRead(s.t.Context(), s.store, &w, &q)
+	if err != nil || !wrote {
+		s.t.Errorf("written: %v; %v", wrote, err)
+		return
+	}
+	for i := range state.Logs {
+		if got := limiter.SumOf(state.Logs[i].Events); got != units {
+			s.t.Errorf("%d units in a log, want %d", got, units)
+		}
+	}
+	counts, counted := []int64{}, 0
+	if q.Counts || q.Tally {
+		counted = 1
+	}
+	for _, c := range state.Counts {
+		counts = append(counts, c.Units)
+	}
+	if want := slices.Repeat([]int64{units}, counted); !slices.Equal(counts, want) || len(state.Logs) != len(q.Logs) {
+		s.t.Errorf("%d logs and counts of %v, want %d and %v", len(state.Logs), counts, len(q.Logs), want)
+	}
+}

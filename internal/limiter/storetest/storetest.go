@@ -62,6 +62,7 @@ var contract = []test{
 	{"SettledBeforeHeld", testSettledBeforeHeld},
 	{"EndedHoldsHideNothing", testEndedHoldsHideNothing},
 	{"WriteAll", testWriteAll},
+	{"WriteThenRead", testWriteThenRead},
 	{"CellChangesOnItsCondition", testCellChangesOnItsCondition},
 	{"CellRemoved", testCellRemoved},
 	{"EventsBesideACell", testEventsBesideACell},
