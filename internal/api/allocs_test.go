@@ -16,27 +16,29 @@ import (
 // the body as a string, the limits' verdicts, the receipt, the headers, the request's id
 // and, without a connection, what chi makes. The race detector throws borrowed memory away.
 func TestTakesHardlyAllocate(t *testing.T) {
-	generous := limiter.Policy{Name: "api", Limits: []limiter.Limit{
-		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
-	}}
+	const generous, full = limiter.MaxLimit, 1
 	callers := keyring(t, "decider scopes: [decide], policies: [api, sms-send]")
 	for _, c := range []struct {
 		path, body string
+		limit      int64
 		keyring    *auth.Keyring
 		most       float64 // for each decision
 	}{
-		{"/v1/take", oneTail, nil, 9},
-		{"/v1/take", oneTail, callers, 9}, // who asks is found out in place
-		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), nil, 1.3},
-		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), callers, 1.3},
+		{"/v1/take", oneTail, generous, nil, 9},
+		{"/v1/take", oneTail, generous, callers, 9}, // who asks is found out in place
+		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), generous, nil, 1.3},
+		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), generous, callers, 1.3},
+		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), full, nil, 0.3},
 	} {
 		path := c.path
-		f := newFront(t, &Options{Keyring: c.keyring}, generous)
+		f := newFront(t, &Options{Keyring: c.keyring}, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+			{Algorithm: "sliding-tail", Limit: c.limit, Window: time.Minute},
+		}})
 		decisions := float64(max(1, strings.Count(c.body, `"op"`)))
 		ask := f.repeat(path, c.body, bearer("decider")...)
 		ask() // the first one makes what the others find
 		if got := testing.AllocsPerRun(100, ask) / decisions; got > c.most {
-			t.Errorf("%s: %.1f allocations for a decision, want %.1f at most", path, got, c.most)
+			t.Errorf("%s of %d: %.2f allocations for a decision, want %.1f at most", path, c.limit, got, c.most)
 		}
 	}
 }

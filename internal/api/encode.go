@@ -47,15 +47,14 @@ func (a *decided) render(h http.Header, b []byte) (status int, body []byte) {
 func (a *decided) appendMembers(b []byte) []byte {
 	d := &a.Decision
 	if !d.Allowed {
-		b = appendProblem(b, &problem{status: http.StatusTooManyRequests, typ: typeQuotaExceeded, detail: denial(d)})
-		b = append(appendViolated(b, d), ',')
+		b = append(appendDenied(b, d), ',')
 	}
 	b = appendDecision(b, d, a.inShadow())
 	if a.Receipt != "" {
-		b = appendToken(b, `,"receipt":"`, a.Receipt)
+		b = appendPlain(b, `,"receipt":"`, a.Receipt)
 	}
 	if a.Reservation != "" {
-		b = appendToken(b, `,"reservation":"`, a.Reservation)
+		b = appendPlain(b, `,"reservation":"`, a.Reservation)
 	}
 	if a.listed {
 		b = a.appendDemands(b)
@@ -91,19 +90,37 @@ func (a *decided) appendDemands(b []byte) []byte {
 	return append(b, ']')
 }
 
+// deniedMembers are what the members of every denial begin with.
+var deniedMembers = (&problem{status: http.StatusTooManyRequests, typ: typeQuotaExceeded}).appendKind(nil)
+
+// appendDenied appends the members of the problem that a denial is, without braces.
+func appendDenied(b []byte, d *limiter.Decision) []byte {
+	b = append(append(b, deniedMembers...), `,"detail":"`...)
+	return appendViolated(append(appendDenial(b, d), '"'), d)
+}
+
 // denial says what denies and whether waiting helps.
-func denial(d *limiter.Decision) string {
-	if d.Override == limiter.OverrideBlock {
-		return "An override blocks it under policy " + d.Policy.Name + ", for another " + itoa(milliseconds(d.RetryAfter)) + " ms."
+func denial(d *limiter.Decision) string { return string(appendDenial(nil, d)) }
+
+// appendDenial appends the text of a denial, which a JSON string has as it is: names are.
+func appendDenial(b []byte, d *limiter.Decision) []byte {
+	switch {
+	case d.Override == limiter.OverrideBlock:
+		b = append(append(b, "An override blocks it under policy "...), d.Policy.Name...)
+		b = appendInt(b, ", for another ", milliseconds(d.RetryAfter))
+		return append(b, " ms."...)
+	case d.Blocked:
+		b = append(append(b, "Policy "...), d.Policy.Name...)
+		b = appendInt(b, " blocks after a denial, for another ", milliseconds(d.RetryAfter))
+		return append(b, " ms."...)
 	}
-	if d.Blocked {
-		return "Policy " + d.Policy.Name + " blocks after a denial, for another " + itoa(milliseconds(d.RetryAfter)) + " ms."
-	}
-	text := "The limit " + d.TightestLimit().Name + " of policy " + d.Policy.Name
+	b = append(append(b, "The limit "...), d.TightestLimit().Name...)
+	b = append(append(b, " of policy "...), d.Policy.Name...)
 	if d.RetryAfter == limiter.Never {
-		return text + " has no room for this cost, and waiting would not change that."
+		return append(b, " has no room for this cost, and waiting would not change that."...)
 	}
-	return text + " has no room for this cost before " + itoa(milliseconds(d.RetryAfter)) + " ms have passed."
+	b = appendInt(b, " has no room for this cost before ", milliseconds(d.RetryAfter))
+	return append(b, " ms have passed."...)
 }
 
 // appendViolated appends the names of the limits that deny, as RateLimit-Policy
@@ -118,7 +135,7 @@ func appendViolated(b []byte, d *limiter.Decision) []byte {
 		if !first {
 			b = append(b, ',')
 		}
-		b, first = appendString(b, d.Limits()[i].Limit.Name), false
+		b, first = appendPlain(b, `"`, d.Limits()[i].Limit.Name), false
 	}
 	return append(b, ']')
 }
@@ -127,7 +144,7 @@ func appendViolated(b []byte, d *limiter.Decision) []byte {
 // allow, if that is asked for.
 func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	b = appendBool(b, `"allowed":`, d.Allowed)
-	b = appendMember(b, `,"policy":`, d.Policy.Name)
+	b = appendPlain(b, `,"policy":"`, d.Policy.Name)
 	b = appendInt(b, `,"limit":`, d.TightestLimit().Limit)
 	b = appendInt(b, `,"remaining":`, d.Remaining)
 	b = appendInt(b, `,"used":`, d.Used)
@@ -143,7 +160,7 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 		}
 		b = appendLimit(b, &d.Limits()[i])
 	}
-	b = appendMember(b, `],"mode":`, string(d.Policy.Mode))
+	b = appendPlain(b, `],"mode":"`, string(d.Policy.Mode))
 	if wouldAllow {
 		b = appendBool(b, `,"would_allow":`, d.WouldAllow)
 	}
@@ -161,8 +178,8 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 }
 
 func appendLimit(b []byte, l *limiter.LimitDecision) []byte {
-	b = appendMember(b, `{"name":`, l.Limit.Name)
-	b = appendMember(b, `,"algorithm":`, l.Limit.Algorithm)
+	b = appendPlain(b, `{"name":"`, l.Limit.Name)
+	b = appendPlain(b, `,"algorithm":"`, l.Limit.Algorithm)
 	b = appendInt(b, `,"limit":`, l.Limit.Limit)
 	b = appendInt(b, `,"window_ms":`, milliseconds(l.Limit.Window))
 	b = appendBool(b, `,"allowed":`, l.Allowed)
@@ -196,9 +213,10 @@ func ceil(d, unit time.Duration) int64 {
 
 func appendMember(b []byte, name, text string) []byte { return appendString(append(b, name...), text) }
 
-// appendToken appends a text that the engine made of letters, digits, '-' and '_'.
-func appendToken(b []byte, name, token string) []byte {
-	return append(append(append(b, name...), token...), '"')
+// appendPlain appends a text of letters, digits, '.', '-' and '_', as the engine's tokens and all
+// names of policies and limits are, after what stands before it.
+func appendPlain(b []byte, before, text string) []byte {
+	return append(append(append(b, before...), text...), '"')
 }
 
 func appendInt(b []byte, name string, n int64) []byte {

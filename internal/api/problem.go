@@ -148,10 +148,7 @@ func (p *problem) render(h http.Header, b []byte) (status int, body []byte) {
 
 // appendProblem appends the members of p, without braces.
 func appendProblem(b []byte, p *problem) []byte {
-	b = appendMember(b, `"type":`, p.typ)
-	b = appendMember(b, `,"title":`, p.title())
-	b = appendInt(b, `,"status":`, int64(p.status))
-	b = appendMember(b, `,"detail":`, p.detail)
+	b = appendMember(p.appendKind(b), `,"detail":`, p.detail)
 	if p.field != "" {
 		b = appendMember(b, `,"field":`, p.field)
 	}
@@ -160,6 +157,13 @@ func appendProblem(b []byte, p *problem) []byte {
 		b = append(b, `,"degraded":true`...) // the store did not decide
 	}
 	return b
+}
+
+// appendKind appends the members that say what kind of problem p is.
+func (p *problem) appendKind(b []byte) []byte {
+	b = appendMember(b, `"type":`, p.typ)
+	b = appendMember(b, `,"title":`, p.title())
+	return appendInt(b, `,"status":`, int64(p.status))
 }
 
 // requestError is an error of what was sent, with a sentence for who sent it. It
