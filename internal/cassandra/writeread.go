@@ -54,27 +54,36 @@ func (s *Store) WriteThenRead(
 }
 
 // bothWaysOf returns what w says, and the lane for that and for the answer to q; false if
-// either takes more than one request, or they are of different tables.
+// they can't go by one.
 func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said saying, l lane, ok bool) {
-	level, err := levelOf(w.Level)
-	then, err2 := levelOf(q.Level)
-	if err != nil || err2 != nil || q.Cell || q.Counts {
+	if !canGoBothWays(w, q) {
 		return saying{}, lane{}, false
 	}
+	level, err := levelOf(w.Level)
+	then, errThen := levelOf(q.Level)
 	said, span, ok := sayingOf(w)
-	if !ok {
+	if err != nil || errThen != nil || !ok {
 		return saying{}, lane{}, false
 	}
 	l = s.laneOf(said.key, span, level)
 	l.then = then
-	switch {
-	case len(w.Put) > 0:
-		return said, l, q.Tally && len(q.Logs) == 0 && q.Span == span
-	case q.Tally || len(q.Logs) != 1:
-		return saying{}, lane{}, false
+	if !q.Tally {
+		l = l.reading(q.Logs[0].After, limiter.InstantOf(s.config.Now()))
 	}
-	log := &q.Logs[0]
-	return said, l.reading(log.After, limiter.InstantOf(s.config.Now())), log.Span == span && log.Max <= maxReadTogether
+	return said, l, true
+}
+
+// canGoBothWays reports whether q asks, by one request, for what w is of: the same log, or the
+// same table of running totals.
+func canGoBothWays(w *limiter.Write, q *limiter.Query) bool {
+	switch {
+	case q.Cell || q.Counts:
+		return false
+	case len(w.Put) > 0:
+		return q.Tally && len(q.Logs) == 0 && q.Span == w.Span
+	}
+	return !q.Tally && len(q.Logs) == 1 && len(w.Logs) == 1 &&
+		q.Logs[0].Span == w.Logs[0].Span && q.Logs[0].Max <= maxReadTogether
 }
 
 // appendThenRead stores events, and returns what q asks for of their log.
