@@ -120,6 +120,11 @@ func (c *Cluster) Hosts() []string {
 func (c *Cluster) WaitUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTimeout, fmt.Errorf("not within %v", convergeTimeout))
 	defer cancel()
+	// Of a node that was killed, the others may not have noticed it when it is back. They take it for down for a moment once
+	// they hear of its restart, so that comes first.
+	if err := poll(ctx, func() error { return c.knowRestarts(ctx) }); err != nil {
+		return fmt.Errorf("the nodes do not know each other's last start: %w", err)
+	}
 	for _, n := range c.nodes {
 		err := poll(ctx, func() error { return seesAll(ctx, n.Addr(), len(c.nodes)) })
 		if err != nil {
@@ -127,6 +132,46 @@ func (c *Cluster) WaitUp(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// knowRestarts errs while a node knows another by an earlier start than its last, or not at all.
+func (c *Cluster) knowRestarts(ctx context.Context) error {
+	views := make([]map[string]int, len(c.nodes)) // of each node: the generations of all by address
+	for i, n := range c.nodes {
+		var err error
+		if views[i], err = generations(ctx, n.Addr()); err != nil {
+			return err
+		}
+	}
+	for i, n := range c.nodes {
+		for j, peer := range c.nodes {
+			seen, is := views[i][peer.address], views[j][peer.address]
+			if seen != is || is == 0 {
+				return fmt.Errorf("node %s knows %s by generation %d, want %d", n.Addr(), peer.Addr(), seen, is)
+			}
+		}
+	}
+	return nil
+}
+
+// generations asks one node for the gossip generation, which is new with each start, that it knows of each node by address.
+func generations(ctx context.Context, addr string) (map[string]int, error) {
+	session, err := sessionTo(addr)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	rows := session.Query(`SELECT address, generation FROM system_views.gossip_info`).WithContext(ctx).Iter()
+	found := map[string]int{}
+	var peer string
+	var generation int
+	for rows.Scan(&peer, &generation) {
+		found[peer] = generation
+	}
+	if err := rows.Close(); err != nil {
+		return nil, fmt.Errorf("asking %s for its gossip: %w", addr, err)
+	}
+	return found, nil
 }
 
 // Close kills the nodes that still run. Their files stay.
