@@ -27,7 +27,7 @@ func (r *Report) Table(to io.Writer) error {
 		fmt.Fprintf(&out, "\n`%s`, closed loop, × as %s:\n\n", policy, Baseline)
 		writeRows(&out, r.rows(policy, false))
 		if open := r.rows(policy, true); len(open) > 1 {
-			fmt.Fprintf(&out, "\n`%s`, open loop at half of that, latencies from when a call was due:\n\n", policy)
+			fmt.Fprintf(&out, "\n`%s`, open loop at half of that, and of %s's, latencies from when a call was due:\n\n", policy, Baseline)
 			writeRows(&out, open)
 		}
 	}

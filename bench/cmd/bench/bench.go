@@ -28,6 +28,8 @@ type bench struct {
 	skipped  map[*peer]bool
 	started  int // subjects, so far
 	log      io.Writer
+	// baseline is half of what report.Baseline did in the closed loop, calls a second by policy.
+	baseline map[string]float64
 }
 
 func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
@@ -35,7 +37,7 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), report: report.Report{
+	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[string]float64), report: report.Report{
 		Started: time.Now(), Seed: s.seed, Machine: measure.Machine(),
 		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
 	}}
@@ -109,7 +111,7 @@ func (b *bench) lasts(j job) time.Duration {
 	return b.duration
 }
 
-// halved is the distribution that is also measured at half the rate.
+// halved is the distribution that is also measured at half the rate, in an open loop.
 const halved = "zipf"
 
 // all measures everything, and writes what there is after each measurement.
@@ -122,16 +124,30 @@ func (b *bench) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if j.keys.String() != halved || j.peer.batch > 0 {
-			continue
-		}
-		if j.rate = math.Floor(closed.PerSecond() / 2); j.rate > 0 {
+		for _, j.rate = range b.openRates(j, closed.PerSecond()) {
 			if _, err := b.measure(ctx, j); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// openRates returns the rates of the open loops that follow a closed one of so many calls a second: half of it, and half of the
+// baseline's where that is less, so that latencies can be compared under the same load, too.
+func (b *bench) openRates(j job, closed float64) (rates []float64) {
+	own := math.Floor(closed / 2)
+	if j.keys.String() != halved || j.peer.batch > 0 || own == 0 {
+		return nil
+	}
+	rates = append(rates, own)
+	if j.peer.name == report.Baseline {
+		b.baseline[j.policy.Name] = own
+	}
+	if shared := b.baseline[j.policy.Name]; 0 < shared && shared < own {
+		rates = append(rates, shared)
+	}
+	return rates
 }
 
 // jobs returns the measurements in a closed loop.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/bench/load"
+	"github.com/ratelimitd/ratelimitd/bench/policy"
 	"github.com/ratelimitd/ratelimitd/bench/report"
 )
 
@@ -42,6 +43,42 @@ func TestAllIsMeasuredUnlessChosen(t *testing.T) {
 	if _, err := load.ParseKeys(halved); err != nil {
 		t.Error(err)
 	}
+}
+
+// Open loops are at half of the peer's own rate and, where it is quicker than the baseline, at half of the baseline's.
+func TestOpenRates(t *testing.T) {
+	b := &bench{baseline: make(map[string]float64)}
+	zipf, unique := keys(t, halved), keys(t, "unique")
+	for _, step := range []struct {
+		peer   peer
+		policy string
+		keys   load.Keys
+		closed float64
+		want   []float64
+	}{
+		{peer{name: "early"}, "api", zipf, 9001, []float64{4500}},
+		{peer{name: report.Baseline}, "api", zipf, 8000, []float64{4000}},
+		{peer{name: "quicker"}, "api", zipf, 9001, []float64{4500, 4000}},
+		{peer{name: "slower"}, "api", zipf, 6000, []float64{3000}},
+		{peer{name: "quicker"}, "other", zipf, 9000, []float64{4500}},
+		{peer{name: "quicker"}, "api", unique, 9000, nil},
+		{peer{name: "batches", batch: 100}, "api", zipf, 9000, nil},
+		{peer{name: "dead"}, "api", zipf, 0, nil},
+	} {
+		j := job{peer: &step.peer, policy: policy.Policy{Name: step.policy}, keys: step.keys}
+		if got := b.openRates(j, step.closed); !slices.Equal(got, step.want) {
+			t.Errorf("%s, %s, %v after %v: %v, want %v", step.peer.name, step.policy, step.keys, step.closed, got, step.want)
+		}
+	}
+}
+
+func keys(t *testing.T, name string) load.Keys {
+	t.Helper()
+	k, err := load.ParseKeys(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 func TestProcessesEnd(t *testing.T) {
