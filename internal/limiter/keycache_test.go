@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ func TestRememberedKeys(t *testing.T) {
 			space := KeySpace{Policy: policy}
 			plain, cached := keyer.For(space), keyer.For(space).cachedIn(&cache)
 			all.Go(func() {
-				for i := range 2 * keyCacheSlots {
+				for i := range 2 * keyCacheSets * keyCacheWays {
 					id := Identifier(strconv.Itoa(i/2) + strings.Repeat("x", i/2%(2*maxCachedLen))) // each twice
 					if got, want := cached.Of(id), plain.Of(id); got != want {
 						t.Errorf("%d bytes under %s: %v, want %v", len(id), policy, got, want)
@@ -42,15 +43,79 @@ func TestKeysAreRemembered(t *testing.T) {
 			id := Identifier(strings.Repeat("a", length))
 			key := keys.Of(id)
 			planted := Key{sum: [KeySize]byte{1}}
-			for i := range cache.slots {
-				if known := cache.slots[i].Load(); known != nil && known.key == key {
-					cache.slots[i].Store(&cachedKey{of: known.of, key: planted})
+			for i := range cache.sets {
+				for place := range cache.sets[i].keys {
+					at := &cache.sets[i].keys[place]
+					if known := at.Load(); known != nil && known.key == key {
+						at.Store(&cachedKey{of: known.of, key: planted})
+					}
 				}
 			}
 			if got := keys.Of(id) == planted; got != remembered {
 				t.Errorf("remembered: %v, want %v", got, remembered)
 			}
 		})
+	}
+}
+
+// As many keys as a set has places for are remembered whatever their order, and one more
+// takes the place of one.
+func TestKeysOfOneSetAreRemembered(t *testing.T) {
+	var cache keyCache
+	keys := (&Keyer{}).For(KeySpace{Policy: "p"}).cachedIn(&cache)
+	var ids []Identifier
+	for i := 0; len(ids) <= keyCacheWays; i++ {
+		if id := Identifier(strconv.Itoa(i)); keys.fingerprints.of(id).r0%keyCacheSets == 0 {
+			ids = append(ids, id)
+		}
+	}
+	remembered := func() (n int) {
+		for i := range cache.sets[0].keys {
+			if cache.sets[0].keys[i].Load() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for i, id := range ids[:keyCacheWays] {
+		keys.Of(id)
+		if got := remembered(); got != i+1 {
+			t.Fatalf("%d of %d keys are remembered", got, i+1)
+		}
+	}
+	if made := testing.AllocsPerRun(10, func() {
+		for _, id := range ids[:keyCacheWays] {
+			keys.Of(id)
+		}
+	}); made != 0 {
+		t.Errorf("%v keys of a set that has room for all were made anew", made)
+	}
+	last := ids[keyCacheWays]
+	keys.Of(last)
+	if made := testing.AllocsPerRun(10, func() { keys.Of(last) }); made != 0 {
+		t.Error("the last is not remembered")
+	}
+}
+
+// The first place of a tag is found, and no place of it missed.
+func TestPlacesOf(t *testing.T) {
+	for range 100_000 {
+		tags, tag := uint64(0), uint64(rand.IntN(4))
+		for range 8 {
+			tags = tags<<8 | []uint64{0, 1, 2, 3, 0x80, 0x81, 0xff, rand.Uint64N(256)}[rand.IntN(8)]
+		}
+		found := placesOf(tags, tag)
+		first := true
+		for place := range keyCacheWays {
+			is, says := tags>>(8*place)&0xff == tag, found>>(8*place)&0xff != 0
+			if is && !says || first && is != says {
+				t.Fatalf("%x in %x: %x", tag, tags, found)
+			}
+			first = first && !is
+		}
+		if found>>(8*keyCacheWays) != 0 {
+			t.Fatalf("%x in %x: %x is past the last place", tag, tags, found)
+		}
 	}
 }
 

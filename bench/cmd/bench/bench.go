@@ -37,10 +37,11 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[string]float64), report: report.Report{
+	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[string]float64)}
+	b.report = report.Report{
 		Started: time.Now(), Seed: s.seed, Machine: measure.Machine(),
 		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
-	}}
+	}
 	if err := b.prepare(ctx); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
