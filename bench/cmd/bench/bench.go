@@ -26,7 +26,8 @@ type bench struct {
 	policies policy.List
 	report   report.Report
 	skipped  map[*peer]bool
-	started  int // subjects, so far
+	settled  bool // Cassandra, as far as Java's compiler is concerned
+	started  int  // subjects, so far
 	log      io.Writer
 	// baseline is half of what report.Baseline did in the closed loop, calls a second by policy.
 	baseline map[string]float64
@@ -169,6 +170,9 @@ func (b *bench) wants(policy string) bool {
 	return b.settings.policies == "" || slices.Contains(strings.Split(b.settings.policies, ","), policy)
 }
 
+// firstSettling is how many times as long the first peer settles on Cassandra: its Java compiles for some minutes.
+const firstSettling = 3
+
 // settle lets Cassandra's Java compile what j needs, before j is measured.
 func (b *bench) settle(ctx context.Context, j job) error {
 	if !j.peer.cassandra || j.keys.String() != b.keys[0].String() {
@@ -178,7 +182,12 @@ func (b *bench) settle(ctx context.Context, j job) error {
 	if j.keys, err = load.ParseKeys("unique"); err != nil {
 		return err
 	}
-	_, err = b.ask(ctx, j, b.settling)
+	lasts := b.settling
+	if !b.settled {
+		lasts *= firstSettling
+	}
+	b.settled = true
+	_, err = b.ask(ctx, j, lasts)
 	return err
 }
 

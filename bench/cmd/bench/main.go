@@ -78,7 +78,8 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.DurationVar(&s.duration, "duration", 15*time.Second, "how long to measure under each distribution but zipf")
 	flags.DurationVar(&s.zipf, "zipf", 30*time.Second, "how long to measure under zipf, and at half the rate")
 	flags.DurationVar(&s.warmUp, "warmup", 5*time.Second, "how long to ask before that")
-	flags.DurationVar(&s.settling, "settle", 90*time.Second, "how long to ask on Cassandra before the first measurement under a policy")
+	flags.DurationVar(&s.settling, "settle", time.Minute,
+		"how long to ask on Cassandra before the first measurement under a policy, and three times that before all")
 	flags.Uint64Var(&s.seed, "seed", rand.Uint64N(1e9), "of the keys drawn")
 	flags.Var(&s.cassandra, "cassandra", "comma-separated process ids of Cassandra's nodes (default: found by where they listen)")
 	flags.BoolVar(&s.smoke, "smoke", false, "all of it for fractions of a second, and any call that failed is an error")

@@ -153,7 +153,7 @@ func (s *subject) serve(b *bench, j job, program string, args ...string) error {
 	s.open = func(cost int64) (load.Caller, error) {
 		return load.Target{
 			Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
-			Lifetime: b.warmUp + max(b.lasts(j), b.settling) + patience,
+			Lifetime: b.warmUp + max(b.lasts(j), firstSettling*b.settling) + patience,
 		}.Open(cost)
 	}
 	return nil
