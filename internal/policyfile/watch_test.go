@@ -64,9 +64,14 @@ func named(name string) []byte {
 	return []byte("policies: [{name: " + name + ", limits: [{algorithm: sliding-log, limit: 1, window: 1s}]}]\n")
 }
 
+// write has data in the file at once: one that is being written may be read half way.
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	made := path + ".new"
+	if err := os.WriteFile(made, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(made, path); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,28 +93,19 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	told := watch(t, w)
 	wantName(t, told, "between") // changed before Run, and told of though nothing happened since
 
-	write(t, path+".new", named("renamed"))
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, named("renamed"))
 	wantName(t, told, "renamed")
 
 	w.Reload()
 	wantName(t, told, "renamed") // asked for, so told of though nothing changed
 
-	write(t, path+".new", []byte("policies: 1\n"))
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, []byte("policies: 1\n"))
 	wantError(t, told)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, told)
-	write(t, path+".new", named("back"))
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, named("back"))
 	wantName(t, told, "back")
 }
 
@@ -171,10 +167,7 @@ func TestWatchLooksAtFoldersThatAreMadeAnew(t *testing.T) {
 	}
 	made("first")
 	told := watch(t, load(t, path))
-	write(t, path+".new", named("watched")) // at once: a file that is being written may be read half way
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, named("watched"))
 	wantName(t, told, "watched")
 	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 		t.Fatal(err)
