@@ -109,6 +109,36 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	wantName(t, told, "back")
 }
 
+// Editors and shells may write the file that is there. It may be read half way, and what is
+// wrong with it told, but what it says in the end is told, too.
+func TestWatchTellsOfAFileWrittenInPlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	write(t, path, named("first"))
+	w := load(t, path)
+	told := watch(t, w)
+	for range 2 { // Run has begun, and has looked for what changed before it
+		w.Reload()
+		wantName(t, told, "first")
+	}
+	if err := os.WriteFile(path, named("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for last := time.After(10 * time.Second); ; {
+		select {
+		case n := <-told:
+			if n.err != nil {
+				continue
+			}
+			if len(n.policies) != 1 || n.policies[0].Name != "second" {
+				t.Fatalf("told %+v, want policy \"second\"", n.policies)
+			}
+			return
+		case <-last:
+			t.Fatal("not told of what was written in place within 10 s")
+		}
+	}
+}
+
 // Kubernetes mounts a config map as p.yaml → ..data/p.yaml, ..data → ..2026_01,
 // and replaces the link ..data.
 func TestWatchFollowsConfigMaps(t *testing.T) {
