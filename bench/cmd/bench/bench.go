@@ -173,20 +173,29 @@ func (b *bench) wants(policy string) bool {
 // firstSettling is how many times as long the first peer settles on Cassandra: its Java compiles for some minutes.
 const firstSettling = 3
 
+// settles returns how long Cassandra is asked before j is measured, 0 for not at all: once for each peer and policy, with their
+// first keys.
+func (b *bench) settles(j job) time.Duration {
+	switch {
+	case !j.peer.cassandra || j.keys.String() != b.keys[0].String():
+		return 0
+	case b.settled:
+		return b.settling
+	}
+	b.settled = true
+	return firstSettling * b.settling
+}
+
 // settle lets Cassandra's Java compile what j needs, before j is measured.
 func (b *bench) settle(ctx context.Context, j job) error {
-	if !j.peer.cassandra || j.keys.String() != b.keys[0].String() {
+	lasts := b.settles(j)
+	if lasts == 0 {
 		return nil
 	}
 	var err error
 	if j.keys, err = load.ParseKeys("unique"); err != nil {
 		return err
 	}
-	lasts := b.settling
-	if !b.settled {
-		lasts *= firstSettling
-	}
-	b.settled = true
 	_, err = b.ask(ctx, j, lasts)
 	return err
 }

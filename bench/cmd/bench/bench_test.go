@@ -72,6 +72,28 @@ func TestOpenRates(t *testing.T) {
 	}
 }
 
+// Its Java has compiled nothing yet.
+func TestTheFirstOnCassandraSettlesLonger(t *testing.T) {
+	zipf, unique := keys(t, "zipf"), keys(t, "unique")
+	b := &bench{settings: &settings{settling: time.Minute, keys: []load.Keys{zipf, unique}}}
+	memory, store := &peer{}, &peer{cassandra: true}
+	for i, step := range []struct {
+		peer *peer
+		keys load.Keys
+		want time.Duration
+	}{
+		{memory, zipf, 0},
+		{store, zipf, 3 * time.Minute},
+		{store, unique, 0},
+		{store, zipf, time.Minute},
+		{memory, zipf, 0},
+	} {
+		if got := b.settles(job{peer: step.peer, keys: step.keys}); got != step.want {
+			t.Errorf("step %d settles for %v, want %v", i, got, step.want)
+		}
+	}
+}
+
 func keys(t *testing.T, name string) load.Keys {
 	t.Helper()
 	k, err := load.ParseKeys(name)
