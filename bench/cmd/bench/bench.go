@@ -173,9 +173,9 @@ func (b *bench) wants(policy string) bool {
 // firstSettling is how many times as long the first peer settles on Cassandra: its Java compiles for some minutes.
 const firstSettling = 3
 
-// settles returns how long Cassandra is asked before j is measured, 0 for not at all: once for each peer and policy, with their
-// first keys.
-func (b *bench) settles(j job) time.Duration {
+// nextSettling returns how long Cassandra is asked before j is measured, 0 for not at all, and notes that it was: once for each
+// peer and policy, with their first keys, the first time for longer.
+func (b *bench) nextSettling(j job) time.Duration {
 	switch {
 	case !j.peer.cassandra || j.keys.String() != b.keys[0].String():
 		return 0
@@ -188,7 +188,7 @@ func (b *bench) settles(j job) time.Duration {
 
 // settle lets Cassandra's Java compile what j needs, before j is measured.
 func (b *bench) settle(ctx context.Context, j job) error {
-	lasts := b.settles(j)
+	lasts := b.nextSettling(j)
 	if lasts == 0 {
 		return nil
 	}
