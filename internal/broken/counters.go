@@ -14,7 +14,7 @@ func counters() []Build {
 		{
 			Name: "a counter taken back at once", Broke: "a subtraction is late enough",
 			Tests: []string{"TestSubtractionIsNoYoungerThanAStoreTimeout"},
-			Edits: []Edit{{takeBackFile, `b.ripe = time.Now().Add(t.timeout << b.tries)`, `b.ripe = time.Now()`}},
+			Edits: []Edit{{takeBackFile, `b.ripe = b.ripe.Add(t.timeout << b.tries)`, `b.ripe = b.ripe.Add(0)`}},
 		},
 		{
 			Name: "an unknown addition subtracted", Broke: "only what was acknowledged is subtracted", Finds: 1500,

@@ -49,7 +49,7 @@ func counting() []Build {
 		{
 			Name: "read of L + 1 rows", Broke: "the read is complete", Vital: true, Finds: 1500,
 			Tests: []string{"TestReadIsLongEnoughForTheWholeBatch"},
-			Edits: []Edit{{planFile, `Max: log.limit + own}`, `Max: log.limit + 1}`}},
+			Edits: []Edit{{planFile, `Max: p.mostRows(log) + own}`, `Max: p.mostRows(log) + 1}`}},
 		},
 		{
 			Name: "rank instead of total", Broke: "all that is counted is, whatever its place in the order", Vital: true, Finds: 1500,
@@ -103,8 +103,9 @@ func timing() []Build {
 			Tests: []string{"TestLowerBoundIsOfTheBatchAndNotOfTheRead"},
 			Edits: []Edit{{
 				countedFile,
-				`t.plan.query(t.key, own.now, len(own.batch), nil)`,
-				`t.plan.query(t.key, InstantOf(c.opts.Now()), len(own.batch), nil)`,
+				"\t\tstate, wrote, err = WriteThenRead(ctx, c.store, w, q)\n",
+				"\t\tif err = c.store.Write(ctx, w); err == nil {\n\t\t\tlater := t.plan.query(t.key, InstantOf(c.opts.Now()), 1, q.Logs[:0])\n" +
+					"\t\t\twrote = true\n\t\t\tstate, err = c.store.Read(ctx, &later)\n\t\t}\n",
 			}},
 		},
 		{

@@ -245,7 +245,7 @@ func (s *standing) countedBefore(found []Count) bool {
 
 // look finds out how many instances share at now, in the window that begins at start.
 func (of *standings) look(ctx context.Context, s *standing, start, now Instant) {
-	if now.Sub(s.looked) < allowanceLook || s.inLog() || s.inMemory { // these have no leases
+	if now.Sub(s.looked) < allowanceLook || s.inMemory { // that has no leases
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.opts.StoreTimeout)

@@ -45,9 +45,12 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
 		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
-	c.leases = leases{opts: opts, store: tallies, give: c.give, mark: c.denials.since, deny: func(t *target, s *State, now Instant) Instant {
-		return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
-	}}
+	c.leases = leases{
+		opts: opts, store: tallies, give: c.give, erase: c.erase, mark: c.denials.since,
+		deny: func(t *target, s *State, now Instant) Instant {
+			return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
+		},
+	}
 	c.standings = standings{
 		store: store, ids: ids, opts: opts,
 		exempt: func(Key) bool { return false }, states: sync.Pool{New: func() any { return new(State) }},
@@ -259,9 +262,9 @@ func (c *counted) forgetDenial(key Key) {
 func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
 	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.added(), Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 && !own.dated {
-		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
+		w.Events, w.Logs = slices.Concat(own.events, own.rows), t.plan.logWritesFor(own, c.opts)
 	}
-	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	q := t.plan.query(t.key, own.now, len(own.batch)+len(own.rows), nil)
 	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
 	own.discounted = discounted
 	if !wrote {
@@ -304,7 +307,8 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused
 // that of the write.
 func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
 	before := c.takeBacks.before(q.Key)
-	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
+	readOnly := len(w.Add) == 0 && len(w.Events) == 0
+	if wrote = readOnly; wrote {
 		state, err = c.store.Read(ctx, q)
 	} else {
 		state, wrote, err = WriteThenRead(ctx, c.store, w, q)
@@ -324,6 +328,7 @@ func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) 
 		}
 		state.merge(&more)
 	}
+	c.leases.redate(t, &state, q, readOnly)
 	return state, discounted, wrote, nil
 }
 
@@ -378,7 +383,7 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
 	for i := range state.Logs {
 		for _, e := range state.Logs[i].Events {
-			if e.At > settled && e.ID.node() != c.ids.nodeBits && e.ID != allowanceRow {
+			if e.At > settled && e.ID.node() != c.ids.nodeBits && e.ID != allowanceRow && !e.ID.isAhead() {
 				return true
 			}
 		}
@@ -413,6 +418,7 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 	if p.Count == CountAll {
 		return
 	}
+	c.leases.retract(t, own.rows)
 	allows := p.OnStoreError != OnStoreErrorDeny || p.Mode == ModeShadow
 	takes := own.filter(func(_ int, r *request) bool { return r.op.mayDeny() && (r.denied || !allows) })
 	switch added := withUnits(takes.counts, sumOf(takes.batch)+own.ahead); {
@@ -426,6 +432,12 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 	if len(p.logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}
+}
+
+// erase removes rows of t's log that were counted ahead, and that nobody was admitted for.
+func (c *counted) erase(t *target, rows []EventID) {
+	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: rows}
+	c.takeBacks.push(takeBack{write: w, soon: true})
 }
 
 // fateOf says what became of a write that failed with err.

@@ -25,6 +25,8 @@ import (
 // an earlyShare of the limit, and each unit is handed out once it fits. Until then it is
 // counted, and so denies others, no less than it will.
 //
+// Over a log, units ahead are rows: leaserows.go has what is different.
+//
 // Answers of a lease tell of others what was known when it was granted. When it is too old
 // for that, the next request reads; it writes nothing if enough is left.
 type leases struct {
@@ -33,9 +35,13 @@ type leases struct {
 	give  func(t *target, back []Count)          // gives back what is left of a lease
 	mark  func(Key) uint64                       // changes when a key is reset
 	deny  func(*target, *State, Instant) Instant // until when a denial that rests on a state is remembered
+	erase func(t *target, rows []EventID)        // removes rows of a log that nobody was admitted for
 
 	shards [leaseShards]leaseShard
 	taken  recent[demand] // by keys without one
+
+	knowing sync.Mutex       // of changes of rows
+	rows    recent[[]ownRow] // that were counted ahead in logs
 }
 
 // leaseShard is the live leases of a part of the keys.
@@ -71,7 +77,8 @@ type lease struct {
 	mu    sync.Mutex
 	state State // all that counts, without what is left
 	left  int64
-	taken int64 // in these windows, by this process
+	rows  []EventID // over a log: what is left
+	taken int64     // in these windows, by this process
 }
 
 // Bounds of leases.
@@ -104,10 +111,11 @@ const (
 )
 
 // leasable reports whether units under p may be taken ahead: all of them are sums of
-// windows, and news of resets comes.
+// windows, or rows of one log, and news of resets comes.
 func (l *leases) leasable(t *target) bool {
 	p := t.plan
-	return p.Leases != LeasesOff && p.counters && !p.cell && len(p.logs) == 0 && p.Count == CountAdmitted && len(t.old) == 0 &&
+	inWindows := p.counters && !p.cell && len(p.logs) == 0 && p.Count == CountAdmitted
+	return p.Leases != LeasesOff && (inWindows || p.ahead > 0) && len(t.old) == 0 &&
 		(l.opts.Feed != nil || l.opts.eager) && !l.opts.forgetful
 }
 
@@ -130,16 +138,24 @@ func (l *leases) answer(d *Decision, t *target, op Op, cost int64, ids *eventIDs
 	if !held.handOut(d, op, cost, ids, at) {
 		return false
 	}
+	if t.plan.ahead > 0 {
+		l.know(t, ownRow{d.entry.id, at})
+	}
 	d.postpone(at.Sub(now))
 	return true
 }
 
 // handOut fills in d and reports true if cost is left, and fits at an instant.
 func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instant) bool {
-	if h.left < cost {
+	if h.left < cost || len(h.rows) > 0 && cost != 1 { // a row is one unit
 		return false
 	}
-	id := ids.next(at)
+	var id EventID
+	if len(h.rows) > 0 {
+		id = h.rows[0]
+	} else {
+		id = ids.next(at)
+	}
 	h.target.plan.decide(d, &h.state, op, id, at, cost)
 	if d.Recorded != RecordedYes {
 		return false
@@ -147,6 +163,7 @@ func (h *lease) handOut(d *Decision, op Op, cost int64, ids *eventIDs, at Instan
 	d.Leased = true
 	d.entry = entry{id: id, at: at, epoch: h.epoch, cost: cost}
 	h.left -= cost
+	h.rows = h.rows[min(1, len(h.rows)):]
 	h.taken += cost
 	return true
 }
@@ -229,6 +246,7 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	}
 	known, _ := l.taken.get(t.key)
 	held, full := l.remove(t.key, now)
+	l.giveRowsBack(held)
 	switch {
 	case held == nil:
 	case held.target.plan == t.plan && !l.opts.isSetBack(held.made, now):
@@ -236,7 +254,11 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 	default: // a reload has ended it, and may count elsewhere, or its window is not yet
 		l.giveBack(held, now)
 	}
-	if full {
+	switch {
+	case full:
+		return
+	case t.plan.ahead > 0:
+		own.ahead = l.rowsAhead(t, known, own, now)
 		return
 	}
 	if known.ends <= now {
@@ -251,7 +273,7 @@ func (l *leases) draw(t *target, own *units, now Instant) {
 // through, and in which part of a window for those that go on in the next.
 type leaseBounds struct {
 	after, share, early, least, rest, part, spread int64
-	sweep                                          time.Duration
+	sweep, ahead                                   time.Duration
 }
 
 // bounds returns those of leases under p: larger ones where few instances are known to share.
@@ -265,11 +287,11 @@ func (l *leases) bounds(p *plan) leaseBounds {
 
 func leaseBoundsOf(o *Options) leaseBounds {
 	if o.eager {
-		return leaseBounds{after: 1, share: 2, early: 4, least: 2, rest: 2, sweep: leaseSweep / 10, part: 1, spread: 1}
+		return leaseBounds{after: 1, share: 2, early: 4, least: 2, rest: 2, sweep: leaseSweep / 10, part: 1, spread: 1, ahead: rowsAheadBy / 300}
 	}
 	return leaseBounds{
 		after: leaseAfter, share: leaseShare, early: earlyShare, least: minLeaseRoom, rest: minLeaseRoom,
-		sweep: leaseSweep, part: carryPart, spread: allowanceSpread,
+		sweep: leaseSweep, part: carryPart, spread: allowanceSpread, ahead: rowsAheadBy,
 	}
 }
 
@@ -321,10 +343,11 @@ func (l *leases) remove(key Key, now Instant) (held *lease, full bool) {
 
 func (s *leaseShard) full() bool { return len(s.live) >= maxLeases/leaseShards }
 
-// forget drops the lease of key without giving anything back: it was reset, and its mark
-// has changed.
+// forget drops the lease of key without giving sums back: it was reset, and its mark
+// has changed. A log's rows are removed, as that can't be too much.
 func (l *leases) forget(key Key) {
-	l.remove(key, 0)
+	held, _ := l.remove(key, 0)
+	l.giveRowsBack(held)
 	l.taken.remove(key)
 }
 
@@ -339,7 +362,7 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 	fades := t.plan.fades(state, own.now, ends)
 	units = min(own.ahead, room+fades)
 	least := l.bounds(t.plan).rest
-	if own.taken == 0 && room < least {
+	if own.taken == 0 && room < least && t.plan.ahead == 0 {
 		units = min(own.ahead, fades) // only now it is known how little there is
 	}
 	if units == 0 {
@@ -351,7 +374,10 @@ func (l *leases) grant(t *target, own *units, state *State, admitted int64) (uni
 		ends: ends, until: own.now.Add(maxLeaseAge), back: own.now.Add(maxLeaseAge), fits: units <= room, high: own.high, size: units,
 		state: state.counted(), left: units, taken: own.taken + admitted,
 	}
-	if t.plan.Leases.early() {
+	switch {
+	case t.plan.ahead > 0:
+		granted.layOut(own, state, units)
+	case t.plan.Leases.early():
 		granted.until = own.now.Add(maxEarlyAge)
 		if granted.fits { // else others may want what of it did not fit
 			granted.back = own.now.Add(maxEarlyIdle)
@@ -385,8 +411,12 @@ func (l *leases) doubt(t *target, own *units) {
 	}
 }
 
-// windowsEnd returns the end of the first to end of the windows that p counts in at now.
+// windowsEnd returns the end of the first to end of the windows that p counts in at now; over
+// a log, of which rows are counted ahead, until when those may be handed out.
 func (p *plan) windowsEnd(now Instant) Instant {
+	if p.ahead > 0 {
+		return now.Add(p.ahead)
+	}
 	ends := Distant
 	for i := range p.rules {
 		_, end := p.rules[i].windowAt(now)
@@ -408,7 +438,7 @@ func (p *plan) room(s *State, now Instant) int64 {
 // fades returns how much more room s leaves after fadeAhead, or just before the first of
 // the windows ends, than at now; 0 unless that is counted ahead.
 func (p *plan) fades(s *State, now, ends Instant) int64 {
-	if !p.Leases.early() {
+	if !p.Leases.early() || p.ahead > 0 {
 		return 0
 	}
 	soon := min(now.Add(fadeAhead), ends-1)
@@ -453,6 +483,7 @@ func (l *leases) sweep(by Instant) (due []*lease) {
 
 // giveBack gives back what is left at now of a lease that was removed.
 func (l *leases) giveBack(held *lease, now Instant) {
+	l.giveRowsBack(held)
 	if back := held.rest(); back != nil && now < held.ends {
 		l.give(&held.target, back)
 	}
@@ -505,6 +536,7 @@ func (c *counted) grantLease(t *target, own, refused *units, state *State) {
 		refused.counts[i].Units += own.ahead - granted
 	}
 	own.counts = withUnits(own.counts, sumOf(own.batch))
+	c.leases.retract(t, own.rows[min(int(granted), len(own.rows)):])
 	c.endLease(t, own)
 }
 

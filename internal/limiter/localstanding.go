@@ -13,8 +13,8 @@ import (
 // callers. What it handed out so is in its memory alone, under ids that tell. Others read all
 // allowances every sync interval, and count them whole beside a key of which half is used.
 
-// isAhead reports whether id is of units that an allowance had counted ahead: no store has
-// them.
+// isAhead reports whether id is of units that were counted ahead: under GuaranteeLocal by an
+// allowance, and no store has them; else by a lease over a log.
 func (id EventID) isAhead() bool { return id[8]&aheadSequence != 0 }
 
 // ahead returns id as that of such units.

@@ -23,11 +23,12 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
-	sums      uint64    // tells the limits whose units are in counters and cells from others
-	behind    bool      // decided in memory, and written behind to a store that instances share
-	mirrors   *plan     // of the plan that does so: the one of the shared store, whose counts are beside its own
-	standing  *standing // of a policy under LeasesStanding; nil: it has no allowances
-	regional  bool      // what it promises ends at a data centre's border, and claims about it may
+	sums      uint64        // tells the limits whose units are in counters and cells from others
+	behind    bool          // decided in memory, and written behind to a store that instances share
+	mirrors   *plan         // of the plan that does so: the one of the shared store, whose counts are beside its own
+	standing  *standing     // of a policy under LeasesStanding; nil: it has no allowances
+	ahead     time.Duration // by how much rows are dated ahead that are counted before they are asked for; 0: none are
+	regional  bool          // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
@@ -72,8 +73,9 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 			p.keys = append(p.keys, o.AlsoRead[i].For(space).cachedIn(o.keys))
 		}
 	}
+	p.ahead = p.datedAhead(o, still)
 	for _, log := range p.logs {
-		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
+		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o) + p.ahead, Keep: log.limit + 1})
 	}
 	p.regional = still || p.Consistency.Scope() == ScopeDatacenter || inCell
 	if p.cell && !still {
@@ -234,7 +236,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	for i := range p.logs {
 		log := &p.logs[i]
-		logs = append(logs, LogQuery{Span: log.span, After: now - log.counts, Max: log.limit + own})
+		logs = append(logs, LogQuery{Span: log.span, After: now - log.counts, Max: p.mostRows(log) + own})
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,

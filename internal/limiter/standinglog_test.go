@@ -65,20 +65,28 @@ func TestStandingLogIsNotForWhoHasRows(t *testing.T) {
 	})
 }
 
-// One instance that counts alone decides as the algorithm does, over periods.
+// One instance that counts alone decides as the algorithm does, over periods, and with rows that
+// are counted ahead.
 func TestOneInstanceDecidesAsTheLog(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
+	decidesAsTheLog(t, standingLog(), 200)
+	decidesAsTheLog(t, rowsAhead(), 60)
+}
+
+// decidesAsTheLog has up to so many callers come some dozen times in a window each, or less.
+func decidesAsTheLog(t *testing.T, policy limiter.Policy, callers int) {
+	window := policy.Limits[0].Window
+	bubble(t, window.String(), func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		e := toldEngine(t, newFakeStore(), standingLog())
+		e := toldEngine(t, newFakeStore(), policy)
 		running(t, e)
 		stand(t, e)
 		pure := make(map[limiter.Identifier]*limiter.Machine)
 		leased := 0
 		for range 3000 {
-			time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
-			id := limiter.Identifier(strconv.Itoa(rng.IntN(1 + rng.IntN(200))))
+			time.Sleep(time.Duration(rng.Int64N(int64(window / 150))))
+			id := limiter.Identifier(strconv.Itoa(rng.IntN(1 + rng.IntN(callers))))
 			if pure[id] == nil {
-				pure[id] = limiter.NewMachine(policyOf("sliding-log", 10, time.Minute+2*tolerance))
+				pure[id] = limiter.NewMachine(policyOf("sliding-log", 10, window+2*tolerance))
 			}
 			want, d := pure[id].Do(limiter.OpTake, limiter.InstantOf(time.Now()), 1), takeOf(t, e, id)
 			late := (want.RetryAfter - d.RetryAfter).Abs()
@@ -90,7 +98,7 @@ func TestOneInstanceDecidesAsTheLog(t *testing.T) {
 			}
 		}
 		if leased < 100 {
-			t.Errorf("%d of 3000 by allowances", leased)
+			t.Errorf("%d of 3000 by what was counted ahead", leased)
 		}
 	})
 }

@@ -32,7 +32,8 @@ type takeBacks struct {
 type takeBack struct {
 	write *Write
 	ripe  time.Time
-	tries int // that failed
+	tries int  // that failed
+	soon  bool // it need not wait before it is made the first time: nobody could miss what it removes
 }
 
 // refusals are units of one key that are counted, that nobody was admitted for,
@@ -79,7 +80,9 @@ func (t *takeBacks) push(b takeBack) {
 	if len(t.queue) >= maxTakeBacks || b.tries >= takeBackTries {
 		return
 	}
-	b.ripe = time.Now().Add(t.timeout << b.tries)
+	if b.ripe = time.Now(); !b.soon || b.tries > 0 {
+		b.ripe = b.ripe.Add(t.timeout << b.tries)
+	}
 	t.queue = append(t.queue, b)
 	w := b.write
 	if len(w.Add) == 0 {

@@ -8,6 +8,7 @@ type units struct {
 	now    Instant
 	epoch  Instant // the reset that they are counted under
 	events []Event // one for each request of batch, in its order
+	rows   []Event // of a log, counted ahead
 	counts []Count // the sum of the batch, for each counter
 	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
 	high   bool    // what was read makes it a high key
@@ -53,6 +54,7 @@ func (c *counted) date(p *plan, own *units, now Instant) {
 		}
 		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
+	own.rows = p.rowsDated(c.ids, own)
 	c.count(p, own)
 }
 
@@ -119,8 +121,8 @@ func sumOf(batch []*request) int64 {
 // was read, though fewer than the limit stood before them: the read missed a write.
 func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 	complete = true
-	mine := make(map[EventID]bool, len(own.events))
-	for _, e := range own.events {
+	mine := make(map[EventID]bool, len(own.events)+len(own.rows))
+	for _, e := range slices.Concat(own.events, own.rows) {
 		mine[e.ID] = true
 	}
 	for i := range state.Logs {
@@ -128,7 +130,7 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 		before := len(log.Events)
 		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] }), 0
 		seen := before - len(log.Events)
-		complete = complete && (seen == len(own.events) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
+		complete = complete && (seen == len(mine) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
 	}
 	for i, add := range own.counts {
 		var seen bool
