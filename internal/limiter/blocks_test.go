@@ -221,7 +221,11 @@ func TestBlockHoldsWhileTheStoreDoesNotAnswer(t *testing.T) {
 
 func TestDenialsThatDoNotBlock(t *testing.T) {
 	ownCounts := func(p *limiter.Policy) { p.OnStoreError = limiter.OnStoreErrorLocal }
-	down := func(s *fakeStore) { s.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } }
+	down := func(s *fakeStore) {
+		s.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+		s.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+	}
+	up := func(s *fakeStore) { s.onWrite, s.afterRead = nil, nil }
 	for _, c := range []struct {
 		name   string
 		change func(*limiter.Policy)
@@ -252,7 +256,7 @@ func TestDenialsThatDoNotBlock(t *testing.T) {
 			if _, err := e.Take(t.Context(), somebody); err == nil {
 				t.Error("no error")
 			}
-			store.set(func() { store.onWrite = nil })
+			store.set(func() { up(store) })
 			time.Sleep(time.Second)
 		}},
 		{"own counts", ownCounts, func(t *testing.T, store *fakeStore, e *limiter.Engine) {
@@ -260,7 +264,7 @@ func TestDenialsThatDoNotBlock(t *testing.T) {
 			if d := mustTake(t, e); d.Allowed || !d.Degraded {
 				t.Errorf("%+v", d)
 			}
-			store.set(func() { store.onWrite = nil })
+			store.set(func() { up(store) })
 			time.Sleep(time.Second)
 		}},
 	} {

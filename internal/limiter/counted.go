@@ -21,7 +21,7 @@ type counted struct {
 	tallies   *tallies // the same store, with additions made running totals where a policy says so
 	ids       *eventIDs
 	opts      *Options
-	denied    recent[struct{}] // keys that were over their limit when last seen: a read may save a write
+	denied    recent[struct{}] // keys that were over their limit when last seen, or a log that was full: a read may save a write
 	denials   denials          // what their denials rest on
 	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
@@ -148,6 +148,9 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		return open
 	}
 	refused, unsettled := c.judge(t, own, &state)
+	if len(t.plan.logs) > 0 && t.plan.full(&state, own.now) {
+		c.denied.put(t.key, struct{}{}) // whoever took the last unit knows that the next is too many
+	}
 	if !refused.any() {
 		return open
 	}
