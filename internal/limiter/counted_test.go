@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,16 +20,22 @@ func TestReadIsLongEnoughForTheWholeBatch(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 10, time.Hour)
 		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
-		for range 9 {
+		for range 8 {
 			mustTake(t, a)
 		}
-		// One take holds the key, and is admitted, so that nothing tells of a full limit,
-		// while six more join behind it: a read of L + 1 rows would show them their own
-		// six, five of the ten, and room for five.
+		// One take holds the key, and is admitted as the ninth, so that nothing tells of a
+		// full limit, while six more join behind it and the tenth is taken elsewhere: a read
+		// of L + 1 rows would show them their own six, five of the ten, and room for five.
 		store.set(func() { store.writeTakes = 10 * time.Millisecond })
+		var tenth sync.WaitGroup
+		tenth.Go(func() {
+			time.Sleep(5 * time.Millisecond)
+			mustTake(t, a)
+		})
 		if allowed, failed := takeAtOnce(b, 7); allowed != 1 || len(failed) > 0 {
 			t.Errorf("%d of 7 admitted where one fits, errors %v", allowed, failed)
 		}
+		tenth.Wait()
 	})
 }
 
@@ -98,7 +105,8 @@ func TestClocksThatDifferByTwiceTheTolerance(t *testing.T) {
 		// What an instance ahead of this one has written lies in this one's future.
 		time.Sleep(20 * time.Second)
 		mustTake(t, fast)
-		if d := mustTake(t, slow); d.Allowed {
+		another := newEngine(t, store, -tolerance, policy) // which knows of no full log, and writes first
+		if d := mustTake(t, another); d.Allowed {
 			t.Error("an event of the future was not counted")
 		}
 	})
