@@ -196,11 +196,16 @@ func takeAtOnce(e *limiter.Engine, n int) (allowed int, failed []error) {
 }
 
 // running runs e beside the test, until the bubble's test function ends.
-func running(t *testing.T, e *limiter.Engine) {
+func running(t *testing.T, e *limiter.Engine) { runningUntil(t, e) }
+
+// runningUntil runs e beside the test, until the function that it returns is called.
+func runningUntil(t *testing.T, e *limiter.Engine) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
 }
 
 // bubble runs test in a synctest bubble of its own.

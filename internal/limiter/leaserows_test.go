@@ -1,12 +1,10 @@
 package limiter_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,16 +21,6 @@ func rowsAhead() limiter.Policy {
 	policy := policyOf("sliding-log", 10, rowsWindow)
 	policy.Leases = limiter.LeasesStanding
 	return policy
-}
-
-// runningUntil runs e beside the test, until the function that it returns is called.
-func runningUntil(t *testing.T, e *limiter.Engine) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = e.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
-	t.Cleanup(stop)
-	return stop
 }
 
 // asked returns which of n takes of id asked the store, the first being 1, and how many were
