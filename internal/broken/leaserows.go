@@ -74,7 +74,12 @@ func rowsAhead() []Build {
 		{
 			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
 			Tests: []string{"TestFullLogIsReadBeforeItIsWritten"},
-			Edits: []Edit{{countedFile, `if len(t.plan.logs) > 0 && t.plan.full(`, `if len(t.plan.logs) > 0 && false && t.plan.full(`}},
+			Edits: []Edit{{countedFile, `len(t.plan.logs) > 0 && until > own.now {`, `false && until > own.now {`}},
+		},
+		{
+			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",
+			Tests: []string{"TestFullLogIsWrittenFirstOnceThereIsRoom"},
+			Edits: []Edit{{countedFile, `c.denied.put(t.key, until)`, `c.denied.put(t.key, Distant)`}},
 		},
 	}
 }

@@ -21,9 +21,9 @@ type counted struct {
 	tallies   *tallies // the same store, with additions made running totals where a policy says so
 	ids       *eventIDs
 	opts      *Options
-	denied    recent[struct{}] // keys that were over their limit when last seen, or a log that was full: a read may save a write
-	denials   denials          // what their denials rest on
-	resets    recent[Instant]  // keys that were reset: counting under the right epoch saves a second round
+	denied    recent[Instant] // keys that were over their limit when last seen, and until when a read may save a write
+	denials   denials         // what their denials rest on
+	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
 	leases    leases
 	standings standings
@@ -148,14 +148,14 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		return open
 	}
 	refused, unsettled := c.judge(t, own, &state)
-	if len(t.plan.logs) > 0 && t.plan.full(&state, own.now) {
-		c.denied.put(t.key, struct{}{}) // whoever took the last unit knows that the next is too many
+	if until := t.plan.fullUntil(&state, own.now); len(t.plan.logs) > 0 && until > own.now {
+		c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
 	}
 	if !refused.any() {
 		return open
 	}
 	if len(refused.batch) > 0 {
-		c.denied.put(t.key, struct{}{})
+		c.denied.put(t.key, Distant)
 	}
 	if !c.takeBack(ctx, t, refused) || !unsettled {
 		return open
@@ -200,8 +200,8 @@ func (c *counted) place(ctx context.Context, t *target, batch []*request) (*unit
 // that were over their limit when last seen. Those of the denied that deserve
 // another attempt are open.
 func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (rest, open []*request) {
-	_, wary := c.denied.get(t.key)
-	if t.plan.Count == CountAll || !wary && !slices.ContainsFunc(batch, func(r *request) bool { return r.op.mayDeny() && r.cost > 1 }) {
+	large := slices.ContainsFunc(batch, func(r *request) bool { return r.op.mayDeny() && r.cost > 1 })
+	if t.plan.Count == CountAll || !large && !c.wasDenied(t.key) {
 		return batch, nil
 	}
 	unsettled, err := c.foresee(ctx, t, batch)
@@ -220,6 +220,12 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 		c.denied.remove(t.key)
 	}
 	return rest, open
+}
+
+// wasDenied reports whether key was over its limit when last seen, or full and is likely to be.
+func (c *counted) wasDenied(key Key) bool {
+	until, ok := c.denied.get(key)
+	return ok && c.opts.now() < until
 }
 
 // foresee answers batch as if it came now, one after the other, and records

@@ -290,6 +290,24 @@ func TestFullLogIsReadBeforeItIsWritten(t *testing.T) {
 	})
 }
 
+// A log that was filled is read first for as long as it is full by what was known then, and no
+// longer: who waits for as long as they were told to is asked for once.
+func TestFullLogIsWrittenFirstOnceThereIsRoom(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := newEngine(t, store, 0, policyOf("sliding-log", 1, 30*time.Second))
+		mustTake(t, e)
+		time.Sleep(30*time.Second + 2*tolerance)
+		reads, writes := store.counts()
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("%+v: want the next", d)
+		}
+		if readsNow, writesNow := store.counts(); readsNow != reads+1 || writesNow != writes+1 {
+			t.Errorf("%d reads and %d writes, want one of each", readsNow-reads, writesNow-writes)
+		}
+	})
+}
+
 func TestManyEnginesOverASlowStore(t *testing.T) {
 	const engines, limit = 16, 5
 	for _, algorithm := range limiter.Algorithms() {

@@ -154,6 +154,18 @@ func (d *denials) forget(key Key) {
 	delete(d.old, key)
 }
 
+// fullUntil returns until when s leaves no room for a single unit: now if it does.
+func (p *plan) fullUntil(s *State, now Instant) Instant {
+	until := now
+	for i := range p.rules {
+		r := &p.rules[i]
+		if r.algorithm.used(r, s, now) >= r.capacity {
+			until = max(until, now.Add(r.algorithm.wait(r, s, now, 1)))
+		}
+	}
+	return until
+}
+
 // full reports whether s leaves no room for a single unit at now. Until then others may
 // have counted more, which an answer would have to tell.
 func (p *plan) full(s *State, now Instant) bool {

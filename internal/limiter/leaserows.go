@@ -143,13 +143,11 @@ func (l *leases) drop(t *target, ids []EventID) {
 
 // know remembers what became of rows of t, for as long as they count.
 func (l *leases) know(t *target, rows ...ownRow) {
-	l.knowing.Lock()
-	defer l.knowing.Unlock()
-	known, _ := l.rows.get(t.key)
 	oldest := rows[0].id.Instant() - t.plan.logs[0].counts
-	kept := slices.Concat(known, rows)
-	kept = slices.DeleteFunc(kept, func(r ownRow) bool { return r.id.Instant() <= oldest })
-	l.rows.put(t.key, kept[max(0, len(kept)-maxOwnRows):])
+	l.rows.change(t.key, func(known []ownRow) []ownRow {
+		kept := slices.DeleteFunc(slices.Concat(known, rows), func(r ownRow) bool { return r.id.Instant() <= oldest })
+		return kept[max(0, len(kept)-maxOwnRows):]
+	})
 }
 
 // redate makes of s, which is what q found of t, what counts: rows that were counted ahead

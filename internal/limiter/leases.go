@@ -40,8 +40,7 @@ type leases struct {
 	shards [leaseShards]leaseShard
 	taken  recent[demand] // by keys without one
 
-	knowing sync.Mutex       // of changes of rows
-	rows    recent[[]ownRow] // that were counted ahead in logs
+	rows recent[[]ownRow] // that were counted ahead in logs
 }
 
 // leaseShard is the live leases of a part of the keys.

@@ -159,8 +159,7 @@ func (s *shared) wary(p *part) bool {
 	if p.plan.cell || !p.op.mayDeny() || p.plan.Count == CountAll && p.op == OpTake {
 		return false
 	}
-	_, denied := s.counted.denied.get(p.key)
-	return denied || p.cost > 1
+	return p.cost > 1 || s.counted.wasDenied(p.key)
 }
 
 // place writes and judges p as if it were alone.
@@ -179,7 +178,7 @@ func (s *shared) place(ctx context.Context, p *part) {
 		s.counted.takeBack(ctx, &p.target, refused)
 	}
 	if len(refused.batch) > 0 {
-		s.counted.denied.put(p.key, struct{}{})
+		s.counted.denied.put(p.key, Distant)
 		return
 	}
 	p.own = own
