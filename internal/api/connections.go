@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/socket"
 )
 
 // Bound is one of the server's bounds of memory that a client can reach.
@@ -62,6 +64,11 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
+// WriteBoth writes first and then second.
+func (c *connection) WriteBoth(first, second []byte) (int, error) {
+	return socket.WriteBoth(c.Conn, first, second)
+}
+
 // LimitConnections lets server have at most this many connections of those that listener
 // accepts. Past it, the one that has waited longest for a request, or for its headers, is
 // closed for a new one; if all are busy, the new one is refused: as a 503, where the
@@ -86,7 +93,7 @@ func (c *Connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn := &connection{Conn: accepted, of: c}
+		conn := &connection{Conn: socket.Conn(accepted), of: c}
 		if c.admit(conn) {
 			return conn, nil
 		}

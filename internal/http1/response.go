@@ -2,13 +2,14 @@ package http1
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/socket"
 )
 
 const (
@@ -144,7 +145,7 @@ func (w *response) send(body []byte) {
 		_, w.err = w.conn.rwc.Write(w.head)
 		return
 	}
-	_, w.err = (&net.Buffers{w.head, body}).WriteTo(w.conn.rwc)
+	_, w.err = socket.WriteBoth(w.conn.rwc, w.head, body)
 }
 
 // sendable ends the head of an answer that begins with body, and sees to it that it can be
