@@ -49,6 +49,8 @@ type connection struct {
 	place    *list.Element // in waiting; nil: a request is under way
 }
 
+var _ socket.BothWriter = (*connection)(nil)
+
 // Close closes the connection, and counts it no longer if nobody else does.
 func (c *connection) Close() error {
 	c.of.closed(c)

@@ -186,10 +186,7 @@ func flush(w http.ResponseWriter, how string) {
 // lines of their heads in order.
 func converse(t *testing.T, s server, sent string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	defer ended(t, s, served)

@@ -15,18 +15,21 @@ import (
 // tcp is a TCP connection whose reads and writes are made here. The connection below waits
 // until the socket is ready, or a deadline or its end have come.
 type tcp struct {
-	*net.TCPConn
-	raw syscall.RawConn
-	in  reader
-	out writer
+	net.Conn // no more than that: the file of a socket would have it block
+	below    *net.TCPConn
+	raw      syscall.RawConn
+	in       reader
+	out      writer
 }
+
+var _ BothWriter = (*tcp)(nil)
 
 func quick(conn *net.TCPConn) net.Conn {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return conn
 	}
-	c := &tcp{TCPConn: conn, raw: raw}
+	c := &tcp{Conn: conn, below: conn, raw: raw}
 	c.in.attempt, c.out.attempt = c.in.read, c.out.write
 	return c
 }
@@ -49,16 +52,19 @@ func (c *tcp) Write(p []byte) (int, error) {
 	return n, c.errorOf("write", failed, err)
 }
 
+// CloseWrite ends what is sent, and leaves open what is received.
+func (c *tcp) CloseWrite() error { return c.below.CloseWrite() }
+
 // WriteBoth writes all of first and then of second.
 func (c *tcp) WriteBoth(first, second []byte) (int, error) {
 	n, failed, err := c.out.run(first, second, c.raw.Write)
 	return n, c.errorOf("writev", failed, err)
 }
 
-// errorOf returns the error of op, as package net words it: failed is the system's, err that of
-// waiting.
-func (c *tcp) errorOf(op string, failed syscall.Errno, err error) error {
-	if failed != 0 {
+// errorOf returns the error of op, as package net words it: failed is what failed by itself, err
+// what did while waiting.
+func (c *tcp) errorOf(op string, failed, err error) error {
+	if failed != nil {
 		err = os.NewSyscallError(op, failed)
 	} else if of, ok := errors.AsType[*net.OpError](err); ok {
 		err = of.Err
@@ -74,14 +80,14 @@ type reader struct {
 	mu      sync.Mutex
 	into    []byte
 	n       int
-	failed  syscall.Errno         // 0: it did not
+	failed  error                 // nil: it did not
 	attempt func(fd uintptr) bool // read, made once
 }
 
-func (r *reader) run(p []byte, wait func(attempt func(fd uintptr) bool) error) (n int, failed syscall.Errno, err error) {
+func (r *reader) run(p []byte, wait func(attempt func(fd uintptr) bool) error) (n int, failed, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.into, r.n, r.failed = p, 0, 0
+	r.into, r.n, r.failed = p, 0, nil
 	err = wait(r.attempt)
 	r.into = nil
 	return r.n, r.failed, err
@@ -90,12 +96,12 @@ func (r *reader) run(p []byte, wait func(attempt func(fd uintptr) bool) error) (
 // read reports whether something was read, or nothing ever will be.
 func (r *reader) read(fd uintptr) bool {
 	p := unsafe.Pointer(unsafe.SliceData(r.into))
-	n, failed := try(syscall.SYS_READ, fd, p, len(r.into))
-	if failed == syscall.EAGAIN {
-		return false
+	n, errno := try(syscall.SYS_READ, fd, p, len(r.into))
+	r.n = n
+	if errno != 0 && errno != syscall.EAGAIN {
+		r.failed = errno
 	}
-	r.n, r.failed = n, failed
-	return true
+	return errno != syscall.EAGAIN
 }
 
 // writer writes for one caller at a time.
@@ -104,14 +110,14 @@ type writer struct {
 	rest    [2][]byte // to be written
 	vector  [2]syscall.Iovec
 	n       int
-	failed  syscall.Errno         // 0: it did not
+	failed  error                 // nil: it did not
 	attempt func(fd uintptr) bool // write, made once
 }
 
-func (w *writer) run(p, q []byte, wait func(attempt func(fd uintptr) bool) error) (n int, failed syscall.Errno, err error) {
+func (w *writer) run(p, q []byte, wait func(attempt func(fd uintptr) bool) error) (n int, failed, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rest, w.n, w.failed = [2][]byte{p, q}, 0, 0
+	w.rest, w.n, w.failed = [2][]byte{p, q}, 0, nil
 	err = wait(w.attempt)
 	w.rest, w.vector = [2][]byte{}, [2]syscall.Iovec{}
 	return w.n, w.failed, err
@@ -120,11 +126,15 @@ func (w *writer) run(p, q []byte, wait func(attempt func(fd uintptr) bool) error
 // write reports whether all was written, or nothing more ever will be.
 func (w *writer) write(fd uintptr) bool {
 	for len(w.rest[0])+len(w.rest[1]) > 0 {
-		n, failed := w.some(fd)
-		if failed == syscall.EAGAIN {
+		n, errno := w.some(fd)
+		switch {
+		case errno == syscall.EAGAIN:
 			return false
-		}
-		if w.failed = failed; failed != 0 {
+		case errno != 0:
+			w.failed = errno
+			return true
+		case n == 0:
+			w.failed = io.ErrUnexpectedEOF // as package net has it
 			return true
 		}
 		w.n += n
@@ -137,7 +147,7 @@ func (w *writer) write(fd uintptr) bool {
 }
 
 // some writes some of the rest.
-func (w *writer) some(fd uintptr) (n int, failed syscall.Errno) {
+func (w *writer) some(fd uintptr) (n int, errno syscall.Errno) {
 	if len(w.rest[1]) == 0 {
 		return try(syscall.SYS_WRITE, fd, unsafe.Pointer(unsafe.SliceData(w.rest[0])), len(w.rest[0]))
 	}
@@ -149,15 +159,15 @@ func (w *writer) some(fd uintptr) (n int, failed syscall.Errno) {
 }
 
 // try makes a system call on fd, again where a signal came between.
-func try(call, fd uintptr, p unsafe.Pointer, length int) (n int, failed syscall.Errno) {
+func try(call, fd uintptr, p unsafe.Pointer, length int) (n int, errno syscall.Errno) {
 	for {
-		n, _, failed := syscall.RawSyscall(call, fd, uintptr(p), uintptr(length))
-		switch failed {
+		n, _, errno := syscall.RawSyscall(call, fd, uintptr(p), uintptr(length))
+		switch errno {
 		case 0:
 			return int(n), 0
 		case syscall.EINTR:
 		default:
-			return 0, failed
+			return 0, errno
 		}
 	}
 }

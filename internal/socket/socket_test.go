@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -98,7 +99,7 @@ func TestReadsWhatComes(t *testing.T) {
 	}
 }
 
-func TestReadersAndWritersWaitTheirTurn(t *testing.T) {
+func TestWritersWaitTheirTurn(t *testing.T) {
 	conn, peer := pair(t)
 	const block, each = 1 << 20, 4
 	for _, letter := range []byte("ab") {
@@ -119,20 +120,79 @@ func TestReadersAndWritersWaitTheirTurn(t *testing.T) {
 	}
 }
 
-func TestDeadlines(t *testing.T) {
-	conn, _ := pair(t)
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Millisecond))
-	_, readErr := conn.Read(make([]byte, 1))
-	n, writeErr := conn.Write(make([]byte, large))
-	for op, err := range map[string]error{"read": readErr, "write": writeErr} {
-		var timeout net.Error
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
-			t.Errorf("%s: %v; want a timeout", op, err)
-		}
-		wantOp(t, err, op)
+func TestReadersGetEachByteOnce(t *testing.T) {
+	conn, peer := pair(t)
+	const length, readers = 1 << 20, 2
+	all := random(length)
+	go func() {
+		_, _ = peer.Write(all)
+		_ = peer.CloseWrite()
+	}()
+	var wait sync.WaitGroup
+	var seen [readers][256]int
+	for i := range readers {
+		wait.Go(func() {
+			p := make([]byte, 1<<10)
+			for {
+				n, err := conn.Read(p)
+				for _, b := range p[:n] {
+					seen[i][b]++
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
 	}
-	if n == large {
-		t.Errorf("all of %d bytes were written, which nobody read", n)
+	wait.Wait()
+	for b := range 256 {
+		if got, want := seen[0][b]+seen[1][b], bytes.Count(all, []byte{byte(b)}); got != want {
+			t.Fatalf("byte %d was read %d times, and written %d times", b, got, want)
+		}
+	}
+}
+
+func TestReadDeadline(t *testing.T) {
+	conn, _ := pair(t)
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, err := conn.Read(make([]byte, 1))
+	wantTimeout(t, err)
+	wantOp(t, err, "read")
+}
+
+func TestWriteDeadlineHalfWay(t *testing.T) {
+	conn, peer := pair(t)
+	type result struct {
+		n   int
+		err error
+	}
+	written := make(chan result)
+	go func() {
+		n, err := conn.Write(make([]byte, large))
+		written <- result{n, err}
+	}()
+	if _, err := io.ReadFull(peer, make([]byte, 1)); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(-time.Second))
+	got := <-written
+	wantTimeout(t, got.err)
+	wantOp(t, got.err, "write")
+	if got.n == 0 || got.n == large {
+		t.Errorf("%d bytes of %d were written, of which one was read", got.n, large)
+	}
+	_ = conn.Close()
+	if rest, err := io.Copy(io.Discard, peer); int(rest)+1 != got.n || err != nil {
+		t.Errorf("%d bytes came, %v; %d were written", rest+1, err, got.n)
+	}
+}
+
+// wantTimeout fails unless err is what a deadline ends with.
+func wantTimeout(t *testing.T, err error) {
+	t.Helper()
+	var timeout net.Error
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("%v; want a timeout", err)
 	}
 }
 
@@ -173,6 +233,26 @@ func TestCloseEndsWhoWaits(t *testing.T) {
 	}
 	if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a write after it: %v; want net.ErrClosed", err)
+	}
+}
+
+func TestCloseWriteLeavesReadingOpen(t *testing.T) {
+	conn, peer := pair(t)
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		t.Fatalf("%T has no CloseWrite", conn)
+	}
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(peer); len(got) > 0 || err != nil {
+		t.Errorf("%q, %v came; want the end", got, err)
+	}
+	if _, err := peer.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 8)); n != 1 || err != nil {
+		t.Errorf("read %d bytes, %v; want 1", n, err)
 	}
 }
 
