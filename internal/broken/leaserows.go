@@ -72,6 +72,21 @@ func rowsAhead() []Build {
 			Edits: []Edit{{"internal/limiter/plan.go", `log.ttl(o) + p.ahead`, `log.ttl(o)`}},
 		},
 		{
+			Name: "rows ahead of a take that is dated later than the clock", Broke: "a row lives as long as it counts",
+			Tests: []string{"TestNoRowsAheadOfTakesThatAreDatedLater"},
+			Edits: []Edit{{"internal/limiter/units.go", `if p.ahead > 0 && now > c.opts.now() {`, `if false && now > c.opts.now() {`}},
+		},
+		{
+			Name: "rows ahead that an override leaves", Broke: "what is let through under an override counts afterwards",
+			Tests: []string{"TestRowsAheadEndWithAnOverride"},
+			Edits: []Edit{{"internal/limiter/override.go", "e.shared.counted.leases.end(c.Key, now)", "_ = now"}},
+		},
+		{
+			Name: "notes that are gone before rows ahead are", Broke: "whoever makes an allowance finds every key that may be full beside it",
+			Tests: []string{"TestNotesOutliveRowsAhead"},
+			Edits: []Edit{{"internal/limiter/highkeys.go", "s.rule.slack + t.plan.ahead)", "s.rule.slack)"}},
+		},
+		{
 			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
 			Tests: []string{"TestFullLogIsReadBeforeItIsWritten"},
 			Edits: []Edit{{countedFile, `len(t.plan.logs) > 0 && until > own.now {`, `false && until > own.now {`}},

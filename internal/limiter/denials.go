@@ -154,11 +154,15 @@ func (d *denials) forget(key Key) {
 	delete(d.old, key)
 }
 
-// fullUntil returns until when s leaves no room for a single unit: now if it does.
+// fullUntil returns until when s leaves no room for a single unit: now if it does, Distant under a
+// limit of none.
 func (p *plan) fullUntil(s *State, now Instant) Instant {
 	until := now
 	for i := range p.rules {
 		r := &p.rules[i]
+		if r.capacity < 1 {
+			return Distant // no algorithm has a wait for that
+		}
 		if r.algorithm.used(r, s, now) >= r.capacity {
 			until = max(until, now.Add(r.algorithm.wait(r, s, now, 1)))
 		}

@@ -367,3 +367,18 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 		}
 	})
 }
+
+// A limit of none denies for ever, which no wait would change.
+func TestLimitOfNone(t *testing.T) {
+	for _, algorithm := range limiter.Algorithms() {
+		bubble(t, algorithm, func(t *testing.T) {
+			e := toldEngine(t, newFakeStore(), policyOf(algorithm, 0, time.Minute))
+			running(t, e)
+			for range 3 {
+				if d := mustTake(t, e); d.Allowed || d.RetryAfter != limiter.Never {
+					t.Errorf("%+v: want a denial for ever", d)
+				}
+			}
+		})
+	}
+}

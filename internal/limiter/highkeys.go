@@ -45,6 +45,7 @@ func (s *standing) mayNote(start Instant) bool {
 // there are then. Some of what is unspent may be known from another window.
 func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant, known []Count) (highKey, error) {
 	start, end := s.rule.windowAt(now)
+	until := end.Add(end.Sub(start) + s.rule.slack + t.plan.ahead) // rows ahead may be handed out that much after the end
 	keys, some := append([]Key{t.key}, t.old...), s.mayNote(start)
 	if !some {
 		keys = make([]Key, len(s.high)) // which stands for all
@@ -52,7 +53,7 @@ func (c *counted) note(ctx context.Context, s *standing, t *target, now Instant,
 	for i, key := range keys {
 		put := Count{
 			Limit: LimitID(hex.EncodeToString(key.sum[:])), Start: start, Units: 1, Row: c.ids.next(now),
-			Expires: end.Add(end.Sub(start) + s.rule.slack),
+			Expires: until,
 		}
 		if err := c.standings.put(ctx, s, s.high[i], put, c.opts.Now().UnixMicro()); err != nil {
 			return highKey{}, err

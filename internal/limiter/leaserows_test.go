@@ -353,3 +353,90 @@ func TestWhereThereAreNoRowsAhead(t *testing.T) {
 		})
 	}
 }
+
+// A take that is dated later than this instance's clock, as after a reset by one that is ahead, has
+// no rows ahead: those would be dated later still, and be gone before they cease to count.
+func TestNoRowsAheadOfTakesThatAreDatedLater(t *testing.T) {
+	for _, later := range []bool{true, false} {
+		standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+			if err := e.Reset(t.Context(), "p", somebody.Identifier); err != nil { // which is dated ahead of all clocks
+				t.Fatal(err)
+			}
+			if !later {
+				time.Sleep(time.Second)
+			}
+			last := limiter.InstantOf(time.Now()).Add(rowsAheadBy)
+			for range 6 {
+				mustTake(t, e)
+			}
+			for _, w := range store.written() {
+				for _, event := range w.Events {
+					if event.At > last {
+						t.Errorf("a row is dated %v later than it may be", event.At.Sub(last))
+					}
+				}
+			}
+			if n := store.rowsAhead(); later != (n == 0) {
+				t.Errorf("%d rows ahead; dated later: %v", n, later)
+			}
+		})
+	}
+}
+
+// What an override let through, here or elsewhere, counts once it is over, whatever was counted
+// ahead before it.
+func TestRowsAheadEndWithAnOverride(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		standing(t, rowsAhead(), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
+			running(t, other)
+			for range 2 {
+				mustTake(t, e)
+			}
+			o := limiter.Override{
+				Kind: limiter.OverrideLimits, Limits: []limiter.LimitOverride{{Name: "sliding-log-10m", Limit: 100}},
+				Until: limiter.InstantOf(time.Now().Add(5 * time.Second)),
+			}
+			by := e
+			if elsewhere {
+				by = other
+			}
+			if _, err := by.SetOverride(t.Context(), "p", somebody.Identifier, o); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second) // e has heard of it
+			if admitted := takes(t, by, 50); admitted != 50 {
+				t.Errorf("%d admitted under an override to 100", admitted)
+			}
+			time.Sleep(4 * time.Second)
+			if d := mustTake(t, e); d.Allowed {
+				t.Errorf("elsewhere: %v: %+v; want a denial after 52 of 10", elsewhere, d)
+			}
+		})
+	}
+}
+
+// A note that a key is high is found for as long as rows ahead of it may be in a window with what
+// an allowance hands out that is made then.
+func TestNotesOutliveRowsAhead(t *testing.T) {
+	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+		takes(t, e, 10)
+		notes := 0
+		store.set(func() {
+			for _, w := range store.writes {
+				for _, put := range w.Put {
+					if len(put.Count.Limit) != 2*limiter.KeySize { // of an allowance
+						continue
+					}
+					notes++
+					least := 2*rowsWindow + 2*tolerance + rowsAheadBy
+					if lives := put.Count.Expires.Sub(put.Count.Start); lives < least || put.TTL < least-rowsWindow {
+						t.Errorf("a note is kept for %v, and looked for until %v, want %v", put.TTL, lives, least)
+					}
+				}
+			}
+		})
+		if notes == 0 {
+			t.Error("no key was noted")
+		}
+	})
+}

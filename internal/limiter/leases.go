@@ -350,6 +350,15 @@ func (l *leases) forget(key Key) {
 	l.taken.remove(key)
 }
 
+// end gives back the lease of key, whose mark has changed: what is let through from now on, by
+// an override, it does not know.
+func (l *leases) end(key Key, now Instant) {
+	if held, _ := l.remove(key, now); held != nil {
+		l.giveBack(held, now)
+	}
+	l.taken.remove(key)
+}
+
 // grant makes a lease of as much of what own counted ahead as fits beside state, which
 // has all that counts but that, and returns it: nothing if the key may have been reset
 // since. admitted is what own has besides.

@@ -414,7 +414,7 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 	case ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
 	case ChangeOverride:
-		e.overrides.learn(c, e.now())
+		e.learnOverride(c)
 	}
 }
 

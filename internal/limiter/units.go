@@ -54,6 +54,9 @@ func (c *counted) date(p *plan, own *units, now Instant) {
 		}
 		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
+	if p.ahead > 0 && now > c.opts.now() { // as after a reset by a clock that is ahead: rows live from now on, and would be gone too soon
+		own.ahead = 0
+	}
 	own.rows = p.rowsDated(c.ids, own)
 	c.count(p, own)
 }
