@@ -424,12 +424,12 @@ func TestNotesOutliveRowsAhead(t *testing.T) {
 		store.set(func() {
 			for _, w := range store.writes {
 				for _, put := range w.Put {
-					if len(put.Count.Limit) != 2*limiter.KeySize { // of an allowance
+					if len(put.Limit) != 2*limiter.KeySize { // of an allowance
 						continue
 					}
 					notes++
 					least := 2*rowsWindow + 2*tolerance + rowsAheadBy
-					if lives := put.Count.Expires.Sub(put.Count.Start); lives < least || put.TTL < least-rowsWindow {
+					if lives := put.Expires.Sub(put.Start); lives < least || put.TTL < least-rowsWindow {
 						t.Errorf("a note is kept for %v, and looked for until %v, want %v", put.TTL, lives, least)
 					}
 				}
