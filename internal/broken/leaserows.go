@@ -89,7 +89,7 @@ func rowsAhead() []Build {
 		{
 			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
 			Tests: []string{"TestFullLogIsReadBeforeItIsWritten"},
-			Edits: []Edit{{countedFile, `len(t.plan.logs) > 0 && until > own.now {`, `false && until > own.now {`}},
+			Edits: []Edit{{countedFile, `fullUntil(&state, own.now); until > own.now {`, `fullUntil(&state, own.now); false && until > own.now {`}},
 		},
 		{
 			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",

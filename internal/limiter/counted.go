@@ -148,8 +148,10 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		return open
 	}
 	refused, unsettled := c.judge(t, own, &state)
-	if until := t.plan.fullUntil(&state, own.now); len(t.plan.logs) > 0 && until > own.now {
-		c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
+	if len(t.plan.logs) > 0 {
+		if until := t.plan.fullUntil(&state, own.now); until > own.now {
+			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
+		}
 	}
 	if !refused.any() {
 		return open

@@ -368,17 +368,21 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 	})
 }
 
-// A limit of none denies for ever, which no wait would change.
+// A limit of none denies for ever, which no wait would change, also beside one of a log.
 func TestLimitOfNone(t *testing.T) {
 	for _, algorithm := range limiter.Algorithms() {
-		bubble(t, algorithm, func(t *testing.T) {
-			e := toldEngine(t, newFakeStore(), policyOf(algorithm, 0, time.Minute))
-			running(t, e)
-			for range 3 {
-				if d := mustTake(t, e); d.Allowed || d.RetryAfter != limiter.Never {
-					t.Errorf("%+v: want a denial for ever", d)
+		alone, beside := policyOf(algorithm, 0, time.Minute), policyOf("sliding-log", 5, time.Hour)
+		beside.Limits = append(beside.Limits, alone.Limits...)
+		for _, policy := range []limiter.Policy{alone, beside} {
+			bubble(t, algorithm, func(t *testing.T) {
+				e := toldEngine(t, newFakeStore(), policy)
+				running(t, e)
+				for range 3 {
+					if d := mustTake(t, e); d.Allowed || d.RetryAfter != limiter.Never {
+						t.Errorf("%+v: want a denial for ever", d)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
