@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -16,7 +15,7 @@ import (
 // rests on. Each fails when the engine leaves its condition out.
 
 func TestReadIsLongEnoughForTheWholeBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 10, time.Hour)
 		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
@@ -40,7 +39,7 @@ func TestReadIsLongEnoughForTheWholeBatch(t *testing.T) {
 }
 
 func TestCostsBeyondWhatIsKnownAreReadFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
 		for range 8 {
@@ -88,7 +87,7 @@ func TestOwnUnitsMissingFromTheRead(t *testing.T) {
 }
 
 func TestClocksThatDifferByTwiceTheTolerance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 1, 10*time.Second)
 		slow, fast := newEngine(t, store, -tolerance, policy), newEngine(t, store, tolerance, policy)
@@ -113,7 +112,7 @@ func TestClocksThatDifferByTwiceTheTolerance(t *testing.T) {
 }
 
 func TestSlidingTailCountsTheWindowAfterItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a bubble starts on a whole minute
+	inBubble(t, func(t *testing.T) { // a bubble starts on a whole minute
 		store := newFakeStore()
 		policy := policyOf("sliding-tail", 1, 10*time.Second)
 		slow, fast := newEngine(t, store, -tolerance, policy), newEngine(t, store, tolerance, policy)
@@ -126,7 +125,7 @@ func TestSlidingTailCountsTheWindowAfterItsOwn(t *testing.T) {
 }
 
 func TestAnswerThatComesTooLateAdmitsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("sliding-log", 1, time.Hour))
 		store.beforeRead = func(*limiter.Query) { time.Sleep(timeout + time.Millisecond) } // deaf to its context
@@ -141,7 +140,7 @@ func TestAnswerThatComesTooLateAdmitsNothing(t *testing.T) {
 // TestLowerBoundIsOfTheBatchAndNotOfTheRead has an event leave the window between
 // the write of a batch and its read.
 func TestLowerBoundIsOfTheBatchAndNotOfTheRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 1, 10*time.Second)
 		a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
@@ -155,7 +154,7 @@ func TestLowerBoundIsOfTheBatchAndNotOfTheRead(t *testing.T) {
 }
 
 func TestTimeToLiveOfEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{
 			{Algorithm: "sliding-log", Limit: 1, Window: 1500 * time.Millisecond},
@@ -220,7 +219,7 @@ func TestDeniedEventsAreTakenBackAtOnceAndCountersLater(t *testing.T) {
 }
 
 func TestCounterThatTimedOutIsNeverSubtractedFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("fixed-window", 5, time.Hour))
 		running(t, e)
@@ -337,7 +336,7 @@ func TestManyEnginesOverASlowStore(t *testing.T) {
 }
 
 func TestInstancesThatMeetAtTheLimitUseAllOfIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.set(func() { store.readTakes, store.writeTakes = 200*time.Microsecond, 200*time.Microsecond })
 		policy := policyOf("sliding-log", 1, time.Minute)

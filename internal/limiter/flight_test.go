@@ -6,14 +6,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 func TestWaitersOfOneKeyShareAWriteAndARead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = 10 * time.Millisecond
 		e := newEngine(t, store, 0, policyOf("sliding-tail", 1000, time.Hour))
@@ -99,7 +98,7 @@ func TestCallerWhoGoesAwayHarmsNoOther(t *testing.T) {
 }
 
 func TestDecisionEndsWithinTheStoreTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = time.Hour
 		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
@@ -120,7 +119,7 @@ func TestDecisionEndsWithinTheStoreTimeout(t *testing.T) {
 // TestHotKeyBeyondWhatTheStoreCanDo offers one key half as much again as its
 // batches can carry: what fits is served, and the rest refused before it is written.
 func TestHotKeyBeyondWhatTheStoreCanDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes, store.readTakes = 10*time.Millisecond, 10*time.Millisecond // 64 in 20 ms: 3200 a second
 		e := newEngine(t, store, 0, policyOf("sliding-tail", 1_000_000, time.Hour))
@@ -151,7 +150,7 @@ func TestHotKeyBeyondWhatTheStoreCanDo(t *testing.T) {
 }
 
 func TestCallersOwnDeadlineHarmsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = 50 * time.Millisecond
 		e := newEngine(t, store, 0, policyOf("sliding-log", 100, time.Hour))
@@ -168,7 +167,7 @@ func TestCallersOwnDeadlineHarmsNoOther(t *testing.T) {
 }
 
 func TestTooManyWaitersOfOneKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = time.Hour
 		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))

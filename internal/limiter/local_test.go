@@ -105,6 +105,7 @@ func TestLocalLooksForResetsBeforeItsTime(t *testing.T) {
 			store := newFakeStore()
 			e := instance(t, store, nil, inMemory("fixed-window", 3, window))
 			for i, want := range reads {
+				time.Sleep(time.Duration(i) * 3 * time.Hour)
 				d := somebody
 				d.Identifier += limiter.Identifier(fmt.Sprint(i))
 				if _, err := e.Take(t.Context(), d); err != nil {
@@ -114,7 +115,6 @@ func TestLocalLooksForResetsBeforeItsTime(t *testing.T) {
 				if got, _ := store.counts(); got != want {
 					t.Errorf("%d reads, want %d", got, want)
 				}
-				time.Sleep(3 * time.Hour)
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -155,7 +154,7 @@ func TestClockThatIsSetWithinACall(t *testing.T) {
 		"one that blocks":  {blocks, one},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testClockThatIsSet(t, test.policy, &test.call) })
+			inBubble(t, func(t *testing.T) { testClockThatIsSet(t, test.policy, &test.call) })
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -86,7 +85,7 @@ func TestSimulationsCanBeReplayed(t *testing.T) {
 // simulate runs the schedule of seed, and fails t for what was promised and did not
 // hold. It returns what clients saw.
 func simulate(t *testing.T, seed uint64) (history string, f *findings) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, seed)
 		w.run()
 		f = w.check()

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
@@ -33,7 +32,7 @@ func used(t *testing.T, e *limiter.Engine, d limiter.Demand) int64 {
 // the process is paused, so that the next tick comes late and the one after it at
 // once.
 func TestSubtractionIsNoYoungerThanAStoreTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("fixed-window", 1, 24*time.Hour)
 		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
@@ -79,7 +78,7 @@ func TestSubtractionIsNoYoungerThanAStoreTimeout(t *testing.T) {
 // TestUnitsAreDiscountedOnlyUntilTheirSubtractionBegins has a read begin before a
 // subtraction and see it: to leave its units out once more would admit too many.
 func TestUnitsAreDiscountedOnlyUntilTheirSubtractionBegins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("fixed-window", 2, 24*time.Hour)
 		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
@@ -101,7 +100,7 @@ func TestUnitsAreDiscountedOnlyUntilTheirSubtractionBegins(t *testing.T) {
 }
 
 func TestTakeBacksKeepUpWithManyCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		store.set(func() { store.writeTakes, store.readTakes = 2*time.Millisecond, 2*time.Millisecond })
 		opened := 0
@@ -163,7 +162,7 @@ func TestOnlyTheDeniedPartOfABatchIsTakenBack(t *testing.T) {
 // TestTakesThatFailedDuringAnOutageAreTakenBack has the store keep what it is
 // given for five seconds, and lose its answers.
 func TestTakesThatFailedDuringAnOutageAreTakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("sliding-log", 5, 24*time.Hour))
 		running(t, e)
@@ -222,7 +221,7 @@ func TestWhatStaysWhenTheReadFails(t *testing.T) {
 }
 
 func TestRemovalThatFailsIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("sliding-log", 1, time.Hour)
 		e := newEngine(t, store, 0, policy)
@@ -291,7 +290,7 @@ func TestSubtractionIsNeverRepeated(t *testing.T) {
 }
 
 func TestEngineTakesBackBeforeItEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		policy := policyOf("fixed-window", 1, 24*time.Hour)
 		e := newEngine(t, store, 0, policy)
@@ -366,7 +365,7 @@ func TestAttemptThatFailsAfterADenial(t *testing.T) {
 // TestSecondAttemptHasIDsOfItsOwn looks at what is written: the tombstone of an id
 // that was removed would hide an event that is stored under it again.
 func TestSecondAttemptHasIDsOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("sliding-log", 1, time.Hour))
 		appends := 0
@@ -405,7 +404,7 @@ func passingUnit(store *fakeStore, w *limiter.Write) {
 func TestFlakyStoreNeverAdmitsMore(t *testing.T) {
 	const engines, limit = 8, 3
 	for range 100 {
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
 			store := newFakeStore()
 			store.set(func() { store.readTakes, store.writeTakes = time.Millisecond, time.Millisecond })
 			var mu sync.Mutex

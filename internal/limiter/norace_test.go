@@ -1,0 +1,6 @@
+//go:build !race
+
+package limiter_test
+
+// underRace is whether the race detector is on.
+const underRace = false
