@@ -129,13 +129,49 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 }
 
 // inTurn decides one operation after the other: where none waits for anybody, all of them
-// are done within milliseconds, and sooner than they are shared out.
+// are done within milliseconds, and sooner than they are shared out. It takes each step for all
+// of them.
 func (s *Server) inTurn(ctx context.Context, ops []operation) {
-	for i := range ops {
-		if o := &ops[i]; o.err == nil && ctx.Err() == nil {
-			o.err = s.operate(ctx, &o.call)
+	series := s.engine.Series(len(ops))
+	defer series.End()
+	for _, step := range [...]func(c *call, i int) error{
+		func(c *call, i int) error { return c.unless(series.Ask(i, &c.Call), "") },
+		func(c *call, i int) error {
+			if ctx.Err() != nil { // nobody waits for it any more
+				return nil
+			}
+			recorded, err := series.Decide(ctx, i)
+			return c.unless(err, recorded)
+		},
+		func(_ *call, i int) error { series.Tell(i); return nil },
+		func(c *call, i int) error {
+			series.Answer(ctx, i, &c.decided.Answer)
+			c.present(s)
+			return nil
+		},
+	} {
+		for i := 0; i < len(ops); {
+			i = s.take(ctx, step, ops, i)
 		}
 	}
+}
+
+// take takes a step for each of ops from one on, but those that have failed, and returns where
+// there are more: after one that panics, which is its error alone.
+func (s *Server) take(ctx context.Context, step func(c *call, i int) error, ops []operation, from int) (next int) {
+	i := from
+	defer func() {
+		if cause := recover(); cause != nil {
+			ops[i].err = s.panicked(ctx, &ops[i].call, cause)
+			next = i + 1
+		}
+	}()
+	for ; i < len(ops); i++ {
+		if o := &ops[i]; o.err == nil {
+			o.err = step(&o.call, i)
+		}
+	}
+	return i
 }
 
 // inLanes decides operations that are independent of each other, as their lanes say, at the same
@@ -169,11 +205,16 @@ func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) er
 func (s *Server) operate(ctx context.Context, c *call) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-			err = c.failed(limiter.RecordedUnknown, errPanic)
+			err = s.panicked(ctx, c, cause)
 		}
 	}()
 	return s.ask(ctx, c)
+}
+
+// panicked logs the cause of a panic where it is called, and returns it as the error of c.
+func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
+	s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	return c.failed(limiter.RecordedUnknown, errPanic)
 }
 
 // errNotBegun is an operation that the time of its batch did not suffice for.

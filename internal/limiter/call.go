@@ -48,7 +48,7 @@ type Answer struct {
 // fields of a demand among several are called "demands[1].cost". The answer means
 // nothing then, except beside a StoreError.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
-	if call.IdempotencyKey != "" || call.Reserve > 0 || call.Reservation != "" {
+	if call.byClaim() {
 		return e.doByClaim(ctx, call)
 	}
 	one := e.borrow()
@@ -70,6 +70,9 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	}
 	return answer, err
 }
+
+// byClaim reports whether c may come again, holds something or settles it.
+func (c *Call) byClaim() bool { return c.IdempotencyKey != "" || c.Reserve > 0 || c.Reservation != "" }
 
 // doByClaim decides a call that may come again, holds something or settles it, all
 // within one store timeout.
@@ -172,8 +175,7 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	var failed error
 	for i := range charges {
 		c := &charges[i]
-		c.tellOverride()
-		e.observe(c)
+		e.tell(c)
 		if failed == nil {
 			failed = c.err
 		}

@@ -29,6 +29,7 @@ type Engine struct {
 	secrets   secrets
 
 	borrowed     sync.Pool // of *single
+	series       sync.Pool // of *Series
 	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
 	reservations reservations
 }
@@ -326,8 +327,7 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, er
 	default:
 		c.still = &one.still
 		e.decide(ctx, c)
-		c.tellOverride()
-		e.observe(c)
+		e.tell(c)
 		decision, err = c.decision, c.err
 	}
 	e.release(one)
@@ -338,6 +338,12 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, er
 func (e *Engine) doDerived(ctx context.Context, op Op, d *Demand) (Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err
+}
+
+// tell says in c's decision which override decided it, and tells the observer.
+func (e *Engine) tell(c *charge) {
+	c.tellOverride()
+	e.observe(c)
 }
 
 func (e *Engine) observe(c *charge) {
