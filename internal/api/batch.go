@@ -151,14 +151,14 @@ func (s *Server) inTurn(ctx context.Context, ops []operation) {
 		},
 	} {
 		for i := 0; i < len(ops); {
-			i = s.take(ctx, step, ops, i)
+			i = s.takeStep(ctx, step, ops, i)
 		}
 	}
 }
 
-// take takes a step for each of ops from one on, but those that have failed, and returns where
+// takeStep takes a step for each of ops from one on, but those that have failed, and returns where
 // there are more: after one that panics, which is its error alone.
-func (s *Server) take(ctx context.Context, step func(c *call, i int) error, ops []operation, from int) (next int) {
+func (s *Server) takeStep(ctx context.Context, step func(c *call, i int) error, ops []operation, from int) (next int) {
 	i := from
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -17,8 +17,8 @@ type Series struct {
 // seriesCall is a call of a Series, and what became of it.
 type seriesCall struct {
 	charges [1]charge
-	apart   *Call // which Do decides; nil: it is decided by charges
-	answer  *Answer
+	apart   *Call   // which Do decides; nil: it is decided by charges
+	answer  *Answer // by Do
 	decided bool
 }
 
@@ -35,17 +35,17 @@ func (e *Engine) Series(n int) *Series {
 		s.calls = make([]seriesCall, n)
 	}
 	s.one, s.calls = e.borrow(), s.calls[:n]
+	return s
+}
+
+// End ends s, and forgets what was asked.
+func (s *Series) End() {
+	s.engine.release(s.one)
+	s.one = nil
 	for i := range s.calls {
 		c := &s.calls[i]
 		c.apart, c.answer, c.decided = nil, nil, false
 	}
-	return s
-}
-
-// End ends s.
-func (s *Series) End() {
-	s.engine.release(s.one)
-	s.one = nil
 	if cap(s.calls) <= maxKeptCalls {
 		s.engine.series.Put(s)
 	}
