@@ -26,9 +26,11 @@ help: ## list the targets
 run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 	go run ./cmd/ratelimitd serve
 
+# Most of the simulation's schedules are run without the race detector, under which they take ten times as long.
 .PHONY: test
 test: ## all tests, on a real Cassandra by Docker or else by Java
 	$(localcassandra) -- go test -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+	$(if $(findstring ./...,$(PACKAGES)),go test -run '^TestSimulation$$' $(TESTFLAGS) ./internal/limiter)
 
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra

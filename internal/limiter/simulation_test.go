@@ -14,7 +14,7 @@ import (
 var (
 	simSeed      = flag.Uint64("sim.seed", 0, "the one schedule that the simulation runs; 0: many")
 	simFirst     = flag.Uint64("sim.first", 1, "the first of many schedules; 0: any")
-	simSchedules = flag.Int("sim.schedules", 1500, "how many schedules the simulation runs; a tenth of them with -short")
+	simSchedules = flag.Int("sim.schedules", 1500, "how many schedules the simulation runs; a tenth of them with -short or -race")
 )
 
 // TestSimulation has several instances, with clocks that differ, decide over one
@@ -27,7 +27,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	n := *simSchedules
-	if testing.Short() {
+	if testing.Short() || underRace { // the detector, ten times as slow, finds nothing in more of them
 		n /= 10
 	}
 	first, began := firstSeed(), time.Now()
