@@ -392,6 +392,21 @@ func TestBatchFailuresAreLogged(t *testing.T) {
 	}, tail, closed)
 }
 
+// TestBatchSaysWhatFailuresLeaveBehind says of an operation what is said of the same call alone.
+func TestBatchSaysWhatFailuresLeaveBehind(t *testing.T) {
+	eitherWay(t, func(t *testing.T, f *front) {
+		f.store.err = errStoreDown
+		check := strings.Replace(oneOp, `"take"`, `"check"`, 1)
+		for i, r := range resultsOf(t, f.do(http.MethodPost, "/v1/batch", operationsOf(check, oneOp))) {
+			path := []string{"/v1/check", "/v1/take"}[i]
+			alone := readProblem(t, f.do(http.MethodPost, path, oneTail))
+			if r.Recorded == "" || r.Recorded != alone.Recorded || r.Status != alone.Status {
+				t.Errorf("%s: %+v, want %d, recorded: %s", path, r, alone.Status, alone.Recorded)
+			}
+		}
+	}, tail)
+}
+
 // TestBatchPanics fails the operations that panic, here in the store, and nothing else.
 func TestBatchPanics(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
