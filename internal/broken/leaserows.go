@@ -62,6 +62,11 @@ func rowsAhead() []Build {
 			Edits: []Edit{{leaseRowsFile, `e.At.Add(-ahead) <= s.Reset`, `e.At.Add(0*ahead) <= s.Reset`}},
 		},
 		{
+			Name: "rows ahead as of an instance that is alone", Broke: "who shares leaves some to others",
+			Tests: []string{"TestRowsAheadLeaveSomeToOthers", "TestRowsAheadOfWhoIsNoLongerAlone"},
+			Edits: []Edit{{allowancesFile, `s.inLog() && s.instances.Load() == 1 &&`, `s.inLog() &&`}},
+		},
+		{
 			Name: "rows ahead of who comes seldom", Broke: "nothing is counted ahead that nobody will ask for",
 			Tests: []string{"TestNoRowsAheadOfWhoComesSeldom"},
 			Edits: []Edit{{leaseRowsFile, `return e.At > now.Add(-p.ahead)`, `return e.At > 0`}},

@@ -48,15 +48,15 @@ func TestRowsAhead(t *testing.T) {
 		tries++
 		return take(limiter.Identifier("first " + string(rune('0'+tries)))).Leased
 	})
-	takes := map[limiter.Identifier]int{"is used up": 4, "is left": 2, "is reset": 3}
+	takes := map[limiter.Identifier]int{"is used up": 6, "is left": 3, "is reset": 4}
 	for id, n := range takes {
 		for i := range n {
-			if d := take(id); d.Leased != (i != 1) || d.Used != int64(i+1) {
+			if d := take(id); d.Leased != (i != 2) || d.Used != int64(i+1) {
 				t.Errorf("take %d of what %s: %+v", i+1, id, d)
 			}
 		}
-		if n := used(id); n != 3 {
-			t.Errorf("of what %s %d are used elsewhere, want a row and two ahead", id, n)
+		if n := used(id); n != 4 {
+			t.Errorf("of what %s %d are used elsewhere, want a row and three ahead", id, n)
 		}
 	}
 	session := cassandratest.Session(t, config.Hosts...)
@@ -77,7 +77,7 @@ func TestRowsAhead(t *testing.T) {
 	}
 	stop()
 	<-ended
-	for id, n := range map[limiter.Identifier]int64{"is used up": 3, "is left": 1, "is reset": 0} {
+	for id, n := range map[limiter.Identifier]int64{"is used up": 4, "is left": 1, "is reset": 0} {
 		if now := used(id); now != n {
 			t.Errorf("of what %s %d are used once its process has ended, want %d", id, now, n)
 		}

@@ -199,17 +199,14 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 		}
 		return none, err
 	}
-	if err := of.keep(ctx, s, start, units); err != nil {
-		return nil, err
-	}
-	if found, err = of.read(ctx, s, s.allowances, start); err != nil {
+	if units, found, err = of.settle(ctx, s, start, units); err != nil {
 		return nil, err
 	}
 	high, err := of.highKeys(ctx, s, start)
 	if err != nil {
 		return nil, err
 	}
-	if _, all := high[Key{}]; all || s.countedBefore(found) || unitsIn(found, start) > r.capacity/allowancesPart {
+	if _, all := high[Key{}]; all || units <= 0 || s.countedBefore(found) {
 		return none, of.keep(ctx, s, start, 0)
 	}
 	a := &allowance{start: start, end: end, made: made, stored: of.opts.now(), units: units, row: s.row, high: high}
@@ -217,6 +214,26 @@ func (of *standings) make(ctx context.Context, s *standing, start Instant) (*all
 		a.spent = new(spent)
 	}
 	return a, nil
+}
+
+// settle stores an allowance of units, or of as many fewer as fit beside those that others
+// store at the same time, and returns how many those are, and all that was found then; 0: none
+// fit, and what is stored is not to be used.
+func (of *standings) settle(ctx context.Context, s *standing, start Instant, units int64) (int64, []Count, error) {
+	for {
+		if err := of.keep(ctx, s, start, units); err != nil {
+			return 0, nil, err
+		}
+		found, err := of.read(ctx, s, s.allowances, start)
+		if err != nil || unitsIn(found, start) <= s.most() {
+			return units, found, err
+		}
+		fewer := of.share(s, found, start)
+		if fewer <= 0 || fewer >= units {
+			return 0, found, nil
+		}
+		units = fewer
+	}
 }
 
 // keep stores an allowance of units.
@@ -277,12 +294,25 @@ func (of *standings) share(s *standing, found []Count, start Instant) int64 {
 	}
 	bounds, r, instances := leaseBoundsOf(of.opts), &s.rule, s.sharing(found, start)
 	s.instances.Store(instances)
-	all := r.capacity / allowancesPart
+	all := s.most()
 	units := min(r.capacity/bounds.early, all/(bounds.spread*instances), maxAllowance)
 	if s.inLog() { // most of them are small
 		units = max(1, units)
+		if all > loneAllowance && !slices.ContainsFunc(others, func(c Count) bool { return c.Units > 0 }) {
+			units = max(loneAllowance, units)
+		}
 	}
 	return min(units, all-unitsIn(others, start))
+}
+
+// most returns how many units all allowances of a window may have together: those of two
+// windows in a row fit beside what is used of a key that is not high.
+func (s *standing) most() int64 {
+	limit := s.rule.capacity
+	if s.inLog() && limit >= allowancesPart {
+		return (limit - (limit/highPart - 1)) / 2
+	}
+	return limit / allowancesPart
 }
 
 // leaseShare returns which part of a key's room one process may take ahead, and the least room
@@ -294,6 +324,12 @@ func (s *standing) leaseShare(share, least int64) (fewer, room int64) {
 		return fewer, least * fewer / share
 	}
 	return share, least
+}
+
+// isAlone reports whether this instance has an allowance over a log and knows of no other that
+// has one, where another would have.
+func (s *standing) isAlone() bool {
+	return s.inLog() && s.instances.Load() == 1 && s.most() > loneAllowance
 }
 
 // unitsIn returns the sum of counts in the window that begins at start.

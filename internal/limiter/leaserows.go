@@ -69,19 +69,34 @@ func (l *leases) rowsAhead(t *target, known demand, own *units, now Instant) int
 		return 0
 	}
 	room := known.room
+	events, _ := p.standing.handedOut(t.key)
 	if known.ends <= now {
-		events, _ := p.standing.handedOut(t.key)
 		if !slices.ContainsFunc(events, func(e Event) bool { return e.At > now.Add(-p.ahead) }) {
 			return 0
 		}
 		room = p.rules[0].capacity - SumOf(events)
 	}
 	room -= sumOf(own.batch)
+	if p.standing.isAlone() {
+		return p.rowsAlone(room, SumOf(events))
+	}
 	if last := (p.rules[0].capacity + rowsLeave - 1) / rowsLeave; room < max(2, last) {
 		return 0
 	}
 	share := l.bounds(p).share
 	return min(maxRowsAhead, (room+share-1)/share)
+}
+
+// rowsAlone returns how many rows an instance that is alone counts ahead of so much room of a
+// key, of which so much was handed out beside rows: as many as there are, but at first no more
+// than leave the key as it is, not high.
+func (p *plan) rowsAlone(room, handed int64) int64 {
+	limit := p.rules[0].capacity
+	rows := limit - room - handed
+	if low := limit/highPart - 1 - rows; low > 0 {
+		room = min(low, room)
+	}
+	return max(0, min(maxRowsAhead, room))
 }
 
 // rowsDated returns the rows that own counts ahead under p.

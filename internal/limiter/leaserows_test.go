@@ -39,15 +39,15 @@ func asked(t *testing.T, store *fakeStore, e *limiter.Engine, id limiter.Identif
 	return asking, allowed
 }
 
-// Of ten takes within a moment half ask the store: the first is by the allowance, and others by
-// rows that were counted with those before them, but for the last fourth of the limit.
+// Of ten takes within a moment two ask the store of an instance that is alone: the first two are
+// by the allowance, and others by rows that were counted with those before them.
 func TestRowsAheadSaveRequests(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
-		if asking, allowed := asked(t, store, e, somebody.Identifier, 10); allowed != 10 || !slices.Equal(asking, []int{2, 5, 8, 9, 10}) {
+		if asking, allowed := asked(t, store, e, somebody.Identifier, 10); allowed != 10 || !slices.Equal(asking, []int{3, 7}) {
 			t.Errorf("%d allowed, of which %v asked the store", allowed, asking)
 		}
-		if n := store.rowsAhead(); n != 4 {
-			t.Errorf("%d rows ahead, want 4", n)
+		if n := store.rowsAhead(); n != 6 {
+			t.Errorf("%d rows ahead, want 6", n)
 		}
 		if d := mustTake(t, e); d.Allowed || d.Used != 10 {
 			t.Errorf("%+v: want a denial", d)
@@ -56,6 +56,39 @@ func TestRowsAheadSaveRequests(t *testing.T) {
 			t.Errorf("%+v elsewhere: want a denial", d)
 		}
 	})
+}
+
+// Beside another instance nothing is counted ahead of the last fourth of a limit, and less of
+// the rest. The eleventh is denied by what the other may have handed out.
+func TestRowsAheadLeaveSomeToOthers(t *testing.T) {
+	policy := rowsAhead()
+	policy.Limits[0].Limit = 12
+	standing(t, policy, func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
+		running(t, other)
+		stand(t, other)
+		if asking, allowed := asked(t, store, other, somebody.Identifier, 12); allowed != 10 || !slices.Equal(asking, []int{2, 6, 9, 10, 11}) {
+			t.Errorf("%d allowed beside an allowance of two, of which %v asked the store", allowed, asking)
+		}
+		if allowed := takes(t, e, 12); allowed != 2 {
+			t.Errorf("%d by the allowance that was left, want 2", allowed)
+		}
+	})
+}
+
+// An instance learns within a minute or so that it is no longer alone.
+func TestRowsAheadOfWhoIsNoLongerAlone(t *testing.T) {
+	for later, want := range map[time.Duration][]int{0: {3, 7, 10}, 65 * time.Second: {3, 6, 8, 9, 10}} {
+		standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
+			running(t, other)
+			stand(t, other)
+			time.Sleep(later)
+			takeOf(t, e, "whoever keeps it going")
+			time.Sleep(2 * time.Second)
+			if asking, _ := asked(t, store, e, somebody.Identifier, 10); !slices.Equal(asking, want) {
+				t.Errorf("%v after another came, %v asked the store, want %v", later, asking, want)
+			}
+		})
+	}
 }
 
 // Who comes seldom has no rows ahead, which nobody would ask for.
@@ -97,18 +130,18 @@ func TestRowsAheadAreGivenBack(t *testing.T) {
 			e, other := toldEngine(t, store, rowsAhead()), toldEngine(t, store, rowsAhead())
 			stop := runningUntil(t, e)
 			stand(t, e)
-			for range 2 {
+			for range 3 {
 				mustTake(t, e)
 			}
-			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 3 {
-				t.Errorf("%+v, %v: want the row of the second and two ahead", d, err)
+			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 4 {
+				t.Errorf("%+v, %v: want the row of the third and three ahead", d, err)
 			}
 			end(stop)
 			if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 1 {
-				t.Errorf("%+v, %v: want the row of the second alone", d, err)
+				t.Errorf("%+v, %v: want the row of the third alone", d, err)
 			}
-			if taken := takeUntil(t, other, 11, isDenied); taken != 8 {
-				t.Errorf("%d beside a row and an allowance, want 8", taken)
+			if taken := takeUntil(t, other, 11, isDenied); taken != 7 {
+				t.Errorf("%d beside a row and an allowance of two, want 7", taken)
 			}
 		})
 	}
@@ -118,8 +151,7 @@ func TestRowsAheadAreGivenBack(t *testing.T) {
 // whatever instance that is counted: it is dated when it is handed out at the latest.
 func TestRowsAheadLeaveNoSooner(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
-		mustTake(t, e)
-		mustTake(t, e)
+		takes(t, e, 3)
 		first := time.Now()
 		time.Sleep(rowsAheadBy - time.Second)
 		for range 2 {
@@ -128,7 +160,7 @@ func TestRowsAheadLeaveNoSooner(t *testing.T) {
 			}
 		}
 		handedOut := time.Now()
-		time.Sleep(time.Until(first.Add(rowsWindow + 2*tolerance + 5*time.Second))) // the second is gone, the third and fourth are not
+		time.Sleep(time.Until(first.Add(rowsWindow + 2*tolerance + 5*time.Second))) // the third is gone, the fourth and fifth are not
 		if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 2 {
 			t.Errorf("%+v, %v: want both that were handed out later", d, err)
 		}
@@ -149,8 +181,7 @@ func TestRowsAheadLeaveNoSooner(t *testing.T) {
 // A row that is dated ahead lives as long as it counts.
 func TestRowsAheadLiveLonger(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
-		mustTake(t, e)
-		mustTake(t, e)
+		takes(t, e, 3)
 		for _, w := range store.written() {
 			if least := rowsWindow + 2*tolerance + rowsAheadBy; len(w.Events) > 0 && w.Logs[0].TTL < least {
 				t.Errorf("rows live for %v, and count for %v", w.Logs[0].TTL, least)
@@ -167,8 +198,7 @@ func TestRowsAheadAreNotHandedOutAfterTheirDate(t *testing.T) {
 		stop := runningUntil(t, e)
 		stand(t, e)
 		stop() // nobody looks for leases that are over any more
-		mustTake(t, e)
-		mustTake(t, e)
+		takes(t, e, 3)
 		time.Sleep(rowsAheadBy - time.Millisecond)
 		if d := mustTake(t, e); !d.Leased {
 			t.Errorf("%+v: want it by a row ahead", d)
@@ -249,16 +279,15 @@ func TestResetForgetsRowsAhead(t *testing.T) {
 // more than one unit, which no row is.
 func TestRowsAheadAreNotHeldAgainstTheirOwner(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
-		mustTake(t, e)
-		mustTake(t, e)
-		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 2 {
-			t.Errorf("%+v, %v: want 2 used", d, err)
+		takes(t, e, 3)
+		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 3 {
+			t.Errorf("%+v, %v: want 3 used", d, err)
 		}
-		if d := takeAs(t, e, somebody.Identifier, 8); !d.Allowed || d.Leased || d.Used != 10 {
+		if d := takeAs(t, e, somebody.Identifier, 7); !d.Allowed || d.Leased || d.Used != 10 {
 			t.Errorf("%+v: want all that is left", d.Decision)
 		}
 		time.Sleep(2 * time.Second)
-		if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 9 {
+		if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 8 {
 			t.Errorf("%+v, %v: want what was admitted by rows, without those that were left", d, err)
 		}
 	})
@@ -270,11 +299,8 @@ func TestRowsAheadThatDoNotFit(t *testing.T) {
 		for range 7 {
 			takeOf(t, other, somebody.Identifier)
 		}
-		mustTake(t, e) // by the allowance
-		if d := mustTake(t, e); !d.Allowed || d.Leased || d.Used != 9 {
-			t.Errorf("%+v: want the ninth", d)
-		}
-		if d := mustTake(t, e); !d.Allowed || d.Used != 10 {
+		takes(t, e, 2) // by the allowance
+		if d := mustTake(t, e); !d.Allowed || d.Leased || d.Used != 10 {
 			t.Errorf("%+v: want the tenth", d)
 		}
 		if d := mustTake(t, e); d.Allowed {
@@ -290,7 +316,7 @@ func TestRowsAheadThatDoNotFit(t *testing.T) {
 // Rows that were written with a take that failed are handed out to nobody, and removed.
 func TestRowsAheadOfATakeThatFailed(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
-		mustTake(t, e)
+		takes(t, e, 2)
 		store.set(func() {
 			store.afterRead = func(*limiter.State) error { return errors.Join(limiter.ErrUnavailable, errDropped) }
 		})
@@ -311,8 +337,7 @@ func TestRowsAheadOfATakeThatFailed(t *testing.T) {
 // What was handed out of rows ahead is given back by its receipt, on any instance.
 func TestRowsAheadAreRefunded(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
-		mustTake(t, e)
-		mustTake(t, e)
+		takes(t, e, 3)
 		a := takeAs(t, e, somebody.Identifier, 1)
 		if !a.Leased || a.Receipt == "" || a.DatedAt() != limiter.InstantOf(time.Now()) {
 			t.Fatalf("%+v: want it by a row ahead, dated now", a)
@@ -321,11 +346,11 @@ func TestRowsAheadAreRefunded(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(rowsAheadBy + 5*time.Second)
-		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 2 {
-			t.Errorf("%+v, %v: want 2 used", d, err)
+		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 3 {
+			t.Errorf("%+v, %v: want 3 used", d, err)
 		}
 		if d, err := other.Check(t.Context(), somebody); err != nil || d.Used != 1 {
-			t.Errorf("%+v, %v: want the row of the second", d, err)
+			t.Errorf("%+v, %v: want the row of the third", d, err)
 		}
 	})
 }
@@ -389,9 +414,7 @@ func TestRowsAheadEndWithAnOverride(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		standing(t, rowsAhead(), func(t *testing.T, _ *fakeStore, e, other *limiter.Engine) {
 			running(t, other)
-			for range 2 {
-				mustTake(t, e)
-			}
+			takes(t, e, 3)
 			o := limiter.Override{
 				Kind: limiter.OverrideLimits, Limits: []limiter.LimitOverride{{Name: "sliding-log-10m", Limit: 100}},
 				Until: limiter.InstantOf(time.Now().Add(5 * time.Second)),
@@ -409,7 +432,7 @@ func TestRowsAheadEndWithAnOverride(t *testing.T) {
 			}
 			time.Sleep(4 * time.Second)
 			if d := mustTake(t, e); d.Allowed {
-				t.Errorf("elsewhere: %v: %+v; want a denial after 52 of 10", elsewhere, d)
+				t.Errorf("elsewhere: %v: %+v; want a denial after 53 of 10", elsewhere, d)
 			}
 		})
 	}

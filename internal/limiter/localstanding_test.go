@@ -27,23 +27,24 @@ func standingInMemory() []limiter.Policy {
 	return policies
 }
 
-// aheadOf returns how many units an instance counts ahead of a key of policy.
-func aheadOf(policy limiter.Policy) int { return max(1, int(policy.Limits[0].Limit)/64) }
+// aheadOf returns how many units the first instance counts ahead of a key of policy: two of a
+// log, of which the next has one.
+func aheadOf(policy limiter.Policy) int { return max(2, int(policy.Limits[0].Limit)/64) }
 
 // untilAllowances is longer than it takes from the first request until allowances are made, and
 // all have read of them.
 const untilAllowances = 1100*time.Millisecond + limiter.DefaultSyncInterval + timeout
 
 // standInMemory calls test in a window that began some seconds ago, with two engines over a
-// store, both with an allowance.
+// store, both with an allowance, the first of which is the older one.
 func standInMemory(t *testing.T, policy limiter.Policy, test func(t *testing.T, store *fakeStore, e, other *limiter.Engine)) {
 	bubble(t, policy.Limits[0].Algorithm, func(t *testing.T) {
 		nearEnd(0)
 		store := newFakeStore()
 		feed := twice{store.Store.(*embedded.Store)}
 		e, other := instance(t, store, feed, policy), instance(t, store, feed, policy)
-		takeOf(t, e, "whoever comes first")
-		takeOf(t, other, "whoever comes first")
+		stand(t, e)
+		stand(t, other)
 		time.Sleep(untilAllowances)
 		nextSync()
 		test(t, store, e, other)

@@ -24,9 +24,13 @@ import (
 const (
 	// highPart is the part of a limit from which on a key is high.
 	highPart = 2
-	// allowancesPart is the part of a limit that all allowances of a window have together:
-	// those of two windows in a row fit beside a key that is not high.
+	// allowancesPart is the part of a limit that all allowances of a window have together, over
+	// a log rounded up where that fits: those of two windows in a row fit beside a key that is
+	// not high.
 	allowancesPart = 4
+	// loneAllowance is what an instance has that is alone over a log of a small limit, if
+	// something is left for one that starts next.
+	loneAllowance = 2
 	// allowanceSpread is how many times an instance's fair share of that there is room for, as
 	// instances that start at the same time don't see each other.
 	allowanceSpread = 2

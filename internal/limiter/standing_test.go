@@ -390,6 +390,7 @@ func TestAllowancesTogetherAreBounded(t *testing.T) {
 			all = append(all, e)
 			takeOf(t, e, "whoever comes first")
 		}
+		store.set(func() { store.writeTakes = 100 * time.Millisecond }) // so that many don't see each other
 		time.Sleep(5 * time.Second)
 		leased := 0
 		for _, e := range all {

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ func takeAs(t *testing.T, e *limiter.Engine, id limiter.Identifier, cost int64) 
 	return a
 }
 
-// Over a log, who was never seen is admitted from memory once; from then on the store is asked,
-// and told.
+// Over a log, who was never seen is admitted from memory, twice by an instance that is alone;
+// from then on the store is asked, and told.
 func TestStandingLogAsksNobodyFirst(t *testing.T) {
 	standing(t, standingLog(), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
 		reads, writes := store.counts()
@@ -43,9 +44,9 @@ func TestStandingLogAsksNobodyFirst(t *testing.T) {
 		if d, err := e.Check(t.Context(), limiter.Demand{Policy: "p", Identifier: "7"}); err != nil || d.Used != 1 {
 			t.Errorf("%+v, %v: want the one that was handed out", d, err)
 		}
-		for used := range int64(9) {
-			if d := takeOf(t, e, "7"); d.Leased || !d.Allowed || d.Used != used+2 {
-				t.Errorf("%+v: want %d used, by rows", d, used+2)
+		for used := int64(2); used <= 10; used++ {
+			if d := takeOf(t, e, "7"); d.Leased != (used == 2) || !d.Allowed || d.Used != used {
+				t.Errorf("%+v: want %d used, by rows from the third on", d, used)
 			}
 		}
 		if d := takeOf(t, e, "7"); d.Allowed {
@@ -110,7 +111,7 @@ func TestHighKeysOfALogKnowAllowances(t *testing.T) {
 		standing(t, standingLog(), func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
 			admitted := 0
 			if handedFirst {
-				admitted += takeUntil(t, e, 2, notLeased) // and one by rows
+				admitted += takeUntil(t, e, 3, notLeased) // and one by rows
 				admitted++
 			}
 			admitted += takeUntil(t, other, 11, isDenied)
@@ -137,15 +138,15 @@ func TestStandingLogFromPeriodToPeriod(t *testing.T) {
 			t.Errorf("%+v: by an allowance of a period that has not begun by all clocks", d)
 		}
 		nearEnd(30 * time.Second)
-		if taken := takeUntil(t, other, 11, isDenied); taken != 8 {
-			t.Errorf("%d beside an allowance in each of two periods, want 8", taken)
+		if taken := takeUntil(t, other, 11, isDenied); taken != 6 {
+			t.Errorf("%d beside an allowance of two in each of two periods, want 6", taken)
 		}
-		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 9 {
-			t.Errorf("%+v, %v: want 9 used, by whom the tenth was handed out", d, err)
+		if d, err := e.Check(t.Context(), somebody); err != nil || d.Used != 7 {
+			t.Errorf("%+v, %v: want 7 used, by whom the first was handed out", d, err)
 		}
 		nearEnd(-2*tolerance - time.Second) // the allowance before has no meaning any more
-		if taken := takeUntil(t, e, 11, isDenied); taken != 2 {
-			t.Errorf("%d where 8 are used, want 2", taken)
+		if taken := takeUntil(t, e, 11, isDenied); taken != 4 {
+			t.Errorf("%d where 6 are used, want 4", taken)
 		}
 	})
 }
@@ -165,24 +166,102 @@ func TestStandingLogIsNotForWhoFilledThePeriodBefore(t *testing.T) {
 	})
 }
 
-// Allowances of all instances are a fourth of the limit: two of ten. The third has none until
-// there is room.
+// Allowances of all instances are about a fourth of the limit: three of ten, of which the first
+// instance has two, and the third none until there is room. Of a smaller limit it leaves one to
+// the next.
 func TestAllowancesOfALogTogetherAreBounded(t *testing.T) {
+	for limit, want := range map[int64][]int{
+		3: {0, 0, 0, 0}, 4: {1, 0, 0, 0}, 5: {1, 1, 0, 0}, 8: {1, 1, 0, 0},
+		9: {2, 1, 0, 0}, 10: {2, 1, 0, 0}, 13: {2, 1, 1, 0}, 14: {2, 1, 1, 0},
+	} {
+		policy := standingLog()
+		policy.Limits[0].Limit = limit
+		bubble(t, strconv.FormatInt(limit, 10), func(t *testing.T) {
+			store := newFakeStore()
+			var have []int
+			for range 4 {
+				e := toldEngine(t, store, policy)
+				running(t, e)
+				stand(t, e)
+				n := 0
+				for takeOf(t, e, "somebody else").Leased {
+					n++
+				}
+				have = append(have, n)
+			}
+			if !slices.Equal(have, want) {
+				t.Errorf("of %d, instances have %v ahead, want %v", limit, have, want)
+			}
+		})
+	}
+}
+
+// Instances that make their allowances at the same time take fewer than one that is alone, rather
+// than none.
+func TestAllowancesOfALogThatMeet(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		leased := 0
-		for range 4 {
-			e := toldEngine(t, store, standingLog())
+		both := []*limiter.Engine{toldEngine(t, store, standingLog()), toldEngine(t, store, standingLog())}
+		for _, e := range both {
 			running(t, e)
-			stand(t, e)
-			if takeOf(t, e, "somebody else").Leased {
-				leased++
+			takeOf(t, e, "whoever comes first")
+		}
+		store.set(func() { store.writeTakes = 10 * time.Millisecond })
+		time.Sleep(2 * time.Second)
+		all := 0
+		for i, e := range both {
+			n := 0
+			for takeOf(t, e, "somebody else").Leased {
+				n++
+			}
+			if all += n; n == 0 {
+				t.Errorf("instance %d has no allowance", i)
 			}
 		}
-		if leased != 2 {
-			t.Errorf("%d instances have an allowance, want 2", leased)
+		if all > 3 {
+			t.Errorf("%d ahead of a limit of 10, want 3 at most", all)
 		}
 	})
+}
+
+// All that instances may hand out at the end of a period and in the next one fits beside a key
+// that is not high, to the last unit.
+func TestAllowancesOfTwoPeriodsFitBesideALowKey(t *testing.T) {
+	for _, limit := range []int64{4, 5, 9, 10, 13, 14} {
+		policy := standingLog()
+		policy.Limits[0].Limit = limit
+		standing(t, policy, func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
+			all := []*limiter.Engine{e}
+			for range 4 {
+				more := toldEngine(t, store, policy)
+				running(t, more)
+				stand(t, more)
+				all = append(all, more)
+			}
+			handOut := func(period string) (n int64) {
+				for i, e := range all {
+					probe := limiter.Identifier(period + strconv.Itoa(i))
+					for takeOf(t, e, probe).Leased {
+						if mustTake(t, e).Leased {
+							n++
+						}
+					}
+				}
+				return n
+			}
+			nearEnd(2 * time.Second)
+			before := handOut("first")
+			rows := int64(0)
+			for rows < limit/2-1 && takeOf(t, other, somebody.Identifier).Allowed {
+				rows++
+			}
+			nearEnd(-3 * tolerance)
+			after := handOut("second")
+			if sum := before + rows + after; sum > limit || before == 0 || after == 0 {
+				t.Errorf("%d, %d by rows, and %d within a window, of %d", before, rows, after, limit)
+			}
+		})
+	}
 }
 
 // An event that was handed out is given back by its receipt, on whatever instance that comes,
@@ -233,11 +312,11 @@ func TestResetBesideAnAllowanceOfALog(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if taken := takeUntil(t, other, 11, isDenied); taken != 9 {
-			t.Errorf("%d after a reset beside an allowance, want 9", taken)
+		if taken := takeUntil(t, other, 11, isDenied); taken != 8 {
+			t.Errorf("%d after a reset beside an allowance of two, want 8", taken)
 		}
-		if taken := takeUntil(t, e, 11, isDenied); taken > 1 { // none, if it knows of an allowance of the other by then
-			t.Errorf("%d after that by whom the tenth is kept for, want 1 at most", taken)
+		if taken := takeUntil(t, e, 11, isDenied); taken > 2 { // none, if it knows of an allowance of the other by then
+			t.Errorf("%d after that by whom the last are kept for, want 2 at most", taken)
 		}
 	})
 }
@@ -305,8 +384,8 @@ func TestAllowanceOfALogLastsByAllClocks(t *testing.T) {
 		}
 		nearEnd(-10 * time.Millisecond)
 		nearEnd(-10 * time.Millisecond)
-		if taken := takeUntil(t, other, 11, isDenied); taken != 7 {
-			t.Errorf("%d beside allowances of this period, the last one, and one that counts still, want 7", taken)
+		if taken := takeUntil(t, other, 11, isDenied); taken != 4 {
+			t.Errorf("%d beside allowances of two of this period, the last one, and one that counts still, want 4", taken)
 		}
 	})
 	bubble(t, "notes", func(t *testing.T) {
@@ -358,8 +437,8 @@ func TestDenialBesideAllowancesOfALogIsRemembered(t *testing.T) {
 	policy := standingLog()
 	policy.Limits[0].Window = time.Hour
 	standing(t, policy, func(t *testing.T, store *fakeStore, _, other *limiter.Engine) {
-		if taken := takeUntil(t, other, 11, isDenied); taken != 9 {
-			t.Fatalf("%d beside an allowance", taken)
+		if taken := takeUntil(t, other, 11, isDenied); taken != 8 {
+			t.Fatalf("%d beside an allowance of two", taken)
 		}
 		time.Sleep(3 * time.Second)
 		mustTake(t, other)
