@@ -63,8 +63,8 @@ func rowsAhead() []Build {
 		},
 		{
 			Name: "rows ahead as of an instance that is alone", Broke: "who shares leaves some to others",
-			Tests: []string{"TestRowsAheadLeaveSomeToOthers", "TestRowsAheadOfWhoIsNoLongerAlone"},
-			Edits: []Edit{{allowancesFile, `s.inLog() && s.instances.Load() == 1 &&`, `s.inLog() &&`}},
+			Tests: []string{"TestRowsAheadLeaveSomeToOthers", "TestRowsAheadOfWhoIsNoLongerAlone", "TestRowsAheadLateInAPeriod"},
+			Edits: []Edit{{allowancesFile, `s.inLog() && s.alone.Load() &&`, `s.inLog() &&`}},
 		},
 		{
 			Name: "rows ahead of who comes seldom", Broke: "nothing is counted ahead that nobody will ask for",

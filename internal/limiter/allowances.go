@@ -270,6 +270,7 @@ func (of *standings) look(ctx context.Context, s *standing, start, now Instant) 
 	if found, err := of.read(ctx, s, s.allowances, start); err == nil {
 		s.looked = now
 		s.instances.Store(s.sharing(found, start))
+		s.alone.Store(!s.isBeside(found))
 	}
 }
 
@@ -294,11 +295,12 @@ func (of *standings) share(s *standing, found []Count, start Instant) int64 {
 	}
 	bounds, r, instances := leaseBoundsOf(of.opts), &s.rule, s.sharing(found, start)
 	s.instances.Store(instances)
+	s.alone.Store(!s.isBeside(found))
 	all := s.most()
 	units := min(r.capacity/bounds.early, all/(bounds.spread*instances), maxAllowance)
 	if s.inLog() { // most of them are small
 		units = max(1, units)
-		if all > loneAllowance && !slices.ContainsFunc(others, func(c Count) bool { return c.Units > 0 }) {
+		if s.isAlone() {
 			units = max(loneAllowance, units)
 		}
 	}
@@ -326,10 +328,15 @@ func (s *standing) leaseShare(share, least int64) (fewer, room int64) {
 	return share, least
 }
 
-// isAlone reports whether this instance has an allowance over a log and knows of no other that
-// has one, where another would have.
+// isAlone reports whether this instance knows of no other that has an allowance over a log, where
+// another would have one beside its own.
 func (s *standing) isAlone() bool {
-	return s.inLog() && s.instances.Load() == 1 && s.most() > loneAllowance
+	return s.inLog() && s.alone.Load() && s.most() > loneAllowance
+}
+
+// isBeside reports whether any of found is another instance's, of whatever window.
+func (s *standing) isBeside(found []Count) bool {
+	return slices.ContainsFunc(found, func(c Count) bool { return c.Row != s.row && c.Units > 0 })
 }
 
 // unitsIn returns the sum of counts in the window that begins at start.

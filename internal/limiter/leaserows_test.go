@@ -91,6 +91,20 @@ func TestRowsAheadOfWhoIsNoLongerAlone(t *testing.T) {
 	}
 }
 
+// An instance that makes the next period's allowance before another does is not alone by that.
+func TestRowsAheadLateInAPeriod(t *testing.T) {
+	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, other *limiter.Engine) {
+		running(t, other)
+		stand(t, other)
+		time.Sleep(time.Until(time.Now().Truncate(rowsWindow).Add(rowsWindow - 5*time.Second)))
+		takeOf(t, e, "whoever keeps it going")
+		time.Sleep(2 * time.Second)
+		if asking, _ := asked(t, store, e, somebody.Identifier, 6); !slices.Equal(asking, []int{3, 6}) {
+			t.Errorf("%v asked the store, want two rows ahead of the third", asking)
+		}
+	})
+}
+
 // Who comes seldom has no rows ahead, which nobody would ask for.
 func TestNoRowsAheadOfWhoComesSeldom(t *testing.T) {
 	standing(t, rowsAhead(), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {

@@ -70,6 +70,7 @@ type standing struct {
 	known     recent[highKey]              // of high keys that this process has noted
 	over      atomic.Bool                  // there is no allowance, or no more: of a plan that is not in force for all keys
 	instances atomic.Int64                 // that had an allowance when this process made its last one; 0: nobody looked
+	alone     atomic.Bool                  // it found no other's, of no window that matters, when it looked last
 	row       EventID                      // of this process's allowances; zero: none was made yet
 	stamp     int64                        // of the latest that was stored
 	looked    Instant                      // when it was looked how many instances share
