@@ -30,7 +30,7 @@ var policies = []limiter.Policy{
 	{Name: "sms-send", Limits: []limiter.Limit{{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
 	{Name: "api", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 1_000_000, Window: 24 * time.Hour}}},
 	{Name: "closed", Limits: []limiter.Limit{{Name: "none", Algorithm: "fixed-window", Window: time.Minute}}},
-	{Name: "shadow", Mode: limiter.ModeShadow, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Hour}}},
+	{Name: "shadow", Mode: limiter.ModeShadow, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}},
 }
 
 // seen is a request as the service saw it.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/httplimit"
-	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
 )
 
 const policies = `
@@ -73,7 +72,7 @@ func mustBe(t *testing.T, want string, answers ...*http.Response) {
 }
 
 func TestARouteIsLimited(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	h := httplimit.New(s.Client(nil), nil).Policy("api")(ok)
 	me := "203.0.113.7:4711"
 	first := ask(h, "GET", "/", me)
@@ -87,7 +86,7 @@ func TestARouteIsLimited(t *testing.T) {
 
 // TestDenialsAreToldAsRatelimitdTells compares with an answer of the service's own.
 func TestDenialsAreToldAsRatelimitdTells(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	h := httplimit.New(s.Client(nil), nil).Policy("login", httplimit.By(httplimit.Header("X-User")))(ok)
 	for range 2 {
 		mustBe(t, "200", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "alice"))
@@ -126,7 +125,7 @@ func TestDenialsAreToldAsRatelimitdTells(t *testing.T) {
 }
 
 func TestSeveralPoliciesStandOrFallTogether(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	limit := httplimit.New(s.Client(nil), nil)
 	user := httplimit.By(httplimit.Header("X-User"))
 	h := limit.All(httplimit.Use("api", httplimit.Cost(1)), httplimit.Use("login", user, httplimit.Cost(1)),
@@ -141,7 +140,7 @@ func TestSeveralPoliciesStandOrFallTogether(t *testing.T) {
 
 // TestTheSamePolicyForTwo has one rule for the address and one for the user.
 func TestTheSamePolicyForTwo(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	user := httplimit.By(httplimit.Header("X-User"))
 	h := httplimit.New(s.Client(nil), nil).All(httplimit.Use("api"), httplimit.Use("api", user, httplimit.Cost(4)))(ok)
 	mustBe(t, "200 429", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "alice"), ask(h, "GET", "/", "203.0.113.8:1", "X-User", "alice"))
@@ -171,14 +170,14 @@ func TestSecondsAreRoundedUp(t *testing.T) {
 
 // TestLeavingAHeaderOutIsNoWayAround: who is not known is limited by address.
 func TestLeavingAHeaderOutIsNoWayAround(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	h := httplimit.New(s.Client(nil), nil).Policy("api", httplimit.By(httplimit.APIKey()), httplimit.Cost(4))(ok)
 	mustBe(t, "200 429 200 200", ask(h, "GET", "/", "203.0.113.7:1"), ask(h, "GET", "/", "203.0.113.7:2"),
 		ask(h, "GET", "/", "203.0.113.7:1", "X-API-Key", "203.0.113.7"), ask(h, "GET", "/", "203.0.113.8:1"))
 }
 
 func TestAServiceThatIsGone(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	s.SetGone(true)
 	lenient := httplimit.New(s.Client(nil), nil).Policy("api")(ok)
 	strict := httplimit.New(s.Client(nil), &httplimit.Options{FailClosed: true}).Policy("api")(ok)
@@ -196,7 +195,7 @@ func TestAServiceThatIsGone(t *testing.T) {
 // TestMistakesAreLogged, and don't stop the service that is limited.
 func TestMistakesAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	opts := httplimit.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	h := httplimit.New(s.Client(nil), &opts).Policy("no-such", httplimit.By(httplimit.Header("X-User")))(ok)
 	mustBe(t, "200", ask(h, "GET", "/", "203.0.113.7:1", "X-User", "needle"))
@@ -206,7 +205,7 @@ func TestMistakesAreLogged(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	opts := httplimit.Options{
 		Skip: httplimit.SkipPaths("/healthz", "/static/"),
 		Cost: httplimit.CostByMethod(0, 4),
@@ -306,7 +305,7 @@ func TestIdentities(t *testing.T) {
 
 // TestWhatNoLimitHolds is not let through: nobody gets around a limit by asking for more.
 func TestWhatNoLimitHolds(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	length := httplimit.CostOf(func(r *http.Request) int64 { return r.ContentLength })
 	h := httplimit.New(s.Client(nil), nil).Policy("api", length)(ok)
 	post := func(units int64) *http.Response {
@@ -330,7 +329,7 @@ func TestNamesTakeNobodysPlace(t *testing.T) {
 
 // TestLongIdentitiesAreHashed rather than refused, which would let them pass.
 func TestLongIdentitiesAreHashed(t *testing.T) {
-	s := ratelimittest.New(t, policies)
+	s := serviceAt(t, policies)
 	h := httplimit.New(s.Client(nil), nil).Policy("api", httplimit.By(httplimit.Header("X-User")), httplimit.Cost(4))(ok)
 	long := strings.Repeat("x", 2000)
 	mustBe(t, "200 429 200 200 429", ask(h, "GET", "/", "203.0.113.7:1", "X-User", long), ask(h, "GET", "/", "203.0.113.7:1", "X-User", long),

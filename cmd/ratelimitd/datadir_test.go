@@ -67,7 +67,7 @@ func (p *process) used(t *testing.T, op, policy string) (used int64) {
 
 const bucketsAndWindows = `policies:
   - {name: log, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}
-  - {name: tail, limits: [{algorithm: sliding-tail, limit: 10, window: 1h}]}
+  - {name: tail, limits: [{algorithm: sliding-tail, limit: 10, window: 31d}]}
   - {name: bucket, limits: [{algorithm: token-bucket, limit: 10, window: 24h}]}
 `
 

@@ -72,7 +72,8 @@ func TestSweeperLeavesNoCounterAnHourAfterItsWindow(t *testing.T) {
 // clock must not make them delete what counts for everybody else.
 func TestSweeperWhoseClockIsAhead(t *testing.T) {
 	config := newConfig(t)
-	e := storetest.NewEngine(t, newStore(t, config), limiter.Options{Now: time.Now}, limiter.Policy{
+	now := time.Now() // which stands still: no window ends meanwhile
+	e := storetest.NewEngine(t, newStore(t, config), limiter.Options{Now: func() time.Time { return now }}, limiter.Policy{
 		Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 10, Window: time.Hour}},
 	})
 	d := limiter.Demand{Policy: "p", Identifier: storetest.Somebody, Cost: 10}

@@ -24,14 +24,14 @@ import (
 // patience is how long a test waits for what should take milliseconds.
 const patience = 20 * time.Second
 
-// policies of the tests: so many units in an hour.
+// policies of the tests: so many units in a window that does not end meanwhile.
 var policies = []limiter.Policy{
 	policy("two", 2), policy("other", 2), policy("bytes", 100), policy("objects", 10), policy("sent", 15),
 	{Name: "open", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
 }
 
 func policy(name string, units int64) limiter.Policy {
-	return limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: units, Window: time.Hour}}}
+	return limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: units, Window: limiter.MaxWindow}}}
 }
 
 // frail is the embedded store, which fails with err where that is set.
