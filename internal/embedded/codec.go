@@ -49,7 +49,9 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	}
 	for span := range limiter.SpanCount {
 		if l := r.log(); len(l.events) > 0 {
-			*e.openLog(span) = l
+			own := e.openLog(span)
+			l.marks = own.marks
+			*own = l
 		}
 	}
 	for range r.len() {
@@ -132,7 +134,7 @@ func (w *writer) log(l *eventLog) {
 		return
 	}
 	w.len(len(l.events))
-	w.int(int64(l.ttl))
+	w.int(int64(l.ttl.duration()))
 	last := limiter.Instant(0)
 	for i := range l.events {
 		e := &l.events[i]
@@ -242,7 +244,7 @@ func (r *reader) log() (l eventLog) {
 	if n == 0 {
 		return l
 	}
-	l.ttl = time.Duration(r.int())
+	l.ttl = secondsOf(time.Duration(r.int()))
 	l.events = make([]limiter.Event, n)
 	last := limiter.Instant(0)
 	for i := range l.events {

@@ -93,9 +93,11 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	}
 	k := limiter.KeyFrom([limiter.KeySize]byte(r.Key))
 	sh := s.shard(k)
-	e.key, e.saved = k, true
-	if sh.entries.put(e); e.lasts() <= now {
-		sh.drop(e)
+	kept := sh.entries.add(k, false)
+	*kept = *e
+	kept.key, kept.log.saved = k, true
+	if kept.lasts() <= now {
+		sh.drop(kept)
 	}
 	return nil
 }
@@ -197,8 +199,8 @@ func (sh *shard) collect(records []Record) []Record {
 	for k := range sh.dirty {
 		r := Record{Table: TableKeys, Key: k.Bytes()}
 		if e := sh.entries.of(&k); e != nil {
-			r.Value, r.fresh = e.encode(), !e.saved
-			e.dirty, e.saved = false, true
+			r.Value, r.fresh = e.encode(), !e.log.saved
+			e.log.dirty, e.log.saved = false, true
 		}
 		records = append(records, r)
 	}
@@ -224,7 +226,7 @@ func (sh *shard) restore(k limiter.Key, fresh bool) {
 	}
 	sh.dirty[k] = struct{}{}
 	if e != nil {
-		e.dirty, e.saved = true, !fresh
+		e.log.dirty, e.log.saved = true, !fresh
 	}
 }
 
@@ -248,8 +250,8 @@ func (s *Store) collectChanges(records []Record) []Record {
 
 // touch notes that e has changed.
 func (sh *shard) touch(e *entry) {
-	if sh.dirty != nil && !e.dirty {
-		e.dirty = true
+	if sh.dirty != nil && !e.log.dirty {
+		e.log.dirty = true
 		sh.dirty[e.key] = struct{}{}
 	}
 }
@@ -257,22 +259,21 @@ func (sh *shard) touch(e *entry) {
 // drop forgets e and its key. What was never saved leaves no trace, so that a
 // disk that fails for long costs no more memory than there are keys.
 func (sh *shard) drop(e *entry) {
+	if sh.dirty != nil {
+		if e.log.saved {
+			sh.dirty[e.key] = struct{}{}
+		} else {
+			delete(sh.dirty, e.key)
+		}
+	}
 	sh.entries.remove(e)
-	if sh.dirty == nil {
-		return
-	}
-	if e.saved {
-		sh.dirty[e.key] = struct{}{}
-	} else {
-		delete(sh.dirty, e.key)
-	}
 }
 
-// newEntry returns an empty entry for k, which may still have to be removed from the
+// newEntry returns an empty entry for w, whose key may still have to be removed from the
 // disk.
-func (sh *shard) newEntry(k limiter.Key) *entry {
-	_, dirty := sh.dirty[k]
-	e := &entry{key: k, dirty: dirty, saved: dirty}
-	sh.entries.put(e)
+func (sh *shard) newEntry(w *limiter.Write) *entry {
+	_, dirty := sh.dirty[w.Key]
+	e := sh.entries.add(w.Key, len(w.Logs) > 0 && len(w.Events) > 0)
+	e.log.dirty, e.log.saved = dirty, dirty
 	return e
 }

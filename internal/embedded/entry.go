@@ -14,14 +14,17 @@ type entry struct {
 	key     limiter.Key
 	reset   limiter.Instant
 	expires limiter.Instant // of the last thing in it but for the cell
-	log     eventLog        // the one of span
+	log     eventLog        // the one of log.span
 	counts  []limiter.Count
 	cell    *cell
 	rare    *rare // nil: it has nothing of that
+}
 
+// marks are what an entry has of its log's memory, where there is room for it.
+type marks struct {
 	span  uint8 // a limiter.Span, of the only log that most keys have
-	dirty bool  // it is in its shard's dirty
-	saved bool  // the disk may have it, as it is or was
+	dirty bool  // the entry is in its shard's dirty
+	saved bool  // the disk may have the entry, as it is or was
 }
 
 // rare is what few keys have.
@@ -48,7 +51,7 @@ func (e *entry) rarely() *rare {
 // logOf returns the log of span, nil if there is none.
 func (e *entry) logOf(span limiter.Span) *eventLog {
 	switch {
-	case span == limiter.Span(e.span):
+	case span == limiter.Span(e.log.span):
 		return &e.log
 	case e.rare != nil:
 		return &e.rare.logs[span]
@@ -64,7 +67,7 @@ func (e *entry) openLog(span limiter.Span) *eventLog {
 	if len(e.log.events) > 0 {
 		return &e.rarely().logs[span]
 	}
-	e.log, e.span = eventLog{}, uint8(span)
+	e.log = eventLog{events: e.log.events[:0], marks: marks{span: uint8(span), dirty: e.log.dirty, saved: e.log.saved}}
 	return &e.log
 }
 
@@ -189,7 +192,7 @@ func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
 }
 
 func (e *entry) appendTo(l *eventLog, w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
-	l.ttl = max(l.ttl, lw.TTL)
+	l.ttl = max(l.ttl, secondsOf(lw.TTL))
 	for _, event := range w.Events {
 		if e.rare != nil && slices.Contains(e.rare.removed, event.ID) {
 			continue

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -23,8 +24,11 @@ func TestIndexIsAMap(t *testing.T) {
 		case found != want[k]:
 			t.Fatalf("step %d: %p for %v, want %p (seed %d)", i, found, sum, want[k], seed)
 		case found == nil:
-			e := &entry{key: k}
-			x.put(e)
+			e := x.add(k, false)
+			if e.expires != 0 || e.key != k {
+				t.Fatalf("step %d: a new entry is %+v (seed %d)", i, *e, seed)
+			}
+			e.expires = 1
 			want[k] = e
 		case rnd.IntN(2) == 0:
 			x.remove(found)
@@ -43,4 +47,57 @@ func TestIndexIsAMap(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%d entries are not among all", len(want))
 	}
+}
+
+// TestNextVisitsAll holds next to coming by every entry once before it comes by one again.
+func TestNextVisitsAll(t *testing.T) {
+	const entries = 3*slabSize + 1
+	var x index
+	x.init()
+	for i := range entries {
+		x.add(keyOf(i), false)
+	}
+	for i := 0; i < entries; i += 2 {
+		k := keyOf(i)
+		x.remove(x.of(&k))
+	}
+	for round := range 2 {
+		seen := make(map[*entry]bool)
+		for range x.size() {
+			seen[x.next()] = true
+		}
+		if len(seen) != entries/2 {
+			t.Errorf("round %d: %d entries were visited, want %d", round, len(seen), entries/2)
+		}
+	}
+}
+
+// TestIndexGivesMemoryBack holds an index to keeping no slab that has no entry, to using places
+// that are free again, and to making what it needs when it has none.
+func TestIndexGivesMemoryBack(t *testing.T) {
+	const slabs = 5
+	var x index
+	x.init()
+	for round := range 3 {
+		for i := range slabs * slabSize {
+			x.add(keyOf(i), true)
+		}
+		if len(x.slabs) != slabs {
+			t.Fatalf("round %d: %d slabs, want %d", round, len(x.slabs), slabs)
+		}
+		for e := range x.all() {
+			x.remove(e)
+		}
+		for n := range x.slabs {
+			if x.slabs[n] != (slab{}) {
+				t.Errorf("round %d: slab %d of no entries has memory", round, n)
+			}
+		}
+	}
+}
+
+func keyOf(i int) limiter.Key {
+	var sum [limiter.KeySize]byte
+	binary.BigEndian.PutUint64(sum[:], uint64(i))
+	return limiter.KeyFrom(sum)
 }

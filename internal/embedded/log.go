@@ -12,10 +12,19 @@ import (
 // eventLog is the events of one key and span, in order of time.
 type eventLog struct {
 	events []limiter.Event
-	sum    int64         // of their costs; the largest number: it may be more
-	ttl    time.Duration // the longest that an event was given
-	holds  bool          // some of them may be holds
+	sum    int64   // of their costs; the largest number: it may be more
+	ttl    seconds // the longest that an event was given
+	holds  bool    // some of them may be holds
+	marks
 }
+
+// seconds is a time to live.
+type seconds uint32
+
+// secondsOf returns d, of whole seconds, or the most that there are.
+func secondsOf(d time.Duration) seconds { return seconds(min(int64(d/time.Second), math.MaxUint32)) }
+
+func (s seconds) duration() time.Duration { return time.Duration(s) * time.Second }
 
 const (
 	// spareEvents is how far a log may outgrow what matters before its oldest events
@@ -162,11 +171,11 @@ func (l *eventLog) keep(is func(*limiter.Event) bool) {
 // two: an Update's decide appends to what it reads before the store does.
 func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	most := 2*keep + spareEvents
-	if len(l.events) < cap(l.events)-1 && len(l.events) < most {
+	if len(l.events) == 0 || len(l.events) < cap(l.events)-1 && len(l.events) < most {
 		return
 	}
 	now := min(at, clock.instant())
-	l.drop(l.after(now.Add(-l.ttl)))
+	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
 		l.keep(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })
 	}

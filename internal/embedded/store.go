@@ -75,6 +75,7 @@ type shard struct {
 type one struct {
 	state limiter.State
 	write limiter.Write
+	event [1]limiter.Event // for decide to append to the log of a key that is not kept
 }
 
 // scratch is memory that is reused by every UpdateAll whose first shard it is in.
@@ -158,14 +159,18 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 	e, state, w := sh.entries.of(&q.Key), &sh.one.state, &sh.one.write
 	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
 	e.read(q, state, s)
+	if e == nil && len(state.Logs) == 1 {
+		state.Logs[0].Events = sh.one.event[:0]
+	}
 	*w = limiter.Write{}
 	decide(state, w)
+	w.Key = q.Key
 	if !changes(w) || e == nil && !stores(w) {
 		return nil
 	}
 	if e == nil {
 		var err error
-		if e, err = s.makeRoom(q.Key, nil); err != nil {
+		if e, err = s.makeRoom(w, nil); err != nil {
 			return err
 		}
 	}
@@ -300,7 +305,7 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 		if entries[i] = s.entry(w[i].Key); entries[i] != nil { // an earlier one of w made it
 			continue
 		}
-		e, err := s.makeRoom(w[i].Key, w)
+		e, err := s.makeRoom(&w[i], w)
 		if err != nil {
 			s.dropEmpty(w[:i])
 			return err
@@ -316,14 +321,14 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 	return nil
 }
 
-// makeRoom makes an empty entry for k, without taking the place of another key of w.
-func (s *Store) makeRoom(k limiter.Key, w []limiter.Write) (*entry, error) {
-	sh := s.shard(k)
-	if sh.entries.size() >= sh.maxKeys && !sh.evict(s.instant(), w) {
+// makeRoom makes an empty entry for w, without taking the place of another key of beside.
+func (s *Store) makeRoom(w *limiter.Write, beside []limiter.Write) (*entry, error) {
+	sh := s.shard(w.Key)
+	if sh.entries.size() >= sh.maxKeys && !sh.evict(s.instant(), beside) {
 		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
 	}
-	return sh.newEntry(k), nil
+	return sh.newEntry(w), nil
 }
 
 // dropEmpty removes the entries that were made for w.
@@ -345,17 +350,14 @@ func (sh *shard) sweep(now limiter.Instant) {
 	}
 }
 
-// evict makes room for one key, if one of a few taken at random has expired and is
-// not about to be written.
+// evict makes room for one key, if one of the next few has expired and is not about to
+// be written.
 func (sh *shard) evict(now limiter.Instant, w []limiter.Write) bool {
-	tries := evictTries
-	for e := range sh.entries.all() {
+	for range evictTries {
+		e := sh.entries.next()
 		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == e.key }) {
 			sh.drop(e)
 			return true
-		}
-		if tries--; tries == 0 {
-			return false
 		}
 	}
 	return false
