@@ -139,6 +139,67 @@ func TestRestartKeepsEverything(t *testing.T) {
 	end()
 }
 
+// TestRestartKeepsALogOfAnySpan has a key's only log be of each span.
+func TestRestartKeepsALogOfAnySpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for span := range limiter.SpanCount {
+			disk, ids := new(memory), limiter.NewEventIDs()
+			store := open(t, disk, embedded.Options{})
+			stop := run(t, store.Run)
+			appendOne(t, store, ids, span)
+			stop()
+			q := limiter.Query{Key: keysOf(1, true)[0], Logs: []limiter.LogQuery{{Span: span, Max: 2}}}
+			got, err := open(t, disk, embedded.Options{}).Read(t.Context(), &q)
+			if err != nil || len(got.Logs[0].Events) != 1 {
+				t.Errorf("span %d: %+v, want an event, %v", span, got.Logs, err)
+			}
+		}
+	})
+}
+
+// TestALogOfAnotherSpanLeavesTheDisk resets a key that is saved, and has it begin with a log of
+// another span, and expire, before it is saved again.
+func TestALogOfAnotherSpanLeavesTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, ids := new(memory), limiter.NewEventIDs()
+		store := open(t, disk, embedded.Options{})
+		stop := run(t, store.Run)
+		appendOne(t, store, ids, limiter.SpanHour)
+		time.Sleep(2 * time.Second)
+		if disk.len() != 1 {
+			t.Fatalf("%d records of 1 are saved", disk.len())
+		}
+		disk.fail(errors.New("no space left"))
+		reset := limiter.Write{Key: keysOf(1, true)[0], Reset: limiter.InstantOf(time.Now()), ResetTTL: time.Second}
+		if err := store.Write(t.Context(), &reset); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		appendOne(t, store, ids, limiter.SpanDay)
+		time.Sleep(3 * time.Minute)
+		disk.fail(nil)
+		time.Sleep(2 * time.Second)
+		if disk.len() != 0 || store.Len() != 0 {
+			t.Errorf("%d records are left, and %d keys", disk.len(), store.Len())
+		}
+		stop()
+	})
+}
+
+// appendOne appends an event of now, which is kept for a minute, to the log of span of a key.
+func appendOne(t *testing.T, store *embedded.Store, ids func(limiter.Instant) limiter.EventID, span limiter.Span) {
+	t.Helper()
+	now := limiter.InstantOf(time.Now())
+	w := limiter.Write{
+		Key:    keysOf(1, true)[0],
+		Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
+		Logs:   []limiter.LogWrite{{Span: span, TTL: time.Minute, Keep: 9}},
+	}
+	if err := store.Write(t.Context(), &w); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestEnginesGoOnAfterARestart(t *testing.T) {
 	folder := t.TempDir()
 	var policies []limiter.Policy

@@ -47,9 +47,6 @@ func (x *index) of(k *limiter.Key) *entry {
 			return e
 		}
 	}
-	if len(x.others) == 0 {
-		return nil
-	}
 	if p, ok := x.others[*k]; ok {
 		return x.at(p)
 	}
