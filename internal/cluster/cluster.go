@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Cluster is this instance's place among those that decide together. It is safe for
+// concurrent use; make one with New.
+type Cluster struct {
+	store   Store
+	opts    Options
+	routes  atomic.Pointer[routes]
+	kick    chan struct{} // holds a token when there is reason to look at the view at once
+	refused refusals
+}
+
+// Options of a Cluster. The zero value is of an instance that others can't reach.
+type Options struct {
+	Address string       // where others reach this instance, host:port; empty: nowhere
+	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
+}
+
+// New returns a cluster that keeps its members in store. A nil opts means the zero Options.
+// Nobody decides until Run has joined.
+func New(store Store, opts *Options) *Cluster {
+	if opts == nil {
+		opts = &Options{}
+	}
+	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1)}
+	if c.opts.Logger == nil {
+		c.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.routes.Store(&routes{changed: make(chan struct{})})
+	return c
+}
+
+// Pauses before an instance that was set out joins anew. Each is twice the one before, so that
+// an instance which others can't go by does not keep them busy.
+const (
+	minRejoin    = 50 * time.Millisecond
+	maxRejoin    = time.Minute
+	rejoinForget = 2 * time.Minute // of membership, after which the next pause is the shortest again
+)
+
+// Run is a member until ctx ends: it joins, does what the views say, and joins anew under
+// another id whenever it was set out. When ctx ends it leaves, within leaveWithin. It returns
+// nil.
+func (c *Cluster) Run(ctx context.Context) error {
+	pause := minRejoin
+	for {
+		began := time.Now()
+		err := c.sit(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > rejoinForget {
+			pause = minRejoin
+		}
+		c.opts.Logger.Warn("no longer a member: this instance joins anew", "error", err, "pause", pause)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, maxRejoin)
+	}
+}
+
+// sit is one membership. It returns why that ended.
+func (c *Cluster) sit(ctx context.Context) error {
+	s := newSeat(c)
+	lasting := context.WithoutCancel(ctx)
+	beating, stop := context.WithCancel(lasting)
+	var beats sync.WaitGroup
+	beats.Go(func() { s.pulse.run(beating) })
+	err := s.tendUntil(ctx)
+	s.endAll()
+	c.put(&routes{})
+	stop()
+	beats.Wait()
+	s.leave(lasting)
+	return err
+}
+
+// put puts r in place.
+func (c *Cluster) put(r *routes) {
+	r.changed = make(chan struct{})
+	close(c.routes.Swap(r).changed)
+}
+
+// Notice says that somebody knows the view of that number. If this instance does not, it looks.
+func (c *Cluster) Notice(view int64) {
+	if view > c.routes.Load().view.Number {
+		c.look()
+	}
+}
+
+// look has the view looked at without delay.
+func (c *Cluster) look() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// ErrMoved is a call that was handed to an instance which does not decide for its key.
+var ErrMoved = errors.New("another instance decides for the key")
+
+// Self returns the id of this instance's present membership, empty while it has none.
+func (c *Cluster) Self() ID {
+	if s := c.routes.Load().seat; s != nil {
+		return s.self.ID
+	}
+	return ""
+}
+
+// Status is what a cluster looks like from one member.
+type Status struct {
+	Self      ID   // empty: this instance is no member
+	View      View // the latest one that it knows
+	Installed bool // it is in force
+	Owned     int  // slices that it decides for; all of them in mode Shared
+}
+
+// Status returns what this instance knows.
+func (c *Cluster) Status() Status {
+	r := c.routes.Load()
+	st := Status{View: r.view, Self: c.Self()}
+	if r.seat == nil {
+		return st
+	}
+	st.Installed = r.installed
+	if r.all != nil {
+		st.Owned = Slices
+		return st
+	}
+	for _, t := range r.tenures {
+		if t != nil && !t.closed.Load() {
+			st.Owned++
+		}
+	}
+	return st
+}
+
+// Shares returns how many slices each of v's members owns, in their order.
+func (v *View) Shares() []int {
+	shares := make([]int, len(v.Members))
+	for _, i := range v.owners() {
+		if i >= 0 {
+			shares[i]++
+		}
+	}
+	return shares
+}

@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// fence reads a member's own row for everybody that wants to admit something. A read serves
+// those that asked before it began.
+type fence struct {
+	read func(ctx context.Context) (in bool, err error)
+
+	turn chan struct{} // holds one token while a read is under way
+	mu   sync.Mutex
+	next *fenceRead // that has not begun
+}
+
+// fenceRead is one read of the row.
+type fenceRead struct {
+	done chan struct{} // closed when it is answered
+	err  error
+}
+
+// fenceTimeout bounds one read, so that a later one can ask another node.
+const fenceTimeout = 250 * time.Millisecond
+
+func newFence(read func(context.Context) (bool, error)) *fence {
+	return &fence{read: read, turn: make(chan struct{}, 1)}
+}
+
+// verify returns what the next read says: nil, ErrOut or an error of the store.
+func (f *fence) verify(ctx context.Context) error {
+	r, lead := f.join()
+	if lead {
+		f.lead(ctx, r)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// join returns the read that has not begun, and whether the caller has to make it.
+func (f *fence) join() (r *fenceRead, lead bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next != nil {
+		return f.next, false
+	}
+	f.next = &fenceRead{done: make(chan struct{})}
+	return f.next, true
+}
+
+// lead makes r when the read before it is answered. Others wait for it, so it outlives ctx.
+func (f *fence) lead(ctx context.Context, r *fenceRead) {
+	f.turn <- struct{}{}
+	f.mu.Lock()
+	f.next = nil // who comes from now on is not served by this read
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceTimeout)
+	defer cancel()
+	in, err := f.read(ctx)
+	if err == nil && !in {
+		err = ErrOut
+	}
+	r.err = err
+	<-f.turn
+	close(r.done)
+}

@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	confirmWithin = 2 * time.Second        // after which a member that has not confirmed a view is set out
+	gatherFor     = 200 * time.Millisecond // in which those that join are put into one view
+	rankWait      = 100 * time.Millisecond // for each member that is to propose before this one
+	joinWait      = 500 * time.Millisecond // for members to propose who joins
+)
+
+// propose proposes the next view if there is reason to and it is this member's turn.
+func (s *seat) propose(ctx context.Context) error {
+	if s.view.Number == 0 {
+		return s.offer(ctx, View{Number: 1, Mode: Owners, Members: []Member{s.self}})
+	}
+	if !s.mayChange() {
+		s.wanted = time.Time{}
+		return nil
+	}
+	if err := s.setOutSilent(ctx); err != nil {
+		return err
+	}
+	known, err := s.standings(ctx, s.view.involved())
+	if err != nil {
+		return err
+	}
+	if known[s.self.ID].out {
+		return ErrOut
+	}
+	stay := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool { return known[m.ID].out })
+	join, err := s.joining(ctx)
+	if err != nil {
+		return err
+	}
+	members := slices.Concat(stay, join)
+	dies, mode := len(stay) < len(s.view.Members), modeFor(members)
+	if !dies && (!s.installed || len(join) == 0 && mode == s.view.Mode) {
+		s.wanted = time.Time{}
+		return nil
+	}
+	if !s.isTurn(stay, dies) {
+		return nil
+	}
+	return s.offer(ctx, s.view.next(members, mode, known))
+}
+
+// mayChange reports whether there may be reason for another view. It asks nobody.
+func (s *seat) mayChange() bool {
+	return !s.installed || !s.view.Lists(s.self.ID) || len(s.pulse.candidates(&s.view)) > 0 ||
+		slices.ContainsFunc(s.view.Members, s.pulse.silent)
+}
+
+// joining returns the members that are to be added to the view: none while it is not in force,
+// so that a view which can't be is followed by smaller ones alone.
+func (s *seat) joining(ctx context.Context) (join []Member, err error) {
+	if !s.installed && slices.ContainsFunc(s.view.Members, func(m Member) bool { return !s.pulse.silent(m) }) {
+		return nil, nil
+	}
+	candidates := s.pulse.candidates(&s.view)
+	if !s.view.Lists(s.self.ID) && !slices.ContainsFunc(candidates, func(m Member) bool { return m.ID == s.self.ID }) {
+		candidates = append(candidates, s.self)
+	}
+	for _, m := range candidates {
+		st, err := standingOf(ctx, s.store, m.ID)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !st.out:
+			join = append(join, m)
+		case m.ID == s.self.ID:
+			return nil, ErrOut
+		}
+	}
+	return join, nil
+}
+
+// isTurn reports whether this member is to propose now. A death is told of at once by the first
+// of stay, and by others when those before them did not; who joins is waited for a while.
+func (s *seat) isTurn(stay []Member, dies bool) bool {
+	now := time.Now()
+	if s.wanted.IsZero() {
+		s.wanted = now
+	}
+	wait := time.Duration(0)
+	if !dies {
+		wait = gatherFor
+	}
+	rank := slices.IndexFunc(stay, func(m Member) bool { return m.ID == s.self.ID })
+	switch {
+	case rank > 0:
+		wait += time.Duration(rank)*rankWait + rand.N(rankWait/2)
+	case rank < 0 && len(stay) > 0:
+		wait += joinWait + rand.N(joinWait)
+	case rank < 0:
+		wait += rand.N(rankWait)
+	}
+	return now.Sub(s.wanted) >= wait
+}
+
+// offer puts v in the place of the view that is known, and goes by it if that is so.
+func (s *seat) offer(ctx context.Context, v View) error {
+	at, err := s.store.Set(ctx, viewCell, s.at, encode(v))
+	switch {
+	case errors.Is(err, ErrConflict):
+		s.doubt = true
+		return nil
+	case err != nil: // it may be the view, now or later
+		s.doubt = true
+		return err
+	}
+	s.at = at
+	s.cluster.look()
+	return s.learn(v)
+}
+
+// setOutSilent sets out the members of the view that have given no sign of life for too long.
+// That is safe whether they are dead or not.
+func (s *seat) setOutSilent(ctx context.Context) error {
+	for _, m := range s.view.Members {
+		if m.ID == s.self.ID || !s.pulse.silent(m) {
+			continue
+		}
+		if st, err := standingOf(ctx, s.store, m.ID); err != nil || st.out {
+			continue
+		}
+		s.cluster.opts.Logger.Warn("a member gives no sign of life: it is set out", "member", m.ID, "address", m.Address)
+		if err := setOut(ctx, s.store, m.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setOutLate sets out those that have not confirmed the view in time.
+func (s *seat) setOutLate(ctx context.Context, known map[ID]standing) error {
+	if time.Since(s.learned) < confirmWithin {
+		return nil
+	}
+	for _, id := range s.view.Must {
+		if st := known[id]; id != s.self.ID && !st.out && st.confirmed < s.view.Number {
+			s.cluster.opts.Logger.Warn("a member does not confirm the view: it is set out", "member", id, "view", s.view.Number)
+			if err := setOut(ctx, s.store, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Cells keeps small values under names. They change by compare-and-set alone, never expire
+// and are never removed.
+type Cells interface {
+	// Get returns what is kept under name, the zero Cell if nothing is. A read that is
+	// latest settles what is under way and sees every Set that took effect before; another
+	// one sees every Set that was answered before.
+	Get(ctx context.Context, name string, latest bool) (Cell, error)
+	// Set keeps value under name if what is there still has the version have; zero: if
+	// nothing is there. It returns the new version. An error that wraps ErrConflict says
+	// that it did not hold. After any other error the value may be kept, now or later, for
+	// as long as the version is have.
+	Set(ctx context.Context, name string, have Version, value []byte) (Version, error)
+}
+
+// Cell is a value with the version that it is kept under.
+type Cell struct {
+	Value   []byte
+	Version Version // another one after every change; zero: there is no value
+}
+
+// Version tells the states of a cell apart. None is used twice.
+type Version [16]byte
+
+// ErrConflict is a Set whose condition did not hold.
+var ErrConflict = errors.New("the cell has changed")
+
+// Beats are members' signs of life. They are gone by themselves when they are not renewed.
+type Beats interface {
+	// Beat makes b known in place of the member's earlier one.
+	Beat(ctx context.Context, b Beat) error
+	// Beats returns the latest beat of every member that is alive, and perhaps of some that
+	// died a moment ago.
+	Beats(ctx context.Context) ([]Beat, error)
+}
+
+// Beat is a member's sign of life.
+type Beat struct {
+	Member
+	Count   int64 `json:"count"`             // beats so far: one more each time
+	Left    bool  `json:"left,omitempty"`    // the last one: its row says out
+	Refused []ID  `json:"refused,omitempty"` // members that refuse its connections
+}
+
+// Store is where members and views are kept.
+type Store interface {
+	Cells
+	Beats
+}
+
+// row is what a member's own cell says. The row of an id that has none reads as out.
+type row struct {
+	State     string `json:"state"`
+	Confirmed int64  `json:"confirmed"`
+	Address   string `json:"address,omitempty"`
+}
+
+// The states of a row.
+const (
+	stateIn  = "in"
+	stateOut = "out"
+)
+
+const viewCell = "view"
+
+// rowCell is the name of the cell that holds id's row.
+func rowCell(id ID) string { return "member/" + string(id) }
+
+// readView returns the latest view and its version, the zero View if there is none.
+func readView(ctx context.Context, cells Cells, latest bool) (View, Version, error) {
+	cell, err := cells.Get(ctx, viewCell, latest)
+	if err != nil || cell.Version == (Version{}) {
+		return View{}, Version{}, err
+	}
+	var v View
+	if err := json.Unmarshal(cell.Value, &v); err != nil {
+		return View{}, Version{}, fmt.Errorf("the view can't be read: %w", err)
+	}
+	return v, cell.Version, nil
+}
+
+// readRow returns id's row and its version.
+func readRow(ctx context.Context, cells Cells, id ID, latest bool) (row, Version, error) {
+	cell, err := cells.Get(ctx, rowCell(id), latest)
+	if err != nil {
+		return row{}, Version{}, err
+	}
+	if cell.Version == (Version{}) {
+		return row{State: stateOut}, Version{}, nil
+	}
+	var r row
+	if err := json.Unmarshal(cell.Value, &r); err != nil {
+		return row{}, Version{}, fmt.Errorf("the row of member %s can't be read: %w", id, err)
+	}
+	return r, cell.Version, nil
+}
+
+// standingOf returns how id stands. That it is out is believed of a latest read only: another
+// one can see what is not settled, and whoever goes by it could meet a member that is not.
+func standingOf(ctx context.Context, cells Cells, id ID) (standing, error) {
+	r, _, err := readRow(ctx, cells, id, false)
+	if err == nil && r.State != stateIn {
+		r, _, err = readRow(ctx, cells, id, true)
+	}
+	return standing{out: r.State != stateIn, confirmed: r.Confirmed}, err
+}
+
+// setOut makes id's row say out, and returns nil once it surely does. A try without an answer
+// is none: the row is read again, and tried again.
+func setOut(ctx context.Context, cells Cells, id ID) error {
+	for {
+		r, version, err := readRow(ctx, cells, id, true)
+		if err != nil {
+			return err
+		}
+		if r.State != stateIn && version != (Version{}) {
+			return nil
+		}
+		r.State = stateOut
+		_, err = cells.Set(ctx, rowCell(id), version, encode(r))
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("setting out member %s: %w", id, err)
+		}
+	}
+}
+
+// encode returns v as it is kept. Everything that is kept can be encoded.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return b
+}

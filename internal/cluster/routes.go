@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+)
+
+// routes says who decides for each slice, as far as this member knows. It does not change:
+// another one takes its place.
+type routes struct {
+	view      View
+	owners    [Slices]int16   // indices into the view's members; -1: nobody alone
+	tenures   [Slices]*Tenure // that this member has
+	all       *Tenure         // of mode Shared; nil: this member has none
+	installed bool
+	seat      *seat         // nil: this instance is no member
+	changed   chan struct{} // closed when another one is in place
+}
+
+// Place is who decides for a slice now: this instance, by Tenure, or else Peer.
+type Place struct {
+	Tenure *Tenure // to be left when the call is decided; nil: a peer decides
+	Peer   Member
+	View   int64 // the number of the view that says so
+}
+
+// Enter returns who decides for slice. It waits until somebody does, until ctx ends: nothing
+// was decided then.
+func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
+	for {
+		r := c.routes.Load()
+		if p, ok := r.enter(slice); ok {
+			return p, nil
+		}
+		if err := r.await(ctx); err != nil {
+			return Place{}, err
+		}
+	}
+}
+
+// EnterFor is Enter for a call that another member handed on, which knew the view of that
+// number. It waits until this member knows that view, too, and never answers with a peer:
+// ErrMoved says that this instance does not decide for the slice, and that the caller may know
+// better by now.
+func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure, error) {
+	c.Notice(view)
+	for {
+		r := c.routes.Load()
+		if r.view.Number >= view {
+			switch p, ok := r.enter(slice); {
+			case ok && p.Tenure != nil:
+				return p.Tenure, nil
+			case ok:
+				return nil, fmt.Errorf("%w: view %d says %s", ErrMoved, p.View, p.Peer.ID)
+			}
+		}
+		if err := r.await(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// await waits until other routes are in place, or ctx ends.
+func (r *routes) await(ctx context.Context) error {
+	select {
+	case <-r.changed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("nobody decides for the key while instances agree on who does: %w", ctx.Err())
+	}
+}
+
+// enter reports who decides for slice, and false if nobody does yet.
+func (r *routes) enter(slice int) (Place, bool) {
+	if t := r.tenureOf(slice); t != nil {
+		return Place{Tenure: t, View: r.view.Number}, t.enter()
+	}
+	if r.seat == nil || r.owners[slice] < 0 {
+		return Place{}, false
+	}
+	owner := r.view.Members[r.owners[slice]]
+	return Place{Peer: owner, View: r.view.Number}, owner.ID != r.seat.self.ID
+}
+
+func (r *routes) tenureOf(slice int) *Tenure {
+	if r.all != nil {
+		return r.all
+	}
+	return r.tenures[slice]
+}

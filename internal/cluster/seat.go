@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// seat is one membership of this instance, from its joining until it is out. All of it but
+// the fence belongs to the goroutine that tends it.
+type seat struct {
+	cluster *Cluster
+	store   Store
+	self    Member
+	version Version // of its own row
+	fence   *fence
+	pulse   *pulse
+
+	view      View // the latest that is known; zero: none
+	at        Version
+	learned   time.Time // when the view was
+	confirmed int64     // the latest view that its row says it confirmed
+	installed bool      // the view is
+	tenures   [Slices]*Tenure
+	all       *Tenure // of mode Shared
+
+	wanted time.Time // since when there is reason for another view; zero: there is none
+	doubt  bool      // a view was proposed, and it is not known what became of it
+}
+
+const (
+	pollEvery   = 20 * time.Millisecond  // while a view is not in force
+	tendEvery   = 250 * time.Millisecond // else
+	drainWithin = 500 * time.Millisecond // for calls of slices that move
+	drainPoll   = 2 * time.Millisecond
+	storeWithin = 2 * time.Second // for one round of reads and writes
+	leaveWithin = 2 * time.Second
+)
+
+// errLost is a membership that can't go on: its view or its row is not what it was.
+var errLost = errors.New("the view does not list this instance")
+
+func newSeat(c *Cluster) *seat {
+	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}}
+	s.fence = newFence(s.readOwnRow)
+	s.pulse = &pulse{store: c.store, self: s.self, refused: &c.refused, heard: make(map[ID]heard)}
+	return s
+}
+
+// readOwnRow reports whether this member's row says that it is in.
+func (s *seat) readOwnRow(ctx context.Context) (in bool, err error) {
+	r, _, err := readRow(ctx, s.store, s.self.ID, false)
+	if err == nil && r.State != stateIn {
+		s.cluster.look()
+	}
+	return r.State == stateIn, err
+}
+
+// tendUntil joins and does what the views say, until ctx ends or the membership does.
+func (s *seat) tendUntil(ctx context.Context) error {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, storeWithin)
+		err := s.tend(limited)
+		cancel()
+		if errors.Is(err, errLost) || errors.Is(err, ErrOut) {
+			return err
+		}
+		pause := tendEvery
+		if err != nil || !s.installed || !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
+			pause = pollEvery
+		}
+		select {
+		case <-s.cluster.kick:
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// tend looks at the view once, and does what there is to do.
+func (s *seat) tend(ctx context.Context) error {
+	if s.version == (Version{}) {
+		if err := s.insert(ctx); err != nil {
+			return err
+		}
+	}
+	v, at, err := readView(ctx, s.store, s.view.Number == 0 || s.doubt)
+	if err != nil {
+		return err
+	}
+	if v.Number < s.view.Number {
+		return fmt.Errorf("%w: view %d is gone", errLost, s.view.Number)
+	}
+	s.at, s.doubt = at, false
+	if v.Number > s.view.Number {
+		if err := s.learn(v); err != nil {
+			return err
+		}
+	}
+	if err := s.confirm(ctx); err != nil {
+		return err
+	}
+	if err := s.install(ctx); err != nil {
+		return err
+	}
+	return s.propose(ctx)
+}
+
+// insert makes this member's row, which nobody else writes before it is there.
+func (s *seat) insert(ctx context.Context) error {
+	version, err := s.store.Set(ctx, rowCell(s.self.ID), Version{}, encode(row{State: stateIn, Address: s.self.Address}))
+	if errors.Is(err, ErrConflict) { // an earlier try was kept
+		var r row
+		if r, version, err = readRow(ctx, s.store, s.self.ID, true); err == nil && r.State != stateIn {
+			return ErrOut
+		}
+	}
+	if err == nil {
+		s.version = version
+	}
+	return err
+}
+
+// learn goes by v from now on: slices that move take no further calls, and nothing is admitted
+// in them once their calls are over or have had their time.
+//
+// A slice stays if this member has it and owns it in v as well, unless it has not confirmed
+// the view right before v: then it can't know that nobody else had it in between.
+func (s *seat) learn(v View) error {
+	if s.view.Lists(s.self.ID) && !v.Lists(s.self.ID) {
+		return fmt.Errorf("%w: view %d", errLost, v.Number)
+	}
+	stays := s.confirmed == v.Number-1 && v.Mode == s.view.Mode
+	owners := v.owners()
+	var moved []*Tenure
+	for slice, t := range s.tenures {
+		if t != nil && !(stays && v.Members[owners[slice]].ID == s.self.ID) {
+			moved = append(moved, t)
+			s.tenures[slice] = nil
+		}
+	}
+	if s.all != nil && !stays {
+		moved, s.all = append(moved, s.all), nil
+	}
+	for _, t := range moved {
+		t.closed.Store(true)
+	}
+	s.view, s.learned, s.installed, s.wanted = v, time.Now(), false, time.Time{}
+	s.publish()
+	drain(moved)
+	for _, t := range moved {
+		t.end()
+	}
+	return nil
+}
+
+// drain waits until no call of moved is under way, within drainWithin.
+func drain(moved []*Tenure) {
+	until := time.Now().Add(drainWithin)
+	for _, t := range moved {
+		for t.calls.Load() > 0 && time.Now().Before(until) {
+			time.Sleep(drainPoll)
+		}
+	}
+}
+
+// confirm has this member's row say that it goes by the view.
+func (s *seat) confirm(ctx context.Context) error {
+	for s.view.Lists(s.self.ID) && s.confirmed < s.view.Number {
+		mine := row{State: stateIn, Confirmed: s.view.Number, Address: s.self.Address}
+		version, err := s.store.Set(ctx, rowCell(s.self.ID), s.version, encode(mine))
+		if err == nil {
+			s.version, s.confirmed = version, s.view.Number
+			return nil
+		}
+		r, version, err := readRow(ctx, s.store, s.self.ID, true)
+		switch {
+		case err != nil:
+			return err
+		case r.State != stateIn:
+			return ErrOut
+		}
+		s.version, s.confirmed = version, r.Confirmed
+	}
+	return nil
+}
+
+// install looks whether the view is in force, and begins this member's tenures if it is.
+func (s *seat) install(ctx context.Context) error {
+	if s.installed || s.view.Number == 0 {
+		return nil
+	}
+	known, err := s.standings(ctx, s.view.Must)
+	if err != nil {
+		return err
+	}
+	if !s.view.installed(known) {
+		return s.setOutLate(ctx, known)
+	}
+	s.installed = true
+	s.begin()
+	s.publish()
+	st := s.cluster.Status()
+	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
+		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID)
+	return nil
+}
+
+// begin begins the tenures that the view gives this member and that it has not yet.
+func (s *seat) begin() {
+	if !s.view.Lists(s.self.ID) {
+		return
+	}
+	if s.view.Mode == Shared {
+		if s.all == nil {
+			s.all = &Tenure{Slice: -1, Since: s.view.Number, seat: s}
+		}
+		return
+	}
+	for slice, i := range s.view.owners() {
+		if i >= 0 && s.view.Members[i].ID == s.self.ID && s.tenures[slice] == nil {
+			s.tenures[slice] = &Tenure{Slice: slice, Since: s.view.Number, seat: s}
+		}
+	}
+}
+
+// standings returns how members stand.
+func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
+	known := make(map[ID]standing, len(ids))
+	for _, id := range ids {
+		st, err := standingOf(ctx, s.store, id)
+		if err != nil {
+			return nil, err
+		}
+		known[id] = st
+	}
+	return known, nil
+}
+
+// publish lets calls go by what this member knows now.
+func (s *seat) publish() {
+	s.cluster.put(&routes{
+		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, installed: s.installed, seat: s,
+	})
+}
+
+// endAll ends every tenure.
+func (s *seat) endAll() {
+	var ended []*Tenure
+	for _, t := range append(s.tenures[:], s.all) {
+		if t != nil {
+			t.closed.Store(true)
+			ended = append(ended, t)
+		}
+	}
+	drain(ended)
+	for _, t := range ended {
+		t.end()
+	}
+}
+
+// leave sets this member's row out, so that others need not wait for it, and tells them.
+func (s *seat) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
+	defer cancel()
+	if s.version == (Version{}) {
+		return
+	}
+	if err := setOut(ctx, s.store, s.self.ID); err != nil {
+		s.cluster.opts.Logger.Warn("others will have to find out that this instance is gone", "error", err)
+		return
+	}
+	s.pulse.beat(ctx, true)
+}

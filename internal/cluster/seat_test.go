@@ -1,0 +1,278 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is a store that does what a test says.
+type script struct {
+	*simStore
+	get func(name string, latest bool) (Cell, error)           // nil: the store's own
+	set func(name string, have Version) (lost bool, err error) // before the store's own; lost: that is not asked
+}
+
+func newScript() *script {
+	s := &script{simStore: newSimStore(1)}
+	s.slow, s.loses = 0, 0
+	return s
+}
+
+func (s *script) Get(ctx context.Context, name string, latest bool) (Cell, error) {
+	if s.get != nil {
+		return s.get(name, latest)
+	}
+	return s.simStore.Get(ctx, name, latest)
+}
+
+func (s *script) Set(ctx context.Context, name string, have Version, value []byte) (Version, error) {
+	if s.set != nil {
+		if lost, err := s.set(name, have); lost || err != nil {
+			return Version{}, err
+		}
+	}
+	return s.simStore.Set(ctx, name, have, value)
+}
+
+// TestOutIsKnownByALatestRead holds that a read which sees what is not settled does not count
+// as knowing that a member is out: the member's own read may not see it.
+func TestOutIsKnownByALatestRead(t *testing.T) {
+	s := newScript()
+	s.get = func(_ string, latest bool) (Cell, error) {
+		state := stateOut
+		if latest {
+			state = stateIn
+		}
+		return Cell{Value: encode(row{State: state, Confirmed: 3}), Version: Version{1}}, nil
+	}
+	st, err := standingOf(t.Context(), s, "m")
+	if err != nil || st.out || st.confirmed != 3 {
+		t.Errorf("m stands as %+v, error %v; want in, confirmed 3", st, err)
+	}
+}
+
+func TestRowThatIsGoneReadsAsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		if st, err := standingOf(t.Context(), s, "m"); err != nil || !st.out {
+			t.Errorf("m, which has no row, stands as %+v, error %v; want out", st, err)
+		}
+		seat := newSeat(New(s, nil))
+		if in, err := seat.readOwnRow(t.Context()); in || err != nil {
+			t.Errorf("a member without a row reads in %t, error %v", in, err)
+		}
+	})
+}
+
+// TestSetOutWithoutAnswerIsTriedAgain holds that a try whose answer is lost is not taken as done.
+func TestSetOutWithoutAnswerIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		if _, err := s.Set(t.Context(), rowCell("m"), Version{}, encode(row{State: stateIn})); err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		s.set = func(string, Version) (bool, error) {
+			if tries++; tries < 3 {
+				return true, errLostAnswer
+			}
+			return false, nil
+		}
+		if err := setOut(t.Context(), s, "m"); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := standingOf(t.Context(), s, "m"); err != nil || !st.out {
+			t.Errorf("m stands as %+v, error %v after %d tries; want out", st, err, tries)
+		}
+	})
+}
+
+// seated returns a seat that has all slices by view 1.
+func seated(t *testing.T, s Store) *seat {
+	t.Helper()
+	seat := newSeat(New(s, &Options{Address: "a"}))
+	for range 3 {
+		if err := seat.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !seat.installed || seat.view.Number != 1 || seat.tenures[0] == nil {
+		t.Fatalf("view %d, installed %t: want view 1 in force", seat.view.Number, seat.installed)
+	}
+	return seat
+}
+
+// TestSlicesStayOnlyAlongAnUnbrokenChain holds that a member which confirms a view without having
+// confirmed the one before gives up all its slices: somebody else may have had them in between.
+func TestSlicesStayOnlyAlongAnUnbrokenChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			name   string
+			number int64
+			mode   Mode
+			stays  bool
+		}{
+			{"the next view", 2, Owners, true},
+			{"one after a view that was not confirmed", 3, Owners, false},
+			{"the next view, in which all decide", 2, Shared, false},
+		} {
+			seat := seated(t, newScript())
+			tenure := seat.tenures[7]
+			next := View{Number: test.number, Mode: test.mode, Members: seat.view.Members, Must: []ID{seat.self.ID}}
+			if err := seat.learn(next); err != nil {
+				t.Fatal(err)
+			}
+			if got := !tenure.Ended() && seat.tenures[7] == tenure; got != test.stays {
+				t.Errorf("%s: slice 7 stays %t, want %t", test.name, got, test.stays)
+			}
+		}
+	})
+}
+
+// TestNothingIsConfirmedBeforeCallsAreOver holds that calls of a slice that moves end, or can admit
+// nothing any more, before the member says that it goes by the new view.
+func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		seat := seated(t, s)
+		place, err := seat.cluster.Enter(t.Context(), 7)
+		if err != nil || place.Tenure == nil {
+			t.Fatalf("slice 7 is decided by %+v, error %v", place, err)
+		}
+		began := time.Now()
+		s.set = func(name string, _ Version) (bool, error) {
+			if name == rowCell(seat.self.ID) && !place.Tenure.Ended() {
+				t.Errorf("the row was changed after %v, while a call could still admit", time.Since(began))
+			}
+			return false, nil
+		}
+		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{seat.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+			t.Fatal(err)
+		}
+		if err := seat.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if seat.confirmed != 3 || time.Since(began) < drainWithin {
+			t.Errorf("confirmed view %d after %v, want view 3 after %v", seat.confirmed, time.Since(began), drainWithin)
+		}
+		if err := place.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
+			t.Errorf("the call may admit: %v, want %v", err, ErrOut)
+		}
+	})
+}
+
+// TestFenceReadsAfterItWasAsked holds that a read which was under way when somebody asked says
+// nothing to them, and that the next one serves all who wait.
+func TestFenceReadsAfterItWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, reads, answer := true, 0, make(chan struct{})
+		f := newFence(func(context.Context) (bool, error) {
+			reads++
+			was := in
+			<-answer
+			return was, nil
+		})
+		first := make(chan error, 1)
+		go func() { first <- f.verify(t.Context()) }()
+		synctest.Wait()
+		in = false // the member is set out while the first read is under way
+		later := make(chan error, 3)
+		for range cap(later) {
+			go func() { later <- f.verify(t.Context()) }()
+		}
+		synctest.Wait()
+		answer <- struct{}{}
+		if err := <-first; err != nil {
+			t.Errorf("the first read says %v", err)
+		}
+		answer <- struct{}{}
+		for range cap(later) {
+			if err := <-later; !errors.Is(err, ErrOut) {
+				t.Errorf("a read after the member was set out says %v, want %v", err, ErrOut)
+			}
+		}
+		if reads != 2 {
+			t.Errorf("%d reads for four that asked at two moments, want 2", reads)
+		}
+	})
+}
+
+// TestMemberThatStoodStillAdmitsNothing stops a member's store for a minute and holds that its
+// tenure is over when it goes on.
+func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: newSimStore(3)}
+		w.store.loses = 0
+		still, other := w.start(true), w.start(true)
+		time.Sleep(5 * time.Second)
+		place, err := still.cluster.Enter(t.Context(), ownedBy(t, still))
+		if err != nil || place.Tenure == nil {
+			t.Fatalf("%+v, error %v", place, err)
+		}
+		still.link.mu.Lock()
+		still.link.still = time.Now().Add(time.Minute)
+		still.link.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if p, err := other.cluster.Enter(t.Context(), place.Tenure.Slice); err != nil || p.Tenure == nil {
+			t.Errorf("five seconds later the other decides by %+v, error %v", p, err)
+		} else {
+			p.Tenure.Leave()
+		}
+		time.Sleep(time.Minute)
+		if err := place.Tenure.Verify(t.Context()); !errors.Is(err, ErrOut) {
+			t.Errorf("the call may admit: %v, want %v", err, ErrOut)
+		}
+		place.Tenure.Leave()
+		time.Sleep(10 * time.Second)
+		if st := still.cluster.Status(); !st.Installed || len(st.View.Members) != 2 || st.Owned == 0 {
+			t.Errorf("it came back to %+v, want two members and slices of its own", st)
+		}
+		for _, in := range []*instance{still, other} {
+			in.stop()
+			<-in.ended
+		}
+	})
+}
+
+func ownedBy(t *testing.T, in *instance) int {
+	t.Helper()
+	for slice, tenure := range in.cluster.routes.Load().tenures {
+		if tenure != nil {
+			return slice
+		}
+	}
+	t.Fatal("it owns nothing")
+	return 0
+}
+
+func TestTwentyJoinAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: newSimStore(5)}
+		w.store.loses = 0
+		for range 20 {
+			w.start(true)
+		}
+		time.Sleep(6 * time.Second)
+		owned := 0
+		for i, in := range w.alive {
+			st := in.cluster.Status()
+			owned += st.Owned
+			if !st.Installed || len(st.View.Members) != 20 {
+				t.Errorf("after 6 s, instance %d knows view %d of %d members, installed %t", i, st.View.Number, len(st.View.Members), st.Installed)
+			}
+		}
+		if owned != Slices {
+			t.Errorf("%d slices are owned, want all %d", owned, Slices)
+		}
+		for _, in := range w.alive {
+			in.stop()
+		}
+		for _, in := range w.alive {
+			<-in.ended
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// simStore is a store of cells as a few replicas keep them: a change is decided at one moment
+// and settled at a later one, in between only some reads see it, answers are lost, and changes
+// that were given up take effect later, as long as their condition holds.
+type simStore struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	cells   map[string]*simCell
+	beats   map[ID]simBeat
+	version uint64
+	slow    time.Duration // the longest that half of a request takes
+	loses   float64       // part of the changes whose answers are lost
+	stalls  float64       // part of the ways between an instance and what is counted that take up to 2 s
+}
+
+type simCell struct {
+	settled, decided Cell
+}
+
+type simBeat struct {
+	beat Beat
+	at   time.Time
+}
+
+func newSimStore(seed uint64) *simStore {
+	return &simStore{
+		rng: rand.New(rand.NewPCG(seed, 1)), cells: make(map[string]*simCell), beats: make(map[ID]simBeat),
+		slow: 8 * time.Millisecond, loses: 0.02, stalls: 0.02,
+	}
+}
+
+var errLostAnswer = errors.New("no answer")
+
+// delay waits for a part of a request's time.
+func (s *simStore) delay(ctx context.Context) error {
+	s.mu.Lock()
+	d := time.Duration(s.rng.Int64N(int64(s.slow) + 1))
+	if s.rng.IntN(200) == 0 {
+		d += time.Duration(s.rng.Int64N(int64(400 * time.Millisecond)))
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *simStore) chance(p float64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rng.Float64() < p
+}
+
+func (s *simStore) cell(name string) *simCell {
+	c := s.cells[name]
+	if c == nil {
+		c = new(simCell)
+		s.cells[name] = c
+	}
+	return c
+}
+
+// Get reads a cell.
+func (s *simStore) Get(ctx context.Context, name string, latest bool) (Cell, error) {
+	if err := s.delay(ctx); err != nil {
+		return Cell{}, err
+	}
+	s.mu.Lock()
+	c := s.cell(name)
+	if latest {
+		c.settled = c.decided
+	}
+	found := c.settled
+	if !latest && s.rng.IntN(2) == 0 {
+		found = c.decided
+	}
+	s.mu.Unlock()
+	return found, s.delay(ctx)
+}
+
+// Set compares and sets a cell.
+func (s *simStore) Set(ctx context.Context, name string, have Version, value []byte) (Version, error) {
+	if err := s.delay(ctx); err != nil {
+		return Version{}, err
+	}
+	if s.chance(s.loses) {
+		go s.later(name, have, value)
+		return Version{}, errLostAnswer
+	}
+	version, ok := s.decide(name, have, value)
+	if !ok {
+		return Version{}, ErrConflict
+	}
+	if err := s.delay(ctx); err != nil || s.chance(s.loses) {
+		return Version{}, errors.Join(errLostAnswer, err)
+	}
+	s.mu.Lock()
+	if c := s.cell(name); c.decided.Version == version {
+		c.settled = c.decided
+	}
+	s.mu.Unlock()
+	return version, s.delay(ctx)
+}
+
+// later makes a change that was given up.
+func (s *simStore) later(name string, have Version, value []byte) {
+	s.mu.Lock()
+	d := time.Duration(s.rng.Int64N(int64(3 * time.Second)))
+	s.mu.Unlock()
+	time.Sleep(d)
+	s.decide(name, have, value)
+}
+
+func (s *simStore) decide(name string, have Version, value []byte) (Version, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.cell(name)
+	c.settled = c.decided // whoever compares and sets settles what is under way first
+	if c.decided.Version != have {
+		return Version{}, false
+	}
+	s.version++
+	var v Version
+	for i := range 8 {
+		v[i] = byte(s.version >> (8 * i))
+	}
+	c.decided = Cell{Value: value, Version: v}
+	return v, true
+}
+
+// Beat keeps a beat.
+func (s *simStore) Beat(ctx context.Context, b Beat) error {
+	if err := s.delay(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.beats[b.ID] = simBeat{b, time.Now()}
+	s.mu.Unlock()
+	return s.delay(ctx)
+}
+
+// Beats returns the beats that are not too old.
+func (s *simStore) Beats(ctx context.Context) (all []Beat, err error) {
+	if err := s.delay(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	for _, b := range s.beats {
+		if time.Since(b.at) < BeatTTL {
+			all = append(all, b.beat)
+		}
+	}
+	s.mu.Unlock()
+	return all, s.delay(ctx)
+}

@@ -1,0 +1,458 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	simFirst     = flag.Uint64("cluster.first", 1, "seed of the simulation's first schedule")
+	simSchedules = flag.Uint64("cluster.schedules", 40, "how many schedules to simulate")
+	simLog       = flag.Bool("cluster.log", false, "log what members do")
+)
+
+// TestSimulation lets members join, leave, die, stand still and lose their peers over a store
+// that is slow and loses answers, while callers ask all of them for the same keys, and holds that
+// no key is ever admitted more than its limit, and that somebody decides for every key again
+// once all is calm.
+func TestSimulation(t *testing.T) {
+	for seed := *simFirst; seed < *simFirst+*simSchedules; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed) }) })
+	}
+}
+
+const (
+	simLimit  = 3
+	simKeys   = 12 // asked for at the same time
+	simFor    = 25 * time.Second
+	simCalm   = 30 * time.Second
+	simMember = 4
+)
+
+// world is one run of the simulation.
+type world struct {
+	t     *testing.T
+	seed  uint64
+	store *simStore
+	units units
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	alive   []*instance
+	cut     map[[2]*instance]bool
+	round   int
+	started int
+
+	decided, failed atomic.Int64
+}
+
+// instance is one process.
+type instance struct {
+	world   *world
+	cluster *Cluster
+	stop    context.CancelFunc
+	ended   chan struct{}
+	link    *link
+
+	mu   sync.Mutex
+	keys map[int]*memory
+}
+
+// link is an instance's way to the store. It can be cut for good, and it can stand still.
+type link struct {
+	*simStore
+	mu    sync.Mutex
+	dead  bool
+	still time.Time // until then nothing passes
+}
+
+func (l *link) pass(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		dead, wait := l.dead, time.Until(l.still)
+		l.mu.Unlock()
+		switch {
+		case dead:
+			<-ctx.Done()
+			return ctx.Err()
+		case wait <= 0:
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *link) Get(ctx context.Context, name string, latest bool) (c Cell, err error) {
+	if err = l.pass(ctx); err == nil {
+		if c, err = l.simStore.Get(ctx, name, latest); err == nil {
+			err = l.pass(ctx)
+		}
+	}
+	return c, err
+}
+
+func (l *link) Set(ctx context.Context, name string, have Version, value []byte) (v Version, err error) {
+	if err = l.pass(ctx); err == nil {
+		if v, err = l.simStore.Set(ctx, name, have, value); err == nil {
+			err = l.pass(ctx)
+		}
+	}
+	return v, err
+}
+
+func (l *link) Beat(ctx context.Context, b Beat) error {
+	if err := l.pass(ctx); err != nil {
+		return err
+	}
+	return l.simStore.Beat(ctx, b)
+}
+
+func (l *link) Beats(ctx context.Context) ([]Beat, error) {
+	if err := l.pass(ctx); err != nil {
+		return nil, err
+	}
+	return l.simStore.Beats(ctx)
+}
+
+// units is what is counted in the store: each unit of a key is there from some moment on.
+type units struct {
+	mu       sync.Mutex
+	counted  map[int]int
+	admitted map[int]int
+}
+
+func (u *units) add(key, n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.counted[key] += n
+}
+
+func (u *units) total(key int) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.counted[key]
+}
+
+// admit notes an admission, and returns how many there were.
+func (u *units) admit(key int) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.admitted[key]++
+	return u.admitted[key]
+}
+
+// memory is what an owner knows of a key.
+type memory struct {
+	turn   chan struct{} // holds a token while the key is decided
+	tenure *Tenure       // that it was read in; nil: it was not
+	used   int
+}
+
+func (w *world) start(address bool) *instance {
+	in := &instance{
+		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),
+	}
+	w.started++
+	opts := &Options{}
+	if address {
+		opts.Address = fmt.Sprintf("instance-%d", w.started)
+	}
+	if *simLog {
+		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", w.started)
+	}
+	in.cluster = New(in.link, opts)
+	ctx, stop := context.WithCancel(context.Background())
+	in.stop = stop
+	go func() { defer close(in.ended); _ = in.cluster.Run(ctx) }()
+	w.alive = append(w.alive, in)
+	return in
+}
+
+func (w *world) pick() (in *instance, key int, rng uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.alive) == 0 {
+		return nil, 0, 0
+	}
+	return w.alive[w.rng.IntN(len(w.alive))], w.round*simKeys + w.rng.IntN(simKeys), w.rng.Uint64()
+}
+
+// sliceOf spreads keys over slices.
+func sliceOf(key int) int { return int(mix(uint64(key)) % Slices) }
+
+var errCut = errors.New("the peer does not answer")
+
+// take asks in for a unit of key.
+func (in *instance) take(ctx context.Context, key int) (bool, error) {
+	for {
+		p, err := in.cluster.Enter(ctx, sliceOf(key))
+		if err != nil {
+			return false, err
+		}
+		if p.Tenure != nil {
+			defer p.Tenure.Leave()
+			return in.decide(ctx, p.Tenure, key)
+		}
+		peer := in.world.peer(in, p.Peer)
+		if peer == nil {
+			in.cluster.Refused(p.Peer.ID, true)
+			select {
+			case <-time.After(20 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
+		}
+		t, err := peer.cluster.EnterFor(ctx, sliceOf(key), p.View)
+		if errors.Is(err, ErrMoved) {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		defer t.Leave()
+		return peer.decide(ctx, t, key)
+	}
+}
+
+// peer returns the instance at m's address if it can be reached.
+func (w *world) peer(from *instance, m Member) *instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, in := range w.alive {
+		if in.cluster.opts.Address == m.Address && !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}] {
+			return in
+		}
+	}
+	return nil
+}
+
+func (in *instance) memoryOf(key int) *memory {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	m := in.keys[key]
+	if m == nil {
+		m = &memory{turn: make(chan struct{}, 1)}
+		in.keys[key] = m
+	}
+	return m
+}
+
+// decide decides a take as an owner does or, in mode Shared, as everybody.
+func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error) {
+	w, m := in.world, in.memoryOf(key)
+	m.turn <- struct{}{}
+	defer func() { <-m.turn }()
+	warm := !t.Shared() && m.tenure == t
+	if warm && m.used >= simLimit {
+		return false, nil
+	}
+	if err := in.reach(ctx); err != nil {
+		return false, err
+	}
+	w.units.add(key, 1)
+	if err := in.reach(ctx); err != nil { // acknowledged
+		m.tenure = nil
+		return false, err
+	}
+	err := t.Verify(ctx)
+	for err != nil && !errors.Is(err, ErrOut) && ctx.Err() == nil {
+		err = t.Verify(ctx)
+	}
+	if err != nil {
+		m.tenure = nil
+		w.units.add(key, -1)
+		return false, err
+	}
+	if warm {
+		m.used++
+	} else {
+		if err := in.reach(ctx); err != nil {
+			m.tenure = nil
+			return false, err
+		}
+		m.tenure, m.used = t, w.units.total(key)
+		if err := in.reach(ctx); err != nil {
+			m.tenure = nil
+			return false, err
+		}
+	}
+	if t.Ended() {
+		m.tenure = nil
+		w.units.add(key, -1)
+		return false, ErrOut
+	}
+	if m.used > simLimit {
+		m.used--
+		w.units.add(key, -1)
+		return false, nil
+	}
+	if n := w.units.admit(key); n > simLimit {
+		w.t.Errorf("seed %d, key %d: %d admitted, limit %d", w.seed, key, n, simLimit)
+	}
+	return true, nil
+}
+
+// reach is one way between the instance and the store.
+func (in *instance) reach(ctx context.Context) error {
+	if err := in.link.pass(ctx); err != nil {
+		return err
+	}
+	if in.world.store.chance(in.world.store.stalls) { // longer than what moves is waited for
+		in.world.store.mu.Lock()
+		d := time.Duration(in.world.store.rng.Int64N(int64(2 * time.Second)))
+		in.world.store.mu.Unlock()
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return in.world.store.delay(ctx)
+}
+
+func simulate(t *testing.T, seed uint64) {
+	w := &world{
+		t: t, seed: seed, store: newSimStore(seed), rng: rand.New(rand.NewPCG(seed, 2)), cut: make(map[[2]*instance]bool),
+		units: units{counted: make(map[int]int), admitted: make(map[int]int)},
+	}
+	addresses := seed%5 != 0
+	if seed%3 == 0 {
+		w.store.loses = 0.2
+	}
+	for range 1 + w.rng.IntN(simMember) {
+		w.start(addresses)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 12 {
+		callers.Go(func() { w.call(ctx) })
+	}
+	until := time.Now().Add(simFor)
+	for time.Now().Before(until) && !t.Failed() {
+		time.Sleep(time.Duration(w.rng.IntN(1200)) * time.Millisecond)
+		w.disturb(addresses)
+	}
+	w.calm()
+	w.holdCalm(addresses)
+	stop()
+	callers.Wait()
+	w.mu.Lock()
+	all := w.alive
+	w.mu.Unlock()
+	for _, in := range all {
+		in.stop()
+	}
+	for _, in := range all {
+		<-in.ended
+	}
+	time.Sleep(time.Minute) // for what is still to take effect
+	if w.decided.Load() < 500 {
+		t.Errorf("seed %d: only %d calls were decided, %d failed", seed, w.decided.Load(), w.failed.Load())
+	}
+}
+
+// call asks somebody for something, again and again.
+func (w *world) call(ctx context.Context) {
+	for ctx.Err() == nil {
+		in, key, r := w.pick()
+		if in != nil {
+			limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond<<(r>>32%4)) // longer than what moves is waited for, too
+			if _, err := in.take(limited, key); err != nil {
+				w.failed.Add(1)
+			} else {
+				w.decided.Add(1)
+			}
+			cancel()
+		}
+		time.Sleep(time.Millisecond + time.Duration(r%uint64(20*time.Millisecond)))
+	}
+}
+
+// disturb does something that happens to processes.
+func (w *world) disturb(addresses bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.round++
+	i := -1
+	if len(w.alive) > 0 {
+		i = w.rng.IntN(len(w.alive))
+	}
+	switch what := w.rng.IntN(10); {
+	case i < 0 || what < 3 && len(w.alive) < simMember:
+		w.start(addresses)
+	case what < 4: // stopped as one should
+		in := w.alive[i]
+		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+		in.stop()
+	case what < 6: // killed
+		in := w.alive[i]
+		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+		in.link.mu.Lock()
+		in.link.dead = true
+		in.link.mu.Unlock()
+		in.stop()
+	case what < 8: // stands still
+		l := w.alive[i].link
+		l.mu.Lock()
+		l.still = time.Now().Add(time.Duration(w.rng.IntN(6000)) * time.Millisecond)
+		l.mu.Unlock()
+	case what < 9 && len(w.alive) > 1:
+		w.cut[[2]*instance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
+	default:
+		clear(w.cut)
+	}
+}
+
+// calm ends all disturbances but those that have happened.
+func (w *world) calm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.cut)
+	w.store.mu.Lock()
+	w.store.loses, w.store.stalls = 0, 0
+	w.store.mu.Unlock()
+}
+
+// holdCalm holds that everybody agrees, and that keys are decided at every instance.
+func (w *world) holdCalm(addresses bool) {
+	w.mu.Lock()
+	if len(w.alive) == 0 {
+		w.start(addresses)
+	}
+	w.mu.Unlock()
+	time.Sleep(simCalm)
+	w.mu.Lock()
+	w.round++
+	base, all := w.round*simKeys, w.alive
+	w.mu.Unlock()
+	for _, in := range all {
+		st := in.cluster.Status()
+		if !st.Installed || len(st.View.Members) != len(all) {
+			w.t.Errorf("seed %d: %d instances live, and %s knows view %d of %d members, installed %t",
+				w.seed, len(all), st.Self, st.View.Number, len(st.View.Members), st.Installed)
+		}
+		for k := range simKeys {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			if _, err := in.take(ctx, base+k); err != nil {
+				w.t.Errorf("seed %d: all is calm, and key %d is not decided: %v", w.seed, base+k, err)
+			}
+			cancel()
+		}
+	}
+}

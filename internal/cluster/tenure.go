@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// Tenure is the right to decide for a slice, or in mode Shared for all slices. What is
+// remembered of keys belongs to one tenure and means nothing in another.
+//
+// Whoever admits something does so in this order: its unit is acknowledged by the store;
+// Verify then returns nil; Ended is then false.
+type Tenure struct {
+	Slice int   // -1: all
+	Since int64 // the number of the view that it began with
+
+	seat   *seat
+	calls  atomic.Int64 // that are being decided
+	closed atomic.Bool  // no further call begins
+	ended  atomic.Bool  // nothing is admitted any more
+}
+
+// Shared reports whether every member decides for the slice.
+func (t *Tenure) Shared() bool { return t.Slice < 0 }
+
+// Ended reports whether the tenure is over: nothing may be admitted by it any more.
+func (t *Tenure) Ended() bool { return t.ended.Load() }
+
+// Leave ends a call that began with Enter.
+func (t *Tenure) Leave() { t.calls.Add(-1) }
+
+// Verify reads this member's own row, and returns nil if it says that the member is in. The
+// read begins after Verify was called. It is one for all who wait for the next. ErrOut says
+// that nothing may be admitted; any other error that nobody knows, and that it can be asked
+// again.
+func (t *Tenure) Verify(ctx context.Context) error {
+	if t.Ended() {
+		return ErrOut
+	}
+	if err := t.seat.fence.verify(ctx); err != nil {
+		return err
+	}
+	if t.Ended() {
+		return ErrOut
+	}
+	return nil
+}
+
+// ErrOut is a tenure that is over: the slice moved, or the member was set out.
+var ErrOut = errors.New("this instance no longer decides for the key")
+
+// enter begins a call. It reports false where no further call begins.
+func (t *Tenure) enter() bool {
+	t.calls.Add(1)
+	if t.closed.Load() {
+		t.calls.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (t *Tenure) end() {
+	t.closed.Store(true)
+	t.ended.Store(true)
+}

@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/rand"
+	"hash/fnv"
+	"slices"
+)
+
+// Slices is how many parts the keys fall into. Each has one owner. A member of twenty has
+// some 200, so that shares differ by a few percent.
+const Slices = 4096
+
+// ID names a member. It is never used again: an instance that joins anew has a new one.
+type ID string
+
+// NewID returns an ID that nobody has: 130 random bits.
+func NewID() ID { return ID(rand.Text()) }
+
+// Member is an instance that may decide.
+type Member struct {
+	ID      ID     `json:"id"`
+	Address string `json:"address,omitempty"` // where others reach it, host:port; empty: nowhere
+}
+
+// Mode says how the members of a view decide.
+type Mode string
+
+// The modes.
+const (
+	Owners Mode = "owners" // each slice is decided by its owner alone
+	Shared Mode = "shared" // every member decides for all slices, by writing first and counting then
+)
+
+// View is a numbered list of members. Views follow each other by number, and none changes.
+// The zero View is none.
+type View struct {
+	Number  int64    `json:"number"` // 1 and up
+	Mode    Mode     `json:"mode"`
+	Members []Member `json:"members"` // in order of their ids
+	Must    []ID     `json:"must"`    // who has to confirm the view, or be out, before it is in force
+}
+
+// Lists reports whether id is a member of v.
+func (v *View) Lists(id ID) bool {
+	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
+}
+
+// standing is what is known of a member's row.
+type standing struct {
+	out       bool
+	confirmed int64 // the latest view that it confirmed; 0: none
+}
+
+// next returns the view after v, with these members. known says how the members of v and
+// those that v waits for stand; a member that it leaves out is neither out nor has it
+// confirmed anything.
+//
+// The next view waits for everybody that may still decide by v or by an earlier view: the
+// members of v, and those that v waits for, less those that are out, and less those that v
+// does not list and that have confirmed v.
+func (v *View) next(members []Member, mode Mode, known map[ID]standing) View {
+	w := View{Number: v.Number + 1, Mode: mode, Members: slices.Clone(members)}
+	slices.SortFunc(w.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	for _, id := range v.involved() {
+		s := known[id]
+		if s.out || !v.Lists(id) && s.confirmed >= v.Number {
+			continue
+		}
+		w.Must = append(w.Must, id)
+	}
+	return w
+}
+
+// involved returns the members of v and those that it waits for, each once, in order.
+func (v *View) involved() []ID {
+	ids := slices.Clone(v.Must)
+	for _, m := range v.Members {
+		ids = append(ids, m.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// installed reports whether v is in force, by how the members stand that it waits for.
+func (v *View) installed(known map[ID]standing) bool {
+	for _, id := range v.Must {
+		if s := known[id]; !s.out && s.confirmed < v.Number {
+			return false
+		}
+	}
+	return true
+}
+
+// mode returns how members decide best: by owners if others can reach one, or if there are
+// no others.
+func modeFor(members []Member) Mode {
+	if len(members) == 1 || slices.ContainsFunc(members, func(m Member) bool { return m.Address != "" }) {
+		return Owners
+	}
+	return Shared
+}
+
+// owners returns the owner of each slice as an index into v's Members: by rendezvous hashing
+// (Thaler and Ravishankar, 1996) over those with an address, so that a member that comes or
+// goes moves its own slices alone. All are -1 in mode Shared.
+func (v *View) owners() (owner [Slices]int16) {
+	var weights [Slices]uint64
+	for s := range owner {
+		owner[s] = -1
+	}
+	if v.Mode != Owners {
+		return owner
+	}
+	for i, m := range v.Members {
+		if m.Address == "" && len(v.Members) > 1 {
+			continue
+		}
+		sum := fnv.New64a()
+		sum.Write([]byte(m.ID))
+		seed := sum.Sum64()
+		for s := range owner {
+			if w := mix(seed + uint64(s)*0x9e3779b97f4a7c15); owner[s] < 0 || w > weights[s] {
+				owner[s], weights[s] = int16(i), w
+			}
+		}
+	}
+	return owner
+}
+
+// mix spreads every bit of x over all bits: the finalizer of SplitMix64 (Steele, Lea and
+// Flood, 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
