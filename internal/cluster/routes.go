@@ -38,6 +38,18 @@ func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 	}
 }
 
+// Owner returns the member that owns slice by the latest view that this instance knows, and that
+// view's number. It reports false where nobody else does. It does not wait, and says nothing of who
+// may decide now.
+func (c *Cluster) Owner(slice int) (owner Member, view int64, other bool) {
+	r := c.routes.Load()
+	if r.seat == nil || r.owners[slice] < 0 {
+		return Member{}, r.view.Number, false
+	}
+	owner = r.view.Members[r.owners[slice]]
+	return owner, r.view.Number, owner.ID != r.seat.self.ID
+}
+
 // EnterFor is Enter for a call that another member handed on, which knew the view of that
 // number. It waits until this member knows that view, too, and never answers with a peer:
 // ErrMoved says that this instance does not decide for the slice, and that the caller may know

@@ -52,6 +52,7 @@ type Options struct {
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
+	Peers          Peers            // hand calls on to the instances that own their keys; nil: every instance decides
 
 	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
 	keys      *keyCache                               // of all policies; an Engine has one
@@ -451,6 +452,7 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 		e.exclusive.decide(ctx, c, now)
 	case c.plan.behind:
 		e.behind.decide(ctx, c, now)
+	case e.handsOn(c) && e.handOn(ctx, c): // and its owner has
 	default:
 		e.shared.decide(ctx, c, now)
 	}

@@ -23,6 +23,7 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
+	print     uint64        // of the policy's definition
 	sums      uint64        // tells the limits whose units are in counters and cells from others
 	behind    bool          // decided in memory, and written behind to a store that instances share
 	mirrors   *plan         // of the plan that does so: the one of the shared store, whose counts are beside its own
@@ -83,7 +84,7 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	}
 	p.tally = p.counters && !still && !p.serial && p.Counting == CountingRows
 	p.standing = newStanding(p, o, still)
-	p.sums = p.sumLimits()
+	p.sums, p.print = p.sumLimits(), printOf(&p.Policy)
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
 		p.split(o)

@@ -1,0 +1,226 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+)
+
+const (
+	maxQueued   = 8192 // calls that wait to be sent to one owner; beyond, they are decided here
+	maxTogether = 512  // calls of one message: some 60 KB
+	firstRetry  = 50 * time.Millisecond
+	lastRetry   = time.Second
+	idleFor     = time.Minute      // without a call, after which a link to a member that is gone ends
+	pingEvery   = 10 * time.Second // on a connection without traffic
+	pingTimeout = 2 * time.Second
+	maxMessage  = 4 << 20
+)
+
+// link is the connection to one owner.
+type link struct {
+	pool      *Pool
+	member    cluster.Member
+	connected atomic.Bool
+	queue     chan *outgoing
+
+	mu      sync.Mutex
+	number  uint64
+	pending map[uint64]*outgoing // that were sent and are not answered
+}
+
+// outgoing is a call on its way.
+type outgoing struct {
+	call   *peerpb.Call
+	until  time.Time
+	answer *peerpb.Answer
+	err    error
+	done   chan struct{} // closed when answer or err is there
+}
+
+func newLink(p *Pool, member cluster.Member) *link {
+	return &link{pool: p, member: member, queue: make(chan *outgoing, maxQueued), pending: make(map[uint64]*outgoing)}
+}
+
+// ask sends h to the owner and fills in answer.
+func (l *link) ask(ctx context.Context, h *limiter.PeerCall, view int64, answer *limiter.PeerAnswer) error {
+	o := &outgoing{call: callOf(h, view), done: make(chan struct{})}
+	if deadline, ok := ctx.Deadline(); ok {
+		o.until = deadline
+	}
+	select {
+	case l.queue <- o:
+	default:
+		return errGone
+	}
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: the owner of the key did not answer in time: %w", limiter.ErrUnavailable, ctx.Err())
+	}
+	if o.err != nil {
+		return o.err
+	}
+	l.pool.members.Notice(o.answer.GetView())
+	return read(o.answer, answer)
+}
+
+// run keeps the connection until ctx ends, or until the member is gone for a while.
+func (l *link) run(ctx context.Context) {
+	conn, err := grpc.NewClient(l.member.Address,
+		grpc.WithTransportCredentials(l.pool.creds),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstRetry, Multiplier: 2, MaxDelay: lastRetry}}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		l.pool.log.Error("a peer's address can't be used", "member", l.member.ID, "address", l.member.Address, "error", err)
+		<-ctx.Done()
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	began := time.Now()
+	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
+		reached, err := l.converse(ctx, peerpb.NewPeerClient(conn))
+		l.connected.Store(false)
+		l.failQueued()
+		if reached {
+			began, pause = time.Now(), firstRetry
+		}
+		if ctx.Err() != nil || time.Since(began) > idleFor {
+			return
+		}
+		l.pool.members.Refused(l.member.ID, true)
+		if reached {
+			l.pool.log.Warn("the connection to a peer ended", "member", l.member.ID, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// converse sends calls and reads answers on one stream until it ends.
+func (l *link) converse(ctx context.Context, client peerpb.PeerClient) (reached bool, err error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	stream, err := client.Decide(ctx)
+	if err != nil {
+		return false, err
+	}
+	if _, err := stream.Header(); err != nil { // the server sends it at once
+		return false, err
+	}
+	l.connected.Store(true)
+	l.pool.members.Refused(l.member.ID, false)
+	var sending sync.WaitGroup
+	sending.Go(func() { stop(l.send(ctx, stream)) })
+	err = l.receive(stream)
+	stop(err)
+	sending.Wait()
+	l.failPending()
+	return true, err
+}
+
+// send sends what waits, together, until ctx ends.
+func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
+	for {
+		var calls peerpb.Calls
+		select {
+		case o := <-l.queue:
+			l.enter(&calls, o)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for full := false; !full && len(calls.Calls) < maxTogether; {
+			select {
+			case o := <-l.queue:
+				l.enter(&calls, o)
+			default:
+				full = true
+			}
+		}
+		if err := stream.Send(&calls); err != nil {
+			return err
+		}
+	}
+}
+
+// enter adds o to what is about to be sent, unless its time is over.
+func (l *link) enter(calls *peerpb.Calls, o *outgoing) {
+	if left := time.Until(o.until); o.until.IsZero() || left > 0 {
+		o.call.WithinMicros = left.Microseconds()
+	} else {
+		o.fail(errGone)
+		return
+	}
+	l.mu.Lock()
+	l.number++
+	o.call.Number = l.number
+	l.pending[l.number] = o
+	l.mu.Unlock()
+	calls.Calls = append(calls.Calls, o.call)
+}
+
+// receive gives answers to those who wait for them until the stream ends.
+func (l *link) receive(stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answers]) error {
+	for {
+		answers, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		for _, a := range answers.GetAnswers() {
+			o := l.pending[a.GetNumber()]
+			if o == nil {
+				continue
+			}
+			delete(l.pending, a.GetNumber())
+			o.answer = a
+			close(o.done)
+		}
+		l.mu.Unlock()
+	}
+}
+
+func (o *outgoing) fail(err error) {
+	o.err = err
+	close(o.done)
+}
+
+var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", limiter.ErrUnavailable)
+
+// failPending fails what was sent: nobody knows whether it was decided.
+func (l *link) failPending() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.pending {
+		o.fail(errUnanswered)
+	}
+	clear(l.pending)
+}
+
+// failQueued fails what was not sent.
+func (l *link) failQueued() {
+	for {
+		select {
+		case o := <-l.queue:
+			o.fail(errGone)
+		default:
+			return
+		}
+	}
+}
+
+var errNonsense = errors.New("the answer of a peer makes no sense")

@@ -1,0 +1,124 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+)
+
+// Bounds of what a peer may send; this instance's own calls are far within them.
+const (
+	maxKeys   = 16
+	maxPolicy = 64
+)
+
+// callOf returns h as it travels.
+func callOf(h *limiter.PeerCall, view int64) *peerpb.Call {
+	call := &peerpb.Call{View: view, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()}}
+	for _, key := range h.Old {
+		call.Keys = append(call.Keys, key.Bytes())
+	}
+	return call
+}
+
+// peerCallOf returns what call asks for. The error says what can't be.
+func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
+	h := limiter.PeerCall{Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost()}
+	switch h.Op {
+	case limiter.OpCheck, limiter.OpRecord, limiter.OpTake:
+	default:
+		return h, fmt.Errorf("%w: no operation", limiter.ErrRefused)
+	}
+	keys := call.GetKeys()
+	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || h.Cost < 1 || h.Cost > limiter.MaxCost {
+		return h, fmt.Errorf("%w: out of bounds", limiter.ErrRefused)
+	}
+	for i, key := range keys {
+		if len(key) != limiter.KeySize {
+			return h, fmt.Errorf("%w: a key of %d bytes", limiter.ErrRefused, len(key))
+		}
+		of := limiter.KeyFrom([limiter.KeySize]byte(key))
+		if i == 0 {
+			h.Key = of
+		} else {
+			h.Old = append(h.Old, of)
+		}
+	}
+	return h, nil
+}
+
+// answerOf returns a, or the error instead of it, as it travels.
+func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
+	answer := &peerpb.Answer{Number: number}
+	if err != nil {
+		answer.Failure, answer.Reason, answer.Recorded = peerpb.Failure_UNAVAILABLE, reasonOf(err), string(limiter.RecordedNo)
+		if failed := (*limiter.StoreError)(nil); errors.As(err, &failed) {
+			answer.Recorded = string(failed.Recorded)
+		}
+		switch {
+		case errors.Is(err, limiter.ErrRefused):
+			answer.Failure = peerpb.Failure_REFUSED
+		case errors.Is(err, limiter.ErrOverloaded):
+			answer.Failure = peerpb.Failure_OVERLOADED
+		}
+		return answer
+	}
+	answer.WouldAllow, answer.Remembered, answer.Leased, answer.Recorded = a.WouldAllow, a.Remembered, a.Leased, string(a.Recorded)
+	for _, v := range a.Verdicts {
+		answer.Verdicts = append(answer.Verdicts, &peerpb.Verdict{
+			Allowed: v.Allowed, Used: v.Used, Remaining: v.Remaining,
+			ResetNanos: int64(v.ResetAfter), RetryNanos: int64(v.RetryAfter),
+		})
+	}
+	if a.Recorded == limiter.RecordedYes {
+		answer.Entry = &peerpb.Entry{Id: a.Entry.ID[:], At: int64(a.Entry.At), Epoch: int64(a.Entry.Epoch), Cost: a.Entry.Cost}
+	}
+	return answer
+}
+
+// maxReason bounds what is said of a failure, in bytes.
+const maxReason = 256
+
+func reasonOf(err error) string {
+	reason := err.Error()
+	return reason[:min(len(reason), maxReason)]
+}
+
+// read fills in a, or returns the error that came instead of it.
+func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
+	recorded := limiter.Recorded(answer.GetRecorded())
+	switch recorded {
+	case limiter.RecordedYes, limiter.RecordedNo, limiter.RecordedUnknown:
+	default:
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, errNonsense)
+	}
+	switch answer.GetFailure() {
+	case peerpb.Failure_NONE:
+	case peerpb.Failure_REFUSED:
+		return limiter.ErrRefused
+	case peerpb.Failure_OVERLOADED:
+		return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", limiter.ErrOverloaded, answer.GetReason())}
+	default:
+		return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", limiter.ErrUnavailable, answer.GetReason())}
+	}
+	a.WouldAllow, a.Remembered, a.Leased, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), answer.GetLeased(), recorded
+	a.Verdicts = make([]limiter.Verdict, len(answer.GetVerdicts()))
+	for i, v := range answer.GetVerdicts() {
+		a.Verdicts[i] = limiter.Verdict{
+			Allowed: v.GetAllowed(), Used: v.GetUsed(), Remaining: v.GetRemaining(),
+			ResetAfter: time.Duration(v.GetResetNanos()), RetryAfter: time.Duration(v.GetRetryNanos()),
+		}
+	}
+	if e := answer.GetEntry(); e != nil {
+		if len(e.GetId()) != len(a.Entry.ID) {
+			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, errNonsense)
+		}
+		a.Entry = limiter.PeerEntry{
+			ID: limiter.EventID(e.GetId()), At: limiter.Instant(e.GetAt()), Epoch: limiter.Instant(e.GetEpoch()), Cost: e.GetCost(),
+		}
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// one is a list of members in which one owns everything.
+type one struct {
+	member  cluster.Member
+	noticed atomic.Int64
+	refused atomic.Bool
+}
+
+func (o *one) Owner(int) (cluster.Member, int64, bool) { return o.member, 7, true }
+func (o *one) Notice(view int64)                       { o.noticed.Store(view) }
+func (o *one) Refused(_ cluster.ID, refuses bool)      { o.refused.Store(refuses) }
+
+// deciderFunc decides as it says.
+type deciderFunc func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error
+
+func (f deciderFunc) DecideForPeer(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	return f(ctx, h, a)
+}
+
+// serve runs a server that decides by f, and returns its address and what stops it.
+func serve(t *testing.T, address string, creds credentials.TransportCredentials, f deciderFunc) (string, func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	server := NewServer(listener, creds, f, func() int64 { return 9 })
+	go func() { done <- server.Run(ctx) }()
+	end := sync.OnceFunc(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	return listener.Addr().String(), end
+}
+
+// connect runs a pool whose calls all go to address.
+func connect(t *testing.T, address string, creds credentials.TransportCredentials) (*Pool, *one) {
+	t.Helper()
+	members := &one{member: cluster.Member{ID: "owner", Address: address}}
+	pool := NewPool(members, creds, slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- pool.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return pool, members
+}
+
+// await asks until the pool hands on, and returns what that gives.
+func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, error) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+		var a limiter.PeerAnswer
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		handed, err := pool.HandOn(ctx, h, &a)
+		cancel()
+		if handed && !errors.Is(err, errGone) {
+			return a, err
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	t.Fatal("nothing was handed on")
+	return limiter.PeerAnswer{}, nil
+}
+
+func keyOf(n byte) limiter.Key { return limiter.KeyFrom([limiter.KeySize]byte{n, 1, 2}) }
+
+func take(n byte) *limiter.PeerCall {
+	return &limiter.PeerCall{Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3}
+}
+
+func TestCallsAndAnswersArriveWhole(t *testing.T) {
+	want := limiter.PeerAnswer{
+		Verdicts:   []limiter.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: limiter.Never, Used: 9}},
+		WouldAllow: true, Remembered: true, Leased: true, Recorded: limiter.RecordedYes,
+		Entry: limiter.PeerEntry{ID: limiter.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
+	}
+	var got limiter.PeerCall
+	var left time.Duration
+	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		deadline, _ := ctx.Deadline()
+		got, left, *a = *h, time.Until(deadline), want
+		return nil
+	})
+	pool, members := connect(t, address, insecure.NewCredentials())
+	a, err := await(t, pool, take(1))
+	if err != nil || fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
+		t.Errorf("the answer is %+v, error %v; want %+v", a, err, want)
+	}
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", *take(1)) {
+		t.Errorf("the owner was asked %+v, want %+v", got, *take(1))
+	}
+	if left <= 0 || left > 2*time.Second {
+		t.Errorf("the owner has %v, want at most the caller's 2s", left)
+	}
+	if members.noticed.Load() != 9 || members.refused.Load() {
+		t.Errorf("view %d is known and refused is %t, want the owner's 9 and false", members.noticed.Load(), members.refused.Load())
+	}
+}
+
+// TestErrorsSayWhetherUnitsCount holds that an asker learns of a failure what the owner knows.
+func TestErrorsSayWhetherUnitsCount(t *testing.T) {
+	var fail atomic.Pointer[error]
+	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(context.Context, *limiter.PeerCall, *limiter.PeerAnswer) error {
+		return *fail.Load()
+	})
+	pool, _ := connect(t, address, insecure.NewCredentials())
+	for _, test := range []struct {
+		err      error
+		is       error
+		recorded limiter.Recorded // empty: it is no StoreError
+	}{
+		{&limiter.StoreError{Recorded: limiter.RecordedUnknown, Err: limiter.ErrUnavailable}, limiter.ErrUnavailable, limiter.RecordedUnknown},
+		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrOverloaded}, limiter.ErrOverloaded, limiter.RecordedNo},
+		{limiter.ErrRefused, limiter.ErrRefused, ""},
+		{fmt.Errorf("%w: the clock", limiter.ErrUnavailable), limiter.ErrUnavailable, limiter.RecordedNo},
+	} {
+		fail.Store(&test.err)
+		_, err := await(t, pool, take(1))
+		var failed *limiter.StoreError
+		if !errors.Is(err, test.is) || errors.As(err, &failed) != (test.recorded != "") || failed != nil && failed.Recorded != test.recorded {
+			t.Errorf("%v arrives as %v, want %v with recorded %q", test.err, err, test.is, test.recorded)
+		}
+	}
+}
+
+// TestOwnerThatDiesLeavesNobodyWaiting holds that calls which were sent fail at once, and that later
+// ones are not handed on, until the owner is back.
+func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
+	held := make(chan struct{}, 1)
+	address, stop := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		a.Recorded = limiter.RecordedNo
+		if h.Cost == 3 {
+			return nil
+		}
+		held <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	pool, members := connect(t, address, insecure.NewCredentials())
+	if _, err := await(t, pool, take(1)); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		slow := take(2)
+		slow.Cost = 1
+		var a limiter.PeerAnswer
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_, err := pool.HandOn(ctx, slow, &a)
+		failed <- err
+	}()
+	<-held
+	began := time.Now()
+	stop()
+	if err := <-failed; !errors.Is(err, limiter.ErrUnavailable) || errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("a call that was sent fails with %v, want that nobody knows", err)
+	}
+	if waited := time.Since(began); waited > 10*time.Second {
+		t.Errorf("it waited %v", waited)
+	}
+	for until := time.Now().Add(20 * time.Second); !members.refused.Load() && time.Now().Before(until); {
+		<-time.After(time.Millisecond)
+	}
+	var a limiter.PeerAnswer
+	if handed, err := pool.HandOn(t.Context(), take(1), &a); handed && !errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("with the owner gone, handed %t, error %v; want that it is decided here", handed, err)
+	}
+	serve(t, address, insecure.NewCredentials(), func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		a.Recorded = limiter.RecordedNo
+		return nil
+	})
+	if _, err := await(t, pool, take(1)); err != nil || members.refused.Load() {
+		t.Errorf("back again, the owner answers %v, refused %t", err, members.refused.Load())
+	}
+}
+
+func TestManyCallsTravelTogether(t *testing.T) {
+	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		a.Recorded, a.Verdicts = limiter.RecordedNo, []limiter.Verdict{{Used: h.Cost}}
+		return nil
+	})
+	pool, _ := connect(t, address, insecure.NewCredentials())
+	if _, err := await(t, pool, take(1)); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 2000 {
+		all.Go(func() {
+			h := take(byte(i))
+			h.Cost = int64(i + 1)
+			var a limiter.PeerAnswer
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if handed, err := pool.HandOn(ctx, h, &a); !handed || err != nil || a.Verdicts[0].Used != h.Cost {
+				t.Errorf("call %d: handed %t, error %v, answer %+v", i, handed, err, a)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestPeersShareASecret(t *testing.T) {
+	secret := func(s string) credentials.TransportCredentials {
+		creds, err := SharedSecret([]byte(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return creds
+	}
+	var asked atomic.Int64
+	address, _ := serve(t, "127.0.0.1:0", secret("correct horse battery"), func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		asked.Add(1)
+		a.Recorded = limiter.RecordedNo
+		return nil
+	})
+	for name, creds := range map[string]credentials.TransportCredentials{
+		"another secret": secret("correct horse batteries"), "no secret": insecure.NewCredentials(),
+	} {
+		pool, members := connect(t, address, creds)
+		var a limiter.PeerAnswer
+		for until := time.Now().Add(20 * time.Second); !members.refused.Load() && time.Now().Before(until); {
+			if handed, _ := pool.HandOn(t.Context(), take(1), &a); handed {
+				t.Errorf("%s: a call was handed on", name)
+			}
+			<-time.After(time.Millisecond)
+		}
+		if !members.refused.Load() {
+			t.Errorf("%s: the connection was not refused", name)
+		}
+	}
+	if asked.Load() != 0 {
+		t.Errorf("%d calls were decided for those who do not know the secret", asked.Load())
+	}
+	pool, _ := connect(t, address, secret("correct horse battery"))
+	if _, err := await(t, pool, take(1)); err != nil || asked.Load() != 1 {
+		t.Errorf("with the secret: error %v, %d decided; want one", err, asked.Load())
+	}
+	if _, err := SharedSecret([]byte("short")); err == nil {
+		t.Error("a secret of five bytes is taken")
+	}
+}
+
+func TestNonsenseIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*limiter.PeerCall){
+		"an operation that there is not": func(h *limiter.PeerCall) { h.Op = "steal" },
+		"a cost of none":                 func(h *limiter.PeerCall) { h.Cost = 0 },
+		"a cost beyond any":              func(h *limiter.PeerCall) { h.Cost = limiter.MaxCost + 1 },
+		"very many keys":                 func(h *limiter.PeerCall) { h.Old = make([]limiter.Key, maxKeys) },
+	} {
+		h := take(1)
+		change(h)
+		if _, err := peerCallOf(callOf(h, 1)); !errors.Is(err, limiter.ErrRefused) {
+			t.Errorf("%s: %v, want %v", name, err, limiter.ErrRefused)
+		}
+	}
+	call := callOf(take(1), 1)
+	call.Keys[0] = call.Keys[0][1:]
+	if _, err := peerCallOf(call); !errors.Is(err, limiter.ErrRefused) {
+		t.Errorf("a short key: %v, want %v", err, limiter.ErrRefused)
+	}
+	answer := answerOf(1, &limiter.PeerAnswer{Recorded: limiter.RecordedYes}, nil)
+	answer.Entry.Id = answer.Entry.GetId()[1:]
+	var a limiter.PeerAnswer
+	if err := read(answer, &a); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("a short id: %v, want %v", err, limiter.ErrUnavailable)
+	}
+	answer.Recorded = "perhaps"
+	if err := read(answer, &a); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("recorded perhaps: %v, want %v", err, limiter.ErrUnavailable)
+	}
+}

@@ -1,0 +1,94 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Members knows who owns what. A cluster.Cluster is one.
+type Members interface {
+	// Owner returns the member that owns slice, and the number of the view that says so. It
+	// reports false where this instance is to decide itself.
+	Owner(slice int) (owner cluster.Member, view int64, other bool)
+	// Notice says that somebody knows the view of that number.
+	Notice(view int64)
+	// Refused notes that a member refuses connections, or no longer does.
+	Refused(id cluster.ID, refuses bool)
+}
+
+// Pool hands calls on to the instances that own their keys. It is safe for concurrent use; make
+// one with NewPool. Nothing is handed on until Run is called.
+type Pool struct {
+	members Members
+	creds   credentials.TransportCredentials
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	ctx     context.Context // Run's; nil: it is not running
+	links   map[cluster.ID]*link
+	running sync.WaitGroup // of links
+}
+
+var _ limiter.Peers = (*Pool)(nil)
+
+// NewPool returns a pool that connects by creds.
+func NewPool(members Members, creds credentials.TransportCredentials, log *slog.Logger) *Pool {
+	return &Pool{members: members, creds: creds, log: log, links: make(map[cluster.ID]*link)}
+}
+
+// Run keeps the connections until ctx ends. It returns nil.
+func (p *Pool) Run(ctx context.Context) error {
+	p.mu.Lock()
+	p.ctx = ctx
+	p.mu.Unlock()
+	<-ctx.Done()
+	p.mu.Lock()
+	p.ctx = nil
+	p.mu.Unlock()
+	p.running.Wait()
+	return nil
+}
+
+// HandOn has the owner of h's key decide h; see limiter.Peers.
+func (p *Pool) HandOn(ctx context.Context, h *limiter.PeerCall, answer *limiter.PeerAnswer) (handed bool, err error) {
+	owner, view, other := p.members.Owner(SliceOf(h.Key))
+	if !other {
+		return false, nil
+	}
+	l := p.link(owner)
+	if l == nil || !l.connected.Load() {
+		return false, nil
+	}
+	return true, l.ask(ctx, h, view, answer)
+}
+
+// SliceOf returns the slice that key belongs to.
+func SliceOf(key limiter.Key) int { return int(key.Prefix() % cluster.Slices) }
+
+// link returns the connection to member, made if there is none; nil when the pool is not running.
+func (p *Pool) link(member cluster.Member) *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[member.ID]
+	if l == nil && p.ctx != nil {
+		l = newLink(p, member)
+		p.links[member.ID] = l
+		ctx := p.ctx
+		p.running.Go(func() {
+			l.run(ctx)
+			p.mu.Lock()
+			delete(p.links, member.ID)
+			p.mu.Unlock()
+		})
+	}
+	return l
+}
+
+var errGone = fmt.Errorf("%w: %w: the owner of the key can't be reached", limiter.ErrUnavailable, limiter.ErrNotStored)

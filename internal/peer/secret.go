@@ -1,0 +1,63 @@
+package peer
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// minSecret is the least length of a shared secret, in bytes.
+const minSecret = 16
+
+// SharedSecret returns credentials of those who know secret: TLS 1.3 in which both sides show the
+// one key that is derived from it (RFC 5869), and take no other. Nobody who listens learns
+// anything of the secret.
+func SharedSecret(secret []byte) (credentials.TransportCredentials, error) {
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("%d bytes are too short for a secret: use %d or more", len(secret), minSecret)
+	}
+	seed, err := hkdf.Key(sha256.New, secret, nil, "ratelimitd peers, version 1", ed25519.SeedSize)
+	if err != nil {
+		return nil, err
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<34, 0)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	public, _ := key.Public().(ed25519.PublicKey)
+	return credentials.NewTLS(&tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+		ClientAuth:         tls.RequireAnyClientCert,
+		InsecureSkipVerify: true, // of names and authorities: the key itself is held against the one that must be shown
+		VerifyConnection:   holds(public),
+	}), nil
+}
+
+// holds returns what refuses peers that show another key than public. TLS has verified that they
+// have the one that they show.
+func holds(public ed25519.PublicKey) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return errOtherSecret
+		}
+		if shown, ok := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !bytes.Equal(shown, public) {
+			return errOtherSecret
+		}
+		return nil
+	}
+}
+
+var errOtherSecret = errors.New("the peer has another secret")

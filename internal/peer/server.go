@@ -1,0 +1,154 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+)
+
+const (
+	maxUnderWay = 16384           // calls of one stream that are being decided; further ones wait to be read
+	longestCall = 5 * time.Second // whatever a peer says it has
+	drainWithin = time.Second     // for calls under way when the server stops
+	minPing     = 5 * time.Second
+)
+
+// Decider decides what is handed to this instance. A limiter.Engine is one.
+type Decider interface {
+	DecideForPeer(ctx context.Context, h *limiter.PeerCall, answer *limiter.PeerAnswer) error
+}
+
+// Server decides what other instances hand on. Make one with NewServer.
+type Server struct {
+	peerpb.UnimplementedPeerServer
+
+	listener net.Listener
+	decider  Decider
+	view     func() int64
+	server   *grpc.Server
+}
+
+// NewServer returns what has decider decide the calls of those who connect to listener by
+// creds. view returns the number of the latest view that this instance knows.
+func NewServer(listener net.Listener, creds credentials.TransportCredentials, decider Decider, view func() int64) *Server {
+	s := &Server{listener: listener, decider: decider, view: view}
+	s.server = grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+	)
+	peerpb.RegisterPeerServer(s.server, s)
+	return s
+}
+
+// Run answers calls until ctx ends. It returns nil, or why it could not go on.
+func (s *Server) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.server.Serve(s.listener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		s.server.Stop()
+		return nil
+	})
+	return g.Wait()
+}
+
+// Decide answers the calls of one peer until it ends the stream.
+func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]) error {
+	if err := stream.SendHeader(metadata.MD{}); err != nil { // so that the peer knows that it is heard
+		return err
+	}
+	answers := make(chan *peerpb.Answer, maxUnderWay)
+	g, ctx := errgroup.WithContext(stream.Context())
+	g.Go(func() error { return sendAnswers(ctx, stream, answers) })
+	g.Go(func() error { return s.decideAll(ctx, stream, answers) })
+	return g.Wait()
+}
+
+// decideAll reads calls and has each decided, until the stream ends.
+func (s *Server) decideAll(ctx context.Context, stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers], answers chan<- *peerpb.Answer) error {
+	var underWay sync.WaitGroup
+	defer underWay.Wait()
+	places := make(chan struct{}, maxUnderWay)
+	for {
+		calls, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("the peer ended the stream: %w", err)
+		}
+		for _, call := range calls.GetCalls() {
+			select {
+			case places <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			underWay.Go(func() {
+				answer := s.decide(ctx, call)
+				<-places
+				select {
+				case answers <- answer:
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+}
+
+// decide decides one call within its time.
+func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
+	within := min(time.Duration(call.GetWithinMicros())*time.Microsecond, longestCall)
+	if within <= 0 {
+		within = longestCall
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var a limiter.PeerAnswer
+	h, err := peerCallOf(call)
+	if err == nil {
+		err = s.decider.DecideForPeer(ctx, &h, &a)
+	}
+	answer := answerOf(call.GetNumber(), &a, err)
+	answer.View = s.view()
+	return answer
+}
+
+// sendAnswers sends what is answered, together, until ctx ends.
+func sendAnswers(ctx context.Context, stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers], answers <-chan *peerpb.Answer) error {
+	for {
+		var together peerpb.Answers
+		select {
+		case a := <-answers:
+			together.Answers = append(together.Answers, a)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for more := true; more && len(together.Answers) < maxTogether; {
+			select {
+			case a := <-answers:
+				together.Answers = append(together.Answers, a)
+			default:
+				more = false
+			}
+		}
+		if err := stream.Send(&together); err != nil {
+			return err
+		}
+	}
+}
