@@ -59,7 +59,7 @@ func (s *settings) keyOf(policy string, id limiter.Identifier, log *slog.Logger)
 	if err != nil {
 		return limiter.Key{}, err
 	}
-	engine := newEngine(s, s.keyless(), hashKeys, nil)
+	engine := newEngine(s, s.keyless(), nil, hashKeys, nil)
 	if err := engine.SetPolicies(policies.Policies); err != nil {
 		return limiter.Key{}, err
 	}

@@ -96,7 +96,7 @@ func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog
 		return err
 	}
 	reloads := together(p.source.run, p.guard.run, onHangup(hangup, p.audit.reload, p.source.reload, p.guard.reload))
-	if err := inOrder(ctx, servers, reloads, p.source.engine.Run, p.store.run, p.measured.Run, spareGarbage); err != nil {
+	if err := inOrder(ctx, servers, reloads, p.peers.run(p.source.engine), p.source.engine.Run, p.store.run, p.measured.Run, spareGarbage); err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")
@@ -115,6 +115,7 @@ type parts struct {
 	audit    *auditLog
 	guard    *security
 	store    *backend
+	peers    *peers
 }
 
 // secure opens the audit log and reads who may ask, and refuses addresses that are open to
@@ -142,7 +143,12 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 		return err
 	}
 	p.log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
-	p.source.engine, p.source.refuses = newEngine(s, p.store, hashKeys, p.measured), p.store.canPromise
+	if p.peers, err = openPeers(ctx, s, p.store, p.log); err != nil {
+		p.store.close()
+		return err
+	}
+	p.source.engine, p.source.refuses = newEngine(s, p.store, p.peers.handOn(), hashKeys, p.measured), p.store.canPromise
+	p.registry.MustRegister(p.peers.metrics()...)
 	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
 	if err := p.source.set(policies); err != nil {
 		p.store.close()
@@ -201,7 +207,9 @@ func (p *policySource) load(file string) (policyfile.File, error) {
 	return p.watcher.Load()
 }
 
-func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer limiter.Observer) *limiter.Engine {
+func newEngine(
+	s *settings, store *backend, peers limiter.Peers, hashKeys []limiter.HashKey, observer limiter.Observer,
+) *limiter.Engine {
 	keyer, alsoRead := keyers(s.namespace, hashKeys)
 	return limiter.New(store.store, &limiter.Options{
 		Keyer:          keyer,
@@ -218,6 +226,7 @@ func newEngine(s *settings, store *backend, hashKeys []limiter.HashKey, observer
 		Feed:           store.feed,
 		Observer:       observer,
 		Identifiers:    identifier.Reader,
+		Peers:          peers,
 	})
 }
 

@@ -45,6 +45,7 @@ type settings struct {
 	proxy       proxySettings
 	migrate     bool
 	security    securitySettings
+	peers       peerSettings
 	auditLog    string
 
 	clockTolerance       time.Duration
@@ -116,6 +117,7 @@ func (s *settings) addCommonFlags(flags *pflag.FlagSet) {
 func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", address)
 	s.security.addFlags(flags)
+	s.peers.addFlags(flags)
 	flags.StringVar(&s.auditLog, "audit-log", "",
 		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
 	parsed(flags, &s.envoyListen, "envoy-listen", "", "address",

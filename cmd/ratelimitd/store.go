@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -21,7 +22,8 @@ type backend struct {
 	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
-	canPromise func([]limiter.Policy) error // nil: whatever they say
+	members    func(namespace string) cluster.Store // of instances that decide together; nil: this one is alone
+	canPromise func([]limiter.Policy) error         // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	skewed     func() bool                 // nil: never
@@ -93,6 +95,7 @@ func openCassandra(
 		feed:  store, local: local, datacenter: store.Datacenter(), canPromise: store.CanPromise, ready: store.Ready, close: store.Close,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
 	}
+	b.members = func(namespace string) cluster.Store { return store.Members(namespace) }
 	if s.clockBeyondTolerance == clockRefuse {
 		b.skewed, b.ready = store.Skewed, readyInTime(store)
 	}

@@ -26,8 +26,8 @@ const (
 // centre. Its levels follow from that, whatever the policies' are: LOCAL_SERIAL, committed and
 // read at LOCAL_QUORUM.
 type Members struct {
-	store            *Store
-	namespace, scope string
+	store     func() (*Store, error)
+	namespace string
 }
 
 var _ cluster.Store = (*Members)(nil)
@@ -35,18 +35,22 @@ var _ cluster.Store = (*Members)(nil)
 // Members returns where the members of namespace are kept that decide within the store's data
 // centre.
 func (s *Store) Members(namespace string) *Members {
-	return &Members{store: s, namespace: namespace, scope: s.datacenter}
+	return &Members{store: func() (*Store, error) { return s, nil }, namespace: namespace}
 }
 
 // Get returns what is kept under name; the latest of it is read serially.
 func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
-	query := m.store.session.Query(memberRead, m.namespace, m.scope, name).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	store, err := m.store()
+	if err != nil {
+		return cluster.Cell{}, err
+	}
+	query := store.session.Query(memberRead, m.namespace, store.datacenter, name).WithContext(ctx).Consistency(gocql.LocalQuorum)
 	if latest {
 		query = query.Consistency(gocql.Consistency(gocql.LocalSerial))
 	}
 	var version gocql.UUID
 	var value string
-	err := m.store.repeated(query).Scan(&version, &value)
+	err = store.repeated(query).Scan(&version, &value)
 	switch {
 	case errors.Is(err, gocql.ErrNotFound):
 		return cluster.Cell{}, nil
@@ -59,13 +63,17 @@ func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Ce
 // Set keeps value under name if it is still what it was. The driver sends it once: what became of
 // a try without an answer is for the caller to find out.
 func (m *Members) Set(ctx context.Context, name string, have cluster.Version, value []byte) (cluster.Version, error) {
+	store, err := m.store()
+	if err != nil {
+		return cluster.Version{}, err
+	}
 	version, err := gocql.RandomUUID()
 	if err != nil {
 		return cluster.Version{}, err
 	}
-	query := m.store.session.Query(memberChange, version, string(value), m.namespace, m.scope, name, gocql.UUID(have))
+	query := store.session.Query(memberChange, version, string(value), m.namespace, store.datacenter, name, gocql.UUID(have))
 	if have == (cluster.Version{}) {
-		query = m.store.session.Query(memberInsert, m.namespace, m.scope, name, version, string(value))
+		query = store.session.Query(memberInsert, m.namespace, store.datacenter, name, version, string(value))
 	}
 	query = query.WithContext(ctx).Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
 	applied, err := query.MapScanCAS(make(map[string]any))
@@ -80,11 +88,15 @@ func (m *Members) Set(ctx context.Context, name string, have cluster.Version, va
 
 // Beat makes b known for cluster.BeatTTL.
 func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
+	store, err := m.store()
+	if err != nil {
+		return err
+	}
 	value, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	err = m.store.exec(m.store.session.Query(beatInsert, m.namespace, m.scope, string(b.ID), string(value), whole(cluster.BeatTTL)).
+	err = store.exec(store.session.Query(beatInsert, m.namespace, store.datacenter, string(b.ID), string(value), whole(cluster.BeatTTL)).
 		WithContext(ctx).Consistency(gocql.LocalQuorum))
 	if err != nil {
 		return unavailable("giving a sign of life", err)
@@ -94,8 +106,12 @@ func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
 
 // Beats returns the latest beat of each member that is alive.
 func (m *Members) Beats(ctx context.Context) ([]cluster.Beat, error) {
-	query := m.store.session.Query(beatsRead, m.namespace, m.scope).WithContext(ctx).Consistency(gocql.LocalQuorum)
-	rows := m.store.repeated(query).Iter()
+	store, err := m.store()
+	if err != nil {
+		return nil, err
+	}
+	query := store.session.Query(beatsRead, m.namespace, store.datacenter).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	rows := store.repeated(query).Iter()
 	var all []cluster.Beat
 	var value string
 	for rows.Scan(&value) {

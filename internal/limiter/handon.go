@@ -12,8 +12,8 @@ import (
 // Peers knows which instance owns a key, and hands calls on to it.
 type Peers interface {
 	// HandOn has the owner of h's key decide h, and fills in answer. It reports false where
-	// this instance is to decide itself: it owns the key, or nobody else can be asked. Errors
-	// are those of a Store.
+	// this instance is to decide itself: it owns the key, or nobody else can be asked, or who
+	// was asked surely did not decide. Errors are those of a Store, or a StoreError.
 	HandOn(ctx context.Context, h *PeerCall, answer *PeerAnswer) (handed bool, err error)
 }
 
@@ -79,7 +79,7 @@ func (e *Engine) handOn(ctx context.Context, c *charge) bool {
 	var a PeerAnswer
 	handed, err := e.opts.Peers.HandOn(ctx, &h, &a)
 	switch {
-	case !handed, errors.Is(err, ErrNotStored), errors.Is(err, ErrRefused):
+	case !handed:
 		return false
 	case err != nil:
 		c.err = err

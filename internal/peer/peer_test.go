@@ -82,7 +82,7 @@ func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, e
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		handed, err := pool.HandOn(ctx, h, &a)
 		cancel()
-		if handed && !errors.Is(err, errGone) {
+		if handed {
 			return a, err
 		}
 		<-time.After(5 * time.Millisecond)
@@ -136,19 +136,24 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	for _, test := range []struct {
 		err      error
 		is       error
-		recorded limiter.Recorded // empty: it is no StoreError
+		recorded limiter.Recorded
 	}{
 		{&limiter.StoreError{Recorded: limiter.RecordedUnknown, Err: limiter.ErrUnavailable}, limiter.ErrUnavailable, limiter.RecordedUnknown},
 		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrOverloaded}, limiter.ErrOverloaded, limiter.RecordedNo},
-		{limiter.ErrRefused, limiter.ErrRefused, ""},
 		{fmt.Errorf("%w: the clock", limiter.ErrUnavailable), limiter.ErrUnavailable, limiter.RecordedNo},
 	} {
 		fail.Store(&test.err)
 		_, err := await(t, pool, take(1))
 		var failed *limiter.StoreError
-		if !errors.Is(err, test.is) || errors.As(err, &failed) != (test.recorded != "") || failed != nil && failed.Recorded != test.recorded {
+		if !errors.Is(err, test.is) || !errors.As(err, &failed) || failed.Recorded != test.recorded {
 			t.Errorf("%v arrives as %v, want %v with recorded %q", test.err, err, test.is, test.recorded)
 		}
+	}
+	refused := fmt.Errorf("%w: another policy", limiter.ErrRefused)
+	fail.Store(&refused)
+	var a limiter.PeerAnswer
+	if handed, err := pool.HandOn(t.Context(), take(1), &a); handed || err != nil {
+		t.Errorf("what the owner does not decide: handed %t, error %v; want that it is decided here", handed, err)
 	}
 }
 

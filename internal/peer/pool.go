@@ -2,9 +2,11 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 
@@ -34,6 +36,20 @@ type Pool struct {
 	ctx     context.Context // Run's; nil: it is not running
 	links   map[cluster.ID]*link
 	running sync.WaitGroup // of links
+
+	answered, failed, here atomic.Int64
+}
+
+// Counts says what became of the calls for keys that other instances own.
+type Counts struct {
+	Answered int64 // by their owners, whatever they decided
+	Failed   int64 // without an answer, or with an error of the owner's
+	Here     int64 // decided by this instance, as the owner could not be asked
+}
+
+// Counts returns what became of calls so far.
+func (p *Pool) Counts() Counts {
+	return Counts{Answered: p.answered.Load(), Failed: p.failed.Load(), Here: p.here.Load()}
 }
 
 var _ limiter.Peers = (*Pool)(nil)
@@ -64,9 +80,20 @@ func (p *Pool) HandOn(ctx context.Context, h *limiter.PeerCall, answer *limiter.
 	}
 	l := p.link(owner)
 	if l == nil || !l.connected.Load() {
+		p.here.Add(1)
 		return false, nil
 	}
-	return true, l.ask(ctx, h, view, answer)
+	switch err := l.ask(ctx, h, view, answer); {
+	case err == nil:
+		p.answered.Add(1)
+		return true, nil
+	case errors.Is(err, limiter.ErrRefused), errors.Is(err, errGone):
+		p.here.Add(1)
+		return false, nil
+	default:
+		p.failed.Add(1)
+		return true, err
+	}
 }
 
 // SliceOf returns the slice that key belongs to.

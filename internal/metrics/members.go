@@ -1,0 +1,64 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/peer"
+)
+
+// members publishes what this instance knows of those that decide together.
+type members struct {
+	status func() cluster.Status
+	counts func() peer.Counts
+
+	view, listed, installed, owned, handed *prometheus.Desc
+}
+
+// NewMembers returns what publishes what this instance knows of those that decide together, and
+// how many calls it handed on: what status and counts say at each scrape.
+func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &members{
+		status: status, counts: counts,
+		view:      desc("ratelimitd_members_view", "Number of the latest view that this instance knows."),
+		listed:    desc("ratelimitd_members", "Instances that decide together, by the latest view."),
+		installed: desc("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it."),
+		owned:     desc("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1."),
+		handed: desc("ratelimitd_peer_calls_total",
+			"Calls for keys that another instance owns, by what became of them: answered, failed, or here, where the owner could not be asked.",
+			"outcome"),
+	}
+}
+
+// Describe sends the descriptions.
+func (m *members) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.owned, m.handed} {
+		to <- d
+	}
+}
+
+// Collect sends the numbers as they are now.
+func (m *members) Collect(to chan<- prometheus.Metric) {
+	st, counts := m.status(), m.counts()
+	installed := 0.0
+	if st.Installed {
+		installed = 1
+	}
+	for _, gauge := range []struct {
+		desc  *prometheus.Desc
+		value float64
+	}{
+		{m.view, float64(st.View.Number)},
+		{m.listed, float64(len(st.View.Members))},
+		{m.installed, installed},
+		{m.owned, float64(st.Owned) / cluster.Slices},
+	} {
+		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
+	}
+	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "here": counts.Here} {
+		to <- prometheus.MustNewConstMetric(m.handed, prometheus.CounterValue, float64(n), outcome)
+	}
+}
