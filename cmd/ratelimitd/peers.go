@@ -103,12 +103,12 @@ func (s *peerSettings) advertise(listens net.Addr) (string, error) {
 	return listens.String(), nil
 }
 
-// handOn returns what hands calls on to others; nil: nothing does.
-func (p *peers) handOn() limiter.Peers {
-	if p.pool == nil {
+// owners returns what says who decides for a key; nil: this instance does, for all.
+func (p *peers) owners() limiter.Owners {
+	if p.cluster == nil {
 		return nil
 	}
-	return p.pool
+	return peer.NewOwners(p.cluster, p.pool)
 }
 
 // metrics returns what publishes what this instance knows of its peers.

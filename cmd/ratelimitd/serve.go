@@ -147,7 +147,7 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 		p.store.close()
 		return err
 	}
-	p.source.engine, p.source.refuses = newEngine(s, p.store, p.peers.handOn(), hashKeys, p.measured), p.store.canPromise
+	p.source.engine, p.source.refuses = newEngine(s, p.store, p.peers.owners(), hashKeys, p.measured), p.store.canPromise
 	p.registry.MustRegister(p.peers.metrics()...)
 	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
 	if err := p.source.set(policies); err != nil {
@@ -208,7 +208,7 @@ func (p *policySource) load(file string) (policyfile.File, error) {
 }
 
 func newEngine(
-	s *settings, store *backend, peers limiter.Peers, hashKeys []limiter.HashKey, observer limiter.Observer,
+	s *settings, store *backend, owners limiter.Owners, hashKeys []limiter.HashKey, observer limiter.Observer,
 ) *limiter.Engine {
 	keyer, alsoRead := keyers(s.namespace, hashKeys)
 	return limiter.New(store.store, &limiter.Options{
@@ -226,7 +226,7 @@ func newEngine(
 		Feed:           store.feed,
 		Observer:       observer,
 		Identifiers:    identifier.Reader,
-		Peers:          peers,
+		Owners:         owners,
 	})
 }
 

@@ -12,6 +12,7 @@ type routes struct {
 	owners    [Slices]int16   // indices into the view's members; -1: nobody alone
 	tenures   [Slices]*Tenure // that this member has
 	all       *Tenure         // of mode Shared; nil: this member has none
+	guest     *Tenure         // nil: this member has none
 	installed bool
 	seat      *seat         // nil: this instance is no member
 	changed   chan struct{} // closed when another one is in place
@@ -38,16 +39,18 @@ func (c *Cluster) Enter(ctx context.Context, slice int) (Place, error) {
 	}
 }
 
-// Owner returns the member that owns slice by the latest view that this instance knows, and that
-// view's number. It reports false where nobody else does. It does not wait, and says nothing of who
-// may decide now.
-func (c *Cluster) Owner(slice int) (owner Member, view int64, other bool) {
-	r := c.routes.Load()
-	if r.seat == nil || r.owners[slice] < 0 {
-		return Member{}, r.view.Number, false
+// EnterGuest returns the right to count for keys that others own, while their owners know of it. It
+// ends with the view, whatever moves. EnterGuest waits until there is one, until ctx ends.
+func (c *Cluster) EnterGuest(ctx context.Context) (*Tenure, error) {
+	for {
+		r := c.routes.Load()
+		if r.guest != nil && r.guest.enter() {
+			return r.guest, nil
+		}
+		if err := r.await(ctx); err != nil {
+			return nil, err
+		}
 	}
-	owner = r.view.Members[r.owners[slice]]
-	return owner, r.view.Number, owner.ID != r.seat.self.ID
 }
 
 // EnterFor is Enter for a call that another member handed on, which knew the view of that

@@ -24,6 +24,7 @@ type seat struct {
 	installed bool      // the view is
 	tenures   [Slices]*Tenure
 	all       *Tenure // of mode Shared
+	guest     *Tenure // until the next view: for keys that others own
 
 	wanted time.Time // since when there is reason for another view; zero: there is none
 	doubt  bool      // a view was proposed, and it is not known what became of it
@@ -144,6 +145,9 @@ func (s *seat) learn(v View) error {
 	if s.all != nil && !stays {
 		moved, s.all = append(moved, s.all), nil
 	}
+	if s.guest != nil { // whose slices move is not looked at
+		moved, s.guest = append(moved, s.guest), nil
+	}
 	for _, t := range moved {
 		t.closed.Store(true)
 	}
@@ -213,17 +217,23 @@ func (s *seat) begin() {
 	if !s.view.Lists(s.self.ID) {
 		return
 	}
+	s.guest = s.tenure(guestOf)
 	if s.view.Mode == Shared {
 		if s.all == nil {
-			s.all = &Tenure{Slice: -1, Since: s.view.Number, seat: s}
+			s.all = s.tenure(allSlices)
 		}
 		return
 	}
 	for slice, i := range s.view.owners() {
 		if i >= 0 && s.view.Members[i].ID == s.self.ID && s.tenures[slice] == nil {
-			s.tenures[slice] = &Tenure{Slice: slice, Since: s.view.Number, seat: s}
+			s.tenures[slice] = s.tenure(slice)
 		}
 	}
+}
+
+// tenure returns one that begins with the view.
+func (s *seat) tenure(slice int) *Tenure {
+	return &Tenure{Slice: slice, Since: s.view.Number, seat: s, began: time.Now()}
 }
 
 // standings returns how members stand.
@@ -242,14 +252,14 @@ func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error)
 // publish lets calls go by what this member knows now.
 func (s *seat) publish() {
 	s.cluster.put(&routes{
-		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, installed: s.installed, seat: s,
+		view: s.view, owners: s.view.owners(), tenures: s.tenures, all: s.all, guest: s.guest, installed: s.installed, seat: s,
 	})
 }
 
 // endAll ends every tenure.
 func (s *seat) endAll() {
 	var ended []*Tenure
-	for _, t := range append(s.tenures[:], s.all) {
+	for _, t := range append(s.tenures[:], s.all, s.guest) {
 		if t != nil {
 			t.closed.Store(true)
 			ended = append(ended, t)

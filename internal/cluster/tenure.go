@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 )
 
 // Tenure is the right to decide for a slice, or in mode Shared for all slices. What is
@@ -12,17 +13,30 @@ import (
 // Whoever admits something does so in this order: its unit is acknowledged by the store;
 // Verify then returns nil; Ended is then false.
 type Tenure struct {
-	Slice int   // -1: all
+	Slice int   // allSlices in mode Shared; guestOf for a guest's
 	Since int64 // the number of the view that it began with
 
 	seat   *seat
+	began  time.Time
 	calls  atomic.Int64 // that are being decided
 	closed atomic.Bool  // no further call begins
 	ended  atomic.Bool  // nothing is admitted any more
 }
 
+// What a tenure is for that is not for one slice.
+const (
+	allSlices = -1 // mode Shared: every member decides for every slice
+	guestOf   = -2 // what a member may do with keys that others own, once their owners know
+)
+
 // Shared reports whether every member decides for the slice.
-func (t *Tenure) Shared() bool { return t.Slice < 0 }
+func (t *Tenure) Shared() bool { return t.Slice == allSlices }
+
+// Owned reports whether this member alone decides for the slice.
+func (t *Tenure) Owned() bool { return t.Slice >= 0 }
+
+// Began returns when this member began to decide, by its monotonic clock.
+func (t *Tenure) Began() time.Time { return t.began }
 
 // Ended reports whether the tenure is over: nothing may be admitted by it any more.
 func (t *Tenure) Ended() bool { return t.ended.Load() }

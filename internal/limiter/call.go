@@ -250,7 +250,7 @@ func (e *Engine) askAll(ctx context.Context, charges []charge) {
 	case slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }):
 		e.behind.decideAll(ctx, e, charges, now)
 	default:
-		e.shared.decideAll(ctx, charges)
+		e.asGuest(ctx, charges, func(ctx context.Context) { e.shared.decideAll(ctx, charges) })
 	}
 }
 

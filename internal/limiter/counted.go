@@ -25,6 +25,7 @@ type counted struct {
 	denials   denials         // what their denials rest on
 	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
+	owned     owned // what is known of the keys that this instance owns
 	leases    leases
 	standings standings
 }
@@ -43,7 +44,7 @@ func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	tallies := newTallies(store, ids, opts)
 	c := &counted{
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
-		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
+		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout), owned: owned{opts: opts},
 	}
 	c.leases = leases{
 		opts: opts, store: tallies, give: c.give, erase: c.erase, mark: c.denials.since,
@@ -73,6 +74,12 @@ func (c *counted) check(ctx context.Context, t *target, r *request) {
 
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
+	if right := c.owned.rightOf(t, batch); right != nil {
+		if k := c.owned.of(t, right); k != nil {
+			c.settleOwned(ctx, t, batch, k)
+			return
+		}
+	}
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {
 		return
@@ -153,16 +160,22 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
 		}
 	}
-	if !refused.any() {
-		return open
+	right := c.owned.rightOf(t, batch)
+	if refused.any() {
+		if len(refused.batch) > 0 {
+			c.denied.put(t.key, Distant)
+		}
+		if !c.takeBack(ctx, t, refused) {
+			return open
+		}
+		if unsettled {
+			return append(open, refused.batch...)
+		}
 	}
-	if len(refused.batch) > 0 {
-		c.denied.put(t.key, Distant)
+	if right != nil && !unsettled {
+		c.owned.keep(t, right, &state, own.now)
 	}
-	if !c.takeBack(ctx, t, refused) || !unsettled {
-		return open
-	}
-	return append(open, refused.batch...)
+	return open
 }
 
 // place stores units for batch and returns them with all that is counted then. It is
@@ -264,6 +277,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 // forgetDenial ends what is remembered of key's denials: something was given back.
 func (c *counted) forgetDenial(key Key) {
 	c.denied.remove(key)
+	c.owned.forget(key)
 	c.denials.forget(key)
 	c.leases.askAgain(key)
 }

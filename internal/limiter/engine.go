@@ -52,7 +52,7 @@ type Options struct {
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
-	Peers          Peers            // hand calls on to the instances that own their keys; nil: every instance decides
+	Owners         Owners           // say which instance decides for a key; nil: every instance does, for all keys
 
 	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
 	keys      *keyCache                               // of all policies; an Engine has one
@@ -452,9 +452,14 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 		e.exclusive.decide(ctx, c, now)
 	case c.plan.behind:
 		e.behind.decide(ctx, c, now)
-	case e.handsOn(c) && e.handOn(ctx, c): // and its owner has
-	default:
+	case e.opts.Owners == nil:
 		e.shared.decide(ctx, c, now)
+	case c.isPlain():
+		e.byOwner(ctx, c)
+	default:
+		one := []charge{*c}
+		e.asGuest(ctx, one, func(ctx context.Context) { e.shared.decide(ctx, &one[0], now) })
+		*c = one[0]
 	}
 }
 

@@ -18,7 +18,9 @@ type request struct {
 	decision Decision
 	without  Decision // what it would be if nothing were counted; filled in if alone
 	err      error
-	denied   bool // answered by a denial, which stands if another attempt fails
+	denied   bool  // answered by a denial, which stands if another attempt fails
+	under    *plan // by which it is decided
+	right    Right // by which it is decided; nil: nobody owns keys
 
 	turn chan []*request // receives the batch to lead, or is closed when answered
 }
@@ -36,14 +38,13 @@ func endsAfter(now Instant, hold time.Duration) Instant {
 // no two batches of a key at the same time in this process.
 type flights struct {
 	mu   sync.Mutex
-	keys map[flightKey]*flight
+	keys map[Key]*flight
 }
 
-// flightKey tells apart what cannot travel together: the same key under a policy
-// that was reloaded is decided by another plan.
-type flightKey struct {
-	plan *plan
-	key  Key
+// travelsWith reports whether one batch can hold r and other: not the same key under a policy
+// that was reloaded, nor by another right.
+func (r *request) travelsWith(other *request) bool {
+	return !r.alone && !other.alone && r.under == other.under && r.right == other.right
 }
 
 // flight is one key's queue. It exists while a batch of the key is under way.
@@ -59,7 +60,7 @@ const (
 // within timeout: of that it waits at most half for its batch to begin, so that
 // under any load whoever leads a batch has time to settle it. A caller that goes
 // away before its batch has begun is not counted, and harms no other.
-func (f *flights) join(ctx context.Context, k flightKey, r *request, timeout time.Duration,
+func (f *flights) join(ctx context.Context, k Key, r *request, timeout time.Duration,
 	settle func(context.Context, []*request),
 ) {
 	leading, cancel := ctx, func() {}
@@ -81,7 +82,7 @@ func (f *flights) join(ctx context.Context, k flightKey, r *request, timeout tim
 
 // wait returns the batch that r is to lead, or nothing when r is answered. The
 // error says that r's time was over before its batch began.
-func (f *flights) wait(ctx context.Context, k flightKey, r *request, atMost time.Duration) ([]*request, error) {
+func (f *flights) wait(ctx context.Context, k Key, r *request, atMost time.Duration) ([]*request, error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
@@ -96,13 +97,13 @@ func (f *flights) wait(ctx context.Context, k flightKey, r *request, atMost time
 }
 
 // enter returns the batch that r is to lead at once, or queues r and returns none.
-func (f *flights) enter(k flightKey, r *request) ([]*request, error) {
+func (f *flights) enter(k Key, r *request) ([]*request, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under, busy := f.keys[k]
 	if !busy {
 		if f.keys == nil {
-			f.keys = make(map[flightKey]*flight)
+			f.keys = make(map[Key]*flight)
 		}
 		f.keys[k] = &flight{}
 		return []*request{r}, nil
@@ -116,7 +117,7 @@ func (f *flights) enter(k flightKey, r *request) ([]*request, error) {
 }
 
 // leave takes r out of the queue; false when its batch has begun.
-func (f *flights) leave(k flightKey, r *request) bool {
+func (f *flights) leave(k Key, r *request) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under, ok := f.keys[k]
@@ -133,7 +134,7 @@ func (f *flights) leave(k flightKey, r *request) bool {
 
 // lead settles batch, whose first request is the caller's own, passes the lead on,
 // and wakes the others. The batch outlives its leader's context.
-func (f *flights) lead(ctx context.Context, k flightKey, batch []*request, settle func(context.Context, []*request)) {
+func (f *flights) lead(ctx context.Context, k Key, batch []*request, settle func(context.Context, []*request)) {
 	defer func() {
 		f.passOn(k)
 		for _, r := range batch[1:] {
@@ -144,7 +145,7 @@ func (f *flights) lead(ctx context.Context, k flightKey, batch []*request, settl
 }
 
 // passOn makes the first that waits the leader of the next batch.
-func (f *flights) passOn(k flightKey) {
+func (f *flights) passOn(k Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under := f.keys[k]
@@ -153,7 +154,7 @@ func (f *flights) passOn(k flightKey) {
 		return
 	}
 	n := 1
-	for n < min(maxJoined, len(under.waiting)) && !under.waiting[0].alone && !under.waiting[n].alone {
+	for n < min(maxJoined, len(under.waiting)) && under.waiting[0].travelsWith(under.waiting[n]) {
 		n++
 	}
 	next := slices.Clone(under.waiting[:n])

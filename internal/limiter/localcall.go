@@ -31,7 +31,7 @@ func (b *behind) decideAll(ctx context.Context, e *Engine, charges []charge, now
 	case anyBlocks(near):
 		e.askInVain(ctx, far)
 	default:
-		e.shared.decideAll(ctx, far)
+		e.asGuest(ctx, far, func(ctx context.Context) { e.shared.decideAll(ctx, far) })
 		switch {
 		case slices.ContainsFunc(far, func(c charge) bool { return tooEarly(c.err) }): // all of it is decided anew
 			b.takeBack(ctx, near, e.now(), func(*charge) bool { return true })

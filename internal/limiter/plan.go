@@ -53,6 +53,9 @@ type logPlan struct {
 func newPlan(policy Policy, o *Options, still bool) *plan {
 	p := &plan{Policy: policy.WithDefaults()}
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
+	if o.Owners != nil && p.Guarantee != GuaranteeLocal {
+		p.Leases = LeasesOff // owners know all that is counted: they take nothing ahead
+	}
 	p.promising = p.Consistency.Scope() != ScopeNone
 	p.serial = !still && p.Guarantee == GuaranteeSerial
 	p.behind = !still && p.Guarantee == GuaranteeLocal

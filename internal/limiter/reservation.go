@@ -152,7 +152,7 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	if err != nil {
 		return Answer{}, err
 	}
-	receipt, err := e.settle(ctx, t, held, charges)
+	receipt, err := e.settleAsGuest(ctx, t, held, charges)
 	if err != nil {
 		return e.failAll(ctx, charges, RecordedUnknown, err)
 	}
@@ -161,6 +161,28 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 		answer.Receipt = keys.seal(receipt)
 	}
 	return answer, err
+}
+
+// settleAsGuest is settle for keys that may have owners.
+func (e *Engine) settleAsGuest(ctx context.Context, t *token, held []*tokenEntry, charges []charge) (receipt *token, err error) {
+	if e.opts.Owners == nil || e.shared == nil {
+		return e.settle(ctx, t, held, charges)
+	}
+	var targets []*target
+	for i := range charges {
+		if c := &charges[i]; c.plan.Mode != ModeOff && c.plan.countsOutsideCells() {
+			targets = append(targets, &c.target)
+		}
+	}
+	g, err := e.openKeys(ctx, targets...)
+	if err != nil {
+		return nil, err
+	}
+	defer g.leave()
+	if receipt, err = e.settle(ctx, t, held, charges); err == nil {
+		err = g.verify(ctx)
+	}
+	return receipt, err
 }
 
 // chargesOf returns charges for what t holds; none where a policy has begun to count

@@ -43,6 +43,20 @@ func (e *Engine) forget(ctx context.Context, t *target) error {
 		e.passMilli()
 		return nil
 	}
+	return e.resetShared(ctx, t)
+}
+
+// resetShared forgets what is counted for t in a store that instances share, and has its owner
+// remember nothing of it.
+func (e *Engine) resetShared(ctx context.Context, t *target) error {
+	if !t.plan.countsOutsideCells() {
+		return e.shared.reset(ctx, t)
+	}
+	g, err := e.openKeys(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer g.leave()
 	return e.shared.reset(ctx, t)
 }
 

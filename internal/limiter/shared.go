@@ -33,10 +33,10 @@ func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
 		c.decision, c.err, c.placed = charges[0].decision, charges[0].err, charges[0].placed
 		return
 	}
-	if s.recall(&c.decision, &c.target, c.op, c.cost, now) {
+	if c.right != nil && s.counted.owned.answer(&c.decision, c, now) || s.recall(&c.decision, &c.target, c.op, c.cost, now) {
 		return
 	}
-	r := &request{op: c.op, cost: c.cost}
+	r := &request{op: c.op, cost: c.cost, under: c.plan, right: c.right}
 	s.ask(ctx, c.target, r)
 	c.decision, c.err = r.decision, r.err
 }
@@ -62,7 +62,7 @@ func (s *shared) ask(ctx context.Context, t target, r *request) {
 		s.check(ctx, &t, r)
 		return
 	}
-	s.flights.join(ctx, flightKey{t.plan, t.key}, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*request) {
+	s.flights.join(ctx, t.key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*request) {
 		s.settle(ctx, &t, batch)
 	})
 }

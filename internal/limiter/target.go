@@ -103,6 +103,8 @@ type charge struct {
 
 	placed bool // its event may have been written to a log, whether it counts or not
 
+	right Right // by which it is decided; nil: nobody owns keys
+
 	still *stillCharge // memory for deciding it alone; nil: it is to be found
 
 	decision Decision

@@ -50,7 +50,7 @@ func partsOf(charges []charge) []*part {
 	var parts []*part
 	for i := range charges {
 		c := &charges[i]
-		r := request{op: c.op, cost: c.cost, hold: c.hold, id: c.id, alone: true}
+		r := request{op: c.op, cost: c.cost, hold: c.hold, id: c.id, alone: true, under: c.plan}
 		if len(c.plan.parts) == 0 {
 			parts = append(parts, &part{target: c.target, request: &r, of: i})
 			continue
@@ -85,7 +85,7 @@ func (s *shared) leadAll(ctx context.Context, parts []*part, do func(context.Con
 		return
 	}
 	p := parts[0]
-	s.flights.join(ctx, flightKey{p.plan, p.key}, p.request, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
+	s.flights.join(ctx, p.key, p.request, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
 		s.leadAll(ctx, parts[1:], do)
 	})
 }

@@ -28,7 +28,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 		installed: desc("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it."),
 		owned:     desc("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1."),
 		handed: desc("ratelimitd_peer_calls_total",
-			"Calls for keys that another instance owns, by what became of them: answered, failed, or here, where the owner could not be asked.",
+			"Calls for keys that another instance owns, by what became of them: answered; failed; or refused, which nobody decided, and which were tried again.",
 			"outcome"),
 	}
 }
@@ -58,7 +58,7 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 	} {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
 	}
-	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "here": counts.Here} {
+	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "refused": counts.Refused} {
 		to <- prometheus.MustNewConstMetric(m.handed, prometheus.CounterValue, float64(n), outcome)
 	}
 }

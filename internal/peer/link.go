@@ -53,9 +53,29 @@ func newLink(p *Pool, member cluster.Member) *link {
 	return &link{pool: p, member: member, queue: make(chan *outgoing, maxQueued), pending: make(map[uint64]*outgoing)}
 }
 
-// ask sends h to the owner and fills in answer.
-func (l *link) ask(ctx context.Context, h *limiter.PeerCall, view int64, answer *limiter.PeerAnswer) error {
-	o := &outgoing{call: callOf(h, view), done: make(chan struct{})}
+var _ limiter.Peer = (*link)(nil)
+
+// Decide sends call to the owner and fills in answer; see limiter.Peer.
+func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+	err := l.ask(ctx, call, answer)
+	switch failed := (*limiter.StoreError)(nil); {
+	case err == nil:
+		l.pool.answered.Add(1)
+	case errors.As(err, &failed):
+		l.pool.failed.Add(1)
+	case errors.Is(err, limiter.ErrRefused), errors.Is(err, limiter.ErrNotStored):
+		l.pool.refused.Add(1)
+	default:
+		l.pool.failed.Add(1)
+	}
+	return err
+}
+
+func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+	if !l.connected.Load() {
+		return errGone
+	}
+	o := &outgoing{call: callOf(call), done: make(chan struct{})}
 	if deadline, ok := ctx.Deadline(); ok {
 		o.until = deadline
 	}

@@ -16,8 +16,8 @@ const (
 )
 
 // callOf returns h as it travels.
-func callOf(h *limiter.PeerCall, view int64) *peerpb.Call {
-	call := &peerpb.Call{View: view, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()}}
+func callOf(h *limiter.PeerCall) *peerpb.Call {
+	call := &peerpb.Call{View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()}}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
 	}
@@ -26,14 +26,9 @@ func callOf(h *limiter.PeerCall, view int64) *peerpb.Call {
 
 // peerCallOf returns what call asks for. The error says what can't be.
 func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
-	h := limiter.PeerCall{Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost()}
-	switch h.Op {
-	case limiter.OpCheck, limiter.OpRecord, limiter.OpTake:
-	default:
-		return h, fmt.Errorf("%w: no operation", limiter.ErrRefused)
-	}
+	h := limiter.PeerCall{Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView()}
 	keys := call.GetKeys()
-	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || h.Cost < 1 || h.Cost > limiter.MaxCost {
+	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
 		return h, fmt.Errorf("%w: out of bounds", limiter.ErrRefused)
 	}
 	for i, key := range keys {
@@ -66,7 +61,7 @@ func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 		}
 		return answer
 	}
-	answer.WouldAllow, answer.Remembered, answer.Leased, answer.Recorded = a.WouldAllow, a.Remembered, a.Leased, string(a.Recorded)
+	answer.WouldAllow, answer.Remembered, answer.Recorded = a.WouldAllow, a.Remembered, string(a.Recorded)
 	for _, v := range a.Verdicts {
 		answer.Verdicts = append(answer.Verdicts, &peerpb.Verdict{
 			Allowed: v.Allowed, Used: v.Used, Remaining: v.Remaining,
@@ -104,7 +99,7 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 	default:
 		return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", limiter.ErrUnavailable, answer.GetReason())}
 	}
-	a.WouldAllow, a.Remembered, a.Leased, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), answer.GetLeased(), recorded
+	a.WouldAllow, a.Remembered, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
 	a.Verdicts = make([]limiter.Verdict, len(answer.GetVerdicts()))
 	for i, v := range answer.GetVerdicts() {
 		a.Verdicts[i] = limiter.Verdict{

@@ -18,16 +18,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// one is a list of members in which one owns everything.
+// one is all members but this one.
 type one struct {
 	member  cluster.Member
 	noticed atomic.Int64
 	refused atomic.Bool
 }
 
-func (o *one) Owner(int) (cluster.Member, int64, bool) { return o.member, 7, true }
-func (o *one) Notice(view int64)                       { o.noticed.Store(view) }
-func (o *one) Refused(_ cluster.ID, refuses bool)      { o.refused.Store(refuses) }
+func (o *one) Notice(view int64)                  { o.noticed.Store(view) }
+func (o *one) Refused(_ cluster.ID, refuses bool) { o.refused.Store(refuses) }
 
 // deciderFunc decides as it says.
 type deciderFunc func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error
@@ -74,15 +73,24 @@ func connect(t *testing.T, address string, creds credentials.TransportCredential
 	return pool, members
 }
 
+// handOn has the one member decide h.
+func handOn(ctx context.Context, pool *Pool, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	l := pool.link(pool.members.(*one).member)
+	if l == nil {
+		return errGone
+	}
+	return l.Decide(ctx, h, a)
+}
+
 // await asks until the pool hands on, and returns what that gives.
 func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, error) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
 		var a limiter.PeerAnswer
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		handed, err := pool.HandOn(ctx, h, &a)
+		err := handOn(ctx, pool, h, &a)
 		cancel()
-		if handed {
+		if !errors.Is(err, errGone) {
 			return a, err
 		}
 		<-time.After(5 * time.Millisecond)
@@ -94,13 +102,13 @@ func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, e
 func keyOf(n byte) limiter.Key { return limiter.KeyFrom([limiter.KeySize]byte{n, 1, 2}) }
 
 func take(n byte) *limiter.PeerCall {
-	return &limiter.PeerCall{Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3}
+	return &limiter.PeerCall{Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3, View: 7}
 }
 
 func TestCallsAndAnswersArriveWhole(t *testing.T) {
 	want := limiter.PeerAnswer{
 		Verdicts:   []limiter.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: limiter.Never, Used: 9}},
-		WouldAllow: true, Remembered: true, Leased: true, Recorded: limiter.RecordedYes,
+		WouldAllow: true, Remembered: true, Recorded: limiter.RecordedYes,
 		Entry: limiter.PeerEntry{ID: limiter.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
 	}
 	var got limiter.PeerCall
@@ -152,8 +160,8 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	refused := fmt.Errorf("%w: another policy", limiter.ErrRefused)
 	fail.Store(&refused)
 	var a limiter.PeerAnswer
-	if handed, err := pool.HandOn(t.Context(), take(1), &a); handed || err != nil {
-		t.Errorf("what the owner does not decide: handed %t, error %v; want that it is decided here", handed, err)
+	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrRefused) {
+		t.Errorf("what the owner does not decide: %v, want %v", err, limiter.ErrRefused)
 	}
 }
 
@@ -181,7 +189,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 		var a limiter.PeerAnswer
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		_, err := pool.HandOn(ctx, slow, &a)
+		err := handOn(ctx, pool, slow, &a)
 		failed <- err
 	}()
 	<-held
@@ -197,8 +205,8 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	var a limiter.PeerAnswer
-	if handed, err := pool.HandOn(t.Context(), take(1), &a); handed && !errors.Is(err, limiter.ErrNotStored) {
-		t.Errorf("with the owner gone, handed %t, error %v; want that it is decided here", handed, err)
+	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrNotStored) {
+		t.Errorf("with the owner gone: %v; want that nothing was counted", err)
 	}
 	serve(t, address, insecure.NewCredentials(), func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		a.Recorded = limiter.RecordedNo
@@ -226,8 +234,8 @@ func TestManyCallsTravelTogether(t *testing.T) {
 			var a limiter.PeerAnswer
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if handed, err := pool.HandOn(ctx, h, &a); !handed || err != nil || a.Verdicts[0].Used != h.Cost {
-				t.Errorf("call %d: handed %t, error %v, answer %+v", i, handed, err, a)
+			if err := handOn(ctx, pool, h, &a); err != nil || a.Verdicts[0].Used != h.Cost {
+				t.Errorf("call %d: error %v, answer %+v", i, err, a)
 			}
 		})
 	}
@@ -254,8 +262,8 @@ func TestPeersShareASecret(t *testing.T) {
 		pool, members := connect(t, address, creds)
 		var a limiter.PeerAnswer
 		for until := time.Now().Add(20 * time.Second); !members.refused.Load() && time.Now().Before(until); {
-			if handed, _ := pool.HandOn(t.Context(), take(1), &a); handed {
-				t.Errorf("%s: a call was handed on", name)
+			if err := handOn(t.Context(), pool, take(1), &a); err == nil {
+				t.Errorf("%s: a call was decided", name)
 			}
 			<-time.After(time.Millisecond)
 		}
@@ -284,11 +292,11 @@ func TestNonsenseIsRefused(t *testing.T) {
 	} {
 		h := take(1)
 		change(h)
-		if _, err := peerCallOf(callOf(h, 1)); !errors.Is(err, limiter.ErrRefused) {
+		if _, err := peerCallOf(callOf(h)); !errors.Is(err, limiter.ErrRefused) {
 			t.Errorf("%s: %v, want %v", name, err, limiter.ErrRefused)
 		}
 	}
-	call := callOf(take(1), 1)
+	call := callOf(take(1))
 	call.Keys[0] = call.Keys[0][1:]
 	if _, err := peerCallOf(call); !errors.Is(err, limiter.ErrRefused) {
 		t.Errorf("a short key: %v, want %v", err, limiter.ErrRefused)

@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -14,11 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// Members knows who owns what. A cluster.Cluster is one.
+// Members knows which views there are. A cluster.Cluster is one.
 type Members interface {
-	// Owner returns the member that owns slice, and the number of the view that says so. It
-	// reports false where this instance is to decide itself.
-	Owner(slice int) (owner cluster.Member, view int64, other bool)
 	// Notice says that somebody knows the view of that number.
 	Notice(view int64)
 	// Refused notes that a member refuses connections, or no longer does.
@@ -37,22 +33,20 @@ type Pool struct {
 	links   map[cluster.ID]*link
 	running sync.WaitGroup // of links
 
-	answered, failed, here atomic.Int64
+	answered, failed, refused atomic.Int64
 }
 
 // Counts says what became of the calls for keys that other instances own.
 type Counts struct {
 	Answered int64 // by their owners, whatever they decided
 	Failed   int64 // without an answer, or with an error of the owner's
-	Here     int64 // decided by this instance, as the owner could not be asked
+	Refused  int64 // surely not decided, and tried again
 }
 
 // Counts returns what became of calls so far.
 func (p *Pool) Counts() Counts {
-	return Counts{Answered: p.answered.Load(), Failed: p.failed.Load(), Here: p.here.Load()}
+	return Counts{Answered: p.answered.Load(), Failed: p.failed.Load(), Refused: p.refused.Load()}
 }
-
-var _ limiter.Peers = (*Pool)(nil)
 
 // NewPool returns a pool that connects by creds.
 func NewPool(members Members, creds credentials.TransportCredentials, log *slog.Logger) *Pool {
@@ -71,33 +65,6 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.running.Wait()
 	return nil
 }
-
-// HandOn has the owner of h's key decide h; see limiter.Peers.
-func (p *Pool) HandOn(ctx context.Context, h *limiter.PeerCall, answer *limiter.PeerAnswer) (handed bool, err error) {
-	owner, view, other := p.members.Owner(SliceOf(h.Key))
-	if !other {
-		return false, nil
-	}
-	l := p.link(owner)
-	if l == nil || !l.connected.Load() {
-		p.here.Add(1)
-		return false, nil
-	}
-	switch err := l.ask(ctx, h, view, answer); {
-	case err == nil:
-		p.answered.Add(1)
-		return true, nil
-	case errors.Is(err, limiter.ErrRefused), errors.Is(err, errGone):
-		p.here.Add(1)
-		return false, nil
-	default:
-		p.failed.Add(1)
-		return true, err
-	}
-}
-
-// SliceOf returns the slice that key belongs to.
-func SliceOf(key limiter.Key) int { return int(key.Prefix() % cluster.Slices) }
 
 // link returns the connection to member, made if there is none; nil when the pool is not running.
 func (p *Pool) link(member cluster.Member) *link {

@@ -127,7 +127,7 @@ type Call struct {
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"` // of the policy's definition
 	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`     // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`         // check, record or take
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`         // check, record or take; or open: remember nothing of the key for a while
 	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`    // units
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -271,10 +271,9 @@ type Answer struct {
 	Recorded      string                 `protobuf:"bytes,4,opt,name=recorded,proto3" json:"recorded,omitempty"` // yes, no or unknown
 	WouldAllow    bool                   `protobuf:"varint,5,opt,name=would_allow,json=wouldAllow,proto3" json:"would_allow,omitempty"`
 	Remembered    bool                   `protobuf:"varint,6,opt,name=remembered,proto3" json:"remembered,omitempty"`
-	Leased        bool                   `protobuf:"varint,7,opt,name=leased,proto3" json:"leased,omitempty"`
-	Verdicts      []*Verdict             `protobuf:"bytes,8,rep,name=verdicts,proto3" json:"verdicts,omitempty"` // one for each limit, in the policy's order
-	Entry         *Entry                 `protobuf:"bytes,9,opt,name=entry,proto3" json:"entry,omitempty"`       // what was counted, if recorded is yes
-	View          int64                  `protobuf:"varint,10,opt,name=view,proto3" json:"view,omitempty"`       // the latest that this instance knows
+	Verdicts      []*Verdict             `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"` // one for each limit, in the policy's order
+	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`       // what was counted, if recorded is yes
+	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`        // the latest that this instance knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,13 +346,6 @@ func (x *Answer) GetWouldAllow() bool {
 func (x *Answer) GetRemembered() bool {
 	if x != nil {
 		return x.Remembered
-	}
-	return false
-}
-
-func (x *Answer) GetLeased() bool {
-	if x != nil {
-		return x.Leased
 	}
 	return false
 }
@@ -541,7 +533,7 @@ const file_peer_proto_rawDesc = "" +
 	"\x02op\x18\a \x01(\tR\x02op\x12\x12\n" +
 	"\x04cost\x18\b \x01(\x03R\x04cost\"?\n" +
 	"\aAnswers\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xe2\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xca\x02\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\afailure\x18\x02 \x01(\x0e2\x1b.ratelimitd.peer.v1.FailureR\afailure\x12\x16\n" +
@@ -551,12 +543,10 @@ const file_peer_proto_rawDesc = "" +
 	"wouldAllow\x12\x1e\n" +
 	"\n" +
 	"remembered\x18\x06 \x01(\bR\n" +
-	"remembered\x12\x16\n" +
-	"\x06leased\x18\a \x01(\bR\x06leased\x127\n" +
-	"\bverdicts\x18\b \x03(\v2\x1b.ratelimitd.peer.v1.VerdictR\bverdicts\x12/\n" +
-	"\x05entry\x18\t \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
-	"\x04view\x18\n" +
-	" \x01(\x03R\x04view\"\x97\x01\n" +
+	"remembered\x127\n" +
+	"\bverdicts\x18\a \x03(\v2\x1b.ratelimitd.peer.v1.VerdictR\bverdicts\x12/\n" +
+	"\x05entry\x18\b \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
+	"\x04view\x18\t \x01(\x03R\x04view\"\x97\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +

@@ -1,0 +1,118 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// What takes more than one step, or is made of several keys, counts as it would without owners: by
+// writing first and counting then. So that owners don't go by memory meanwhile, each key is opened
+// before: its owner remembers nothing of it for openFor, in which it counts like everybody. What
+// is done then is admitted only if this instance's right to be a guest still holds in the end:
+// that is over before any key gets another owner.
+
+// guest is the right to do something for keys that are open.
+type guest struct {
+	rights []Right
+}
+
+// openKeys opens the keys of targets. The error is a StoreError: nothing was counted.
+func (e *Engine) openKeys(ctx context.Context, targets ...*target) (*guest, error) {
+	g := new(guest)
+	if e.opts.Owners == nil {
+		return g, nil
+	}
+	for _, t := range targets {
+		if err := e.openKey(ctx, g, t.key); err != nil {
+			g.leave()
+			return nil, &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+		}
+	}
+	return g, nil
+}
+
+func (e *Engine) openKey(ctx context.Context, g *guest, key Key) error {
+	for {
+		mine, err := e.opts.Owners.Guest(ctx)
+		if err != nil {
+			return err
+		}
+		g.rights = append(g.rights, mine) // before the owner is asked: it ends before the owner changes
+		place, err := e.opts.Owners.Place(ctx, key)
+		if err != nil {
+			return err
+		}
+		if place.Right != nil {
+			g.rights = append(g.rights, place.Right)
+			if !place.Right.Owned() {
+				return nil
+			}
+			return e.shared.open(ctx, key)
+		}
+		var a PeerAnswer
+		err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View}, &a)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotStored):
+			return err
+		}
+		g.leave()
+		if err := pause(ctx, ownerPause); err != nil {
+			return fmt.Errorf("the owner of the key can't be reached: %w", err)
+		}
+	}
+}
+
+// verify returns nil if all that was done may be admitted. The error is a StoreError.
+func (g *guest) verify(ctx context.Context) error {
+	for _, right := range g.rights {
+		if err := verify(ctx, right); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *guest) leave() {
+	for _, right := range g.rights {
+		right.Leave()
+	}
+	g.rights = nil
+}
+
+// asGuest decides charges, which do not suit their owners' memory, by do.
+func (e *Engine) asGuest(ctx context.Context, charges []charge, do func(context.Context)) {
+	if e.opts.Owners == nil {
+		do(ctx)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	var targets []*target
+	for i := range charges {
+		if c := &charges[i]; c.plan.countsOutsideCells() && c.op != OpCheck {
+			targets = append(targets, &c.target)
+		}
+	}
+	g, err := e.openKeys(ctx, targets...)
+	if err != nil {
+		failCharges(charges, err)
+		return
+	}
+	defer g.leave()
+	do(ctx)
+	if err := g.verify(ctx); err != nil {
+		for i := range charges {
+			if c := &charges[i]; c.err == nil && c.decision.Recorded == RecordedYes && c.plan.countsOutsideCells() {
+				c.err = err
+			}
+		}
+	}
+}
+
+// countsOutsideCells reports whether anything of p is counted by writing first and counting then.
+func (p *plan) countsOutsideCells() bool {
+	return !p.behind && (!p.cell || len(p.parts) > 0)
+}

@@ -1,0 +1,290 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// owned is what this instance knows of the keys that it owns: all that is counted for them. It
+// decides from memory, and writes what it admits before it answers. What is known of a key belongs
+// to the right that it was read by, and means nothing under another.
+type owned struct {
+	opts   *Options
+	shards [ownedShards]ownedShard
+}
+
+// ownedShard is a part of the keys.
+type ownedShard struct {
+	mu         sync.Mutex
+	young, old map[Key]*known
+	open       map[Key]time.Time // until when a key is not remembered
+}
+
+// known is all that is counted for a key.
+type known struct {
+	right Right
+	plan  *plan
+	until time.Time // after which it is read again; zero: never
+
+	mu      sync.Mutex
+	writing int // requests whose units are not acknowledged yet
+	state   State
+	latest  Instant // by which it was decided last
+}
+
+// Bounds of what is known.
+const (
+	ownedShards = 64      // large enough that two cores rarely meet
+	maxKnown    = 1 << 12 // keys of each generation of a shard, some 500 bytes each: 256 MiB in all
+	maxOpen     = 1 << 12 // open keys of a shard; beyond, none is opened
+	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
+	spareEvents = maxJoined
+)
+
+// openFor returns for how long a key that is opened is not remembered: who opened it has one store
+// timeout for all that it does, which it measures from an earlier moment.
+func (o *owned) openFor() time.Duration { return 2 * o.opts.StoreTimeout }
+
+func (o *owned) shard(key Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
+
+// of returns what is known of t by right; nil: nothing, and it has to be read.
+func (o *owned) of(t *target, right Right) *known {
+	sh := o.shard(t.key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	k, ok := sh.young[t.key]
+	if !ok {
+		if k, ok = sh.old[t.key]; ok {
+			sh.put(t.key, k)
+		}
+	}
+	if !ok || k.right != right || k.plan != t.plan || !k.until.IsZero() && time.Now().After(k.until) {
+		return nil
+	}
+	return k
+}
+
+func (sh *ownedShard) put(key Key, k *known) {
+	if sh.young == nil || len(sh.young) >= maxKnown {
+		sh.old, sh.young = sh.young, make(map[Key]*known)
+	}
+	sh.young[key] = k
+}
+
+// forget ends what is known of key.
+func (o *owned) forget(key Key) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.young, key)
+	delete(sh.old, key)
+}
+
+// open forgets key, and has nothing of it remembered for a while.
+func (o *owned) open(key Key) error {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.young, key)
+	delete(sh.old, key)
+	now := time.Now()
+	if len(sh.open) >= maxOpen {
+		for other, until := range sh.open {
+			if now.After(until) {
+				delete(sh.open, other)
+			}
+		}
+	}
+	if len(sh.open) >= maxOpen {
+		return fmt.Errorf("%w: %d keys are open", ErrOverloaded, maxOpen)
+	}
+	if sh.open == nil {
+		sh.open = make(map[Key]time.Time)
+	}
+	sh.open[key] = now.Add(o.openFor())
+	return nil
+}
+
+// keep remembers state, which is all that is counted for t by right, if it is certain to be. It
+// keeps state itself.
+func (o *owned) keep(t *target, right Right, state *State, now Instant) {
+	if !t.plan.promising || !t.plan.regional || len(t.old) > 0 || t.plan.cell || holdsAnything(state) {
+		return
+	}
+	k := &known{right: right, plan: t.plan, state: State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset}, latest: now}
+	began := time.Now()
+	sh := o.shard(t.key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	until, wasOpen := sh.open[t.key]
+	if wasOpen && began.Before(until) {
+		return
+	}
+	// Others may still take back what they counted before this instance owned the key, or while it
+	// was open.
+	settled := right.Began().Add(2 * o.opts.StoreTimeout)
+	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
+		settled = later
+	}
+	if t.plan.counters && began.Before(settled) {
+		k.until = began.Add(o.opts.StoreTimeout / unsettledPart)
+	}
+	if wasOpen && began.After(settled) {
+		delete(sh.open, t.key)
+	}
+	sh.put(t.key, k)
+}
+
+// isOpen reports whether nothing of key is to be remembered.
+func (o *owned) isOpen(key Key) bool {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	until, ok := sh.open[key]
+	return ok && time.Now().Before(until)
+}
+
+// holdsAnything reports whether s has holds, which others may settle or end.
+func holdsAnything(s *State) bool {
+	for i := range s.Logs {
+		for j := range s.Logs[i].Events {
+			if s.Logs[i].Events[j].Ends != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// answer decides c at now if memory does without writing: a check, or a take that is over the
+// limit by units that are acknowledged.
+func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
+	if c.op == OpRecord || c.plan.Count == CountAll && c.op == OpTake || !c.right.Owned() || c.plan.cell {
+		return false
+	}
+	k := o.of(&c.target, c.right)
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o.opts.isSetBack(k.latest, now) {
+		return false
+	}
+	at := max(now, k.state.Reset+1)
+	if c.op == OpTake {
+		return k.writing == 0 && c.plan.refuse(d, &k.state, c.cost, at, now)
+	}
+	c.plan.decide(d, &k.state, OpCheck, EventID{}, at, c.cost)
+	d.postpone(at.Sub(now))
+	d.Remembered = true
+	return true
+}
+
+// admit decides batch over what is known, and returns the units that are to be written.
+func (k *known) admit(t *target, batch []*request, ids *eventIDs, now Instant) *units {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := max(now, k.state.Reset+1)
+	own := &units{now: at, epoch: k.state.Reset}
+	k.prune(at)
+	for _, r := range batch {
+		id := ids.next(at)
+		t.plan.decide(&r.decision, &k.state, r.op, id, at, r.cost)
+		r.decision.postpone(at.Sub(now))
+		if r.decision.Recorded != RecordedYes {
+			continue
+		}
+		r.decision.entry = entry{id: id, at: at, epoch: own.epoch, cost: r.cost}
+		own.batch = append(own.batch, r)
+		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost})
+	}
+	k.latest = max(k.latest, now)
+	if len(own.batch) > 0 {
+		own.counts = t.plan.appendCounts(nil, own.epoch, at, sumOf(own.batch))
+		k.writing++
+	}
+	return own
+}
+
+// written says that the units of a batch are acknowledged.
+func (k *known) written() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writing--
+}
+
+// prune forgets what no longer counts at now, and what is beyond any limit.
+func (k *known) prune(now Instant) {
+	for i := range k.state.Logs {
+		log, p := &k.state.Logs[i], &k.plan.logs[i]
+		gone := 0
+		for gone < len(log.Events) && log.Events[gone].At <= now-p.counts {
+			gone++
+		}
+		gone = max(gone, len(log.Events)-p.limit-spareEvents)
+		if gone > 0 {
+			*log = log.From(gone)
+		}
+	}
+	counts := k.state.Counts[:0]
+	for _, c := range k.state.Counts {
+		if c.Expires > now {
+			counts = append(counts, c)
+		}
+	}
+	k.state.Counts = counts
+}
+
+// settleOwned answers batch by what is known of t.
+func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, k *known) {
+	now, err := c.opts.instant()
+	if err != nil {
+		failAll(batch, RecordedNo, err)
+		return
+	}
+	own := k.admit(t, batch, c.ids, now)
+	if len(own.batch) == 0 {
+		return
+	}
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
+	if len(t.plan.logs) > 0 {
+		w.Events, w.Logs = own.events, t.plan.logWrites
+	}
+	err = c.store.Write(ctx, &w)
+	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
+		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
+	}
+	if err != nil { // nobody knows what is counted until it is read again
+		c.owned.forget(t.key)
+		c.failUnwritten(t, own, err)
+		return
+	}
+	k.written()
+}
+
+// rightOf returns the right by which this instance alone decides batch; nil: others do, too.
+func (o *owned) rightOf(t *target, batch []*request) Right {
+	right := batch[0].right
+	if right == nil || !right.Owned() || batch[0].alone || t.plan.cell || o.isOpen(t.key) {
+		return nil
+	}
+	return right
+}
+
+// open has nothing remembered of key for a while. It returns when no batch that went by memory is
+// under way.
+func (s *shared) open(ctx context.Context, key Key) error {
+	r := &request{alone: true}
+	var err error
+	led := false
+	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(context.Context, []*request) {
+		led, err = true, s.counted.owned.open(key)
+	})
+	if !led && r.err != nil {
+		return r.err
+	}
+	return err
+}

@@ -1,0 +1,250 @@
+package limiter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Owners knows which instance decides for a key. Each key has one owner, or all instances decide
+// for it.
+type Owners interface {
+	// Place returns who decides for key, waiting until somebody does.
+	Place(ctx context.Context, key Key) (Place, error)
+	// PlaceFor returns the right by which this instance decides for key, which a peer handed on
+	// that knew the view of that number. An error that wraps ErrRefused says that it does not.
+	PlaceFor(ctx context.Context, key Key, view int64) (Right, error)
+	// Guest returns the right to count for keys that others own, once their owners know.
+	Guest(ctx context.Context) (Right, error)
+}
+
+// Place is who decides for a key: this instance by Right, or else Owner.
+type Place struct {
+	Right Right // to be left in the end
+	Owner Peer
+	View  int64 // the number of the view that says so
+}
+
+// Right is an instance's right to count for a key. Whoever admits something has its units
+// acknowledged by the store first, and Verify return nil then.
+type Right interface {
+	// Owned reports whether this instance alone counts for the key: what it remembers is all
+	// there is, for as long as it has the right.
+	Owned() bool
+	// Began returns when the right began, by the monotonic clock.
+	Began() time.Time
+	// Verify returns nil if the right was not taken away before it was called. An error that
+	// wraps ErrRightEnded says that it was, any other one that nobody knows.
+	Verify(ctx context.Context) error
+	// Leave ends the use of it.
+	Leave()
+}
+
+// Peer is another instance.
+type Peer interface {
+	// Decide has it decide call, and fills in answer. Errors wrap ErrRefused or ErrNotStored where
+	// nothing was counted, or are a StoreError; after any other, units may be counted.
+	Decide(ctx context.Context, call *PeerCall, answer *PeerAnswer) error
+}
+
+// ErrRightEnded is a right that is over: another instance decides for the key.
+var ErrRightEnded = errors.New("this instance no longer decides for the key")
+
+// ErrRefused is a PeerCall that an instance does not decide: it does not own the key, or its
+// policy is another one. Nothing was counted.
+var ErrRefused = errors.New("this instance does not decide that")
+
+// opOpen has a key's owner remember nothing of it for a while, in which others count for it.
+const opOpen Op = "open"
+
+// PeerCall is one demand on its way to the instance that owns its key. It holds keys, never an
+// identifier.
+type PeerCall struct {
+	Policy string
+	Print  uint64 // of the policy's definition: who has another one must not decide
+	Key    Key    // that is written under
+	Old    []Key  // that are read as well, while the hash key changes
+	Op     Op     // OpCheck, OpRecord, OpTake, or one of the package's own
+	Cost   int64  // units
+	View   int64  // the number of the view by which the owner was chosen
+}
+
+// Valid reports whether c asks for anything that there is. It does not look at the policy.
+func (c *PeerCall) Valid() bool {
+	switch c.Op {
+	case OpCheck, OpRecord, OpTake:
+		return c.Cost >= 1 && c.Cost <= MaxCost
+	case opOpen:
+		return true
+	}
+	return false
+}
+
+// PeerAnswer is what the owner decided.
+type PeerAnswer struct {
+	Verdicts   []Verdict // one for each of the policy's limits, in their order
+	WouldAllow bool
+	Remembered bool
+	Recorded   Recorded
+	Entry      PeerEntry // what was counted, if Recorded is RecordedYes
+}
+
+// PeerEntry is what was counted for a PeerCall: what it takes beside the key to give it back.
+type PeerEntry struct {
+	ID    EventID
+	At    Instant
+	Epoch Instant // the reset that it was counted under; 0: none
+	Cost  int64
+}
+
+// ownerPause is between two tries to reach an owner: members agree on another one meanwhile.
+const ownerPause = 10 * time.Millisecond
+
+// printOf returns what tells the definition of p from others, but for what only people read.
+func printOf(p *Policy) uint64 {
+	told := *p
+	told.Description = ""
+	text, err := json.Marshal(&told)
+	if err != nil {
+		return 0
+	}
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// isPlain reports whether c is counted for one key by one step, with nothing held: its owner can
+// decide it from memory.
+func (c *charge) isPlain() bool {
+	return len(c.plan.parts) == 0 && c.hold == 0 && c.id == (EventID{}) && !c.ends && c.over == nil
+}
+
+// byOwner has c decided by who owns its key.
+func (e *Engine) byOwner(ctx context.Context, c *charge) {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	defer cancel()
+	for {
+		place, err := e.opts.Owners.Place(ctx, c.key)
+		if err != nil {
+			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+			return
+		}
+		if place.Right != nil {
+			e.decideBy(ctx, c, place.Right)
+			return
+		}
+		if e.askOwner(ctx, c, &place) {
+			return
+		}
+		if err := pause(ctx, ownerPause); err != nil {
+			c.err = &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: the owner of the key can't be reached: %w", ErrUnavailable, err)}
+			return
+		}
+	}
+}
+
+// askOwner has another instance decide c, and reports whether it may have.
+func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) bool {
+	call := PeerCall{
+		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
+	}
+	var a PeerAnswer
+	err := place.Owner.Decide(ctx, &call, &a)
+	switch failed := (*StoreError)(nil); {
+	case err == nil:
+		c.err = a.fill(&c.decision, c.plan)
+	case errors.Is(err, ErrRefused):
+		return false
+	case errors.As(err, &failed):
+		c.err = err
+	case errors.Is(err, ErrNotStored):
+		return false
+	case c.op == OpCheck:
+		c.err = &StoreError{Recorded: RecordedNo, Err: err}
+	default:
+		c.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+	}
+	return true
+}
+
+// decideBy decides c by right, which it leaves, and admits nothing unless that still holds.
+func (e *Engine) decideBy(ctx context.Context, c *charge, right Right) {
+	defer right.Leave()
+	now, err := e.instant()
+	if err != nil {
+		c.err = err
+		return
+	}
+	c.right = right
+	e.shared.decide(ctx, c, now)
+	if c.err == nil && c.decision.Recorded == RecordedYes && !c.plan.cell {
+		c.err = verify(ctx, right)
+	}
+}
+
+// verify asks until it is known whether right still holds. The error is a StoreError.
+func verify(ctx context.Context, right Right) error {
+	for {
+		err := right.Verify(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrRightEnded) || ctx.Err() != nil:
+			return &StoreError{Recorded: RecordedUnknown, Err: unavailable(err)}
+		}
+	}
+}
+
+// fill makes d what a says under p.
+func (a *PeerAnswer) fill(d *Decision, p *plan) error {
+	limits := p.begin(d)
+	if len(a.Verdicts) != len(limits) {
+		err := fmt.Errorf("%w: a peer answered for %d limits of %d", ErrUnavailable, len(a.Verdicts), len(limits))
+		return &StoreError{Recorded: RecordedUnknown, Err: err}
+	}
+	for i := range limits {
+		limits[i].Verdict = a.Verdicts[i]
+	}
+	d.conclude()
+	d.Remembered, d.Recorded = a.Remembered, a.Recorded
+	d.WouldAllow = a.WouldAllow
+	d.Allowed = a.WouldAllow || p.Mode != ModeEnforce
+	d.entry = entry{id: a.Entry.ID, at: a.Entry.At, epoch: a.Entry.Epoch, cost: a.Entry.Cost}
+	return nil
+}
+
+// DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
+// Take, and ErrRefused. It tells no observer, and blocks nobody: the instance that was asked
+// does.
+func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswer) error {
+	if e.opts.Owners == nil || e.shared == nil {
+		return ErrRefused
+	}
+	p := e.plans.Load().of(call.Policy)
+	if call.Op != opOpen && (p == nil || p.print != call.Print || p.behind || len(p.parts) > 0 || len(call.Old) != len(p.keys)-1) {
+		return ErrRefused
+	}
+	right, err := e.opts.Owners.PlaceFor(ctx, call.Key, call.View)
+	if err != nil {
+		return err
+	}
+	if call.Op == opOpen {
+		defer right.Leave()
+		a.Recorded = RecordedNo
+		return e.shared.open(ctx, call.Key)
+	}
+	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
+	if e.decideBy(ctx, &c, right); c.err != nil {
+		return c.err
+	}
+	d := &c.decision
+	for i := range d.Limits() {
+		a.Verdicts = append(a.Verdicts, d.Limits()[i].Verdict)
+	}
+	a.WouldAllow, a.Remembered, a.Recorded = d.WouldAllow, d.Remembered, d.Recorded
+	a.Entry = PeerEntry{ID: d.entry.id, At: d.entry.at, Epoch: d.entry.epoch, Cost: d.entry.cost}
+	return nil
+}

@@ -1,0 +1,90 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Owners says who decides for a key, by what members agree on. It implements limiter.Owners.
+type Owners struct {
+	cluster *cluster.Cluster
+	pool    *Pool
+}
+
+var _ limiter.Owners = (*Owners)(nil)
+
+// NewOwners returns what goes by c, and reaches other members over pool.
+func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
+
+// SliceOf returns the slice that key belongs to.
+func SliceOf(key limiter.Key) int { return int(key.Prefix() % cluster.Slices) }
+
+// Place returns who decides for key; see limiter.Owners.
+func (o *Owners) Place(ctx context.Context, key limiter.Key) (limiter.Place, error) {
+	p, err := o.cluster.Enter(ctx, SliceOf(key))
+	switch {
+	case err != nil:
+		return limiter.Place{}, notYet(err)
+	case p.Tenure != nil:
+		return limiter.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+	}
+	l := o.pool.link(p.Peer)
+	if l == nil {
+		return limiter.Place{}, notYet(errStopping)
+	}
+	return limiter.Place{Owner: l, View: p.View}, nil
+}
+
+var errStopping = errors.New("this instance is stopping")
+
+// notYet returns err as one of a store that decided nothing.
+func notYet(err error) error {
+	return fmt.Errorf("%w: %w: %w", limiter.ErrUnavailable, limiter.ErrNotStored, err)
+}
+
+// PlaceFor returns the right to decide for key, which a peer handed on; see limiter.Owners.
+func (o *Owners) PlaceFor(ctx context.Context, key limiter.Key, view int64) (limiter.Right, error) {
+	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
+	switch {
+	case errors.Is(err, cluster.ErrMoved):
+		return nil, fmt.Errorf("%w: %w", limiter.ErrRefused, err)
+	case err != nil:
+		return nil, notYet(err)
+	}
+	return (*right)(t), nil
+}
+
+// Guest returns the right to count for others' keys; see limiter.Owners.
+func (o *Owners) Guest(ctx context.Context) (limiter.Right, error) {
+	t, err := o.cluster.EnterGuest(ctx)
+	if err != nil {
+		return nil, notYet(err)
+	}
+	return (*right)(t), nil
+}
+
+// right is a tenure as the limiter sees it.
+type right cluster.Tenure
+
+// Owned reports whether this instance alone decides.
+func (r *right) Owned() bool { return (*cluster.Tenure)(r).Owned() }
+
+// Began returns when it began to.
+func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
+
+// Leave ends the use of it.
+func (r *right) Leave() { (*cluster.Tenure)(r).Leave() }
+
+// Verify returns nil if it still holds.
+func (r *right) Verify(ctx context.Context) error {
+	err := (*cluster.Tenure)(r).Verify(ctx)
+	if errors.Is(err, cluster.ErrOut) {
+		return fmt.Errorf("%w: %w", limiter.ErrRightEnded, err)
+	}
+	return err
+}
