@@ -1,6 +1,9 @@
 package broken
 
-const onceFile = "internal/limiter/once.go"
+const (
+	onceFile  = "internal/limiter/once.go"
+	holdsFile = "internal/limiter/holds.go"
+)
 
 // once are builds under which what happens once happens again.
 func once() []Build {
@@ -43,7 +46,17 @@ func once() []Build {
 		{
 			Name: "ended reservations not given back", Broke: "a reservation ends",
 			Tests: []string{"TestReservationsOfCountersEnd"},
-			Edits: []Edit{{"internal/limiter/reservation.go", `err == nil && first {`, `err == nil && first && ends == nil {`}},
+			Edits: []Edit{{holdsFile, `err == nil && first {`, `err == nil && first && ends == nil {`}},
+		},
+		{
+			Name: "a stop that leaves reservations", Broke: "an ordinary stop ends reservations",
+			Tests: []string{"TestStopEndsReservations", "TestStopEndsReservationsOfSeveral"},
+			Edits: []Edit{{holdsFile, `lastEnds = time.Second`, `lastEnds = 0`}},
+		},
+		{
+			Name: "a stop that leaves what reservations gave back", Broke: "an ordinary stop ends reservations",
+			Tests: []string{"TestStopEndsReservations"},
+			Edits: []Edit{{"internal/limiter/engine.go", `rest := context.WithCancel(context.WithoutCancel(ctx))`, `rest := context.WithCancel(ctx)`}},
 		},
 		{
 			Name: "a block not published", Broke: "a block holds on every instance",
