@@ -2,6 +2,7 @@ package broken
 
 const (
 	onceFile  = "internal/limiter/once.go"
+	claimFile = "internal/limiter/claim.go"
 	holdsFile = "internal/limiter/holds.go"
 )
 
@@ -42,6 +43,16 @@ func once() []Build {
 				`		case err == nil:`,
 				`		case err == nil, errors.Is(err, ErrConflict):`,
 			}},
+		},
+		{
+			Name: "a claim that meets itself and gives up", Broke: "what a claim is for happens, though an answer was lost",
+			Tests: []string{"TestClaimThatIsRepeated"},
+			Edits: []Edit{{claimFile, `if len(tried) == 1 && (errors.Is(`, `if len(tried) >= 1 && (errors.Is(`}},
+		},
+		{
+			Name: "a claim in doubt taken for another's", Broke: "what is in doubt is not said to be refunded",
+			Tests: []string{"TestRefundInDoubt"},
+			Edits: []Edit{{claimFile, `return EventID{}, untold(err)`, `return EventID{}, err`}},
 		},
 		{
 			Name: "ended reservations not given back", Broke: "a reservation ends",
