@@ -12,12 +12,12 @@ import (
 )
 
 // manyCounts returns policies that count a limit in each way there is.
-func manyCounts(limit int64) map[string]limiter.Policy {
+func manyCounts(limit int64, window time.Duration) map[string]limiter.Policy {
 	all := make(map[string]limiter.Policy)
 	for _, algorithm := range limiter.Algorithms() {
 		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
 			for _, counting := range []limiter.Counting{limiter.CountingCounters, limiter.CountingRows} {
-				p := policyOf(algorithm, limit, 24*time.Hour)
+				p := policyOf(algorithm, limit, window)
 				p.Guarantee, p.Counting = guarantee, counting
 				if len(p.Problems()) == 0 {
 					all[fmt.Sprint(algorithm, ", ", guarantee, ", ", counting)] = p
@@ -31,7 +31,7 @@ func manyCounts(limit int64) map[string]limiter.Policy {
 // An engine that stops gives back what it holds in counters and buckets for reservations
 // that nobody settled. Holds in logs end at their time. A record that comes later counts.
 func TestStopEndsReservations(t *testing.T) {
-	for name, policy := range manyCounts(10) {
+	for name, policy := range manyCounts(10, 24*time.Hour) {
 		for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
 			bubble(t, fmt.Sprintf("%s, %T", name, store), func(t *testing.T) {
 				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
