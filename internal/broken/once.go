@@ -67,7 +67,9 @@ func once() []Build {
 		{
 			Name: "a stop that leaves what reservations gave back", Broke: "an ordinary stop ends reservations",
 			Tests: []string{"TestStopEndsReservations"},
-			Edits: []Edit{{"internal/limiter/engine.go", `rest := context.WithCancel(context.WithoutCancel(ctx))`, `rest := context.WithCancel(ctx)`}},
+			Edits: []Edit{{
+				"internal/limiter/engine.go", `rest := context.WithCancel(context.WithoutCancel(ctx))`, `rest := context.WithCancel(ctx)`,
+			}},
 		},
 		{
 			Name: "a block not published", Broke: "a block holds on every instance",

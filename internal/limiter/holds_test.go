@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,9 +136,9 @@ func TestStopWithoutAStore(t *testing.T) {
 // be right again.
 func TestReservationEndsOnceTheClockIsRight(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		skewed := false
+		var skewed atomic.Bool
 		e := limiter.New(newFakeStore(), &limiter.Options{
-			ClockTolerance: tolerance, StoreTimeout: timeout, Now: time.Now, Skewed: func() bool { return skewed },
+			ClockTolerance: tolerance, StoreTimeout: timeout, Now: time.Now, Skewed: skewed.Load,
 		})
 		if err := e.SetPolicies([]limiter.Policy{policyOf("fixed-window", 10, 31*24*time.Hour)}); err != nil {
 			t.Fatal(err)
@@ -145,9 +146,9 @@ func TestReservationEndsOnceTheClockIsRight(t *testing.T) {
 		running(t, e)
 		check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
 		mustDo(t, e, check)
-		skewed = true
+		skewed.Store(true)
 		time.Sleep(30*time.Minute + 500*time.Millisecond)
-		skewed = false
+		skewed.Store(false)
 		if got := usedBy(t, e, somebody); got != 1 {
 			t.Errorf("used %d while the clock was wrong", got)
 		}
@@ -156,9 +157,9 @@ func TestReservationEndsOnceTheClockIsRight(t *testing.T) {
 			t.Errorf("used %d once it was right", got)
 		}
 		mustDo(t, e, check)
-		skewed = true
+		skewed.Store(true)
 		time.Sleep(2*time.Hour + 500*time.Millisecond)
-		skewed = false
+		skewed.Store(false)
 		time.Sleep(time.Minute)
 		if got := usedBy(t, e, somebody); got != 1 {
 			t.Errorf("used %d when it was right after more than an hour, want the unit that stays charged", got)
