@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -125,14 +126,26 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 // TestStopGivesReservationsBack stops a process by SIGTERM while it holds units in counters
 // and buckets, and looks at what another one finds. Holds of logs end at their time.
 func TestStopGivesReservationsBack(t *testing.T) {
-	text, algorithms := "policies:\n", limiter.Algorithms()
-	for _, name := range algorithms {
+	text := "policies:\n"
+	for _, name := range limiter.Algorithms() {
 		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", limit: 10, window: 31d}]}\n"
 	}
-	flags := []string{"--policies=" + writeFile(t, "p.yaml", text), "--data-dir=" + t.TempDir()}
+	policies := "--policies=" + writeFile(t, "p.yaml", text)
+	t.Run("embedded", func(t *testing.T) {
+		stopWithReservations(t, policies, "--data-dir="+t.TempDir())
+	})
+	t.Run("cassandra", func(t *testing.T) {
+		hosts := "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ",")
+		stopWithReservations(t, policies, "--store=cassandra", hosts, "--cassandra-keyspace="+cassandratest.Keyspace(t), "--migrate",
+			"--store-timeout=1s")
+	})
+}
+
+func stopWithReservations(t *testing.T, flags ...string) {
+	t.Helper()
 	p := startProcess(t, flags...)
 	left := make(map[string]string)
-	for _, name := range algorithms {
+	for _, name := range limiter.Algorithms() {
 		reserve := strings.TrimSuffix(takeBody(name), "}") + `, "reserve_ms": 60000}`
 		settled, open := p.post(t, "check", reserve), p.post(t, "check", reserve)
 		if open.Used != 2 || open.Reservation == "" {
@@ -143,7 +156,7 @@ func TestStopGivesReservationsBack(t *testing.T) {
 	}
 	p.end(t, syscall.SIGTERM)
 	p = startProcess(t, flags...)
-	for _, name := range algorithms {
+	for name, reservation := range left {
 		want := int64(1)
 		if name == "sliding-log" {
 			want = 2
@@ -151,7 +164,7 @@ func TestStopGivesReservationsBack(t *testing.T) {
 		if got := p.used(t, "check", name); got != want {
 			t.Errorf("after the restart under %s: used %d, want %d", name, got, want)
 		}
-		if got := p.post(t, "record", `{"reservation": "`+left[name]+`"}`).Used; got != 2 {
+		if got := p.post(t, "record", `{"reservation": "`+reservation+`"}`).Used; got != 2 {
 			t.Errorf("settled after the restart under %s: used %d, want 2", name, got)
 		}
 	}
