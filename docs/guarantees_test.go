@@ -258,6 +258,11 @@ func TestReservationOfADeadProcess(t *testing.T) {
 			return nil
 		}}, nil, policy)
 		living := engineOver(t, &apart{store: shared}, nil, policy)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = dying.Run(ctx) })
+		defer running.Wait()
+		defer stop()
 		held := do(t, dying, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody("p")}, Reserve: 2 * time.Second})
 		if held.Reservation == "" {
 			t.Fatalf("nothing is held: %+v", held.Decision)

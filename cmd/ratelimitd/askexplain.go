@@ -79,7 +79,7 @@ func (x *explanation) write(out *bytes.Buffer) {
 			if l.Limit != l.PolicyLimit {
 				limit += fmt.Sprintf(" (policy: %d)", l.PolicyLimit)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), limit, l.Used, l.Remaining,
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), limit, l.used(), l.Remaining,
 				cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
 		}
 		_ = table.Flush() // into a buffer

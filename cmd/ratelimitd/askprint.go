@@ -38,7 +38,7 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
 	for i := range d.Limits {
 		l := &d.Limits[i]
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, l.Used, l.Remaining,
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, l.used(), l.Remaining,
 			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
 	}
 	_ = table.Flush() // into a buffer
@@ -48,6 +48,14 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 	if d.Reservation != "" {
 		fmt.Fprintf(out, "reservation: %s\n", printable(d.Reservation))
 	}
+}
+
+// used returns how much is used. Past the limit a server tells of a part of it.
+func (l *limitDecision) used() string {
+	if l.Used > l.Limit && l.Remaining == 0 {
+		return fmt.Sprintf("at least %d", l.Used)
+	}
+	return fmt.Sprint(l.Used)
 }
 
 func verdict(verb string, d *decision) string {

@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // process is a serve command in a process of its own, which a test can kill.
@@ -53,16 +56,26 @@ func (p *process) end(t *testing.T, signal os.Signal) {
 // used makes a request and returns what is used then.
 func (p *process) used(t *testing.T, op, policy string) (used int64) {
 	t.Helper()
-	resp, err := http.Post(p.url+"/v1/"+op, "application/json", strings.NewReader(takeBody(policy)))
+	return p.post(t, op, takeBody(policy)).Used
+}
+
+// answered is what tests read of an answer.
+type answered struct {
+	Used        int64
+	Reservation string
+}
+
+func (p *process) post(t *testing.T, op, body string) (a answered) {
+	t.Helper()
+	resp, err := http.Post(p.url+"/v1/"+op, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var decision struct{ Used int64 }
-	if err := json.NewDecoder(resp.Body).Decode(&decision); err != nil {
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		t.Fatal(err)
 	}
-	return decision.Used
+	return a
 }
 
 const bucketsAndWindows = `policies:
@@ -108,6 +121,54 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 			p.end(t, syscall.SIGTERM)
 		})
 	}
+}
+
+// TestStopGivesReservationsBack stops a process by SIGTERM while it holds units in counters
+// and buckets, and looks at what another one finds. Holds of logs end at their time.
+func TestStopGivesReservationsBack(t *testing.T) {
+	text := "policies:\n"
+	for _, name := range limiter.Algorithms() {
+		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", limit: 10, window: 31d}]}\n"
+	}
+	policies := "--policies=" + writeFile(t, "p.yaml", text)
+	t.Run("embedded", func(t *testing.T) {
+		stopWithReservations(t, policies, "--data-dir="+t.TempDir())
+	})
+	t.Run("cassandra", func(t *testing.T) {
+		hosts := "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ",")
+		stopWithReservations(t, policies, "--store=cassandra", hosts, "--cassandra-keyspace="+cassandratest.Keyspace(t), "--migrate",
+			"--store-timeout=1s")
+	})
+}
+
+func stopWithReservations(t *testing.T, flags ...string) {
+	t.Helper()
+	p := startProcess(t, flags...)
+	left := make(map[string]string)
+	for _, name := range limiter.Algorithms() {
+		reserve := strings.TrimSuffix(takeBody(name), "}") + `, "reserve_ms": 60000}`
+		settled, open := p.post(t, "check", reserve), p.post(t, "check", reserve)
+		if open.Used != 2 || open.Reservation == "" {
+			t.Fatalf("two reservations under %s: %+v", name, open)
+		}
+		p.post(t, "record", `{"reservation": "`+settled.Reservation+`"}`)
+		left[name] = open.Reservation
+	}
+	p.end(t, syscall.SIGTERM)
+	p = startProcess(t, flags...)
+	for name, reservation := range left {
+		want := int64(1)
+		if name == "sliding-log" {
+			want = 2
+		}
+		if got := p.used(t, "check", name); got != want {
+			t.Errorf("after the restart under %s: used %d, want %d", name, got, want)
+		}
+		if got := p.post(t, "record", `{"reservation": "`+reservation+`"}`).Used; got != 2 {
+			t.Errorf("settled after the restart under %s: used %d, want 2", name, got)
+		}
+	}
+	p.end(t, syscall.SIGTERM)
 }
 
 func TestTwoProcessesDoNotShareAFolder(t *testing.T) {

@@ -1,6 +1,10 @@
 package broken
 
-const onceFile = "internal/limiter/once.go"
+const (
+	onceFile  = "internal/limiter/once.go"
+	claimFile = "internal/limiter/claim.go"
+	holdsFile = "internal/limiter/holds.go"
+)
 
 // once are builds under which what happens once happens again.
 func once() []Build {
@@ -41,9 +45,31 @@ func once() []Build {
 			}},
 		},
 		{
+			Name: "a claim that meets itself and gives up", Broke: "what a claim is for happens, though an answer was lost",
+			Tests: []string{"TestClaimThatIsRepeated"},
+			Edits: []Edit{{claimFile, `if len(tried) == 1 && (errors.Is(`, `if len(tried) >= 1 && (errors.Is(`}},
+		},
+		{
+			Name: "a claim in doubt taken for another's", Broke: "what is in doubt is not said to be refunded",
+			Tests: []string{"TestRefundInDoubt"},
+			Edits: []Edit{{claimFile, `return EventID{}, untold(err)`, `return EventID{}, err`}},
+		},
+		{
 			Name: "ended reservations not given back", Broke: "a reservation ends",
 			Tests: []string{"TestReservationsOfCountersEnd"},
-			Edits: []Edit{{"internal/limiter/reservation.go", `err == nil && first {`, `err == nil && first && ends == nil {`}},
+			Edits: []Edit{{holdsFile, `err == nil && first {`, `err == nil && first && ends == nil {`}},
+		},
+		{
+			Name: "a stop that leaves reservations", Broke: "an ordinary stop ends reservations",
+			Tests: []string{"TestStopEndsReservations", "TestStopEndsReservationsOfSeveral"},
+			Edits: []Edit{{holdsFile, `lastEnds = time.Second`, `lastEnds = 0`}},
+		},
+		{
+			Name: "a stop that leaves what reservations gave back", Broke: "an ordinary stop ends reservations",
+			Tests: []string{"TestStopEndsReservations"},
+			Edits: []Edit{{
+				"internal/limiter/engine.go", `rest := context.WithCancel(context.WithoutCancel(ctx))`, `rest := context.WithCancel(ctx)`,
+			}},
 		},
 		{
 			Name: "a block not published", Broke: "a block holds on every instance",

@@ -264,6 +264,13 @@ func TestBursts(t *testing.T) {
 		{"negative", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: -1}, "limits[0].burst: -1 is out of range"},
 		{"of a limit that is wrong itself", limiter.Limit{Algorithm: "token-bucket", Limit: -1}, "limits[0].limit: -1 is out of range"},
 		{"of a limit of 0", limiter.Limit{Algorithm: "token-bucket", Burst: 5}, "limits[0].burst: a limit of 0 denies always: remove the burst"},
+		{"below what a millisecond refills", limiter.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 1},
+			"limits[0].burst: a burst of 1 loses tokens of 120000 in 1m: time counts in whole milliseconds, " +
+				"and what is refilled in one must fit: use a burst of at least 2"},
+		{"as much as a millisecond refills", limiter.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 2}, ""},
+		{"of the largest limit", limiter.Limit{Algorithm: "token-bucket", Limit: limiter.MaxLimit, Burst: 1},
+			"use a burst of at least 16666666668"},
+		{"of the largest limit, unless given", limiter.Limit{Algorithm: "token-bucket", Limit: limiter.MaxLimit}, ""},
 		{"of a leaky bucket", limiter.Limit{Algorithm: "leaky-bucket", Limit: 5, Burst: 5}, "limits[0].burst: only a token-bucket has a burst"},
 	} {
 		test.limit.Window = time.Minute
@@ -274,6 +281,42 @@ func TestBursts(t *testing.T) {
 	}
 	if l := (limiter.Limit{Algorithm: "token-bucket", Limit: 5}).WithDefaults(); l.Burst != 5 || l.Capacity() != 5 {
 		t.Errorf("a bucket of 5 holds %d", l.Burst)
+	}
+}
+
+// passes returns how many of those who ask all the time a bucket lets through in a window.
+func passes(l limiter.Limit) (n int64) {
+	m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+	const windows = 20
+	for ms := range windows * l.Window.Milliseconds() {
+		for m.Do(limiter.OpTake, someMorning+limiter.Instant(ms), 1).Allowed {
+			n++
+		}
+	}
+	return n / windows
+}
+
+// TestSmallestBurst has a bucket that is refilled faster than time counts pass its limit, or
+// be refused. What is refilled slowly loses less than a tenth.
+func TestSmallestBurst(t *testing.T) {
+	limits := []int64{2000, 999, 1000, 1001, 500, 200, 300, 667, 1500, 1667, 3000, 3001, 12345, 1, 7, 60, 90, 99, 100, 101, 111}
+	for _, limit := range limits {
+		refused := true
+		for burst := int64(1); refused; burst++ {
+			l := limiter.Limit{Algorithm: "token-bucket", Limit: limit, Window: time.Second, Burst: burst}
+			found := limiter.Policy{Name: "p", Limits: []limiter.Limit{l}}.Problems()
+			refused = len(found) > 0
+			want := limit
+			if !refused && limit <= 100 {
+				want = (limit*9 + 9) / 10
+			}
+			if got := passes(l); got < want != refused {
+				t.Errorf("%d in 1s with a burst of %d: %d pass, %v", limit, burst, got, found)
+			}
+			if refused && burst == 1 && limit <= 1000 && !strings.Contains(found[0].Message, "use a burst of at least 2") {
+				t.Errorf("%d in 1s: %v, want 2", limit, found)
+			}
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ type Engine struct {
 	borrowed     sync.Pool // of *single
 	series       sync.Pool // of *Series
 	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
-	reservations reservations
+	reservations *reservations
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
@@ -129,7 +129,7 @@ func New(store Store, opts *Options) *Engine {
 	for _, keyer := range append([]Keyer{e.opts.Keyer}, e.opts.AlsoRead...) {
 		e.identities = append(e.identities, keyer.For(KeySpace{Policy: spaceIdentity}))
 	}
-	e.reservations.engine = e
+	e.reservations = newReservations(e)
 	if still, ok := store.(Exclusive); ok {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
@@ -277,12 +277,16 @@ func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
 // ErrUnavailable and ErrOverloaded; the decision means nothing then.
 func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpTake, d) }
 
-// Run does what must happen beside the decisions, until ctx ends: it takes back
-// what was counted and not admitted, carries news between instances, and writes behind
-// what was decided in memory. What is still to be taken back, told or written then is,
-// which takes it up to three store timeouts or two seconds. It returns nil.
+// Run does what must happen beside the decisions, until ctx ends: it ends reservations,
+// takes back what was counted and not admitted, carries news between instances, and writes
+// behind what was decided in memory. Then it gives back what is reserved in counters and
+// buckets, for a second at most, and does what is still to be taken back, told or written,
+// which takes up to three store timeouts or two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
+	reserving := ctx
+	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later: it finishes what is given back
+	all.Go(func() { defer rest(); e.reservations.run(reserving) })
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })
 	all.Go(func() { e.overrides.run(ctx, &e.opts) })
 	if e.shared != nil {

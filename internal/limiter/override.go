@@ -149,7 +149,11 @@ func (e *Engine) checkOverride(p *plan, o *Override) error {
 			return wrong(at+".burst", "only a %s has a burst: remove it", tokenBucket.Name)
 		}
 		if found := p.overridden([]LimitOverride{l}).Problems(); len(found) > 0 {
-			return wrong(at+".limit", "%s", found[0].Message)
+			field := ".limit"
+			if l.Burst != 0 && strings.HasSuffix(found[0].Path, ".burst") {
+				field = ".burst"
+			}
+			return wrong(at+field, "%s", found[0].Message)
 		}
 	}
 	return nil

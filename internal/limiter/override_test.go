@@ -482,8 +482,9 @@ func TestInstancesAgree(t *testing.T) {
 func TestWrongOverrides(t *testing.T) {
 	log, bucket := limiter.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
 		limiter.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
+	slow := limiter.Limit{Name: "slow", Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 1}
 	bubble(t, "wrong", func(t *testing.T) {
-		e := newEngine(t, newFakeStore(), 0, limiter.Policy{Name: "p", Limits: []limiter.Limit{log, bucket}})
+		e := newEngine(t, newFakeStore(), 0, limiter.Policy{Name: "p", Limits: []limiter.Limit{log, bucket, slow}})
 		limits := func(l ...limiter.LimitOverride) limiter.Override {
 			return limiter.Override{Kind: limiter.OverrideLimits, Limits: l}
 		}
@@ -503,6 +504,11 @@ func TestWrongOverrides(t *testing.T) {
 			{limits(limiter.LimitOverride{Name: "log", Limit: -1}), time.Hour, "limits[0].limit"},
 			{limits(limiter.LimitOverride{Name: "log", Limit: limiter.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
 			{limits(limiter.LimitOverride{Name: "log", Limit: 1, Burst: 1}), time.Hour, "limits[0].burst"},
+			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10, Burst: 2}), time.Hour, "limits[0].burst"},
+			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: limiter.MaxLimit + 1}), time.Hour, "limits[0].burst"},
+			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000}), time.Hour, "limits[0].limit"},
+			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000, Burst: 2}), time.Hour, ""},
+			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10}), time.Hour, ""},
 			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, limiter.LimitOverride{Name: "log"}), time.Hour, ""},
 		} {
 			c.o.Until = limiter.InstantOf(time.Now().Add(c.lasts))

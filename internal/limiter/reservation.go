@@ -7,23 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
-	"time"
 )
-
-// reservations are the holds of this process that don't end by themselves: those in
-// counters and buckets are given back when their time is over, unless they were
-// settled. Whichever comes first makes the reservation's claim, so that it is one of
-// them on whatever instance. Should this process die, the units stay charged until
-// their window ends or their bucket drains. Holds in logs need nobody to end them.
-type reservations struct {
-	engine *Engine
-	held   atomic.Int64
-}
-
-// maxReserved bounds the reservations that a process has to end itself: each waits on
-// a timer of its own, at 500 bytes to 4 KiB.
-const maxReserved = 1 << 16
 
 // What became of a reservation whose units don't free themselves: its claim's value.
 const (
@@ -40,7 +24,7 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Ans
 	if err != nil {
 		return e.failAll(ctx, charges, RecordedNo, err)
 	}
-	if e.reservations.held.Load() >= maxReserved {
+	if e.reservations.full() {
 		return e.failAll(ctx, charges, RecordedNo, fmt.Errorf("%w: %d reservations wait for their end", ErrOverloaded, maxReserved))
 	}
 	for i := range charges {
@@ -57,59 +41,6 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Ans
 	answer.Reservation = keys.seal(t)
 	e.reservations.endLater(t, charges, call.Reserve)
 	return answer, nil
-}
-
-// endsItself reports whether holds under p free themselves: all of it is logs.
-func (p *plan) endsItself() bool {
-	for i := range p.rules {
-		if p.rules[i].algorithm.memory != memoryEvents {
-			return false
-		}
-	}
-	return true
-}
-
-// endLater gives back what t holds in counters and cells when its time is over.
-func (r *reservations) endLater(t *token, charges []charge, after time.Duration) {
-	var held, plans []*plan
-	ends := &token{kind: t.kind, ends: t.ends}
-	for i := range charges {
-		c := &charges[i]
-		if c.decision.Recorded != RecordedYes {
-			continue
-		}
-		held = append(held, c.plan)
-		if !c.plan.endsItself() {
-			plans = append(plans, c.plan)
-			ends.entries = append(ends.entries, c.entryOf(&c.decision.entry))
-		}
-	}
-	if len(plans) == 0 {
-		return
-	}
-	claims := r.engine.claimsAbout(held)
-	r.held.Add(1)
-	time.AfterFunc(after, func() {
-		defer r.held.Add(-1)
-		r.end(claims, t, ends, plans)
-	})
-}
-
-// end gives back what ends holds, unless the reservation t was settled. In doubt
-// whether it was, the units stay charged.
-func (r *reservations) end(claims *claims, t, ends *token, plans []*plan) {
-	began := time.Now()
-	for _, err := r.engine.instant(); err != nil; _, err = r.engine.instant() { // what can't be given back now must not be claimed
-		time.Sleep(time.Second)
-		if time.Since(began) > MaxReserve {
-			return // the claim of whoever settled it may be forgotten soon
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.engine.opts.StoreTimeout)
-	defer cancel()
-	if first, err := claims.reservation(ctx, t, reservationOver); err == nil && first {
-		_ = r.engine.giveAllBack(ctx, ends, plans)
-	}
 }
 
 // reservation says what became of t, and reports whether that is the first word
@@ -238,6 +169,9 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*tokenEntry, charg
 	over, err := e.isOver(ctx, t, claims)
 	if err != nil {
 		return nil, err
+	}
+	if !over {
+		e.reservations.settled(t)
 	}
 	receipt := &token{kind: tokenReceipt}
 	var again []charge

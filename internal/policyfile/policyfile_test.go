@@ -148,6 +148,9 @@ func TestMistakes(t *testing.T) {
 		{"no burst", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 0"), "burst: 0 is out of range: use 1 to 1000000000000000"},
 		{"a burst in words", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2k"), `burst: "2k" is no whole number`},
 		{"a burst too large", limit("algorithm: token-bucket, limit: 1, window: 1h, burst: 2000000000000000"), "burst: 2000000000000000 is"},
+		{"a burst too small for whole milliseconds", limit("algorithm: token-bucket, limit: 2000, window: 1s, burst: 1"),
+			"burst: a burst of 1 loses tokens of 2000 in 1s: time counts in whole milliseconds, and what is refilled in one must fit: " +
+				"use a burst of at least 2"},
 		{"a log by the calendar", limit("algorithm: sliding-log, limit: 1, window: day"),
 			"4: policies[0].limits[0].window: a sliding-log counts over one length of time"},
 		{"a calendar there is not", limit("algorithm: fixed-window, limit: 1, window: year"), `window: "year" is no window`},
