@@ -143,6 +143,9 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 	}
 	p.log.Info("serving", "version", version(), "store", s.store, "namespace", s.namespace)
 	p.source.engine, p.source.refuses = newEngine(s, p.store, hashKeys, p.measured), p.store.canPromise
+	if p.store.onMove != nil {
+		p.store.onMove(p.source.engine.MoveTo)
+	}
 	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
 	if err := p.source.set(policies); err != nil {
 		p.store.close()
@@ -151,7 +154,7 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 	if !p.source.engine.InMemory() {
 		p.registry.MustRegister(metrics.NewBehind(p.source.engine.Behind))
 	}
-	if err := p.source.engine.CatchUp(ctx); err != nil {
+	if err := p.source.engine.CatchUp(ctx); err != nil && !errors.Is(err, limiter.ErrNotConnected) {
 		p.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package cassandra_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // say that schemas differ.
 const awayPatience = 100 * time.Second
 
-// TestOneOfThreeNodesIsAway migrates while a node stands still and while
+// TestOneOfThreeNodesIsAway migrates, and begins to serve, while a node stands still and while
 // one is dead.
 func TestOneOfThreeNodesIsAway(t *testing.T) {
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{
@@ -52,6 +53,9 @@ func TestOneOfThreeNodesIsAway(t *testing.T) {
 					t.Errorf("nothing of %q in the log:\n%s", want, log.String())
 				}
 			}
+			began = time.Now()
+			waitReady(t, openLater(t, config))
+			t.Logf("ready within %v", time.Since(began).Round(time.Millisecond))
 			away.end()
 			cluster.WaitUp()
 			waitTable(t, away.node, config.Keyspace)
@@ -87,6 +91,50 @@ func waitTable(t *testing.T, node *cassandratest.Node, keyspace string) {
 			t.Fatalf("%s does not know the tables within %v: %v", node.Addr(), awayPatience, err)
 		}
 	}
+}
+
+// openLater returns a store that is connected while the test runs.
+func openLater(t *testing.T, config cassandra.Config) *cassandra.Later {
+	t.Helper()
+	store, err := cassandra.OpenLater(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runWhile(t, store)
+	return store
+}
+
+// waitReady returns when the store answers.
+func waitReady(t *testing.T, store *cassandra.Later) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for start := time.Now(); ; <-tick.C {
+		err := store.Ready(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Since(start) > awayPatience {
+			t.Fatalf("not ready within %v: %v", awayPatience, err)
+		}
+	}
+}
+
+// runWhile runs store until the test ends, and closes it then.
+func runWhile(t *testing.T, store *cassandra.Later) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var ran sync.WaitGroup
+	ran.Go(func() {
+		if err := store.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		ran.Wait()
+		store.Close()
+	})
 }
 
 // lockedLog is a log that several goroutines write.

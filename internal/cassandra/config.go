@@ -31,6 +31,7 @@ type Config struct {
 	Consistency       limiter.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string              // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
 	UsesLocalLevels   bool                // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	MigrateFirst      bool                // OpenLater brings the tables up to date before it connects
 	Connections       int                 // to each node; zero: DefaultConnections
 
 	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
