@@ -54,7 +54,9 @@ func TestOneOfThreeNodesIsAway(t *testing.T) {
 				}
 			}
 			began = time.Now()
-			waitReady(t, openLater(t, config))
+			store := openLater(t, config)
+			runWhile(t, store)
+			waitReady(t, store)
 			t.Logf("ready within %v", time.Since(began).Round(time.Millisecond))
 			away.end()
 			cluster.WaitUp()
@@ -93,14 +95,13 @@ func waitTable(t *testing.T, node *cassandratest.Node, keyspace string) {
 	}
 }
 
-// openLater returns a store that is connected while the test runs.
+// openLater returns a store that runWhile connects, unless it is connected already.
 func openLater(t *testing.T, config cassandra.Config) *cassandra.Later {
 	t.Helper()
 	store, err := cassandra.OpenLater(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runWhile(t, store)
 	return store
 }
 

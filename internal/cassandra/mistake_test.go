@@ -30,7 +30,7 @@ func TestMistakes(t *testing.T) {
 		want bool
 	}{
 		"a wrong password":       {refusal{gocql.ErrCodeCredentials, "Provided username me and/or password are incorrect"}, true},
-		"users can't be read":    {refusal{gocql.ErrCodeCredentials, "Unable to perform authentication: Cannot achieve consistency level"}, false},
+		"users can't be read":    {refusal{gocql.ErrCodeCredentials, "Unable to perform authentication: Cannot achieve ONE"}, false},
 		"not allowed":            {refusal{gocql.ErrCodeUnauthorized, "User me has no SELECT permission"}, true},
 		"no table":               {refusal{gocql.ErrCodeInvalid, "unconfigured table schema_version"}, true},
 		"replication of nothing": {refusal{gocql.ErrCodeConfig, "Unable to find replication strategy class"}, true},
