@@ -34,7 +34,8 @@ type Limits struct {
 
 // Open decides by policies, the text of a policies file. A nil opts means the zero Options.
 // The error tells every mistake of policies, or what keeps the store from being opened; ctx
-// ends the opening only.
+// ends the opening only. A Cassandra that can't be reached does not: until it is, policies decide
+// as their on_store_error says, and Ready says what is waited for.
 func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) {
 	parsed, err := policyfile.Parse("policies", []byte(policies))
 	if err != nil {
@@ -55,10 +56,13 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 // returns, unless the store does not answer: then it is as soon as the store does.
 func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *store) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
+	if s.onMove != nil {
+		s.onMove(l.engine.MoveTo)
+	}
 	if err := l.setPolicies(policies); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil {
+	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil && !errors.Is(err, limiter.ErrNotConnected) {
 		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
@@ -83,6 +87,14 @@ func (l *Limits) setPolicies(policies []limiter.Policy) error {
 		}
 	}
 	return l.engine.SetPolicies(policies)
+}
+
+// Ready returns nil if the store answers, and else why it does not.
+func (l *Limits) Ready(ctx context.Context) error {
+	if l.store.ready == nil {
+		return nil
+	}
+	return l.store.ready(ctx)
 }
 
 // Close stores what is still to be, and gives back what the store holds; its error is what

@@ -19,7 +19,9 @@ type store struct {
 	local      limiter.Exclusive // decides while a shared store does not answer; nil: store is here itself
 	levels     limiter.Consistency
 	datacenter string
-	canPromise func([]limiter.Policy) error // nil: whatever they say
+	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
+	ready      func(context.Context) error         // nil: always
+	canPromise func([]limiter.Policy) error        // nil: whatever they say
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
@@ -55,7 +57,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 		return nil, err
 	}
 	c := o.Cassandra
-	s, err := cassandra.Open(ctx, cassandra.Config{
+	s, err := cassandra.OpenLater(ctx, cassandra.Config{
 		Hosts: c.Hosts, Keyspace: c.Keyspace, Datacenter: c.Datacenter, Username: c.Username, Password: c.Password, TLS: c.TLS,
 		Timeout: o.StoreTimeout, Consistency: levels, SerialConsistency: c.SerialConsistency, ClockTolerance: o.ClockTolerance,
 		UsesLocalLevels: limiter.WithinDatacenter(policies, levels, limiter.Level(c.SerialConsistency)),
@@ -67,7 +69,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
 	return &store{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
-		levels: levels, datacenter: s.Datacenter(), canPromise: s.CanPromise, skewed: s.Skewed,
+		levels: levels, datacenter: s.Datacenter(), onMove: s.OnMove, canPromise: s.CanPromise, skewed: s.Skewed, ready: s.Ready,
 		run:   []func(context.Context) error{s.Run, local.Run},
 		close: func() error { s.Close(); return nil },
 	}, nil

@@ -46,13 +46,6 @@ func TestServersShareCassandra(t *testing.T) {
 	}
 }
 
-func TestServeFailsWithOneWhereThereIsNoCassandra(t *testing.T) {
-	code, stdout, stderr := execute(t, nil, "serve", "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
-	if code != exitFailure || stdout != "" || !strings.Contains(stderr, "connecting to Cassandra") {
-		t.Errorf("exit code %d, output %q, errors:\n%s", code, stdout, stderr)
-	}
-}
-
 func TestNoToleranceIsRefused(t *testing.T) {
 	code, _, stderr := execute(t, nil, "serve", "--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--clock-tolerance=0s")
 	if code != exitUsage || !strings.Contains(stderr, "--clock-tolerance: ") || !strings.Contains(stderr, "1ms to 1m0s") {

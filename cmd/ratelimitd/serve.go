@@ -149,6 +149,9 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 	}
 	p.source.engine, p.source.refuses = newEngine(s, p.store, p.peers.owners(), hashKeys, p.measured), p.store.canPromise
 	p.registry.MustRegister(p.peers.metrics()...)
+	if p.store.onMove != nil {
+		p.store.onMove(p.source.engine.MoveTo)
+	}
 	p.source.envoy = newEnvoy(s, p.source.engine, p.guard, p.registry, p.log)
 	if err := p.source.set(policies); err != nil {
 		p.store.close()
@@ -157,7 +160,7 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 	if !p.source.engine.InMemory() {
 		p.registry.MustRegister(metrics.NewBehind(p.source.engine.Behind))
 	}
-	if err := p.source.engine.CatchUp(ctx); err != nil {
+	if err := p.source.engine.CatchUp(ctx); err != nil && !errors.Is(err, limiter.ErrNotConnected) {
 		p.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	return nil

@@ -22,6 +22,7 @@ type backend struct {
 	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
+	onMove     func(func(datacenter string) error)  // has the name told that is not known yet; nil: it is
 	members    func(namespace string) cluster.Store // of instances that decide together; nil: this one is alone
 	canPromise func([]limiter.Policy) error         // nil: whatever they say
 	run        stage
@@ -31,7 +32,7 @@ type backend struct {
 }
 
 // openStore opens the store that s names, with its tables brought up to date first
-// where s says so, or with what its folder holds.
+// where s says so, or with what its folder holds. Cassandra need not be there yet.
 func openStore(
 	ctx context.Context, s *settings, policies []limiter.Policy, measured *metrics.Metrics, log *slog.Logger,
 ) (*backend, error) {
@@ -79,20 +80,16 @@ func openCassandra(
 		return nil, err
 	}
 	config.UsesLocalLevels = limiter.WithinDatacenter(policies, s.levels(), s.cassandra.serialConsistency)
-	if s.migrate {
-		if err := cassandra.Migrate(ctx, config); err != nil {
-			return nil, failure{err}
-		}
-	}
-	store, err := cassandra.Open(ctx, config)
+	config.MigrateFirst = s.migrate
+	store, err := cassandra.OpenLater(ctx, config)
 	if err != nil {
 		return nil, failure{err}
 	}
-	log.Info("connected to Cassandra", "keyspace", config.Keyspace, "datacenter", store.Datacenter())
 	local := embedded.New(&embedded.Options{MaxKeys: s.maxKeys, Now: now})
 	b := &backend{
 		store: breaker.New(measured.Store(store), &breaker.Options{Logger: log, OnChange: breakerChanged(measured)}),
-		feed:  store, local: local, datacenter: store.Datacenter(), canPromise: store.CanPromise, ready: store.Ready, close: store.Close,
+		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
+		canPromise: store.CanPromise, ready: store.Ready, close: store.Close,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
 	}
 	b.members = func(namespace string) cluster.Store { return store.Members(namespace) }
@@ -103,7 +100,7 @@ func openCassandra(
 }
 
 // readyInTime returns what says why store, or its clock, does not serve.
-func readyInTime(store *cassandra.Store) func(context.Context) error {
+func readyInTime(store *cassandra.Later) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if store.Skewed() {
 			return errSkewed
@@ -127,7 +124,7 @@ const publishEvery = 5 * time.Second
 
 // publish keeps the metrics of the cluster's clock and of the sweeper up to date
 // until ctx ends.
-func publish(ctx context.Context, store *cassandra.Store, measured *metrics.Metrics) error {
+func publish(ctx context.Context, store *cassandra.Later, measured *metrics.Metrics) error {
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()
 	for swept := int64(0); ; {

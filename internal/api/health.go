@@ -2,7 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // health is the answer of healthz and of a readyz that is well.
@@ -15,11 +18,18 @@ func (s *Server) healthz(context.Context, struct{}) (answer, error) {
 	return document{health{"ok"}}, nil
 }
 
-// readyz says whether decisions can be made. Why not is for the log alone: it may
-// name hosts.
+// waitsForStore is what is said to who asks while the store was never reached.
+const waitsForStore = "Not ready: the store has not been reached since the start, and is waited for; the log says why."
+
+// readyz says whether decisions can be made. Why not is for the log alone, as it may
+// name hosts, but for a store that is waited for.
 func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 	if s.opts.Ready != nil {
-		if err := s.opts.Ready(ctx); err != nil {
+		err := s.opts.Ready(ctx)
+		switch {
+		case errors.Is(err, limiter.ErrNotConnected):
+			return nil, &requestError{kind: errNotReady, detail: waitsForStore}
+		case err != nil:
 			return nil, fmt.Errorf("%w: %w", errNotReady, err)
 		}
 	}

@@ -31,6 +31,7 @@ type Config struct {
 	Consistency       limiter.Consistency // for readiness and changes; zero: LOCAL_QUORUM
 	SerialConsistency string              // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
 	UsesLocalLevels   bool                // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	MigrateFirst      bool                // OpenLater brings the tables up to date before it connects
 	Connections       int                 // to each node; zero: DefaultConnections
 
 	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
@@ -56,6 +57,7 @@ const (
 
 // Bounds of the driver.
 const (
+	protocol          = 4               // the driver's latest, which else it asks a node for on a connection of its own
 	connectTimeout    = 5 * time.Second // of the first connection: a node that starts is slow
 	reconnectInterval = time.Second     // between tries to reach a node that went away
 	speculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
@@ -90,15 +92,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// check returns a Mistake if no cluster could be used by c.
 func (c *Config) check() error {
-	if len(c.Hosts) == 0 {
-		return errors.New("cassandra-hosts: give at least one host[:port]")
+	var err error
+	switch {
+	case len(c.Hosts) == 0:
+		err = errors.New("cassandra-hosts: give at least one host[:port]")
+	case !keyspaceName.MatchString(c.Keyspace):
+		err = fmt.Errorf("cassandra-keyspace: %q is no keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
+	default:
+		_, err = serialLevel(c.SerialConsistency)
 	}
-	if !keyspaceName.MatchString(c.Keyspace) {
-		return fmt.Errorf("cassandra-keyspace: %q is no keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
-	}
-	if _, err := serialLevel(c.SerialConsistency); err != nil {
-		return err
+	if err != nil {
+		return &Mistake{err}
 	}
 	return nil
 }
@@ -110,6 +116,7 @@ func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pi
 	cl.Port = c.port()
 	cl.Timeout, cl.WriteTimeout = c.Timeout, c.Timeout
 	cl.ConnectTimeout = connectTimeout
+	cl.ProtoVersion = protocol
 	cl.NumConns = c.Connections
 	cl.WriteCoalesceWaitTime = 0 // those that may go together go in one trip; another wait would only delay them
 	cl.ReconnectInterval = reconnectInterval
@@ -120,7 +127,7 @@ func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pi
 	if datacenter != "" {
 		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
 	}
-	policy = &pinnable{HostSelectionPolicy: gocql.TokenAwareHostPolicy(hosts), local: datacenter}
+	policy = newPinnable(gocql.TokenAwareHostPolicy(hosts), datacenter)
 	cl.PoolConfig.HostSelectionPolicy = policy
 	if c.Username != "" {
 		cl.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}

@@ -165,7 +165,7 @@ func (s *Store) batch(ctx context.Context, kind gocql.BatchType, level gocql.Con
 	batch := s.session.NewBatch(kind).WithContext(ctx)
 	batch.SetConsistency(level)
 	if kind == gocql.UnloggedBatch {
-		batch.SpeculativeExecutionPolicy(s.secondNode())
+		batch.SpeculativeExecutionPolicy(s.config.secondNode())
 	}
 	if kind != gocql.CounterBatch {
 		batch.RetryPolicy(nextHost{})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -20,6 +21,49 @@ type pinnable struct {
 
 	mu    sync.Mutex
 	hosts []*gocql.HostInfo
+	up    map[string]struct{} // ids of those that were connected to
+	came  chan struct{}       // holds one token when there is one more
+}
+
+var _ gocql.ReadyPolicy = (*pinnable)(nil)
+
+// newPinnable wraps policy, which prefers the nodes of the data centre local.
+func newPinnable(policy gocql.HostSelectionPolicy, local string) *pinnable {
+	return &pinnable{HostSelectionPolicy: policy, local: local, up: make(map[string]struct{}), came: make(chan struct{}, 1)}
+}
+
+// HostUp notes that a node was connected to.
+func (p *pinnable) HostUp(host *gocql.HostInfo) {
+	p.HostSelectionPolicy.HostUp(host)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.up[host.HostID()] = struct{}{}
+	select {
+	case p.came <- struct{}{}:
+	default:
+	}
+}
+
+// othersWithin is how long a session that is being made waits for the nodes beside the first:
+// one that stands still would have it wait for many seconds.
+const othersWithin = 250 * time.Millisecond
+
+// Ready reports whether the session can begin with the nodes that were connected to.
+func (p *pinnable) Ready() bool {
+	late := time.After(othersWithin)
+	for {
+		p.mu.Lock()
+		up, all := len(p.up), len(p.hosts)
+		p.mu.Unlock()
+		if up >= all {
+			return true
+		}
+		select {
+		case <-p.came:
+		case <-late:
+			return up > 0
+		}
+	}
 }
 
 // AddHost notes a node that the driver has found.
@@ -56,8 +100,8 @@ func pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
 	return context.WithValue(ctx, pinKey{}, host)
 }
 
-// Pick returns the pinned host once, or what the wrapped policy picks, twice over:
-// a speculative attempt that finds no further node fails at once and thereby the
+// Pick returns the pinned host, or what the wrapped policy picks, twice over: a
+// speculative attempt that finds no further node fails at once and thereby the
 // request that is still under way, so it is given the same nodes again.
 func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	var host *gocql.HostInfo
@@ -67,13 +111,13 @@ func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	if host == nil {
 		return twice(func() gocql.NextHost { return p.withinBorders(q) })
 	}
+	left := 2
 	return func() gocql.SelectedHost {
-		if host == nil {
+		if left == 0 {
 			return nil
 		}
-		chosen := chosenHost{host}
-		host = nil
-		return chosen
+		left--
+		return chosenHost{host}
 	}
 }
 
@@ -162,7 +206,7 @@ func (t topology) local(asked string, needed bool) (string, error) {
 	names := t.datacenters()
 	switch {
 	case asked != "" && !slices.Contains(names, asked):
-		return "", fmt.Errorf("cassandra-datacenter: the cluster has no %q, it has %s", asked, strings.Join(names, ", "))
+		return "", &Mistake{fmt.Errorf("cassandra-datacenter: the cluster has no %q, it has %s", asked, strings.Join(names, ", "))}
 	case asked != "":
 		return asked, nil
 	case len(names) == 1:
@@ -175,8 +219,8 @@ func (t topology) local(asked string, needed bool) (string, error) {
 
 // ambiguous returns the error that says that nobody said which data centre is local.
 func (t topology) ambiguous() error {
-	return fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
-		strings.Join(t.datacenters(), ", "))
+	return &Mistake{fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
+		strings.Join(t.datacenters(), ", "))}
 }
 
 // replication returns the map to create a keyspace with: as many copies in each

@@ -42,10 +42,10 @@ const releaseTries = 3
 // releaseWithin bounds them: somebody waits for this process to end.
 const releaseWithin = time.Second
 
-// releaseLease lets others have the lease at once. When it fails they wait until
-// it ends.
-func releaseLease(session *gocql.Session, name, holder string, level gocql.SerialConsistency) {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+// releaseLease lets others have the lease at once, also when ctx has ended. When it fails they
+// wait until it ends.
+func releaseLease(ctx context.Context, session *gocql.Session, name, holder string, level gocql.SerialConsistency) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	for range releaseTries {
 		had := make(map[string]any)

@@ -38,6 +38,18 @@ func (s *Store) Members(namespace string) *Members {
 	return &Members{store: func() (*Store, error) { return s, nil }, namespace: namespace}
 }
 
+// Members is Store.Members. Until the cluster is reached every request fails.
+func (l *Later) Members(namespace string) *Members {
+	return &Members{store: l.now, namespace: namespace}
+}
+
+func (l *Later) now() (*Store, error) {
+	if s := l.store.Load(); s != nil {
+		return s, nil
+	}
+	return nil, errStoredLater
+}
+
 // Get returns what is kept under name; the latest of it is read serially.
 func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
 	store, err := m.store()

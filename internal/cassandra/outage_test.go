@@ -49,6 +49,24 @@ func TestStoreThatIsPausedStoppedAndBack(t *testing.T) {
 	}
 }
 
+// TestStoreThatIsOpenedBeforeItsNode begins to decide while the only node is dead, and counts in
+// it once it has started.
+func TestStoreThatIsOpenedBeforeItsNode(t *testing.T) {
+	cluster := cassandratest.StartCluster(t, nil)
+	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
+	if err := cassandra.Migrate(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Node(0).Kill()
+	store := openLater(t, config)
+	e := outageEngine(t, store)
+	store.OnMove(e.MoveTo)
+	runWhile(t, store)
+	answerAsPoliciesSay(t, e)
+	cluster.Node(0).Start()
+	waitServed(t, e)
+}
+
 func outageEngine(t *testing.T, store limiter.Store) storetest.Engine {
 	var policies []limiter.Policy
 	for _, on := range []limiter.OnStoreError{limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {

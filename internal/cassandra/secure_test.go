@@ -31,19 +31,27 @@ func TestUserPasswordAndTLS(t *testing.T) {
 	if err := store.Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
-	for name, change := range map[string]func(*cassandra.Config){
-		"a wrong password":          func(c *cassandra.Config) { c.Password = "wrong" },
-		"no password":               func(c *cassandra.Config) { c.Username = "" },
-		"an authority of one's own": func(c *cassandra.Config) { c.TLS = c.TLS.Clone(); c.TLS.RootCAs = x509.NewCertPool() },
-		"another server's name":     func(c *cassandra.Config) { c.TLS = c.TLS.Clone(); c.TLS.ServerName = "elsewhere" },
+	for name, test := range map[string]struct {
+		change  func(*cassandra.Config)
+		mistake bool // or else it may pass, as when certificates are changed
+	}{
+		"a wrong password":          {func(c *cassandra.Config) { c.Password = "wrong" }, true},
+		"no password":               {func(c *cassandra.Config) { c.Username = "" }, true},
+		"an authority of one's own": {func(c *cassandra.Config) { c.TLS = c.TLS.Clone(); c.TLS.RootCAs = x509.NewCertPool() }, false},
+		"another server's name":     {func(c *cassandra.Config) { c.TLS = c.TLS.Clone(); c.TLS.ServerName = "elsewhere" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := right
-			change(&config)
-			if store, err := cassandra.Open(t.Context(), config); err == nil {
+			test.change(&config)
+			store, err := cassandra.Open(t.Context(), config)
+			if err == nil {
 				store.Close()
-				t.Error("connected")
+				t.Fatal("connected")
 			}
+			if cassandra.IsMistake(err) != test.mistake {
+				t.Errorf("a mistake: %v, of %v", !test.mistake, err)
+			}
+			t.Log(err)
 		})
 	}
 }

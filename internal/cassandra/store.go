@@ -38,29 +38,30 @@ var (
 )
 
 // Open connects to a cluster whose tables are there and that this binary can
-// serve from, and measures its clock. The error says what is missing.
+// serve from, and measures its clock. The error says what is missing, and is a Mistake where
+// waiting does not help.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	datacenter, err := localDatacenter(&config)
+	datacenter, err := look(ctx, &config)
 	if err != nil {
-		return nil, err
+		return nil, judged(err)
 	}
 	cl, nodes := config.cluster(datacenter)
 	cl.Keyspace = config.Keyspace
-	session, err := connect(cl)
+	session, err := connect(ctx, cl)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to keyspace %q (has `ratelimitd migrate` been run?): %w", config.Keyspace, err)
+		return nil, keyspaceError(&config, err)
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.clock.every, s.clock.again = clockInterval, make(chan struct{}, 1)
 	s.sweeper = sweeper{session: session, config: &s.config}
 	s.openRoads()
-	if err := checkSchema(ctx, session); err != nil {
+	if err := checkSchema(ctx, &s.config, session); err != nil {
 		session.Close()
-		return nil, err
+		return nil, judged(err)
 	}
 	s.clock.measure(ctx, s)
 	return s, nil
@@ -78,27 +79,6 @@ func (s *Store) openRoads() {
 	s.talliesWritten = trips[*writeRead[*tallyRead]]{
 		send: bothWays(s.sayTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout,
 	}
-}
-
-// connect starts a session. The driver's errors don't say whom it tried.
-func connect(cl *gocql.ClusterConfig) (*gocql.Session, error) {
-	session, err := cl.CreateSession()
-	if err != nil {
-		return nil, fmt.Errorf("%w (hosts %v)", err, cl.Hosts)
-	}
-	return session, nil
-}
-
-// localDatacenter asks the cluster for its data centres, on a session of its own:
-// the one that serves has to know them when it starts.
-func localDatacenter(config *Config) (string, error) {
-	cl, nodes := config.cluster("")
-	session, err := connect(cl)
-	if err != nil {
-		return "", fmt.Errorf("connecting to Cassandra: %w", err)
-	}
-	defer session.Close()
-	return nodes.topology().local(config.Datacenter, config.UsesLocalLevels)
 }
 
 // Close ends the connections. Requests under way fail.
@@ -306,14 +286,17 @@ func levelOf(name limiter.Level) (gocql.Consistency, error) {
 
 // repeated marks q as safe to send twice: to another node when the first is gone, and at
 // the same time when it is slow.
-func (s *Store) repeated(q *gocql.Query) *gocql.Query {
-	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(s.secondNode())
+func (s *Store) repeated(q *gocql.Query) *gocql.Query { return s.config.repeated(q) }
+
+// repeated is Store.repeated for sessions without a store.
+func (c *Config) repeated(q *gocql.Query) *gocql.Query {
+	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(c.secondNode())
 }
 
 // secondNode asks another node when the first one is slow: one that stands still takes a
 // share of all requests with it, until the others notice.
-func (s *Store) secondNode() gocql.SpeculativeExecutionPolicy {
-	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: s.config.Timeout / speculateAfter}
+func (c *Config) secondNode() gocql.SpeculativeExecutionPolicy {
+	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: c.Timeout / speculateAfter}
 }
 
 // exec sends a write that is safe to repeat, and once more to another node when

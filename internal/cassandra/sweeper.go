@@ -150,7 +150,7 @@ func (t *tenure) mine(ctx context.Context) (held bool, err error) {
 // end lets others sweep.
 func (t *tenure) end() {
 	if t.taken {
-		releaseLease(t.session, sweepLease, t.holder, t.level)
+		releaseLease(context.Background(), t.session, sweepLease, t.holder, t.level)
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *claims) key(space string, name []byte) Key {
 	keyer := Keyer{Namespace: c.opts.Keyer.Namespace}
 	of := KeySpace{Policy: space, SerialLevel: string(c.serial)}
 	if c.serial.scope() == ScopeDatacenter {
-		of.Scope = c.opts.Datacenter
+		of.Scope = c.opts.datacenter()
 	}
 	return keyer.For(of).Of(Identifier(name))
 }

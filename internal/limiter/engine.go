@@ -15,6 +15,7 @@ import (
 // Engine decides. It is safe for concurrent use; make one with New.
 type Engine struct {
 	opts      Options
+	setting   sync.Mutex // held while plans change
 	plans     atomic.Pointer[planSet]
 	ids       *eventIDs
 	exclusive *exclusive // decides over a store that can hold keys still; else nil
@@ -41,7 +42,7 @@ type Options struct {
 	AlsoRead       []Keyer          // of keys that are read as well: other instances write under them, or did
 	Consistency    Consistency      // for policies that do not say; zero: LOCAL_QUORUM for both
 	Serial         Level            // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
-	Datacenter     string           // name of the local one; part of the key of promises that end at its border
+	Datacenter     string           // name of the local one; part of the key of promises that end at its border; see MoveTo
 	ClockTolerance time.Duration    // how far instances' clocks may be from the store's; whole milliseconds
 	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
 	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
@@ -54,6 +55,7 @@ type Options struct {
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
 	Owners         Owners           // say which instance decides for a key; nil: every instance does, for all keys
 
+	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
 	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
 	keys      *keyCache                               // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
@@ -165,7 +167,7 @@ func (o Options) withDefaults() Options {
 		o.clock = new(clock)
 		o.Now = o.clock.now
 	}
-	o.keys = new(keyCache)
+	o.keys, o.moved = new(keyCache), new(atomic.Pointer[string])
 	if o.jitter == nil {
 		o.jitter = rand.N[time.Duration]
 	}
@@ -177,6 +179,13 @@ func (o Options) withDefaults() Options {
 // SetPolicies puts policies in force in place of all earlier ones. It changes
 // nothing when one of them has a Problem or two share a name; the error names it.
 func (e *Engine) SetPolicies(policies []Policy) error {
+	e.setting.Lock()
+	defer e.setting.Unlock()
+	return e.setPolicies(policies)
+}
+
+// setPolicies is SetPolicies for who holds e.setting.
+func (e *Engine) setPolicies(policies []Policy) error {
 	before, plans := e.plans.Load().byName, make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {

@@ -22,6 +22,9 @@ var (
 	// ErrTooFewReplicas accompanies ErrUnavailable where the store answered at once
 	// that a level cannot be met now: others may well be.
 	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
+	// ErrNotConnected accompanies ErrUnavailable and ErrNotStored where the store has not
+	// been reached since this process started.
+	ErrNotConnected = errors.New("the store has not been reached since the start")
 	// ErrConflict is a compare-and-set whose condition did not hold: somebody else
 	// came first, and nothing was stored.
 	ErrConflict = errors.New("the cell has changed")

@@ -123,7 +123,7 @@ func (p *plan) space(o *Options, ofCells bool) KeySpace {
 		scope = o.Serial.scope()
 	}
 	if scope == ScopeDatacenter {
-		space.Scope = o.Datacenter
+		space.Scope = o.datacenter()
 	}
 	return space
 }

@@ -1,0 +1,172 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+// agreement asks the nodes of a cluster which version of the schema they have.
+//
+// Every change of the schema is coordinated by one node, once it agrees with all that answer, and
+// changes of tables are made under a lock that a majority of replicas grants. So no change is made
+// beside another, and it is safe to go on without a node that does not answer: it takes over the
+// schema once it is back.
+type agreement struct {
+	config  *Config
+	session *gocql.Session // in no keyspace: nodes that don't know ours yet answer, too
+	nodes   *pinnable
+	lead    *gocql.HostInfo // coordinates every change
+	without map[string]bool // addresses of nodes that are not waited for any more
+}
+
+const (
+	answerWithin = 2 * time.Second        // a node says which schema it has, which takes a millisecond
+	downPatience = 3 * time.Second        // with nodes that don't answer: one may just be busy
+	agreeQuietly = time.Second            // before it is said that nodes disagree, as they do for a moment after each change
+	agreeWithin  = time.Minute            // nodes that answer
+	agreeAgain   = 200 * time.Millisecond // between two looks
+)
+
+var errNoNode = errors.New("no node answers")
+
+// newAgreement finds a node that answers, which then coordinates. The context that it returns
+// has all requests go to that node.
+func newAgreement(ctx context.Context, config *Config, session *gocql.Session, nodes *pinnable) (*agreement, context.Context, error) {
+	a := &agreement{config: config, session: session, nodes: nodes, without: make(map[string]bool)}
+	looking, found := context.WithCancel(ctx) // the others' answers don't matter
+	defer found()
+	var first sync.Once
+	a.each(func(host *gocql.HostInfo) {
+		if _, err := a.versionOf(looking, host); err == nil {
+			first.Do(func() { a.lead = host })
+			found()
+		}
+	})
+	if a.lead == nil {
+		return nil, nil, fmt.Errorf("%w within %v, of %s", errNoNode, answerWithin, strings.Join(addresses(nodes.Hosts()), ", "))
+	}
+	return a, pinned(ctx, a.lead), nil
+}
+
+// each calls do with every node, at the same time, and returns when all calls have.
+func (a *agreement) each(do func(*gocql.HostInfo)) {
+	var all sync.WaitGroup
+	for _, host := range a.nodes.Hosts() {
+		all.Go(func() { do(host) })
+	}
+	all.Wait()
+}
+
+func (a *agreement) versionOf(ctx context.Context, host *gocql.HostInfo) (version gocql.UUID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	query := a.session.Query("SELECT schema_version FROM system.local")
+	err = query.WithContext(pinned(ctx, host)).Consistency(gocql.One).Scan(&version)
+	return version, err
+}
+
+// await returns when all nodes that answer have the schema of the one that coordinates, and logs
+// which it waits for. The error names those that have another.
+func (a *agreement) await(ctx context.Context) error {
+	tick := time.NewTicker(agreeAgain)
+	defer tick.Stop()
+	began, told := time.Now(), ""
+	for {
+		s := a.look(ctx)
+		since := time.Since(began)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("waiting for the nodes to agree on the schema: %w", ctx.Err())
+		case !s.leads && since > downPatience:
+			return fmt.Errorf("node %s, which changes the schema, does not answer any more", addressOf(a.lead))
+		case s.leads && len(s.differ) == 0 && a.goesOnWithout(s.silent, since):
+			return nil
+		case since > agreeWithin:
+			return fmt.Errorf("the nodes do not agree on the schema after %v: %v", agreeWithin, s)
+		}
+		if text := s.String(); text != told && (len(s.silent) > 0 || since > agreeQuietly) {
+			told = text
+			a.config.Logger.Warn("waiting for the nodes to agree on the schema", "nodes", text)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// goesOnWithout reports whether silent nodes are not waited for, which is so when they have not
+// answered for a while.
+func (a *agreement) goesOnWithout(silent []string, since time.Duration) bool {
+	if len(silent) == 0 || since < downPatience {
+		return len(silent) == 0
+	}
+	for _, address := range silent {
+		a.without[address] = true
+	}
+	a.config.Logger.Warn("going on without nodes that do not answer: they take over the tables within minutes of their return",
+		"nodes", strings.Join(silent, ", "))
+	return true
+}
+
+// schemas is what the nodes say of the schema that they have.
+type schemas struct {
+	leads          bool     // the one that coordinates answered
+	differ, silent []string // addresses of nodes that have another schema, and of those that did not answer and are waited for
+}
+
+// String says who is waited for.
+func (s *schemas) String() string {
+	var parts []string
+	if len(s.silent) > 0 {
+		parts = append(parts, "no answer from "+strings.Join(s.silent, ", "))
+	}
+	if len(s.differ) > 0 {
+		parts = append(parts, "another schema on "+strings.Join(s.differ, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// look asks all nodes.
+func (a *agreement) look(ctx context.Context) *schemas {
+	var mu sync.Mutex
+	said, s := make(map[string]gocql.UUID), new(schemas)
+	a.each(func(host *gocql.HostInfo) {
+		version, err := a.versionOf(ctx, host)
+		mu.Lock()
+		defer mu.Unlock()
+		switch address := addressOf(host); {
+		case err == nil:
+			said[address] = version
+		case !a.without[address]:
+			s.silent = append(s.silent, address)
+		}
+	})
+	lead, answered := said[addressOf(a.lead)]
+	s.leads = answered
+	for address, version := range said {
+		if answered && version != lead {
+			s.differ = append(s.differ, address)
+		}
+	}
+	slices.Sort(s.silent)
+	slices.Sort(s.differ)
+	return s
+}
+
+func addressOf(host *gocql.HostInfo) string { return host.ConnectAddressAndPort() }
+
+func addresses(hosts []*gocql.HostInfo) (all []string) {
+	for _, host := range hosts {
+		all = append(all, addressOf(host))
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,79 @@
+package cassandra
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/gocql/gocql"
+)
+
+// A Mistake is why a cluster that answers can't be used until a person mends something: other
+// settings, tables that are migrated, a binary that is upgraded. All other errors may pass.
+type Mistake struct{ err error }
+
+// Error says what is wrong.
+func (m *Mistake) Error() string { return m.err.Error() }
+
+// Unwrap returns the error itself.
+func (m *Mistake) Unwrap() error { return m.err }
+
+// IsMistake reports whether err is, or wraps, a Mistake.
+func IsMistake(err error) bool {
+	var m *Mistake
+	return errors.As(err, &m)
+}
+
+// judged returns err, as a Mistake if a node refused what it was asked for good.
+func judged(err error) error {
+	if refusedForGood(err) && !IsMistake(err) {
+		return &Mistake{err}
+	}
+	return err
+}
+
+// unableToAuthenticate begins what a node says, under the code of wrong credentials, that could
+// not read the users' table: too few replicas of that are alive.
+const unableToAuthenticate = "Unable to perform authentication"
+
+// authenticationRequired begins what the driver says that was given no user.
+const authenticationRequired = "authentication required"
+
+// refusedForGood reports whether err is a node's refusal of who asks, or of what is asked.
+func refusedForGood(err error) bool {
+	var refusal gocql.RequestError
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	switch refusal.Code() {
+	case gocql.ErrCodeCredentials:
+		return !strings.HasPrefix(refusal.Message(), unableToAuthenticate)
+	case gocql.ErrCodeUnauthorized, gocql.ErrCodeSyntax, gocql.ErrCodeInvalid, gocql.ErrCodeConfig:
+		return true
+	}
+	return false
+}
+
+// refusals keeps the last refusal of a session that is being made: the driver passes on its
+// text alone. It implements gocql.ConnectObserver.
+type refusals struct {
+	mu   sync.Mutex
+	last error
+}
+
+// ObserveConnect notes what became of one connection.
+func (r *refusals) ObserveConnect(c gocql.ObservedConnect) {
+	if c.Err == nil || !refusedForGood(c.Err) && !strings.HasPrefix(c.Err.Error(), authenticationRequired) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = c.Err
+}
+
+// refusal returns the last one, nil for none.
+func (r *refusals) refusal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}

@@ -1,0 +1,26 @@
+package limiter
+
+// datacenter returns the name of the local data centre.
+func (o *Options) datacenter() string {
+	if o.moved != nil {
+		if name := o.moved.Load(); name != nil {
+			return *name
+		}
+	}
+	return o.Datacenter
+}
+
+// MoveTo names the local data centre once the store has told its name, in the place of
+// Options.Datacenter. Promises that end at its border count under other keys from then on. The
+// store must answer nothing before, nor for a store timeout after: calls under way have the old
+// keys.
+func (e *Engine) MoveTo(datacenter string) error {
+	e.setting.Lock()
+	defer e.setting.Unlock()
+	e.opts.moved.Store(&datacenter)
+	var policies []Policy
+	for _, p := range e.Policies() {
+		policies = append(policies, *p)
+	}
+	return e.setPolicies(policies)
+}

@@ -1,0 +1,474 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+var (
+	simFirst     = flag.Uint64("owners.first", 1, "seed of the first schedule")
+	simSchedules = flag.Uint64("owners.schedules", 25, "how many schedules to simulate")
+	simLog       = flag.Bool("owners.log", false, "log what members do")
+)
+
+// TestOwnersSimulation lets engines that own keys decide for callers of all kinds, over a store that
+// is slow and fails, while instances join, leave, die, stand still and lose each other, and holds
+// that no key is ever admitted more than its limit.
+func TestOwnersSimulation(t *testing.T) {
+	for seed := *simFirst; seed < *simFirst+*simSchedules; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulateOwners(t, seed) }) })
+	}
+}
+
+const (
+	simTimeout = 500 * time.Millisecond
+	simFor     = 20 * time.Second
+	simKeys    = 6
+)
+
+// simPolicies count in every way that owners keep in memory. All windows outlast the simulation.
+func simPolicies() []limiter.Policy {
+	return []limiter.Policy{
+		{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 4, Window: time.Hour}}},
+		{Name: "rows", Counting: limiter.CountingRows, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
+		{Name: "counters", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
+		{Name: "both", Limits: []limiter.Limit{
+			{Name: "a", Algorithm: "sliding-log", Limit: 6, Window: time.Hour},
+			{Name: "b", Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
+		}},
+	}
+}
+
+func limitOf(policy string) int64 {
+	if policy == "log" {
+		return 4
+	}
+	return 5
+}
+
+// simWorld is one run.
+type simWorld struct {
+	t      *testing.T
+	seed   uint64
+	counts *embedded.Store
+	cells  *simCells
+
+	mu       sync.Mutex
+	rng      *rand.Rand
+	alive    []*simInstance
+	cut      map[[2]*simInstance]bool
+	round    int
+	admitted map[string]int64
+	decided  int
+	fails    float64
+}
+
+func (w *simWorld) chance(p float64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.Float64() < p
+}
+
+func (w *simWorld) below(d time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.rng.Int64N(int64(d) + 1))
+}
+
+// wait is half of a way to the store.
+func (w *simWorld) wait(ctx context.Context) error {
+	d := w.below(4 * time.Millisecond)
+	if w.chance(0.005) {
+		d += w.below(simTimeout)
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// simCells keeps members and beats.
+type simCells struct {
+	mu      sync.Mutex
+	cells   map[string]cluster.Cell
+	beats   map[cluster.ID]cluster.Beat
+	at      map[cluster.ID]time.Time
+	version byte
+	n       uint64
+}
+
+// simInstance is one process.
+type simInstance struct {
+	w       *simWorld
+	name    string
+	engine  *limiter.Engine
+	cluster *cluster.Cluster
+	stop    context.CancelFunc
+	ended   chan struct{}
+
+	mu    sync.Mutex
+	dead  bool
+	still time.Time
+}
+
+// pass lets a request through to the store, or back.
+func (in *simInstance) pass(ctx context.Context) error {
+	for {
+		in.mu.Lock()
+		dead, wait := in.dead, time.Until(in.still)
+		in.mu.Unlock()
+		switch {
+		case dead:
+			<-ctx.Done()
+			return ctx.Err()
+		case wait <= 0:
+			return in.w.wait(ctx)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (in *simInstance) Get(ctx context.Context, name string, _ bool) (cluster.Cell, error) {
+	if err := in.pass(ctx); err != nil {
+		return cluster.Cell{}, err
+	}
+	in.w.cells.mu.Lock()
+	c := in.w.cells.cells[name]
+	in.w.cells.mu.Unlock()
+	return c, in.pass(ctx)
+}
+
+func (in *simInstance) Set(ctx context.Context, name string, have cluster.Version, value []byte) (cluster.Version, error) {
+	if err := in.pass(ctx); err != nil {
+		return cluster.Version{}, err
+	}
+	s := in.w.cells
+	s.mu.Lock()
+	if s.cells[name].Version != have {
+		s.mu.Unlock()
+		return cluster.Version{}, cluster.ErrConflict
+	}
+	s.n++
+	v := cluster.Version{byte(s.n), byte(s.n >> 8), byte(s.n >> 16), 1}
+	s.cells[name] = cluster.Cell{Value: value, Version: v}
+	s.mu.Unlock()
+	return v, in.pass(ctx)
+}
+
+func (in *simInstance) Beat(ctx context.Context, b cluster.Beat) error {
+	if err := in.pass(ctx); err != nil {
+		return err
+	}
+	in.w.cells.mu.Lock()
+	in.w.cells.beats[b.ID], in.w.cells.at[b.ID] = b, time.Now()
+	in.w.cells.mu.Unlock()
+	return nil
+}
+
+func (in *simInstance) Beats(ctx context.Context) (all []cluster.Beat, err error) {
+	if err := in.pass(ctx); err != nil {
+		return nil, err
+	}
+	in.w.cells.mu.Lock()
+	defer in.w.cells.mu.Unlock()
+	for id, b := range in.w.cells.beats {
+		if time.Since(in.w.cells.at[id]) < cluster.BeatTTL {
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// simCounts is the store of counts as one instance reaches it: it can't hold keys still.
+type simCounts struct{ in *simInstance }
+
+func (s simCounts) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	if err := s.in.pass(ctx); err != nil {
+		return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+	}
+	state, err := s.in.w.counts.Read(ctx, q)
+	if err == nil {
+		err = s.in.pass(ctx)
+	}
+	if err != nil || s.in.w.chance(s.in.w.fails) {
+		return limiter.State{}, fmt.Errorf("%w: read: %w", limiter.ErrUnavailable, errors.Join(errors.New("no answer"), err))
+	}
+	return state, nil
+}
+
+func (s simCounts) write(ctx context.Context, do func() error) error {
+	if err := s.in.pass(ctx); err != nil {
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+	}
+	if s.in.w.chance(s.in.w.fails) {
+		if s.in.w.chance(0.5) {
+			go func() { // it is stored later
+				time.Sleep(s.in.w.below(2 * time.Second))
+				_ = do()
+			}()
+		}
+		return fmt.Errorf("%w: no answer", limiter.ErrUnavailable)
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if err := s.in.pass(ctx); err != nil {
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (s simCounts) Write(ctx context.Context, w *limiter.Write) error {
+	kept := *w
+	return s.write(ctx, func() error { return s.in.w.counts.Write(context.Background(), &kept) })
+}
+
+func (s simCounts) WriteAll(ctx context.Context, w []limiter.Write) error {
+	return s.write(ctx, func() error { return s.in.w.counts.WriteAll(context.Background(), w) })
+}
+
+// simOwners reaches other engines without a network.
+type simOwners struct {
+	*Owners
+	in *simInstance
+}
+
+func (o *simOwners) Place(ctx context.Context, key limiter.Key) (limiter.Place, error) {
+	p, err := o.cluster.Enter(ctx, SliceOf(key))
+	switch {
+	case err != nil:
+		return limiter.Place{}, notYet(err)
+	case p.Tenure != nil:
+		return limiter.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+	}
+	return limiter.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
+}
+
+type simPeer struct {
+	from *simInstance
+	to   cluster.Member
+}
+
+func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	w := p.from.w
+	if err := w.wait(ctx); err != nil {
+		return errGone
+	}
+	w.mu.Lock()
+	var to *simInstance
+	for _, in := range w.alive {
+		if in.name == p.to.Address && !w.cut[[2]*simInstance{p.from, in}] && !w.cut[[2]*simInstance{in, p.from}] {
+			to = in
+		}
+	}
+	w.mu.Unlock()
+	if to == nil {
+		p.from.cluster.Refused(p.to.ID, true)
+		return errGone
+	}
+	p.from.cluster.Refused(p.to.ID, false)
+	err := to.engine.DecideForPeer(ctx, call, a)
+	if w.wait(ctx) != nil || w.chance(w.fails) {
+		return errUnanswered
+	}
+	return err
+}
+
+func (w *simWorld) start() {
+	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", len(w.cells.beats)+w.rng.IntN(1<<30)), ended: make(chan struct{})}
+	opts := &cluster.Options{Address: in.name}
+	if w.seed%5 == 0 {
+		opts.Address = ""
+	}
+	if *simLog {
+		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", in.name)
+	}
+	in.cluster = cluster.New(in, opts)
+	in.engine = limiter.New(simCounts{in}, &limiter.Options{
+		StoreTimeout: simTimeout, Now: time.Now, ClockTolerance: 0, Feed: w.counts,
+		Owners: &simOwners{&Owners{cluster: in.cluster}, in},
+	})
+	if err := in.engine.SetPolicies(simPolicies()); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	in.stop = stop
+	go func() {
+		defer close(in.ended)
+		var all sync.WaitGroup
+		all.Go(func() { _ = in.cluster.Run(ctx) })
+		all.Go(func() { _ = in.engine.Run(ctx) })
+		all.Wait()
+	}()
+	w.alive = append(w.alive, in)
+}
+
+func simulateOwners(t *testing.T, seed uint64) {
+	w := &simWorld{
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
+		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01,
+		cells: &simCells{
+			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
+		},
+	}
+	for range 1 + w.rng.IntN(3) {
+		w.start()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() { w.call(ctx) })
+	}
+	until := time.Now().Add(simFor)
+	for time.Now().Before(until) && !t.Failed() {
+		time.Sleep(w.below(1500 * time.Millisecond))
+		w.disturb()
+	}
+	stop()
+	callers.Wait()
+	for _, in := range w.alive {
+		in.stop()
+	}
+	for _, in := range w.alive {
+		<-in.ended
+	}
+	time.Sleep(time.Minute)
+	if w.decided < 300 {
+		t.Errorf("seed %d: only %d calls were decided", seed, w.decided)
+	}
+}
+
+// admit notes that units were admitted, and holds that they fit.
+func (w *simWorld) admit(policy, id string, units int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := policy + " " + id
+	if w.admitted[key] += units; w.admitted[key] > limitOf(policy) {
+		w.t.Errorf("seed %d, %s: %d admitted, limit %d", w.seed, key, w.admitted[key], limitOf(policy))
+	}
+}
+
+// call asks again and again, in every way there is.
+func (w *simWorld) call(ctx context.Context) {
+	policies := simPolicies()
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		var in *simInstance
+		if len(w.alive) > 0 {
+			in = w.alive[w.rng.IntN(len(w.alive))]
+		}
+		how, policy := w.rng.IntN(24), policies[w.rng.IntN(len(policies))].Name
+		id, other := fmt.Sprintf("%d-%d", w.round, w.rng.IntN(simKeys)), fmt.Sprintf("%d-%d", w.round, w.rng.IntN(simKeys))
+		cost, once := 1+w.rng.Int64N(2), fmt.Sprint(w.rng.IntN(200))
+		w.mu.Unlock()
+		if in != nil {
+			w.ask(ctx, in, how, policy, id, other, cost, once)
+		}
+		time.Sleep(time.Millisecond + w.below(12*time.Millisecond))
+	}
+}
+
+func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id, other string, cost int64, once string) {
+	limited, cancel := context.WithTimeout(ctx, 4*simTimeout)
+	defer cancel()
+	demand := limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
+	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}}
+	switch {
+	case how == 0 && other != id: // several keys, all or none
+		call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: limiter.Identifier("x" + other), Cost: 1})
+	case how == 1:
+		call.IdempotencyKey = policy + id + once
+		call.Demands[0].Cost = 1
+	case how == 2:
+		w.reserve(limited, in, demand)
+		return
+	case how == 3:
+		call.Op = limiter.OpCheck
+	}
+	answer, err := in.engine.Do(limited, &call)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	w.decided++
+	w.mu.Unlock()
+	if call.Op == limiter.OpCheck || !answer.Allowed || answer.Replayed {
+		return
+	}
+	for _, d := range call.Demands {
+		w.admit(d.Policy, string(d.Identifier), d.Cost)
+	}
+}
+
+// reserve holds units, and records them a while later, on another instance.
+func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Demand) {
+	held, err := in.engine.Do(ctx, &limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
+	if err != nil || held.Reservation == "" {
+		return
+	}
+	time.Sleep(w.below(2 * time.Second))
+	w.mu.Lock()
+	if len(w.alive) > 0 {
+		in = w.alive[w.rng.IntN(len(w.alive))]
+	}
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := in.engine.Do(ctx, &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}); err == nil {
+		w.admit(d.Policy, string(d.Identifier), d.Cost)
+	}
+}
+
+// disturb does something that happens to processes.
+func (w *simWorld) disturb() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.round++
+	i := -1
+	if len(w.alive) > 0 {
+		i = w.rng.IntN(len(w.alive))
+	}
+	switch what := w.rng.IntN(11); {
+	case i < 0 || what < 3 && len(w.alive) < 4:
+		w.start()
+	case what < 4:
+		in := w.alive[i]
+		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+		in.stop()
+	case what < 6:
+		in := w.alive[i]
+		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+		in.mu.Lock()
+		in.dead = true
+		in.mu.Unlock()
+		in.stop()
+	case what < 8:
+		in := w.alive[i]
+		in.mu.Lock()
+		in.still = time.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+		in.mu.Unlock()
+	case what < 9 && len(w.alive) > 1:
+		w.cut[[2]*simInstance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
+	default:
+		clear(w.cut)
+	}
+}
