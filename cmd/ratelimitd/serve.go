@@ -239,9 +239,10 @@ type webServer interface {
 // httpServer is a server that listens already.
 type httpServer struct {
 	webServer
-	listener net.Listener
-	drain    time.Duration // for requests in flight
-	log      *slog.Logger
+	connections *api.Connections // below listener
+	listener    net.Listener
+	drain       time.Duration // for requests in flight
+	log         *slog.Logger
 }
 
 // listen opens address and says so on stdout, in the first line that is there.
@@ -260,10 +261,11 @@ func listen(
 	connections := api.LimitConnections(server.Server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
 	guard.onNewAuthorities(renewer(server.Server))
-	return &httpServer{server, guard.secure(connections, "http/1.1"), s.drain(), log}, nil
+	return &httpServer{server, connections, guard.secure(connections, "http/1.1"), s.drain(), log}, nil
 }
 
-// run answers requests until ctx ends, and then those that are in flight.
+// run answers requests until ctx ends, and then those that are in flight or come by connections
+// whose clients do not know yet that they end.
 func (s *httpServer) run(ctx context.Context) error {
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -277,6 +279,7 @@ func (s *httpServer) run(ctx context.Context) error {
 		s.log.Info("stopping: answering what is in flight")
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 		defer cancel()
+		s.connections.Drain(ctx)
 		if err := s.Shutdown(ctx); err != nil {
 			s.log.Warn("requests were cut off", "after", s.drain)
 			return s.Close()
