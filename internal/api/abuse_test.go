@@ -126,13 +126,19 @@ func (c *client) send(text string) *client {
 
 // status returns that of the next answer, 0 if there is none.
 func (c *client) status() int {
+	status, _ := c.statusOf()
+	return status
+}
+
+// statusOf returns the status of the next answer, and whether it is the connection's last.
+func (c *client) statusOf() (status int, last bool) {
 	res, err := http.ReadResponse(c.buf, nil)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
-	return res.StatusCode
+	return res.StatusCode, res.Close
 }
 
 // closed waits until the server has closed the connection.

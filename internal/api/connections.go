@@ -88,6 +88,7 @@ func LimitConnections(server *http.Server, listener net.Listener, most int, reac
 		Listener: listener, most: most, reached: reached, shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
 	}
 	server.ConnState, server.Handler = c.changed, c.endingAnswers(server.Handler)
+	server.ConnContext = withConnection(server.ConnContext)
 	return c
 }
 
@@ -145,12 +146,19 @@ func (c *Connections) enter(conn *connection) (longest *connection, admitted boo
 	return longest, true
 }
 
+// below returns the connection that conn is, perhaps with TLS and more around it; false: it came
+// by another listener.
+func below(conn net.Conn) (*connection, bool) {
+	for wrapper, ok := conn.(interface{ NetConn() net.Conn }); ok; wrapper, ok = conn.(interface{ NetConn() net.Conn }) {
+		conn = wrapper.NetConn()
+	}
+	c, ok := conn.(*connection)
+	return c, ok
+}
+
 // changed is told by the server what becomes of a connection.
 func (c *Connections) changed(changed net.Conn, state http.ConnState) {
-	for wrapper, ok := changed.(interface{ NetConn() net.Conn }); ok; wrapper, ok = changed.(interface{ NetConn() net.Conn }) {
-		changed = wrapper.NetConn()
-	}
-	conn, ok := changed.(*connection)
+	conn, ok := below(changed)
 	if !ok {
 		return // it came by another listener
 	}

@@ -2,23 +2,10 @@ package api
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"testing"
 	"time"
 )
-
-// next returns the next answer, whose body was read.
-func (c *client) next() *http.Response {
-	c.t.Helper()
-	res, err := http.ReadResponse(c.buf, nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, res.Body)
-	_ = res.Body.Close()
-	return res
-}
 
 // drain calls Drain, and returns a channel that is closed when it has returned.
 func (b *besieged) drain() <-chan struct{} {
@@ -38,16 +25,16 @@ func TestDrain(t *testing.T) {
 		b := besiegeWith(t, 10, &Options{}, nil, netHTTP)
 		takes, asks, waits, unused := b.dial(), b.dial(), b.dial(), b.dial()
 		for _, c := range []*client{takes, asks, waits} {
-			if res := c.send(takeFor("a")).next(); res.StatusCode != http.StatusOK || res.Close {
-				t.Errorf("before: %s, the last one: %v", res.Status, res.Close)
+			if got, last := c.send(takeFor("a")).statusOf(); got != http.StatusOK || last {
+				t.Errorf("before: %d, the last one: %v", got, last)
 			}
 		}
 		waitUntil(t, "four are open", func() bool { return b.connections.Len() == 4 })
 		began := time.Now()
 		drained := b.drain()
 		for c, request := range map[*client]string{takes: takeFor("a"), asks: "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"} {
-			if res := c.send(request).next(); res.StatusCode != http.StatusOK || !res.Close {
-				t.Errorf("meanwhile: %s, the last one: %v", res.Status, res.Close)
+			if got, last := c.send(request).statusOf(); got != http.StatusOK || !last {
+				t.Errorf("meanwhile: %d, the last one: %v", got, last)
 			}
 			c.closed()
 		}
@@ -57,8 +44,8 @@ func TestDrain(t *testing.T) {
 			t.Error(err)
 		}
 		waits.closed()
-		if took := time.Since(began); took < DrainTime || took > 3*DrainTime {
-			t.Errorf("it took %v", took)
+		if took := time.Since(began); took < DrainTime {
+			t.Errorf("clients that wait had %v", took)
 		}
 	})
 }
@@ -71,19 +58,20 @@ func TestDrainEndsWithTheLastConnection(t *testing.T) {
 			var clients []*client
 			for range open {
 				c := b.dial().send(takeFor("a"))
-				c.next()
+				c.status()
 				clients = append(clients, c)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			began := time.Now()
 			drained := b.drain()
 			for _, c := range clients {
 				_ = c.Close()
 			}
 			<-drained
-			if took := time.Since(began); took >= DrainTime {
-				t.Errorf("%d were open: it took %v", open, took)
+			select {
+			case <-b.connections.drained:
+			default:
+				t.Errorf("%d were open: it waited until the time was over", open)
 			}
 			if err := b.web.Shutdown(ctx); err != nil {
 				t.Error(err)

@@ -11,9 +11,10 @@ import (
 // request, and the next one has it.
 type exchange struct {
 	http.ResponseWriter
-	status int   // 0: none yet
-	err    error // that was answered as a problem, or as a part of the answer; nil: none was
-	kind   error // of err, in words that hold nothing of the request
+	request *http.Request
+	status  int   // 0: none yet
+	err     error // that was answered as a problem, or as a part of the answer; nil: none was
+	kind    error // of err, in words that hold nothing of the request
 
 	scratch
 }
@@ -23,6 +24,7 @@ type scratch struct {
 	caller     *auth.Caller // who asks; nil for whom nobody asked
 	requestID  string
 	in         []byte
+	whole      bool        // in is all of the body
 	call       call        // what in says
 	operations []operation // likewise, of a batch
 	elements   []value     // of in, while it is read
@@ -32,10 +34,10 @@ type scratch struct {
 	charged int64   // that in has taken of them
 }
 
-// begin returns an exchange for what w answers. It is to be ended.
-func (s *Server) begin(w http.ResponseWriter) *exchange {
+// begin returns an exchange for what w answers to r. It is to be ended.
+func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := s.exchanges.Get().(*exchange)
-	x.ResponseWriter = w
+	x.ResponseWriter, x.request = w, r
 	return x
 }
 
@@ -63,6 +65,9 @@ func (s *Server) end(x *exchange) {
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 {
 		x.status = status
+		if !x.whole {
+			Unread(x.ResponseWriter, x.request)
+		}
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
@@ -70,7 +75,7 @@ func (x *exchange) WriteHeader(status int) {
 // Write sends 200 first when no status was sent.
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.WriteHeader(http.StatusOK)
 	}
 	return x.ResponseWriter.Write(b)
 }
