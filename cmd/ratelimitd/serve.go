@@ -171,7 +171,7 @@ func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
 	if err != nil {
 		return nil, failure{err}
 	}
-	serveEnvoy, err := listenEnvoy(ctx, s, p.guard, p.source.envoy, p.store.ready, stdout)
+	serveEnvoy, err := listenEnvoy(ctx, p, p.source.envoy, stdout)
 	if err != nil {
 		return nil, failure{errors.Join(err, server.listener.Close())}
 	}
