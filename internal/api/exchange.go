@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
@@ -30,8 +31,9 @@ type scratch struct {
 	elements   []value     // of in, while it is read
 	out        []byte
 
-	bodies  *bodies // nil: nothing bounds them
-	charged int64   // that in has taken of them
+	bodies   *bodies // nil: nothing bounds them
+	charged  int64   // that in and the answer have taken of them
+	reserved int64   // of that, for an answer that is not made yet
 }
 
 // begin returns an exchange for what w answers to r. It is to be ended.
@@ -87,14 +89,23 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 // nothing: "under a few KB", as http.ResponseWriter has it.
 const measuredLen = 1 << 10
 
-// write answers a.
-func (x *exchange) write(a answer) {
+// write answers a. It reports false, and has sent nothing, where there is no room for a long answer
+// to a request that changes nothing.
+func (x *exchange) write(a answer) (sent bool) {
 	h := x.Header()
+	if x.reserved > maxScratchLen {
+		x.out = slices.Grow(x.out[:0], int(x.reserved)/2)
+	}
 	status, body := a.render(h, x.out[:0])
 	x.out = body
+	if (x.charged > 0 || cap(body) > freeAnswerLen) && !x.settle() && x.request.Method != http.MethodPost {
+		x.out = nil
+		return false
+	}
 	if len(body) > measuredLen {
 		h["Content-Length"] = []string{itoa(int64(len(body)))}
 	}
 	x.WriteHeader(status)
 	_, _ = x.ResponseWriter.Write(body) // it fails when the client is gone, and there is nobody else to tell
+	return true
 }

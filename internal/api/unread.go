@@ -13,7 +13,7 @@ import (
 const (
 	maxDiscarded = 8 << 20                // bytes of it that are read all the same
 	discardStep  = 16 << 10               // of them
-	stepTime     = 100 * time.Millisecond  // how long each step may take: a client that sends is let go on
+	stepTime     = 100 * time.Millisecond // how long each step may take: a client that sends is let go on
 	discardTime  = time.Second            // all steps together
 	lingerTime   = 500 * time.Millisecond // until a client that still sends has read its answer
 )
