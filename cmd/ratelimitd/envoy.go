@@ -31,9 +31,8 @@ func newEnvoy(s *settings, engine *limiter.Engine, guard *security, reg promethe
 
 // listenEnvoy opens the address for Envoy and says so on stdout. It returns the stage
 // that serves it, which does nothing where server is nil.
-func listenEnvoy(
-	ctx context.Context, s *settings, guard *security, server *envoy.Server, ready func(context.Context) error, stdout io.Writer,
-) (stage, error) {
+func listenEnvoy(ctx context.Context, p *parts, server *envoy.Server, stdout io.Writer) (stage, error) {
+	s, guard := p.settings, p.guard
 	if server == nil {
 		return untilDone, nil
 	}
@@ -48,7 +47,10 @@ func listenEnvoy(
 	if _, err := fmt.Fprintf(stdout, "listening for Envoy on %s://%s\n", scheme, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return envoy.NewListener(server, listener, envoy.ListenerOptions{
-		Connections: s.connections, Drain: s.drain(), Ready: ready, GRPC: options,
-	}).Run, nil
+	var serving *envoy.Listener
+	measured := metrics.NewEnvoyConnections(p.registry, func() int { return serving.Open() }, envoy.Bounds)
+	serving = envoy.NewListener(server, listener, envoy.ListenerOptions{
+		Connections: s.connections, Reached: measured.TurnAway, Drain: s.drain(), Ready: p.store.ready, GRPC: options,
+	})
+	return serving.Run, nil
 }

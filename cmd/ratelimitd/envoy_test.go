@@ -88,6 +88,9 @@ func TestServeEnvoy(t *testing.T) {
 		`ratelimitd_envoy_request_duration_seconds_count{code="OVER_LIMIT",method="ShouldRateLimit"} 1`,
 		`ratelimitd_envoy_descriptors_total{domain="edge",outcome="unmatched"} 1`,
 		`ratelimitd_envoy_descriptors_total{domain="edge",outcome="denied"} 1`,
+		"ratelimitd_envoy_connections 1",
+		`ratelimitd_envoy_turned_away_total{bound="connections"} 0`,
+		`ratelimitd_envoy_turned_away_total{bound="idle"} 0`,
 	} {
 		if !strings.Contains(text, line) {
 			t.Errorf("the metrics lack %s", line)

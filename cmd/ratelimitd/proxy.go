@@ -118,7 +118,7 @@ func (p *parts) listenProxy(ctx context.Context, stdout io.Writer) (stage, error
 	server.ErrorLog = serverLog(log, slog.LevelInfo)
 	connections := api.LimitConnections(server, listener, s.connections, p.bounds.reached)
 	p.bounds.open(connections.Len)
-	serving := &httpServer{server, p.guard.secureForAll(connections, "h2", "http/1.1"), drainTimeoutOfProxy, log}
+	serving := &httpServer{server, connections, p.guard.secureForAll(connections, "h2", "http/1.1"), drainTimeoutOfProxy, log}
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		return serving.run(ctx)

@@ -180,7 +180,7 @@ func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
 	if err != nil {
 		return nil, failure{err}
 	}
-	serveEnvoy, err := listenEnvoy(ctx, s, p.guard, p.source.envoy, p.store.ready, stdout)
+	serveEnvoy, err := listenEnvoy(ctx, p, p.source.envoy, stdout)
 	if err != nil {
 		return nil, failure{errors.Join(err, server.listener.Close())}
 	}
@@ -251,9 +251,10 @@ type webServer interface {
 // httpServer is a server that listens already.
 type httpServer struct {
 	webServer
-	listener net.Listener
-	drain    time.Duration // for requests in flight
-	log      *slog.Logger
+	connections *api.Connections // below listener
+	listener    net.Listener
+	drain       time.Duration // for requests in flight
+	log         *slog.Logger
 }
 
 // listen opens address and says so on stdout, in the first line that is there.
@@ -272,10 +273,11 @@ func listen(
 	connections := api.LimitConnections(server.Server, listener, s.connections, bounds.reached)
 	bounds.open(connections.Len)
 	guard.onNewAuthorities(renewer(server.Server))
-	return &httpServer{server, guard.secure(connections, "http/1.1"), s.drain(), log}, nil
+	return &httpServer{server, connections, guard.secure(connections, "http/1.1"), s.drain(), log}, nil
 }
 
-// run answers requests until ctx ends, and then those that are in flight.
+// run answers requests until ctx ends, and then those that are in flight or come by connections
+// whose clients do not know yet that they end.
 func (s *httpServer) run(ctx context.Context) error {
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -289,6 +291,7 @@ func (s *httpServer) run(ctx context.Context) error {
 		s.log.Info("stopping: answering what is in flight")
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 		defer cancel()
+		s.connections.Drain(ctx)
 		if err := s.Shutdown(ctx); err != nil {
 			s.log.Warn("requests were cut off", "after", s.drain)
 			return s.Close()

@@ -96,7 +96,11 @@ func start(t testing.TB, environ []string, flags ...string) *server {
 func startCommand(t testing.TB, command string, environ []string, flags ...string) *server {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s := &server{log: newLogged(), more: newLogged(), stop: stop, ended: make(chan struct{})}
+	s := &server{log: newLogged(), more: newLogged(), ended: make(chan struct{})}
+	s.stop = func() {
+		http.DefaultClient.CloseIdleConnections() // it would wait for them to leave
+		stop()
+	}
 	out, in := io.Pipe()
 	go func() {
 		defer close(s.ended)
@@ -104,7 +108,7 @@ func startCommand(t testing.TB, command string, environ []string, flags ...strin
 		_ = in.Close() // never fails
 	}()
 	t.Cleanup(func() {
-		stop()
+		s.stop()
 		s.wait(t)
 	})
 	lines := bufio.NewReader(out)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,18 +38,39 @@ func waitUntil(t *testing.T, what string, so func() bool) {
 // besieged is a front behind real sockets, with bounds and timeouts as a test has them.
 type besieged struct {
 	*front
+	web         webServer
 	connections *Connections
 	reached     map[Bound]*atomic.Int64
 }
 
+// webServer is what http1.Server and http.Server have in common.
+type webServer interface {
+	Serve(listener net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 func besiege(t *testing.T, most int, change func(*http.Server)) *besieged {
+	t.Helper()
+	return besiegeWith(t, most, &Options{}, change, false)
+}
+
+// byBoth runs a test with connections that http1 serves, and with ones that net/http does.
+func byBoth(t *testing.T, test func(t *testing.T, netHTTP bool)) {
+	t.Run("http1", func(t *testing.T) { test(t, false) })
+	t.Run("net/http", func(t *testing.T) { test(t, true) })
+}
+
+// besiegeWith is besiege with options of the front, by http1 or else by net/http.
+func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server), netHTTP bool) *besieged {
 	t.Helper()
 	b := &besieged{reached: make(map[Bound]*atomic.Int64)}
 	for _, bound := range Bounds {
 		b.reached[bound] = new(atomic.Int64)
 	}
 	reached := func(bound Bound) { b.reached[bound].Add(1) }
-	b.front = newFront(t, &Options{Reached: reached}, tail)
+	opts.Reached = reached
+	b.front = newFront(t, opts, tail)
 	server := NewHTTPServer(b.server)
 	if change != nil {
 		change(server.Server)
@@ -58,10 +80,13 @@ func besiege(t *testing.T, most int, change func(*http.Server)) *besieged {
 		t.Fatal(err)
 	}
 	b.connections = LimitConnections(server.Server, listener, most, reached)
+	if b.web = server; netHTTP {
+		b.web = server.Server
+	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(b.connections) }()
+	go func() { served <- b.web.Serve(b.connections) }()
 	t.Cleanup(func() {
-		_ = server.Close()
+		_ = b.web.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
@@ -101,13 +126,19 @@ func (c *client) send(text string) *client {
 
 // status returns that of the next answer, 0 if there is none.
 func (c *client) status() int {
+	status, _ := c.statusOf()
+	return status
+}
+
+// statusOf returns the status of the next answer, and whether it is the connection's last.
+func (c *client) statusOf() (status int, last bool) {
 	res, err := http.ReadResponse(c.buf, nil)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
-	return res.StatusCode
+	return res.StatusCode, res.Close
 }
 
 // closed waits until the server has closed the connection.

@@ -44,12 +44,19 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// guard admits to next only those who have one of scopes.
+// scrapeRoom is what /metrics takes for one who reads it slowly: some series for each limit.
+const scrapeRoom = 4 << 20
+
+// guard admits to next, which takes scrapeRoom, only those who have one of scopes.
 func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
 		if err := s.admit(x, r, scopes); err != nil {
 			s.fail(x, r, err)
+			return
+		}
+		if !x.charge(scrapeRoom) {
+			s.fail(x, r, errBusy)
 			return
 		}
 		next.ServeHTTP(w, r)

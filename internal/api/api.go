@@ -83,6 +83,7 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if s.opts.Keyring == nil {
 		s.opts.Keyring = new(auth.Keyring)
 	}
+	s.bodies.policy = engine.Policy
 	s.exchanges.New = func() any { return &exchange{scratch: scratch{bodies: &s.bodies}} }
 	s.routes()
 	return s
@@ -112,7 +113,7 @@ func (s *Server) routes() {
 	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))
 	s.mux.Get("/healthz", handle(s, open, decodeNothing, s.healthz))
 	s.mux.Get("/readyz", handle(s, open, decodeNothing, s.readyz))
-	s.mux.Get("/openapi.yaml", handle(s, open, decodeNothing, s.openapi))
+	s.mux.Get("/openapi.yaml", s.openapi)
 	if s.opts.Overshoot != nil {
 		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, auth.Admin, decodeOvershoot, s.overshoot))
 	}
@@ -182,8 +183,8 @@ func handle[In any](
 		if p, ok := a.(partial); ok && p.failure() != nil {
 			x.err = p.failure()
 		}
-		if !flow {
-			x.write(a)
+		if !flow && !x.write(a) {
+			s.fail(x, r, errBusy)
 		}
 	}
 }

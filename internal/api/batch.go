@@ -65,6 +65,9 @@ func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 		err = wrong("operations", "It is missing.")
 	}
 	b.lines = acceptsLines(r.Header)
+	if err == nil {
+		err = m.reserve(m.roomOf(b.ops))
+	}
 	return b, err
 }
 

@@ -8,12 +8,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// Bounds of the memory of bodies, whoever sends them and however slowly.
+// Bounds of the memory of bodies and their answers, whoever sends and reads them, and however
+// slowly.
 const (
-	// maxBodiesLen bounds the buffers of all bodies that are being read, decided or
-	// answered, without the first freeBodyLen of each: 64 batches of the largest size. What
-	// is decoded of a body and answered takes some 20 bytes for each of its own.
-	maxBodiesLen = 64 << 20
+	// maxBodiesLen bounds all bodies that are being read, decided or answered, and what deciding
+	// and answering them takes, without the first freeBodyLen and freeAnswerLen of each. The
+	// largest batch takes 100 MiB, of 1000 calls with 16 demands under policies of 16 limits; one
+	// of 64 takes under a limit each takes a fifth of one.
+	maxBodiesLen = 512 << 20
 	// freeBodyLen is how much of every body is read whatever the others take: calls of one
 	// demand are shorter, and large bodies of others never keep them out. How many there
 	// are is bounded by the connections.
@@ -24,11 +26,14 @@ const (
 // errBusy is a body that there is no memory for. Nothing of it was done.
 var errBusy = &requestError{
 	kind:   limiter.ErrOverloaded,
-	detail: "Large bodies of others take all the memory that there is for them: send it again, perhaps in smaller parts.",
+	detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
 }
 
-// bodies counts the bytes that buffers of bodies have, past the free part of each.
-type bodies struct{ taken atomic.Int64 }
+// bodies counts the bytes that bodies and answers take, past the free part of each.
+type bodies struct {
+	taken  atomic.Int64
+	policy func(name string) (*limiter.Policy, bool) // that is in force
+}
 
 // take reports whether there was room for n more bytes, and takes them.
 func (b *bodies) take(n int64) bool {

@@ -54,6 +54,9 @@ func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) 
 		if op != limiter.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
 			c.IdempotencyKey, err = idempotencyKey(r.Header)
 		}
+		if err == nil {
+			err = m.reserve(m.room(c))
+		}
 		return c, err
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/socket"
@@ -34,10 +35,16 @@ type Connections struct {
 	net.Listener
 	most    int
 	reached func(Bound)
+	shut    func() error  // closes Listener, the first time
+	ended   chan struct{} // closed by Close
+	closing sync.Once
+	last    atomic.Bool // every answer is its connection's last
 
-	mu      sync.Mutex
-	open    int
-	waiting list.List // of *connection: those that wait for a request, the longest first
+	mu       sync.Mutex
+	open     int
+	waiting  list.List     // of *connection: those that wait for a request, the longest first
+	drained  chan struct{} // closed when nobody comes any more and none is open; nil: Drain was not called
+	deserted bool          // Accept has learned that nobody comes any more
 }
 
 // connection is one of Connections.
@@ -45,6 +52,7 @@ type connection struct {
 	net.Conn
 	of       *Connections
 	open     bool
+	used     bool          // it had a request
 	hijacked bool          // the server no longer tells what becomes of it
 	place    *list.Element // in waiting; nil: a request is under way
 }
@@ -76,8 +84,11 @@ func (c *connection) WriteBoth(first, second []byte) (int, error) {
 // closed for a new one; if all are busy, the new one is refused: as a 503, where the
 // client is still there to read it and TLS is not between. reached learns of both; it must not block.
 func LimitConnections(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Connections {
-	c := &Connections{Listener: listener, most: most, reached: reached}
-	server.ConnState = c.changed
+	c := &Connections{
+		Listener: listener, most: most, reached: reached, shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
+	}
+	server.ConnState, server.Handler = c.changed, c.endingAnswers(server.Handler)
+	server.ConnContext = withConnection(server.ConnContext)
 	return c
 }
 
@@ -88,11 +99,13 @@ func (c *Connections) Len() int {
 	return c.open
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection that there is room for. Once Drain was called it waits for
+// Close: to the server it looks as if nobody came.
 func (c *Connections) Accept() (net.Conn, error) {
 	for {
 		accepted, err := c.Listener.Accept()
 		if err != nil {
+			c.desert()
 			return nil, err
 		}
 		conn := &connection{Conn: socket.Conn(accepted), of: c}
@@ -133,12 +146,19 @@ func (c *Connections) enter(conn *connection) (longest *connection, admitted boo
 	return longest, true
 }
 
+// below returns the connection that conn is, perhaps with TLS and more around it; false: it came
+// by another listener.
+func below(conn net.Conn) (*connection, bool) {
+	for wrapper, ok := conn.(interface{ NetConn() net.Conn }); ok; wrapper, ok = conn.(interface{ NetConn() net.Conn }) {
+		conn = wrapper.NetConn()
+	}
+	c, ok := conn.(*connection)
+	return c, ok
+}
+
 // changed is told by the server what becomes of a connection.
 func (c *Connections) changed(changed net.Conn, state http.ConnState) {
-	for wrapper, ok := changed.(interface{ NetConn() net.Conn }); ok; wrapper, ok = changed.(interface{ NetConn() net.Conn }) {
-		changed = wrapper.NetConn()
-	}
-	conn, ok := changed.(*connection)
+	conn, ok := below(changed)
 	if !ok {
 		return // it came by another listener
 	}
@@ -152,7 +172,7 @@ func (c *Connections) changed(changed net.Conn, state http.ConnState) {
 		conn.hijacked = true
 	case state == http.StateActive && conn.place != nil: // its headers are there
 		c.waiting.Remove(conn.place)
-		conn.place = nil
+		conn.used, conn.place = true, nil
 	case state == http.StateIdle && conn.place == nil:
 		conn.place = c.waiting.PushBack(conn)
 	}
@@ -173,6 +193,7 @@ func (c *Connections) forget(conn *connection) {
 	}
 	conn.open, conn.place = false, nil
 	c.open--
+	c.checkDrained()
 }
 
 // refusal is all that a client is told which is one too many: nothing of it was read.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -59,32 +58,23 @@ func readJSON(r *http.Request, m *scratch, most int64) (value, error) {
 		return "", errNotJSON
 	}
 	if r.ContentLength > most {
-		drain(r.Body)
 		return "", tooLarge(most)
 	}
 	err := m.readBody(r.Body, int(most))
 	switch {
 	case errors.Is(err, errBusy):
 		m.discharge()
-		drain(r.Body)
 		return "", &callError{recorded: limiter.RecordedNo, err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "", errTooSlow
 	case err != nil:
 		return "", &requestError{kind: errBody, detail: "The body ended before it was whole."}
 	case int64(len(m.in)) > most:
-		drain(r.Body)
 		return "", tooLarge(most)
 	}
+	m.whole = true
 	return parse(m.in)
 }
-
-// maxDiscarded bounds what is read of a body that is too long: a client that is still
-// sending when the connection is closed may never see the answer.
-const maxDiscarded = 8 << 20
-
-// drain reads what is left of a body that nobody wants, within reason.
-func drain(body io.Reader) { _, _ = io.CopyN(io.Discard, body, maxDiscarded) }
 
 func tooLarge(most int64) error {
 	return &requestError{kind: errTooLarge, detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}

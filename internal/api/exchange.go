@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 )
@@ -11,9 +12,10 @@ import (
 // request, and the next one has it.
 type exchange struct {
 	http.ResponseWriter
-	status int   // 0: none yet
-	err    error // that was answered as a problem, or as a part of the answer; nil: none was
-	kind   error // of err, in words that hold nothing of the request
+	request *http.Request
+	status  int   // 0: none yet
+	err     error // that was answered as a problem, or as a part of the answer; nil: none was
+	kind    error // of err, in words that hold nothing of the request
 
 	scratch
 }
@@ -23,19 +25,21 @@ type scratch struct {
 	caller     *auth.Caller // who asks; nil for whom nobody asked
 	requestID  string
 	in         []byte
+	whole      bool        // in is all of the body
 	call       call        // what in says
 	operations []operation // likewise, of a batch
 	elements   []value     // of in, while it is read
 	out        []byte
 
-	bodies  *bodies // nil: nothing bounds them
-	charged int64   // that in has taken of them
+	bodies   *bodies // nil: nothing bounds them
+	charged  int64   // that in and the answer have taken of them
+	reserved int64   // of that, for an answer that is not made yet
 }
 
-// begin returns an exchange for what w answers. It is to be ended.
-func (s *Server) begin(w http.ResponseWriter) *exchange {
+// begin returns an exchange for what w answers to r. It is to be ended.
+func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := s.exchanges.Get().(*exchange)
-	x.ResponseWriter = w
+	x.ResponseWriter, x.request = w, r
 	return x
 }
 
@@ -63,6 +67,9 @@ func (s *Server) end(x *exchange) {
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 {
 		x.status = status
+		if !x.whole {
+			Unread(x.ResponseWriter, x.request)
+		}
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
@@ -70,7 +77,7 @@ func (x *exchange) WriteHeader(status int) {
 // Write sends 200 first when no status was sent.
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
-		x.status = http.StatusOK
+		x.WriteHeader(http.StatusOK)
 	}
 	return x.ResponseWriter.Write(b)
 }
@@ -82,14 +89,23 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 // nothing: "under a few KB", as http.ResponseWriter has it.
 const measuredLen = 1 << 10
 
-// write answers a.
-func (x *exchange) write(a answer) {
+// write answers a. It reports false, and has sent nothing, where there is no room for a long answer
+// to a request that changes nothing.
+func (x *exchange) write(a answer) (sent bool) {
 	h := x.Header()
+	if x.reserved > maxScratchLen {
+		x.out = slices.Grow(x.out[:0], int(x.reserved)/2)
+	}
 	status, body := a.render(h, x.out[:0])
 	x.out = body
+	if (x.charged > 0 || cap(body) > freeAnswerLen) && !x.settle() && x.request.Method != http.MethodPost {
+		x.out = nil
+		return false
+	}
 	if len(body) > measuredLen {
 		h["Content-Length"] = []string{itoa(int64(len(body)))}
 	}
 	x.WriteHeader(status)
 	_, _ = x.ResponseWriter.Write(body) // it fails when the client is gone, and there is nobody else to tell
+	return true
 }

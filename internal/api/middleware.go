@@ -64,7 +64,7 @@ func isRequestID(id string) bool {
 // Options.Observe and logs it.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := s.begin(w)
+		x := s.begin(w, r)
 		defer s.end(x)
 		id := requestID(r)
 		w.Header()[requestIDHeader], x.requestID = id, id[0]

@@ -300,7 +300,7 @@ func TestUnknownErrors(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/"+string(c.call.Op), nil)
-		f.server.fail(f.server.begin(w), r, (&call{Call: c.call}).failed("", errors.New("host-7 is on fire")))
+		f.server.fail(f.server.begin(w, r), r, (&call{Call: c.call}).failed("", errors.New("host-7 is on fire")))
 		p := readProblem(t, w.Result())
 		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != c.want {
 			t.Errorf("%+v: %+v", c.call, p)

@@ -54,6 +54,9 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 	if !ours {
 		return handle(ctx, r)
 	}
+	conn := connectionOf(ctx)
+	conn.begin()
+	defer conn.end()
 	start := s.opts.Now()
 	answer, err := s.handleSafely(ctx, r, handle)
 	code := ""

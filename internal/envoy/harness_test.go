@@ -86,7 +86,7 @@ func newFront(t *testing.T, file string, set settings) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.listen.Connections, set.listen.Drain = 100, cmp.Or(set.drain, 10*time.Second)
+	set.listen.Connections, set.listen.Drain = cmp.Or(set.listen.Connections, 100), cmp.Or(set.drain, 10*time.Second)
 	f.serve(envoy.NewListener(f.server, listener, set.listen))
 	return f
 }

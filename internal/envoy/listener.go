@@ -1,13 +1,13 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -29,6 +29,8 @@ const (
 	streamWorkers  = 64
 	maxHeaderList  = 16 << 10
 	connectTimeout = 5 * time.Second // a handshake is a packet or two
+	// defaultIdle is how long a connection may have no request, as that of HTTP.
+	defaultIdle = 2 * time.Minute
 	// maxAge makes Envoys connect anew, so that instances that were added get their share.
 	maxAge      = time.Hour
 	maxAgeGrace = 30 * time.Second
@@ -43,7 +45,9 @@ const (
 
 // ListenerOptions of a Listener.
 type ListenerOptions struct {
-	Connections int                         // at most this many are open; further ones wait
+	Connections int                         // at most this many are open; for further ones, those that wait for a request are closed
+	Idle        time.Duration               // how long a connection may have no request; 0: two minutes
+	Reached     func(Bound)                 // learns of what was turned away, and must not block; nil: nobody does
 	Drain       time.Duration               // how long requests under way may take when it stops
 	Ready       func(context.Context) error // why health should say "not serving"; nil: always ready
 	GRPC        []grpc.ServerOption         // beside the bounds: credentials, interceptors
@@ -52,7 +56,7 @@ type ListenerOptions struct {
 // Listener serves a Server over gRPC, with the health service beside it. Make one with
 // NewListener.
 type Listener struct {
-	listener net.Listener
+	listener *connections
 	opts     ListenerOptions
 	server   *grpc.Server
 	health   *health.Server
@@ -63,7 +67,7 @@ type Listener struct {
 // the end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
-		listener: netutil.LimitListener(listener, opts.Connections), opts: opts,
+		listener: &connections{Listener: listener, most: opts.Connections, reached: opts.Reached}, opts: opts,
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	l.server = grpc.NewServer(append([]grpc.ServerOption{
@@ -74,7 +78,8 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.ConnectionTimeout(connectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: maxAge, MaxConnectionAgeGrace: maxAgeGrace, Time: pingEvery, Timeout: pingTimeout,
+			MaxConnectionIdle: cmp.Or(opts.Idle, defaultIdle),
+			MaxConnectionAge:  maxAge, MaxConnectionAgeGrace: maxAgeGrace, Time: pingEvery, Timeout: pingTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.intercept),
@@ -89,6 +94,9 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 
 // Addr returns the address that it listens on.
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
+
+// Open returns how many connections are open.
+func (l *Listener) Open() int { return l.listener.Len() }
 
 // Run answers requests until ctx ends, and then those that are under way, for as long as
 // Drain. It returns nil, or why it could not go on.

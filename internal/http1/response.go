@@ -87,6 +87,14 @@ func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
+// SetReadDeadline bounds how long the rest of the request's body may take, instead of the
+// ReadTimeout.
+func (w *response) SetReadDeadline(by time.Time) error {
+	w.conn.body.timed = true
+	w.conn.setReadBy(by)
+	return nil
+}
+
 // Flush sends what is held, and lets the answer go on: in chunks, unless it says how long it
 // is, or has no body. Then all of it is held.
 func (w *response) Flush() {
@@ -152,7 +160,7 @@ func (w *response) send(body []byte) {
 // sent.
 func (w *response) sendable(body []byte) {
 	c := w.conn
-	if !c.body.whole.Load() { // else a client that only sends never reads its answer
+	if !w.last && !c.body.whole.Load() { // else a client that only sends never reads its answer
 		_, _ = io.CopyN(io.Discard, &c.body, maxDiscarded)
 	}
 	w.last = w.last || !c.body.whole.Load() || c.state.Load() == stopped

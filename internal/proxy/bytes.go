@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
 )
 
 // body counts the bytes that are read of it.
@@ -60,6 +62,8 @@ type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stalled time.Duration
+	request *http.Request
+	own     bool // the answer is the proxy's, which reads nothing of the request
 	drained bool // by net/http, of what nobody reads of the request
 	status  int  // 0: none yet
 }
@@ -75,6 +79,7 @@ func (w *writer) WriteHeader(status int) {
 	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.status = status
+		w.leaveUnread()
 	}
 	defer w.giveTime()()
 	w.ResponseWriter.WriteHeader(status)
@@ -105,9 +110,18 @@ func (w *writer) giveTime() (done func()) {
 	return w.taken
 }
 
+// leaveUnread has an answer of the proxy's own not wait for the rest of its request.
+func (w *writer) leaveUnread() {
+	if w.own {
+		w.own, w.drained = false, false
+		api.Unread(w.ResponseWriter, w.request)
+	}
+}
+
 // begin gives the client time for the first part of its request. net/http reads by HTTP/1 what
 // nobody else does before it answers: of r, it is to wait for no part for longer.
 func (w *writer) begin(r *http.Request) {
+	w.request, w.own = r, true
 	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
 		w.extendRead()
 	}

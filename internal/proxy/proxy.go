@@ -251,6 +251,7 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &body{ReadCloser: r.Body, passed: &x.received, writer: w, failed: &x.halfSent}
 	}
+	w.own = false
 	p.reverse.ServeHTTP(w, r)
 }
 
@@ -276,6 +277,7 @@ func (p *Proxy) answered(res *http.Response) error {
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := passageOf(r)
 	x.status = http.StatusBadGateway
+	w.(*writer).own = true
 	var timeout net.Error
 	switch {
 	case x.halfSent.Load():

@@ -42,13 +42,13 @@ func TestAClientThatSendsHalfABody(t *testing.T) {
 }
 
 // TestABodyThatNobodyReads holds no connection: a request that is denied, or that no application
-// takes, ends though its body does not come.
+// takes, ends though its body does not come, long before a body that somebody reads would have to.
 func TestABodyThatNobodyReads(t *testing.T) {
 	const routes = `
 - {path: /spent, limits: [{policy: two}]}
 - {path: /long, limits: [{policy: two}, {policy: other}, {policy: objects}, {policy: bytes}, {policy: open}]} # a denial of 2 KiB and more
 `
-	f := newFront(t, routes, hello, impatient)
+	f := newFront(t, routes, hello)
 	for range 2 {
 		f.mustBe(200, "GET", "/spent", "")
 	}

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// wide returns a policy of as many limits as there may be, with names and numbers that are long.
+func wide(name string, most int64) limiter.Policy {
+	p := limiter.Policy{Name: name + strings.Repeat("n", 60-len(name))}
+	for i := range limiter.MaxLimits {
+		p.Limits = append(p.Limits, limiter.Limit{
+			Name: fmt.Sprintf("%s%02d", strings.Repeat("l", 58), i), Algorithm: "fixed-window",
+			Limit: most - int64(i), Window: limiter.MaxWindow - time.Duration(i)*time.Millisecond,
+		})
+	}
+	return p
+}
+
+// TestRoomIsEnough holds what is reserved for an answer to what it takes: the answer, and what it
+// is made of.
+func TestRoomIsEnough(t *testing.T) {
+	policies := []limiter.Policy{tail, wide("wide", limiter.MaxLimit), wide("over", limiter.MaxLimits)}
+	f := newFront(t, nil, append(policies, smsSend)...)
+	for name, test := range map[string]struct {
+		op       string
+		policies []string
+	}{
+		"one":          {"take", []string{"api"}},
+		"several":      {"take", []string{"api", "sms-send"}},
+		"wide":         {"take", []string{policies[1].Name}},
+		"wide, denied": {"take", []string{policies[2].Name}},
+		"all":          {"take", []string{"api", "sms-send", policies[1].Name, policies[2].Name}},
+		"a check":      {"check", []string{"api", policies[1].Name}},
+		"unknown":      {"check", []string{"nowhere"}},
+	} {
+		const calls, each = 20, 4 // so many demands on each policy
+		var ops []string
+		for range calls {
+			var demands []string
+			for _, p := range test.policies {
+				for j := range each {
+					demands = append(demands, fmt.Sprintf(`{"policy":%q,"identifier":"%s %d"}`, p, name, j))
+				}
+			}
+			ops = append(ops, fmt.Sprintf(`{"op":%q,"demands":[%s]}`, test.op, strings.Join(demands, ",")))
+		}
+		body := operationsOf(ops...)
+		m := &scratch{bodies: &f.server.bodies, caller: anybody()}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/batch", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if _, err := decodeBatch(r, m); err != nil {
+			t.Fatal(err)
+		}
+		demands := calls * each * len(test.policies)
+		decisions := demands * int(unsafe.Sizeof(limiter.Decision{})+unsafe.Sizeof(limiter.Demand{}))
+		for _, p := range test.policies {
+			if known, ok := f.server.engine.Policy(p); ok {
+				decisions += calls * each * len(known.Limits) * int(unsafe.Sizeof(limiter.LimitDecision{}))
+			}
+		}
+		const series = 432 + 280 // what the engine has of a call, and its answer
+		takes := calls*(int(unsafe.Sizeof(operation{}))+series) + decisions + len(bodyOf(t, f.do(http.MethodPost, "/v1/batch", body)))
+		if reserved := int(m.reserved); reserved < takes || reserved > 3*takes {
+			t.Errorf("%s: %d bytes are reserved, %d are taken", name, m.reserved, takes)
+		}
+	}
+}
+
+// TestAnswersAreBounded refuses a small request whose answer is long where there is no room for that,
+// before anything is done; calls of one demand go on, and what was answered takes no more than it is.
+func TestAnswersAreBounded(t *testing.T) {
+	byBoth(t, func(t *testing.T, netHTTP bool) {
+		metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(w, "up 1\n")
+		})
+		b := besiegeWith(t, 100, &Options{Metrics: metrics}, nil, netHTTP)
+		policies := []limiter.Policy{tail}
+		for i := range limiter.MaxDemands {
+			policies = append(policies, wide(string(rune('a'+i)), 1000))
+		}
+		if err := b.server.engine.SetPolicies(policies); err != nil {
+			t.Fatal(err)
+		}
+		var demands []string
+		for _, p := range policies[1:] {
+			demands = append(demands, fmt.Sprintf(`{"policy":%q,"identifier":"x"}`, p.Name))
+		}
+		several := `{"demands":[` + strings.Join(demands, ",") + `]}`
+		batch := operationsOf(`{"op":"take",`+several[1:], `{"op":"check",`+several[1:])
+		requests := []struct{ method, path, body, recorded string }{
+			{http.MethodPost, "/v1/take", several, "no"},
+			{http.MethodPost, "/v1/batch", batch, "no"},
+			{http.MethodGet, "/v1/policies", "", ""},
+			{http.MethodGet, "/metrics", "", ""},
+		}
+		b.server.bodies.taken.Add(maxBodiesLen - freeBodyLen) // as others would
+		for _, r := range requests {
+			p := readProblem(t, b.do(r.method, r.path, r.body))
+			if p.Status != http.StatusServiceUnavailable || p.Recorded != r.recorded || !strings.Contains(p.Detail, "answers of others") {
+				t.Errorf("%s: %+v", r.path, p)
+			}
+		}
+		if got := b.reached[BoundBodies].Load(); got != int64(len(requests)) {
+			t.Errorf("%d were refused, want %d", got, len(requests))
+		}
+		if res := b.do(http.MethodGet, "/openapi.yaml", ""); res.StatusCode != http.StatusOK {
+			t.Errorf("what takes no memory of its own is answered %d", res.StatusCode)
+		}
+		b.serves("honest")
+		for i, p := range policies {
+			res := b.do(http.MethodPost, "/v1/take", fmt.Sprintf(`{"policy":%q,"identifier":"x"}`, p.Name))
+			if body := bodyOf(t, res); res.StatusCode != http.StatusOK || !strings.Contains(body, `"used":1,`) {
+				t.Errorf("policy %d: %d, %.200s; want the first use", i, res.StatusCode, body)
+			}
+		}
+		b.server.bodies.taken.Add(freeBodyLen - maxBodiesLen)
+		for _, r := range requests {
+			if res := b.do(r.method, r.path, r.body); res.StatusCode != http.StatusOK {
+				t.Errorf("%s: %d with room for it", r.path, res.StatusCode)
+			}
+		}
+		waitUntil(t, "nothing is taken", func() bool { return b.server.bodies.taken.Load() == 0 })
+	})
+}
