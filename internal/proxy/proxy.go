@@ -186,11 +186,18 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	if r.Method == http.MethodConnect {
 		return nil, "Nobody is connected to other hosts here."
 	}
+	host, ok := hostname(r.Host)
+	switch {
+	case !ok && (r.Host != "" || r.ProtoAtLeast(1, 1)): // older clients may send none
+		return nil, "The host is no name and no address, or has more after it than one port: send one such as example.com:8080."
+	case hasControls(r.URL.Path):
+		return nil, "The path has control characters in it: send it without."
+	}
 	for i, segments := range meaningsOf(r.URL) {
 		if leadsAway(segments) {
-			return nil, "The path leads elsewhere: send it without . and .. in it."
+			return nil, "The path leads elsewhere: send it without parts that are dots or blanks."
 		}
-		other := p.routeOf(r, segments)
+		other := p.routeOf(r, host, trimmed(segments))
 		if i > 0 && other != route {
 			return nil, "The path has several meanings: send it without escaped slashes and without semicolons."
 		}
@@ -199,9 +206,9 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	return route, ""
 }
 
-func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
+func (p *Proxy) routeOf(r *http.Request, host string, segments []string) *Route {
 	for i := range p.opts.Routes {
-		if p.opts.Routes[i].matches(r, segments) {
+		if p.opts.Routes[i].matches(r, host, segments) {
 			return &p.opts.Routes[i]
 		}
 	}
