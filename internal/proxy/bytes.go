@@ -61,6 +61,7 @@ type writer struct {
 	control *http.ResponseController
 	stalled time.Duration
 	drained bool // by net/http, of what nobody reads of the request
+	older   bool // than HTTP/1.1 is the client, which knows no interim answers
 	status  int  // 0: none yet
 }
 
@@ -68,13 +69,15 @@ func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
 	return &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
 }
 
-// WriteHeader remembers the status, but for that of informational answers.
+// WriteHeader remembers the status, but for that of interim answers.
 func (w *writer) WriteHeader(status int) {
-	if status == http.StatusContinue {
-		return // net/http says so itself, once the application reads
-	}
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+	switch {
+	case status >= http.StatusOK || status == http.StatusSwitchingProtocols:
 		w.status = status
+	case status == http.StatusContinue || w.older:
+		return // net/http says itself to continue, once the application reads
+	default:
+		keepEndToEnd(w.Header(), false)
 	}
 	defer w.giveTime()()
 	w.ResponseWriter.WriteHeader(status)
@@ -108,6 +111,7 @@ func (w *writer) giveTime() (done func()) {
 // begin gives the client time for the first part of its request. net/http reads by HTTP/1 what
 // nobody else does before it answers: of r, it is to wait for no part for longer.
 func (w *writer) begin(r *http.Request) {
+	w.older = !r.ProtoAtLeast(1, 1)
 	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
 		w.extendRead()
 	}

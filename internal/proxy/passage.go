@@ -147,6 +147,9 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 func (x *passage) answered(res *http.Response) {
 	x.status = res.StatusCode
 	x.reported = x.takeReport(res.Header)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		keepEndToEnd(res.Header, true)
+	}
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return
 	}

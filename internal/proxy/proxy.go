@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
@@ -88,7 +87,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 		Transport:      transport,
 		FlushInterval:  -1, // what is streamed is passed on as it comes
 		BufferPool:     new(buffers),
-		ErrorLog:       slog.NewLogLogger(p.opts.Logger.Handler(), slog.LevelInfo),
+		ErrorLog:       p.brokenOff(),
 		ModifyResponse: p.answered,
 		ErrorHandler:   p.failed,
 	}
@@ -218,22 +217,6 @@ func (p *Proxy) routeOf(r *http.Request, host string, segments []string) *Route 
 // upgrades reports whether r may become a connection that net/http knows nothing of.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
-// dropHopByHop removes what Connection names from a client's headers: it is for this
-// connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
-// to be known, or to be on a route, by what it does not see.
-func dropHopByHop(h http.Header) {
-	for _, named := range h["Connection"] {
-		for name := range strings.SplitSeq(named, ",") {
-			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
-			case "Upgrade", "Te": // what is passed on of these is
-			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
-			default:
-				delete(h, name)
-			}
-		}
-	}
-}
-
 // stayLimited has r not ask for another HTTP, or for TLS with HTTP within, on its connection: all
 // that came by it would pass unseen. Who asks for an upgrade may be answered without one (RFC
 // 9110, section 7.8).
@@ -300,7 +283,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		api.WriteStatus(w, x.status, "The application does not answer.")
 	}
-	p.note("the application does not answer", "status", x.status, "error", err)
+	p.note("the application does not answer", "status", x.status, "error", failureOf(err))
 }
 
 // statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.
