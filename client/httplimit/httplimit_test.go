@@ -280,6 +280,9 @@ func TestAProxyThatHidesItsClients(t *testing.T) {
 			ask(l.Policy("api", httplimit.After(httplimit.Objects))(ok), "GET", "/", "10.0.0.1:1", headers...),
 			ask(byKey, "GET", "/", "10.0.0.1:1", headers...),
 			ask(byKey, "GET", "/", "10.0.0.1:1", append(headers, "X-Api-Key", "k")...))
+		if text := body(t, ask(byKey, "GET", "/", "10.0.0.1:1", headers...)); !strings.Contains(text, "does not tell which address") {
+			t.Errorf("%s: %s", hidden, text)
+		}
 	}
 }
 
