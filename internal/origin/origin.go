@@ -99,6 +99,19 @@ func APIKey() Source { return Source{kind: kindAPIKey} }
 // User returns the Source user.
 func User() Source { return Source{kind: kindUser} }
 
+// Headers returns the names of the headers that s goes by, in canonical form.
+func (s Source) Headers() []string {
+	switch s.kind {
+	case kindHeader:
+		return []string{s.header}
+	case kindAPIKey:
+		return []string{"X-Api-Key", "Authorization"}
+	case kindUser:
+		return []string{"Authorization"}
+	}
+	return nil
+}
+
 // Identify returns who sent r, never empty and never longer than ratelimitd takes. Of whom s
 // does not know, the address is returned, marked as such: nobody gets around a limit by leaving
 // a header out, or by sending it twice. The error is ErrHidden, where the address is needed.

@@ -57,6 +57,7 @@ type Proxy struct {
 	engine  *limiter.Engine
 	opts    Options
 	reverse httputil.ReverseProxy
+	counted headerNames
 	logged  gate.Second
 
 	stopped context.Context // ends what was upgraded
@@ -78,6 +79,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	for i := range p.opts.Routes {
 		p.opts.Routes[i].prepare()
 	}
+	p.counted = countedBy(p.opts.Routes)
 	transport, err := newTransport(&p.opts)
 	if err != nil {
 		return nil, err
@@ -159,6 +161,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
 	dropHopByHop(r.Header)
+	p.counted.dropDisguised(r.Header)
 	stayLimited(r)
 	out.begin(r)
 	p.serving.RLock()

@@ -1,6 +1,8 @@
 package proxy_test
 
 import (
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -50,4 +52,27 @@ func TestAProxyThatHidesItsClients(t *testing.T) {
 	f.mustBe(200, "GET", "/", "", "X-Forwarded-For", "203.0.113.9, ")
 	f.mustHaveUsed(1, "two", "203.0.113.9")
 	f.mustBe(200, "GET", "/", "") // a request of the proxy's own
+}
+
+// TestHeadersThatApplicationsTakeForOthers do not reach them beside those that are counted.
+func TestHeadersThatApplicationsTakeForOthers(t *testing.T) {
+	f := newFront(t, `
+- {path: /plan, headers: {X-Plan: pro}, limits: []}
+- {path: /odd, limits: [{policy: two, identify: "header:X_Odd"}]}
+- {path: /, limits: [{policy: two, identify: api-key}]}
+`, func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			_, _ = io.WriteString(w, name+"\n")
+		}
+	})
+	for _, name := range []string{"X_Api_Key", "x-api_key", "X.Api.Key", "X_Plan", "X_Forwarded_For", "X_Real_IP"} {
+		request := "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: made up " + name + "\r\n" + name + ": valid\r\nX_Other: 1\r\nX_Odd: 1\r\nConnection: close\r\n\r\n"
+		_, answers := f.dial(request)
+		answer, _ := io.ReadAll(answers)
+		_, seen, _ := strings.Cut(strings.ToLower(string(answer)), "\r\n\r\n")
+		if strings.Contains(seen, strings.ToLower(name)) || !strings.Contains(seen, "x-api-key") || !strings.Contains(seen, "x_other") ||
+			!strings.Contains(seen, "x_odd") {
+			t.Errorf("%s: the application sees\n%s", name, seen)
+		}
+	}
 }
