@@ -162,8 +162,8 @@ func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
 
 func (s *settings) addForwardAuthFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.trusted, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
-		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth (with --auth-file\n"+
-			"nobody unless given), and proxies in front of them",
+		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth and proxies in front of them "+
+			"(with --auth-file, nobody may ask there unless this is given)",
 		origin.ParseProxies)
 	parsed(flags, &s.forwardAuth.Identify, "forward-auth-identify", "ip", "sources",
 		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)

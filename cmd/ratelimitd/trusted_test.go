@@ -30,7 +30,8 @@ func forwardedFor(t *testing.T, url, address string) (status int) {
 // TestForwardAuthBesideCallers trusts whom --trusted-proxies names: it asks for no token, and
 // where all others must show one, to be on this machine is not enough.
 func TestForwardAuthBesideCallers(t *testing.T) {
-	callers := "--auth-file=" + write(t, "callers.yaml", "callers:\n  - {name: a, token_sha256: "+auth.Digest("t")+", scopes: [decide], policies: any}\n")
+	const file = "callers:\n  - {name: a, token_sha256: %s, scopes: [decide], policies: any}\n"
+	callers := "--auth-file=" + write(t, "callers.yaml", fmt.Sprintf(file, auth.Digest("t")))
 	for _, c := range []struct {
 		environ, flags []string
 		want           int
@@ -59,10 +60,13 @@ func TestForwardAuthBesideCallers(t *testing.T) {
 
 // TestATokenIsForPolicies that its line names, or for any, which the line says.
 func TestATokenIsForPolicies(t *testing.T) {
-	for flag, want := range map[string]string{"": "policies: any}", "--policies=any": "policies: any}", "--policies=api,login": "policies: [api, login]}"} {
+	for flag, want := range map[string]string{
+		"": "policies: any}", "--policies=any": "policies: any}", "--policies=api,login": "policies: [api, login]}",
+	} {
 		var token, line bytes.Buffer
 		args := strings.Fields("token shop " + flag)
-		if code := run(context.Background(), args, nil, strings.NewReader(""), &token, &line); code != exitOK || !strings.Contains(line.String(), want) {
+		code := run(context.Background(), args, nil, strings.NewReader(""), &token, &line)
+		if code != exitOK || !strings.Contains(line.String(), want) {
 			t.Errorf("%s: %s", flag, line.String())
 		}
 	}
@@ -70,7 +74,8 @@ func TestATokenIsForPolicies(t *testing.T) {
 
 // TestCallersWithoutPolicies are told of when they are read.
 func TestCallersWithoutPolicies(t *testing.T) {
-	s := start(t, nil, "--auth-file="+write(t, "callers.yaml", "callers:\n  - {name: half, token_sha256: "+auth.Digest("t")+", scopes: [decide]}\n"))
+	const file = "callers:\n  - {name: half, token_sha256: %s, scopes: [decide]}\n"
+	s := start(t, nil, "--auth-file="+write(t, "callers.yaml", fmt.Sprintf(file, auth.Digest("t"))))
 	s.log.waitFor(t, "callers=[half]", 1)
 	if code, _, stderr := execute(t, []string{"RATELIMITD_TOKEN=t"}, "take", "login", "a", "--server="+s.url); code != exitError ||
 		!strings.Contains(stderr, "403") {

@@ -102,7 +102,8 @@ func TestCaddyTakesLargeBodies(t *testing.T) {
 func TestCaddyAndPagesOfOtherOrigins(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")
 	g := startCaddy(t, b)
-	if a := b.mustExemptPreflights(t, g); !strings.HasPrefix(a.body, "app: OPTIONS /a ") || a.header.Get("Access-Control-Allow-Origin") != page {
+	if a := b.mustExemptPreflights(t, g); !strings.HasPrefix(a.body, "app: OPTIONS /a ") ||
+		a.header.Get("Access-Control-Allow-Origin") != page {
 		t.Errorf("%v %q", a.header, a.body)
 	}
 	g.mustShareDenials(t)

@@ -91,7 +91,8 @@ func mustHold(t *testing.T, what string, h http.Header, want string) {
 // TestInterimAnswers are passed on without what is for the proxy alone, to clients that know of
 // them.
 func TestInterimAnswers(t *testing.T) {
-	f := newFront(t, "- {path: /, limits: []}", answerWith("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n"+private+"Upgrade: h2c\r\n\r\n"+
+	const hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n" + private + "Upgrade: h2c\r\n\r\n"
+	f := newFront(t, "- {path: /, limits: []}", answerWith(hints+
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Yours: 1\r\n"+private+"\r\nhi"))
 	_, answers := f.dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	for _, want := range []string{"Link", "X-Yours"} {

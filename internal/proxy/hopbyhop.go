@@ -25,7 +25,8 @@ func dropHopByHop(h http.Header) {
 // hopByHop are the headers that are for one connection alone, whether Connection names them or
 // not (RFC 9110, section 7.6.1; RFC 9112, section 9.3).
 var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade",
 }
 
 // keepEndToEnd removes from an interim answer (1xx) what is for the proxy alone. That of other

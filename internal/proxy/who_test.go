@@ -66,7 +66,8 @@ func TestHeadersThatApplicationsTakeForOthers(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"X_Api_Key", "x-api_key", "X.Api.Key", "X_Plan", "X_Forwarded_For", "X_Real_IP"} {
-		request := "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: made up " + name + "\r\n" + name + ": valid\r\nX_Other: 1\r\nX_Odd: 1\r\nConnection: close\r\n\r\n"
+		request := "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: made up " + name + "\r\n" + name +
+			": valid\r\nX_Other: 1\r\nX_Odd: 1\r\nConnection: close\r\n\r\n"
 		_, answers := f.dial(request)
 		answer, _ := io.ReadAll(answers)
 		_, seen, _ := strings.Cut(strings.ToLower(string(answer)), "\r\n\r\n")
