@@ -41,7 +41,12 @@ func refusesIdentifier(err error) bool {
 func refused(w http.ResponseWriter, err error) {
 	p := (*client.Problem)(nil)
 	_ = errors.As(err, &p) // refusesIdentifier has found it
-	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "Bad Request", "status": http.StatusBadRequest, "detail": p.Detail})
+	badRequest(w, p.Detail)
+}
+
+// badRequest answers a request of which nobody knows whom to count it for.
+func badRequest(w http.ResponseWriter, detail string) {
+	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "Bad Request", "status": http.StatusBadRequest, "detail": detail})
 	w.Header().Set("Content-Type", mediaProblem)
 	w.WriteHeader(http.StatusBadRequest)
 	_, _ = w.Write(append(body, '\n'))

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
@@ -53,7 +54,6 @@ type Options struct {
 type Limiter struct {
 	limits Decider
 	opts   Options
-	ip     Identify
 	logged gate.Second
 }
 
@@ -63,9 +63,8 @@ func New(limits Decider, opts *Options) *Limiter {
 	if opts != nil {
 		l.opts = *opts
 	}
-	l.ip = IP(l.opts.TrustedProxies...)
 	if l.opts.Identify == nil {
-		l.opts.Identify = l.ip
+		l.opts.Identify = IP(l.opts.TrustedProxies...)
 	}
 	if l.opts.Cost == nil {
 		l.opts.Cost = CostByMethod(1, 2)
@@ -124,6 +123,10 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	if len(demands) == 0 {
 		return r
 	}
+	if slices.ContainsFunc(demands, func(d client.Demand) bool { return d.Identifier == "" }) {
+		l.refuseHidden(w, r)
+		return nil
+	}
 	d, err := l.limits.Do(r.Context(), client.Call{Op: op, Demands: demands})
 	switch {
 	case err != nil && refusesIdentifier(err):
@@ -156,6 +159,15 @@ type decisionKey struct{}
 func DecisionOf(r *http.Request) (client.Decision, bool) {
 	d, ok := r.Context().Value(decisionKey{}).(client.Decision)
 	return d, ok
+}
+
+// refuseHidden answers a request that a trusted proxy says of no address for: all that come
+// by it would share a limit.
+func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
+	if l.logged.Open(time.Now()) {
+		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
+	}
+	badRequest(w, "A proxy in front of this service does not tell which address it asks for.")
 }
 
 // note logs that the service refuses calls: a policy's name is wrong, or a cost. That it is
@@ -231,6 +243,7 @@ func has(demands []client.Demand, d *client.Demand) bool {
 	return false
 }
 
+// identify returns who sent r, empty where a trusted proxy hides that.
 func (l *Limiter) identify(r *http.Request, by Identify) string {
 	if by == nil {
 		by = l.opts.Identify
@@ -238,5 +251,9 @@ func (l *Limiter) identify(r *http.Request, by Identify) string {
 	if identifier := by(r); identifier != "" {
 		return origin.Bounded(identifier)
 	}
-	return origin.Unidentified + cmp.Or(l.ip(r), "unknown")
+	address, err := origin.Proxies(l.opts.TrustedProxies).Client(r)
+	if err != nil {
+		return ""
+	}
+	return origin.Unidentified + cmp.Or(address, "unknown")
 }

@@ -245,7 +245,9 @@ func TestAddresses(t *testing.T) {
 		{"10.0.0.1:80", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"}, // all are trusted
 		{"10.0.0.1:80", nil, "10.0.0.1"},
 		{"10.0.0.1:80", []string{""}, "10.0.0.1"},
-		{"10.0.0.1:80", []string{"198.51.100.1, evil"}, "10.0.0.1"},
+		{"10.0.0.1:80", []string{"198.51.100.1, evil"}, ""}, // the proxy does not say
+		{"10.0.0.1:80", []string{"unknown"}, ""},
+		{"10.0.0.1:80", []string{"198.51.100.1, "}, "198.51.100.1"},
 		{"10.0.0.1:80", []string{"198.51.100.1:5000"}, "198.51.100.1"},
 		{"10.0.0.1:80", []string{"[2001:db8:1:2:3::4]:5000"}, "2001:db8:1:2::/64"},
 		{"10.0.0.1:80", []string{"2001:db8:1:2:ffff::4"}, "2001:db8:1:2::/64"},
@@ -261,6 +263,62 @@ func TestAddresses(t *testing.T) {
 		if got := httplimit.IP(trusted...)(r); got != c.want {
 			t.Errorf("%s, %q: %s, want %s", c.remote, c.headers, got, c.want)
 		}
+	}
+}
+
+// TestAProxyThatHidesItsClients is not their address: all would share one limit, or be skipped.
+func TestAProxyThatHidesItsClients(t *testing.T) {
+	s := serviceAt(t, policies)
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	l := httplimit.New(s.Client(nil), &httplimit.Options{
+		TrustedProxies: proxies, Skip: httplimit.SkipNetworks(httplimit.IP(proxies...), proxies...),
+	})
+	byKey := l.Policy("api", httplimit.By(httplimit.APIKey()))(ok)
+	for _, hidden := range []string{"unknown", "_hidden", "198.51.100.1, unknown"} {
+		headers := []string{"X-Forwarded-For", hidden}
+		mustBe(t, "400 400 400 200", ask(l.Policy("api")(ok), "GET", "/", "10.0.0.1:1", headers...),
+			ask(l.Policy("api", httplimit.After(httplimit.Objects))(ok), "GET", "/", "10.0.0.1:1", headers...),
+			ask(byKey, "GET", "/", "10.0.0.1:1", headers...),
+			ask(byKey, "GET", "/", "10.0.0.1:1", append(headers, "X-Api-Key", "k")...))
+		if text := body(t, ask(byKey, "GET", "/", "10.0.0.1:1", headers...)); !strings.Contains(text, "does not tell which address") {
+			t.Errorf("%s: %s", hidden, text)
+		}
+	}
+}
+
+// TestHeadersThatAreSentTwice are of nobody: who comes after may go by the other one.
+func TestHeadersThatAreSentTwice(t *testing.T) {
+	for _, c := range []struct {
+		by      httplimit.Identify
+		headers []string
+	}{
+		{httplimit.Header("X-Tenant"), []string{"X-Tenant", "made up", "X-Tenant", "valid"}},
+		{httplimit.APIKey(), []string{"X-Api-Key", "made up", "X-Api-Key", "valid"}},
+		{httplimit.APIKey(), []string{"X-Api-Key", "made up", "Authorization", "Bearer valid", "Authorization", "Bearer valid"}},
+		{httplimit.User(), []string{"Authorization", "Basic YWxpY2U6c2VjcmV0", "Authorization", "Basic Ym9iOnNlY3JldA=="}},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		for i := 0; i < len(c.headers); i += 2 {
+			r.Header.Add(c.headers[i], c.headers[i+1])
+		}
+		if got := c.by(r); got != "" {
+			t.Errorf("%q are %q", c.headers, got)
+		}
+	}
+}
+
+// TestNamesDrainNoAddress: a key that reads as an address is another caller than that address.
+func TestNamesDrainNoAddress(t *testing.T) {
+	s := serviceAt(t, policies)
+	l := httplimit.New(s.Client(nil), &httplimit.Options{Cost: func(*http.Request) int64 { return 4 }})
+	byKey, byAddress := l.Policy("api", httplimit.By(httplimit.APIKey()))(ok), l.Policy("api")(ok)
+	mustBe(t, "200 429 200 429", ask(byKey, "GET", "/", "203.0.113.9:1", "X-Api-Key", "203.0.113.7"),
+		ask(byKey, "GET", "/", "203.0.113.9:1", "X-Api-Key", "203.0.113.7"),
+		ask(byAddress, "GET", "/", "203.0.113.7:1"), ask(byAddress, "GET", "/", "203.0.113.7:1"))
+	skip := httplimit.SkipNetworks(httplimit.Header("X-Real-Ip"), netip.MustParsePrefix("203.0.113.0/24"))
+	r := httptest.NewRequest("GET", "/", nil)
+	if r.Header.Set("X-Real-Ip", "203.0.113.7"); !skip(r) {
+		t.Error("an address from a header is in no network")
 	}
 }
 
@@ -288,7 +346,7 @@ func TestIdentities(t *testing.T) {
 	if got := httplimit.APIKey()(r); got != "" { // a password is no key
 		t.Errorf("%q", got)
 	}
-	for _, first := range []string{"ip", "all", "sha256"} { // as addresses, everybody and hashes are marked
+	for _, first := range []string{"ip", "all", "sha256", "name"} { // as addresses, everybody and hashes are marked
 		r.Header.Set("X-First", first)
 		if got := httplimit.Both(httplimit.Header("X-First"), httplimit.Path())(r); got != "" {
 			t.Errorf("%q passes for another", got)

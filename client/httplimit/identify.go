@@ -14,46 +14,26 @@ type Identify func(*http.Request) string
 // separator is between the parts of what Both identifies.
 const separator = "\n"
 
-// Header identifies by a header that the service itself, or who is in front of it, trusts.
-func Header(name string) Identify {
-	return func(r *http.Request) string { return r.Header.Get(name) }
-}
+// Header identifies by a header that the service itself, or who is in front of it, trusts. Who
+// sends it twice is not known by it. A value that could pass for an address is marked, so that
+// nobody uses up the limit of that address.
+func Header(name string) Identify { return origin.Header(name).Name }
 
 // APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". It knows
 // nobody by both: the service goes by one of them, and whoever makes up the other anew for
 // each request would have a limit for each.
-func APIKey() Identify {
-	return func(r *http.Request) string {
-		key := r.Header.Get("X-Api-Key")
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		switch {
-		case !strings.EqualFold(scheme, "Bearer"):
-			return key
-		case key != "":
-			return ""
-		}
-		return strings.TrimSpace(token)
-	}
-}
+func APIKey() Identify { return origin.APIKey().Name }
 
 // User identifies by the user name of basic authentication, which the service must have
 // checked. It knows none with a line break in it, which is what addresses are marked by.
-func User() Identify {
-	return func(r *http.Request) string {
-		name, _, _ := r.BasicAuth()
-		if strings.Contains(name, separator) {
-			return ""
-		}
-		return name
-	}
-}
+func User() Identify { return origin.User().Name }
 
 // Path identifies by the path, so that all who ask for it share a limit.
 func Path() Identify { return func(r *http.Request) string { return r.URL.Path } }
 
 // Both identifies by all of several together, such as the address and the path. It knows
-// nobody whom one of them does not know, or whose first part is "ip", "all" or "sha256", by
-// which others are marked.
+// nobody whom one of them does not know, or whose first part is "ip", "all", "sha256" or "name",
+// by which others are marked.
 func Both(all ...Identify) Identify {
 	return func(r *http.Request) string {
 		parts := make([]string, len(all))
@@ -63,7 +43,7 @@ func Both(all ...Identify) Identify {
 			}
 		}
 		switch parts[0] + separator {
-		case origin.Unidentified, origin.Everybody, origin.Hashed: // it would pass for another
+		case origin.Unidentified, origin.Everybody, origin.Hashed, origin.Named: // it would pass for another
 			return ""
 		}
 		return strings.Join(parts, separator)
@@ -71,5 +51,11 @@ func Both(all ...Identify) Identify {
 }
 
 // IP identifies by the client's address: that of the connection or, while that is one of
-// trusted, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client.
-func IP(trusted ...netip.Prefix) Identify { return origin.Proxies(trusted).Client }
+// trusted, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client. It
+// knows nobody for whom one of trusted says something else than an address.
+func IP(trusted ...netip.Prefix) Identify {
+	return func(r *http.Request) string {
+		address, _ := origin.Proxies(trusted).Client(r) // empty where it is hidden
+		return address
+	}
+}

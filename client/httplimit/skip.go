@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // SkipPaths returns an Options.Skip of these paths, and of all below those that end in a
@@ -31,7 +33,7 @@ func leadsAway(path string) bool {
 // own services, for example.
 func SkipWho(by Identify, who ...string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		is := by(r)
+		is := strings.TrimPrefix(by(r), origin.Named)
 		return is != "" && slices.Contains(who, is)
 	}
 }
@@ -41,9 +43,10 @@ func SkipWho(by Identify, who ...string) func(*http.Request) bool {
 // IPv6 address than its /64.
 func SkipNetworks(by Identify, networks ...netip.Prefix) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		is, err := netip.ParsePrefix(by(r))
+		who := strings.TrimPrefix(by(r), origin.Named) // of a header that holds addresses
+		is, err := netip.ParsePrefix(who)
 		if err != nil {
-			address, err := netip.ParseAddr(by(r))
+			address, err := netip.ParseAddr(who)
 			if err != nil {
 				return false
 			}

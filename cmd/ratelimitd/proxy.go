@@ -99,7 +99,7 @@ func (p *parts) listenProxy(ctx context.Context, stdout io.Writer) (stage, error
 	}
 	standardLog(log)
 	handler, err := proxy.New(engine, &proxy.Options{
-		Upstream: s.proxy.upstream, UpstreamTimeout: s.proxy.timeout, Routes: routes, TrustedProxies: s.forwardAuth.TrustedProxies,
+		Upstream: s.proxy.upstream, UpstreamTimeout: s.proxy.timeout, Routes: routes, TrustedProxies: s.trusted,
 		Headers: s.headers, Logger: log, Observe: func(route string, status int, d time.Duration) {
 			p.measured.ObserveHTTP("proxy "+route, status, d)
 		},

@@ -183,6 +183,9 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 	}
 	s.keyring.Set(callers)
 	s.log.Info("callers in force", "count", callers.Len())
+	if names := callers.WithoutPolicies(); len(names) > 0 {
+		s.log.Warn("callers may use no policy: list their policies:, or write policies: any", "callers", names)
+	}
 	return nil
 }
 

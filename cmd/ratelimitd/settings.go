@@ -41,6 +41,7 @@ type settings struct {
 	namespace   string
 	hashKeyFile string
 	headers     api.HeaderFamilies
+	trusted     origin.Proxies // whose X-Forwarded-For is believed
 	forwardAuth api.ForwardAuth
 	proxy       proxySettings
 	migrate     bool
@@ -162,8 +163,9 @@ func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
 }
 
 func (s *settings) addForwardAuthFlags(flags *pflag.FlagSet) {
-	parsed(flags, &s.forwardAuth.TrustedProxies, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
-		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth, and proxies in front of them",
+	parsed(flags, &s.trusted, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
+		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth and proxies in front of them "+
+			"(with --auth-file, nobody may ask there unless this is given)",
 		origin.ParseProxies)
 	parsed(flags, &s.forwardAuth.Identify, "forward-auth-identify", "ip", "sources",
 		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)
@@ -194,6 +196,9 @@ func (s *settings) load(cmd *cobra.Command, environ []string) (*slog.Logger, err
 	warnings, err := configure(cmd.Flags(), environ)
 	if s.store == storeEmbedded && !cmd.Flags().Changed("clock-tolerance") {
 		s.clockTolerance = 0 // there is one clock
+	}
+	if s.security.authFile == "" || cmd.Flags().Changed("trusted-proxies") { // else whoever is on this machine needed no token there
+		s.forwardAuth.TrustedProxies = s.trusted
 	}
 	for _, entry := range environ {
 		if password, found := strings.CutPrefix(entry, passwordVariable+"="); found {

@@ -19,6 +19,9 @@ func keyring(t *testing.T, callers ...string) *auth.Keyring {
 	file := "callers:\n"
 	for _, c := range callers {
 		name, rest, _ := strings.Cut(c, " ")
+		if !strings.Contains(rest, "policies:") {
+			rest += ", policies: any"
+		}
 		file += "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", " + rest + "}\n"
 	}
 	parsed, err := auth.Parse("callers.yaml", []byte(file))

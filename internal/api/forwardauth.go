@@ -46,6 +46,9 @@ func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) 
 	if strings.Trim(strings.Join(r.Header["X-Forwarded-For"], ""), " ,") == "" {
 		return nil, wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
 	}
+	if _, err := trusted.Client(r); err != nil {
+		return nil, wrong("X-Forwarded-For", "It has no address where a gateway must say for which one it asks.")
+	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, wrong("", "The query cannot be read: write it such as ?policy=api&identify=header:X-Api-Key.")
@@ -92,7 +95,10 @@ func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.De
 		if err != nil {
 			return nil, err
 		}
-		id := source.Identify(r, s.opts.ForwardAuth.TrustedProxies)
+		id, err := source.Identify(r, s.opts.ForwardAuth.TrustedProxies)
+		if err != nil {
+			return nil, err
+		}
 		demands[i] = limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
 	}
 	return demands, nil

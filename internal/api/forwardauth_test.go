@@ -92,6 +92,10 @@ func TestForwardedClientsAreTheirOwn(t *testing.T) {
 	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.9", "X-Api-Key", "k"), "a key")
 	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.10", "X-Api-Key", "k"), "a key")
 	f.mustAnswer(429, f.statusOf(byKey, "203.0.113.11", "X-Api-Key", "k"), "a key")
+	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.13", "X-Api-Key", "203.0.113.14"), "a key that reads as an address")
+	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.13", "X-Api-Key", "203.0.113.14"), "a key that reads as an address")
+	f.mustAnswer(429, f.statusOf(byKey, "203.0.113.13", "X-Api-Key", "203.0.113.14"), "a key that reads as an address")
+	f.mustAnswer(200, f.statusOf("bucket", "203.0.113.14"), "that address")
 	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.12"), "without a key")
 	f.mustAnswer(200, f.statusOf(byKey, "203.0.113.12"), "without a key")
 	f.mustAnswer(429, f.statusOf(byKey, "203.0.113.12", "X-Api-Key", ""), "without a key")
@@ -124,6 +128,10 @@ func TestForwardAuthMistakes(t *testing.T) {
 		{"nothing", "203.0.113.7", "policy", 404},
 		{"api", "", "X-Forwarded-For", 400},
 		{"api", " , ", "X-Forwarded-For", 400},
+		{"api", "unknown", "X-Forwarded-For", 400},
+		{"api", "_hidden", "X-Forwarded-For", 400},
+		{"api", "203.0.113.7, unknown", "X-Forwarded-For", 400},
+		{"api&identify=header:X-Tenant", "unknown, 10.0.0.9", "X-Forwarded-For", 400},
 		{"api&identify=user", "203.0.113.7", "identify", 400}, // not permitted here
 		{"api&identify=cookie:a", "203.0.113.7", "identify", 400},
 		{"api&identify=ip&identify=ip", "203.0.113.7", "identify", 400},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"time"
 
@@ -48,16 +49,33 @@ func newRequestID() string {
 	return string(id[:])
 }
 
-// isRequestID reports whether id is short and plain enough for a log line. It has
-// no '+' and no '@', so that no phone number or address gets there by mistake.
+// randomID is what ids look like that are made at random: a UUID, 32 digits of hex as nginx and
+// traces have them, 26 of base 32 as a ULID has them.
+var randomID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-9A-Z]{26})$`)
+
+// maxDigits is how many digits in a row an id may have that is not of those. The shortest phone
+// numbers and addresses that are anybody's have one more.
+const maxDigits = 6
+
+// isRequestID reports whether id is short and plain enough for a log line. Phone numbers and
+// addresses are not to get there by mistake: it has no '+', '@' and ':', and unless it is
+// random it has a letter, and few digits in a row, whatever separates them.
 func isRequestID(id string) bool {
+	letters, digits := false, 0
 	for _, c := range []byte(id) {
-		alphanumeric := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alphanumeric && c != '-' && c != '_' && c != '.' {
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+			letters = true
+			if digits <= maxDigits {
+				digits = 0
+			}
+		case c != '-' && c != '_' && c != '.':
 			return false
 		}
 	}
-	return id != "" && len(id) <= maxRequestIDLen
+	return len(id) <= maxRequestIDLen && (letters && digits <= maxDigits || randomID.MatchString(id))
 }
 
 // observe gives every request its exchange and its id, times it, hands it to

@@ -10,6 +10,8 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,29 +65,27 @@ func (s Scope) String() string { return strings.Join(s.names(), " or ") }
 type Caller struct {
 	Name     string // as the file has it; empty: nobody was asked for a name
 	scopes   Scope
-	policies map[string]struct{} // that it may use; nil: any
+	policies map[string]struct{} // that it may use
+	any      bool                // it may use all policies
 }
 
 // anyone is the caller of a server that asks nobody who they are, and certified the one of
 // a server that asks for a certificate and nothing else. They may do everything.
-var anyone, certified = &Caller{scopes: all}, &Caller{scopes: all}
+var anyone, certified = &Caller{scopes: all, any: true}, &Caller{scopes: all, any: true}
 
 // May reports whether c has any of these scopes.
 func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
 
 // MayUse reports whether c may ask about a policy.
 func (c *Caller) MayUse(policy string) bool {
-	if c.policies == nil {
-		return true
-	}
 	_, may := c.policies[policy]
-	return may
+	return may || c.any
 }
 
 // Callers are all that a file lists. They do not change.
 type Callers struct {
 	byToken       map[digest]*Caller
-	byCertificate map[string]*Caller
+	byCertificate map[certificateName]*Caller
 }
 
 // digest is the SHA-256 of a token.
@@ -96,6 +96,19 @@ func (c *Callers) Len() int { return len(c.byToken) + len(c.byCertificate) }
 
 // Certificates reports whether some callers are known by their certificate.
 func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
+
+// WithoutPolicies returns the names of callers that have scopes for policies, and no policy.
+func (c *Callers) WithoutPolicies() (names []string) {
+	for _, callers := range []iter.Seq[*Caller]{maps.Values(c.byToken), maps.Values(c.byCertificate)} {
+		for caller := range callers {
+			if caller.May(all&^Metrics) && !caller.any && len(caller.policies) == 0 {
+				names = append(names, caller.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Errors of who may not ask.
 var (
@@ -176,9 +189,22 @@ func (c *Callers) bearer(token string) (*Caller, error) {
 	return caller, nil
 }
 
+// certificateName is a name of a client certificate. A URI is told from other names: an
+// authority that vouches for one kind may let its customers choose the other.
+type certificateName struct {
+	name string
+	uri  bool
+}
+
+// certificateNameOf returns the name that the file means by text: a URI has a colon, which no
+// DNS name has.
+func certificateNameOf(text string) certificateName {
+	return certificateName{text, strings.Contains(text, ":")}
+}
+
 // certified returns the caller whose certificate it is: by its first name that is listed.
 func (c *Callers) certified(certificate *x509.Certificate) (*Caller, error) {
-	for _, name := range CertificateNames(certificate) {
+	for _, name := range namesOf(certificate) {
 		if caller, known := c.byCertificate[name]; known {
 			return caller, nil
 		}
@@ -186,18 +212,20 @@ func (c *Callers) certified(certificate *x509.Certificate) (*Caller, error) {
 	return nil, ErrNoToken
 }
 
-// CertificateNames returns what a client certificate is known by: its URIs and DNS names
-// or, where it has none, the common name of its subject. None has no names.
-func CertificateNames(certificate *x509.Certificate) (names []string) {
+// namesOf returns what a client certificate is known by: its URIs and DNS names or, where it
+// has none, the common name of its subject. None has no names.
+func namesOf(certificate *x509.Certificate) (names []certificateName) {
 	if certificate == nil {
 		return nil
 	}
 	for _, uri := range certificate.URIs {
-		names = append(names, uri.String())
+		names = append(names, certificateName{uri.String(), true})
 	}
-	names = append(names, certificate.DNSNames...)
+	for _, host := range certificate.DNSNames {
+		names = append(names, certificateName{host, false})
+	}
 	if len(names) == 0 && certificate.Subject.CommonName != "" {
-		names = append(names, certificate.Subject.CommonName)
+		names = append(names, certificateName{certificate.Subject.CommonName, false})
 	}
-	return slices.Clip(names)
+	return names
 }

@@ -59,6 +59,9 @@ func TestCertificates(t *testing.T) {
 		{named("", "else.example.org", "shop.example.org"), "", "shop"},
 		{named("old-name"), "", "old"},
 		{named("old-name", "else.example.org"), "", ""}, // a common name counts only where there is no other
+		{named("spiffe://example.org/envoy"), "", ""},   // a common name is no URI
+		{named("", "spiffe://example.org/envoy"), "", ""},
+		{&x509.Certificate{URIs: []*url.URL{{Path: "shop.example.org"}}}, "", ""},
 		{named("old-name"), "Bearer t", "token"},
 		{named("old-name"), "Bearer u", ""}, // who shows a token is not known by a certificate
 		{nil, "", ""},
@@ -70,6 +73,52 @@ func TestCertificates(t *testing.T) {
 		case c.want != "" && (err != nil || got.Name != c.want):
 			t.Errorf("%+v %q: %+v, %v, want %s", c.certificate, c.shown, got, err, c.want)
 		}
+	}
+}
+
+// TestAFileThatIsHalfWritten gives nobody more than the whole one.
+func TestAFileThatIsHalfWritten(t *testing.T) {
+	file := "callers:\n  - name: shop\n    token_sha256: " + auth.Digest("t") + "\n    scopes:\n      - decide\n" +
+		"      - record\n    policies:\n      - api\n      - login\n"
+	taken := 0
+	for end := range len(file) + 1 {
+		callers, err := auth.Parse("callers.yaml", []byte(file[:end]))
+		if err != nil {
+			continue
+		}
+		taken++
+		var k auth.Keyring
+		k.Set(callers)
+		c, err := k.Caller("Bearer t", nil)
+		if err == nil && (c.MayUse("sms-send") || c.May(auth.Admin|auth.Metrics)) {
+			t.Errorf("%q permits more than the whole file", file[:end])
+		}
+	}
+	if taken == 0 {
+		t.Error("no half is taken for a file")
+	}
+}
+
+// TestPolicies that a caller may use are those that are listed, any, or none.
+func TestPolicies(t *testing.T) {
+	line := func(name, policies string) string {
+		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", scopes: [decide]" + policies + "}\n"
+	}
+	callers := parse(t, "callers:\n"+line("all", ", policies: any")+line("some", ", policies: [api]")+line("word", ", policies: [any]")+
+		line("none", "")+"  - {name: scraper, token_sha256: "+auth.Digest("s")+", scopes: [metrics]}\n")
+	var k auth.Keyring
+	k.Set(callers)
+	for name, want := range map[string]bool{"all": true, "some": false, "word": false, "none": false} {
+		c, err := k.Caller("Bearer "+name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.MayUse("login") != want || c.MayUse("api") != (want || name == "some") || c.MayUse("any") != (want || name == "word") {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if names := callers.WithoutPolicies(); !slices.Equal(names, []string{"none"}) {
+		t.Errorf("%v have none", names)
 	}
 }
 
@@ -158,7 +207,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var k auth.Keyring
 		k.Set(callers)
-		if c, err := k.Caller("Bearer "+token, nil); err == nil && (c.Name == "" || c.MayUse("") && !c.MayUse("any")) {
+		if c, err := k.Caller("Bearer "+token, nil); err == nil && (c.Name == "" || c.MayUse("a") && !strings.Contains(text, "policies")) {
 			t.Fatalf("%q: %+v", token, c)
 		}
 	})

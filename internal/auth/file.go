@@ -46,7 +46,7 @@ type file struct {
 // what stands where a digest belongs, nor a token in any other place.
 func Parse(name string, data []byte) (*Callers, error) {
 	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
-	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[string]*Caller)}
+	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[certificateName]*Caller)}
 	f.read()
 	if err := f.Err(); err != nil {
 		return nil, withoutTokens(err)
@@ -101,7 +101,8 @@ func (f *file) readCaller(n *yamlfile.Node) {
 		return
 	}
 	f.ExpectKeys(n, callerKeys)
-	c := &Caller{Name: f.readName(n), scopes: f.readScopes(n), policies: f.readPolicies(n)}
+	c := &Caller{Name: f.readName(n), scopes: f.readScopes(n)}
+	f.readPolicies(n, c)
 	token, certificate := n.Member("token_sha256"), n.Member("certificate")
 	switch {
 	case token != nil && certificate != nil:
@@ -159,19 +160,25 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 	return granted
 }
 
-func (f *file) readPolicies(n *yamlfile.Node) map[string]struct{} {
+// anyPolicy is what the file has for all policies. That nothing stands there means none: it
+// may be a file that is only half written.
+const anyPolicy = "any"
+
+func (f *file) readPolicies(n *yamlfile.Node, c *Caller) {
 	list := n.Member("policies")
 	if list == nil {
-		return nil
+		return
 	}
-	policies := make(map[string]struct{})
+	if c.any = list.Kind == yamlfile.Text && list.Text == anyPolicy; c.any {
+		return
+	}
+	c.policies = make(map[string]struct{})
 	for _, name := range f.words(list, "policies") {
-		if _, twice := policies[name.Text]; twice {
+		if _, twice := c.policies[name.Text]; twice {
 			f.Add(name, "this policy is there twice: keep one of them")
 		}
-		policies[name.Text] = struct{}{}
+		c.policies[name.Text] = struct{}{}
 	}
-	return policies
 }
 
 // words returns the items of list that are text. An empty list would look like none.
@@ -213,9 +220,9 @@ func (f *file) readCertificate(n *yamlfile.Node, c *Caller) {
 	case !f.Expect(n, yamlfile.Text, "write a DNS name or URI of the certificate, or its common name if it has neither"):
 	case n.Text == "":
 		f.Add(n, "is empty: write a DNS name or URI of the certificate, or its common name if it has neither")
-	case f.callers.byCertificate[n.Text] != nil:
-		f.Add(n, "the caller %s has the same certificate: keep one of them", f.callers.byCertificate[n.Text].Name)
+	case f.callers.byCertificate[certificateNameOf(n.Text)] != nil:
+		f.Add(n, "the caller %s has the same certificate: keep one of them", f.callers.byCertificate[certificateNameOf(n.Text)].Name)
 	default:
-		f.callers.byCertificate[n.Text] = c
+		f.callers.byCertificate[certificateNameOf(n.Text)] = c
 	}
 }

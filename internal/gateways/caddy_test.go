@@ -87,6 +87,33 @@ func mustBeDenied(t *testing.T, a answer) {
 	}
 }
 
+// TestCaddyPassesOnWhatWasCounted, of a header that is sent twice.
+func TestCaddyPassesOnWhatWasCounted(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	b.mustPassOnWhatWasCounted(t, startCaddy(t, b))
+}
+
+// TestCaddyTakesLargeBodies that the application takes.
+func TestCaddyTakesLargeBodies(t *testing.T) {
+	startCaddy(t, newBehind(t, "127.0.0.1")).mustTakeLargeBodies(t)
+}
+
+// TestCaddyAndPagesOfOtherOrigins (CORS).
+func TestCaddyAndPagesOfOtherOrigins(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	g := startCaddy(t, b)
+	if a := b.mustExemptPreflights(t, g); !strings.HasPrefix(a.body, "app: OPTIONS /a ") ||
+		a.header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("%v %q", a.header, a.body)
+	}
+	g.mustShareDenials(t)
+	b.misbehave(misbehaviours["gone"])
+	if a := g.send(t, http.MethodGet, "/a", "", "Origin", page); a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("%d %v", a.status, a.header)
+	}
+}
+
 // TestCaddyWithoutADecision denies, or lets requests pass where its configuration says so.
 func TestCaddyWithoutADecision(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")

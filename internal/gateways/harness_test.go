@@ -74,9 +74,18 @@ func newBehind(t *testing.T, trusted string) *behind {
 	return b
 }
 
-// app echoes what it is sent, and has errors of its own.
+// app echoes what it is sent, and has errors of its own. It answers pages of one origin, and
+// shows all keys that it sees, as applications do that take X_Api_Key for X-Api-Key.
 func app(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	if r.Header.Get("Origin") == page {
+		w.Header().Set("Access-Control-Allow-Origin", page)
+	}
+	for name, values := range r.Header {
+		if strings.EqualFold(strings.NewReplacer("_", "-", ".", "-").Replace(name), "X-Api-Key") || name == "Authorization" || name == "Cookie" {
+			w.Header()["Seen"] = append(w.Header()["Seen"], values...)
+		}
+	}
 	switch r.URL.Path {
 	case "/forbidden":
 		w.WriteHeader(http.StatusForbidden)
@@ -130,17 +139,29 @@ type answer struct {
 // ask sends a request with an API key of its own, or none.
 func (g *gateway) ask(t *testing.T, method, path, key string) answer {
 	t.Helper()
+	headers := []string{"X-Forwarded-For", "198.51.100.1", "Cookie", "secret=1"} // the first is a lie
+	if key != "" {
+		headers = append(headers, "X-Api-Key", key)
+	}
+	return g.send(t, method, path, strings.Repeat("body", len(method)-3), headers...)
+}
+
+// send sends a request with headers in pairs.
+func (g *gateway) send(t *testing.T, method, path, text string, headers ...string) answer {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, g.url+path, strings.NewReader(strings.Repeat("body", len(method)-3)))
+	r, err := http.NewRequestWithContext(ctx, method, g.url+path, strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key != "" {
-		r.Header.Set("X-Api-Key", key)
+	for i := 0; i < len(headers); i += 2 {
+		if name := headers[i]; name != http.CanonicalHeaderKey(name) {
+			r.Header[name] = append(r.Header[name], headers[i+1]) // as it is written
+		} else {
+			r.Header.Add(name, headers[i+1])
+		}
 	}
-	r.Header.Set("X-Forwarded-For", "198.51.100.1") // a lie
-	r.Header.Set("Cookie", "secret=1")
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

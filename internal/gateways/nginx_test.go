@@ -63,6 +63,38 @@ func TestNginxLeavesTheApplicationsErrors(t *testing.T) {
 	}
 }
 
+// TestNginxPassesOnWhatWasCounted, of a header that is sent twice.
+func TestNginxPassesOnWhatWasCounted(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	b.mustPassOnWhatWasCounted(t, startNginx(t, b))
+	b.mustPassOnWhatWasCounted(t, startNginx(t, b, "error_page 500 = @undecided", "error_page 500 = @unlimited"))
+}
+
+// TestNginxTakesLargeBodies where its configuration of the application says so.
+func TestNginxTakesLargeBodies(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	startNginx(t, b, "location / {", "location / {\nclient_max_body_size 10m; client_body_buffer_size 10m;").mustTakeLargeBodies(t)
+	a := startNginx(t, b).send(t, http.MethodPost, "/a", strings.Repeat("x", 2<<20), "X-Api-Key", "k")
+	if a.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("by nginx's own default: %d %q", a.status, a.body)
+	}
+}
+
+// TestNginxAndPagesOfOtherOrigins (CORS).
+func TestNginxAndPagesOfOtherOrigins(t *testing.T) {
+	b := newBehind(t, "127.0.0.1")
+	g := startNginx(t, b)
+	if a := b.mustExemptPreflights(t, g); a.body != "app: OPTIONS /a " || a.header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("%v %q", a.header, a.body)
+	}
+	g.mustShareDenials(t)
+	b.misbehave(misbehaviours["gone"])
+	if a := g.send(t, http.MethodGet, "/a", "", "Origin", page); a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("%d %v", a.status, a.header)
+	}
+}
+
 // TestNginxWithoutADecision denies, or lets requests pass where its configuration says so.
 func TestNginxWithoutADecision(t *testing.T) {
 	b := newBehind(t, "127.0.0.1")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
 // network is an IP address that was read, as the network of it alone, or a network.
@@ -28,7 +29,7 @@ var errIP = errors.New("not an IP address: send one such as 203.0.113.7 or 2001:
 // readNetwork reads an address, or a network for one: who asks may have cut it already. What
 // IPv6 has of IPv4 is IPv4, and a zone says nothing to others than its machine.
 func readNetwork(given string) (network, error) {
-	given = strings.TrimSpace(given)
+	given = strings.TrimSpace(strings.TrimPrefix(given, origin.Named)) // of a header that holds addresses
 	if strings.Contains(given, "/") {
 		return readPrefix(given)
 	}

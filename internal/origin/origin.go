@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,6 +23,9 @@ const (
 	Everybody = "all\n"
 	// Hashed is in front of the hash of an identifier that ratelimitd would not take.
 	Hashed = "sha256\n"
+	// Named is in front of a name that could pass for an address, which a header is free to say:
+	// nobody uses up the limit of an address by it.
+	Named = "name\n"
 	// maxIdentifierLen is what ratelimitd takes, in bytes.
 	maxIdentifierLen = 1024
 )
@@ -58,7 +60,7 @@ func ParseSource(text string) (Source, error) {
 	case kind == kindHeader && strings.EqualFold(name, "Host"):
 		return Source{}, errors.New("header:Host identifies nobody: the host is in no header here; use another, ip, api-key, user or all")
 	case kind == kindHeader && isToken(name):
-		return Source{kindHeader, http.CanonicalHeaderKey(name)}, nil
+		return Header(name), nil
 	case named || kind == kindHeader:
 	case kind == kindIP, kind == kindAPIKey, kind == kindUser, kind == kindAll:
 		return Source{kind: kind}, nil
@@ -88,19 +90,56 @@ func (s Source) String() string {
 	return s.kind
 }
 
+// Header returns the Source that is the value of a header.
+func Header(name string) Source { return Source{kindHeader, http.CanonicalHeaderKey(name)} }
+
+// APIKey returns the Source api-key.
+func APIKey() Source { return Source{kind: kindAPIKey} }
+
+// User returns the Source user.
+func User() Source { return Source{kind: kindUser} }
+
+// Headers returns the names of the headers that s goes by, in canonical form.
+func (s Source) Headers() []string {
+	switch s.kind {
+	case kindHeader:
+		return []string{s.header}
+	case kindAPIKey:
+		return []string{"X-Api-Key", "Authorization"}
+	case kindUser:
+		return []string{"Authorization"}
+	}
+	return nil
+}
+
 // Identify returns who sent r, never empty and never longer than ratelimitd takes. Of whom s
 // does not know, the address is returned, marked as such: nobody gets around a limit by leaving
-// a header out, or by sending it twice.
-func (s Source) Identify(r *http.Request, trusted Proxies) string {
-	switch identifier := s.read(r); {
-	case s.kind == kindAll:
-		return Everybody
-	case identifier != "":
-		return Bounded(identifier)
-	case s.kind == "" || s.kind == kindIP:
-		return Bounded(trusted.Client(r))
+// a header out, or by sending it twice. The error is ErrHidden, where the address is needed.
+func (s Source) Identify(r *http.Request, trusted Proxies) (string, error) {
+	if s.kind == kindAll {
+		return Everybody, nil
 	}
-	return Bounded(Unidentified + trusted.Client(r))
+	if name := s.Name(r); name != "" {
+		return Bounded(name), nil
+	}
+	address, err := trusted.Client(r)
+	if err != nil {
+		return "", err
+	}
+	if s.kind == "" || s.kind == kindIP {
+		return Bounded(address), nil
+	}
+	return Bounded(Unidentified + address), nil
+}
+
+// Name returns what r says of its sender, empty if it does not, or says it twice. One that could
+// pass for an address is marked.
+func (s Source) Name(r *http.Request) string {
+	name := s.read(r)
+	if isAddress(strings.TrimSpace(name)) {
+		return Named + name
+	}
+	return name
 }
 
 // read returns what r says of its sender, empty if it does not.
@@ -110,16 +149,16 @@ func (s Source) read(r *http.Request) string {
 		return only(r.Header[s.header])
 	case kindAPIKey:
 		token := bearer(only(r.Header["Authorization"]))
-		if len(r.Header["X-Api-Key"]) == 0 {
+		switch {
+		case len(r.Header["X-Api-Key"]) == 0:
 			return token
-		}
-		if token != "" {
+		case token != "" || len(r.Header["Authorization"]) > 1:
 			return ""
 		}
 		return only(r.Header["X-Api-Key"])
 	case kindUser:
-		name, _, _ := r.BasicAuth()
-		if strings.Contains(name, "\n") { // encoded, it can have what no header can
+		name, _, _ := r.BasicAuth()                                             // by the first of several
+		if len(r.Header["Authorization"]) > 1 || strings.Contains(name, "\n") { // encoded, it can have what no header can
 			return ""
 		}
 		return name
@@ -138,11 +177,12 @@ func only(values []string) string {
 
 // bearer returns the token of the header Authorization.
 func bearer(authorization string) string {
-	scheme, token, _ := strings.Cut(authorization, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	const scheme = "Bearer"
+	if len(authorization) <= len(scheme) || !strings.EqualFold(authorization[:len(scheme)], scheme) ||
+		!strings.ContainsRune(" \t", rune(authorization[len(scheme)])) {
 		return ""
 	}
-	return strings.TrimSpace(token)
+	return strings.TrimSpace(authorization[len(scheme):])
 }
 
 // Bounded returns identifier, or a hash of one that ratelimitd would not take.
@@ -155,102 +195,4 @@ func Bounded(identifier string) string {
 	}
 	sum := sha256.Sum256([]byte(identifier))
 	return Hashed + hex.EncodeToString(sum[:])
-}
-
-// Proxies are the addresses of those whose X-Forwarded-For is believed; none: nobody's.
-type Proxies []netip.Prefix
-
-// ParseProxies reads addresses and prefixes with commas between, such as
-// "10.0.0.0/8,192.0.2.7"; "none" and empty text are nobody.
-func ParseProxies(text string) (Proxies, error) {
-	if text = strings.TrimSpace(text); text == "" || text == "none" {
-		return nil, nil
-	}
-	var proxies Proxies
-	for part := range strings.SplitSeq(text, ",") {
-		part = strings.TrimSpace(part)
-		prefix, err := netip.ParsePrefix(part)
-		if address, failed := netip.ParseAddr(part); failed == nil && address.Zone() == "" {
-			prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
-		}
-		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%.64q is no address and no prefix: write them such as 10.0.0.0/8 or 192.0.2.7", part)
-		}
-		proxies = append(proxies, prefix)
-	}
-	return proxies, nil
-}
-
-// Trust reports whether an address, with a port or without, is one of p.
-func (p Proxies) Trust(address string) bool {
-	parsed, ok := parseAddress(address)
-	return ok && p.contain(parsed)
-}
-
-func (p Proxies) contain(address netip.Addr) bool {
-	for _, prefix := range p {
-		if prefix.Contains(address) {
-			return true
-		}
-	}
-	return false
-}
-
-// Client returns the address that r comes from: that of the connection or, while that is one of
-// p, the one that it forwards for by X-Forwarded-For. Of IPv6, a /64 is one client.
-func (p Proxies) Client(r *http.Request) string {
-	address, ok := parseAddress(r.RemoteAddr)
-	if !ok {
-		return r.RemoteAddr // of a socket that has none
-	}
-	for hops := r.Header["X-Forwarded-For"]; p.contain(address); {
-		var hop string
-		if hop, hops = lastHop(hops); hop == "" {
-			break
-		}
-		before, ok := parseAddress(hop)
-		if !ok {
-			break // the proxy itself is who is known
-		}
-		address = before
-	}
-	return client64(address)
-}
-
-// lastHop returns the last of the addresses in headers, which is the nearest, and the headers
-// without it; empty: there is none.
-func lastHop(headers []string) (hop string, rest []string) {
-	if len(headers) == 0 {
-		return "", nil
-	}
-	last := headers[len(headers)-1]
-	comma := strings.LastIndexByte(last, ',')
-	rest = headers[:len(headers)-1]
-	if comma >= 0 {
-		rest = append(rest[:len(rest):len(rest)], last[:comma])
-	}
-	return strings.TrimSpace(last[comma+1:]), rest
-}
-
-// parseAddress reads an address with a port or without.
-func parseAddress(text string) (netip.Addr, bool) {
-	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return withPort.Addr().Unmap().WithZone(""), true
-	}
-	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
-	return address.Unmap().WithZone(""), err == nil
-}
-
-// subnet is what a customer has of IPv6 addresses: one may use as many as they like of it.
-const subnet = 64
-
-func client64(address netip.Addr) string {
-	if address.Is4() {
-		return address.String()
-	}
-	prefix, err := address.Prefix(subnet)
-	if err != nil {
-		return address.String() // never: 64 is less than 128
-	}
-	return prefix.String()
 }

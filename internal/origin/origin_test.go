@@ -1,6 +1,7 @@
 package origin_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -28,7 +29,11 @@ func TestSources(t *testing.T) {
 		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Bearer t"}, "ip\n198.51.100.1"},
 		{"api-key", []string{"Authorization", "bearer  t"}, "t"},
 		{"api-key", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "ip\n198.51.100.1"},
+		{"api-key", []string{"X-Api-Key", "made up", "Authorization", "Bearer\tt"}, "ip\n198.51.100.1"},
+		{"api-key", []string{"X-Api-Key", "made up", "Authorization", "Bearer t", "Authorization", "Bearer t"}, "ip\n198.51.100.1"},
+		{"api-key", []string{"X-Api-Key", "k", "Authorization", "Bearer"}, "k"},
 		{"user", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0"}, "alice"},
+		{"user", []string{"Authorization", "Basic YWxpY2U6c2VjcmV0", "Authorization", "Basic YWxpY2U6c2VjcmV0"}, "ip\n198.51.100.1"},
 		{"user", nil, "ip\n198.51.100.1"},
 		{"all", []string{"X-Api-Key", "k"}, "all\n"},
 	} {
@@ -43,7 +48,7 @@ func TestSources(t *testing.T) {
 			r.Header.Add(c.headers[i], c.headers[i+1])
 		}
 		proxies, err := origin.ParseProxies("10.0.0.0/8")
-		if got := source.Identify(r, proxies); got != c.want || err != nil {
+		if got, hidden := source.Identify(r, proxies); got != c.want || err != nil || hidden != nil {
 			t.Errorf("%s, %q: %q, want %q, %v", c.source, c.headers, got, c.want, err)
 		}
 	}
@@ -93,8 +98,8 @@ func TestProxies(t *testing.T) {
 func TestAnUnknownAddressIsSomebody(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = ""
-	if got := (origin.Source{}).Identify(r, nil); got != "ip\nunknown" {
-		t.Errorf("%q", got)
+	if got, err := (origin.Source{}).Identify(r, nil); got != "ip\nunknown" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -108,8 +113,67 @@ func TestNobodyTakesAnothersPlace(t *testing.T) {
 	r.RemoteAddr = "198.51.100.1:80"
 	for _, name := range []string{"ip\n203.0.113.7", "all\n", "sha256\n00"} {
 		r.SetBasicAuth(name, "secret")
-		if got := source.Identify(r, nil); got != "ip\n198.51.100.1" {
-			t.Errorf("%q is %q", name, got)
+		if got, err := source.Identify(r, nil); got != "ip\n198.51.100.1" || err != nil {
+			t.Errorf("%q is %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestNamesAreToldFromAddresses: nobody drains another one's limit by calling themselves as its
+// address.
+func TestNamesAreToldFromAddresses(t *testing.T) {
+	for _, name := range []string{"203.0.113.7", "2001:db8:1:2::/64", "2001:DB8:1:2::/64", "203.0.113.0/24", "203.0.113.7\u00a0", "::1", "@"} {
+		for source, header := range map[string]string{"header:X-Tenant": "X-Tenant", "api-key": "X-Api-Key", "user": ""} {
+			by, err := origin.ParseSource(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			if r.Header.Set(header, name); header == "" {
+				if r.SetBasicAuth(name, ""); strings.Contains(name, ":") {
+					continue // a user name has none
+				}
+			}
+			if got, err := by.Identify(r, nil); got != "name\n"+name || err != nil {
+				t.Errorf("%s, %s: %q, %v", source, name, got, err)
+			}
+		}
+	}
+}
+
+// TestProxiesThatHideTheirClients are not taken for them: everybody behind one would be one client.
+func TestProxiesThatHideTheirClients(t *testing.T) {
+	proxies, err := origin.ParseProxies("10.0.0.0/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		remote  string
+		headers []string
+		want    string // empty: hidden
+	}{
+		{"10.0.0.1:80", []string{"unknown"}, ""},
+		{"10.0.0.1:80", []string{"_hidden"}, ""},
+		{"10.0.0.1:80", []string{"198.51.100.1, unknown"}, ""},
+		{"10.0.0.1:80", []string{"unknown, 10.0.0.2"}, ""},
+		{"10.0.0.1:80", []string{"198.51.100.1", "example.com"}, ""},
+		{"10.0.0.1:80", []string{"unknown, 198.51.100.1"}, "198.51.100.1"}, // the client says so
+		{"10.0.0.1:80", []string{"198.51.100.1, "}, "198.51.100.1"},
+		{"10.0.0.1:80", []string{"198.51.100.1", "", " , "}, "198.51.100.1"},
+		{"10.0.0.1:80", []string{",,"}, "10.0.0.1"},
+		{"198.51.100.1:80", []string{"unknown"}, "198.51.100.1"}, // who is not trusted
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr, r.Header["X-Forwarded-For"] = c.remote, c.headers
+		for source, want := range map[string]string{"ip": c.want, "user": "ip\n" + c.want, "all": "all\n"} {
+			by, err := origin.ParseSource(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := by.Identify(r, proxies)
+			if hidden := c.want == "" && source != "all"; errors.Is(err, origin.ErrHidden) != hidden || !hidden && got != want {
+				t.Errorf("%s, %q by %s: %q, %v", c.remote, c.headers, source, got, err)
+			}
 		}
 	}
 }

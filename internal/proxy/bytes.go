@@ -65,6 +65,7 @@ type writer struct {
 	request *http.Request
 	own     bool // the answer is the proxy's, which reads nothing of the request
 	drained bool // by net/http, of what nobody reads of the request
+	older   bool // than HTTP/1.1 is the client, which knows no interim answers
 	status  int  // 0: none yet
 }
 
@@ -72,14 +73,16 @@ func newWriter(w http.ResponseWriter, stalled time.Duration) *writer {
 	return &writer{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled}
 }
 
-// WriteHeader remembers the status, but for that of informational answers.
+// WriteHeader remembers the status, but for that of interim answers.
 func (w *writer) WriteHeader(status int) {
-	if status == http.StatusContinue {
-		return // net/http says so itself, once the application reads
-	}
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+	switch {
+	case status >= http.StatusOK || status == http.StatusSwitchingProtocols:
 		w.status = status
 		w.leaveUnread()
+	case status == http.StatusContinue || w.older:
+		return // net/http says itself to continue, once the application reads
+	default:
+		keepEndToEnd(w.Header(), false)
 	}
 	defer w.giveTime()()
 	w.ResponseWriter.WriteHeader(status)
@@ -121,7 +124,7 @@ func (w *writer) leaveUnread() {
 // begin gives the client time for the first part of its request. net/http reads by HTTP/1 what
 // nobody else does before it answers: of r, it is to wait for no part for longer.
 func (w *writer) begin(r *http.Request) {
-	w.request, w.own = r, true
+	w.request, w.own, w.older = r, true, !r.ProtoAtLeast(1, 1)
 	if w.drained = r.ProtoMajor == 1 && r.ContentLength != 0; w.drained {
 		w.extendRead()
 	}

@@ -94,9 +94,14 @@ func (p *parser) text(into *string) func(*yamlfile.Node) {
 
 func (p *parser) host(n *yamlfile.Node, into *string) {
 	p.text(into)(n)
-	*into = hostname(*into)
-	if rest := strings.TrimPrefix(*into, "*."); strings.ContainsAny(rest, "*/ ") {
+	domain, below := strings.CutPrefix(*into, "*.")
+	name, ok := hostname(domain)
+	if !ok && *into != "" {
 		p.Add(n, "%q is no host: write it such as api.example.com or *.example.com", n.Text)
+		return
+	}
+	if *into = name; below {
+		*into = "*." + name
 	}
 }
 
@@ -106,7 +111,7 @@ func (p *parser) path(n *yamlfile.Node, into *string) {
 		return
 	}
 	segments := strings.Split(strings.TrimPrefix(*into, "/"), "/")
-	wrong := !strings.HasPrefix(*into, "/") || strings.ContainsAny(*into, "*?# ") || leadsAway(segments)
+	wrong := !strings.HasPrefix(*into, "/") || strings.ContainsAny(*into, "*?# ") || hasControls(*into) || leadsAway(segmentsOf(*into))
 	for i, s := range segments {
 		opened := strings.HasPrefix(s, "{")
 		wrong = wrong || opened != strings.HasSuffix(s, "}") || opened && len(s) == len("{}") ||

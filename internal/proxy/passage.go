@@ -21,6 +21,7 @@ type passage struct {
 	proxy   *Proxy
 	route   *Route // nil: none
 	request *http.Request
+	who     []limiter.Identifier // who sent it, for each limit of the route
 
 	shown    *limiter.Decision // that the headers tell of; nil: none
 	first    string            // the receipt of what counts in any case
@@ -51,10 +52,15 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return true
 	}
+	if err := x.identify(); err != nil {
+		api.WriteStatus(w, http.StatusBadRequest, "A proxy in front of this one does not tell which address it asks for.")
+		x.proxy.note("requests are refused", "route", x.name(), "error", err)
+		return false
+	}
 	var spent, first []limiter.Demand
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
-		d := limiter.Demand{Policy: l.Policy, Identifier: x.identifier(l), Cost: l.Cost}
+		d := limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: l.Cost}
 		switch {
 		case l.Charge == ChargeRequests && l.Served:
 			x.serve(l, d)
@@ -97,8 +103,17 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 	return true
 }
 
-func (x *passage) identifier(l *Limit) limiter.Identifier {
-	return limiter.Identifier(l.Identify.Identify(x.request, x.proxy.opts.TrustedProxies))
+// identify finds out who sent the request.
+func (x *passage) identify() error {
+	x.who = make([]limiter.Identifier, len(x.route.Limits))
+	for i := range x.route.Limits {
+		who, err := x.route.Limits[i].Identify.Identify(x.request, x.proxy.opts.TrustedProxies)
+		if err != nil {
+			return err
+		}
+		x.who[i] = limiter.Identifier(who)
+	}
+	return nil
 }
 
 // ask reports whether all demands are allowed, and keeps the receipt. If not, it answers.
@@ -147,6 +162,9 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 func (x *passage) answered(res *http.Response) {
 	x.status = res.StatusCode
 	x.reported = x.takeReport(res.Header)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		keepEndToEnd(res.Header, true)
+	}
 	if x.route == nil || len(x.route.Limits) == 0 {
 		return
 	}
@@ -196,7 +214,7 @@ func (x *passage) end() {
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
 		if units := x.units(l); units > 0 {
-			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.identifier(l), Cost: min(units, limiter.MaxCost)})
+			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: min(units, limiter.MaxCost)})
 		}
 	}
 	if len(demands) == 0 {

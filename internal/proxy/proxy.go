@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
@@ -58,6 +57,7 @@ type Proxy struct {
 	engine  *limiter.Engine
 	opts    Options
 	reverse httputil.ReverseProxy
+	counted headerNames
 	logged  gate.Second
 
 	stopped context.Context // ends what was upgraded
@@ -79,6 +79,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 	for i := range p.opts.Routes {
 		p.opts.Routes[i].prepare()
 	}
+	p.counted = countedBy(p.opts.Routes)
 	transport, err := newTransport(&p.opts)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func New(engine *limiter.Engine, opts *Options) (*Proxy, error) {
 		Transport:      transport,
 		FlushInterval:  -1, // what is streamed is passed on as it comes
 		BufferPool:     new(buffers),
-		ErrorLog:       slog.NewLogLogger(p.opts.Logger.Handler(), slog.LevelInfo),
+		ErrorLog:       p.brokenOff(),
 		ModifyResponse: p.answered,
 		ErrorHandler:   p.failed,
 	}
@@ -160,6 +161,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
 	dropHopByHop(r.Header)
+	p.counted.dropDisguised(r.Header)
 	stayLimited(r)
 	out.begin(r)
 	p.serving.RLock()
@@ -186,11 +188,18 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	if r.Method == http.MethodConnect {
 		return nil, "Nobody is connected to other hosts here."
 	}
+	host, ok := hostname(r.Host)
+	switch {
+	case !ok && (r.Host != "" || r.ProtoAtLeast(1, 1)): // older clients may send none
+		return nil, "The host is no name and no address, or has more after it than one port: send one such as example.com:8080."
+	case hasControls(r.URL.Path):
+		return nil, "The path has control characters in it: send it without."
+	}
 	for i, segments := range meaningsOf(r.URL) {
 		if leadsAway(segments) {
-			return nil, "The path leads elsewhere: send it without . and .. in it."
+			return nil, "The path leads elsewhere: send it without parts that are dots or blanks."
 		}
-		other := p.routeOf(r, segments)
+		other := p.routeOf(r, host, trimmed(segments))
 		if i > 0 && other != route {
 			return nil, "The path has several meanings: send it without escaped slashes and without semicolons."
 		}
@@ -199,9 +208,9 @@ func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	return route, ""
 }
 
-func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
+func (p *Proxy) routeOf(r *http.Request, host string, segments []string) *Route {
 	for i := range p.opts.Routes {
-		if p.opts.Routes[i].matches(r, segments) {
+		if p.opts.Routes[i].matches(r, host, segments) {
 			return &p.opts.Routes[i]
 		}
 	}
@@ -210,22 +219,6 @@ func (p *Proxy) routeOf(r *http.Request, segments []string) *Route {
 
 // upgrades reports whether r may become a connection that net/http knows nothing of.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
-
-// dropHopByHop removes what Connection names from a client's headers: it is for this
-// connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
-// to be known, or to be on a route, by what it does not see.
-func dropHopByHop(h http.Header) {
-	for _, named := range h["Connection"] {
-		for name := range strings.SplitSeq(named, ",") {
-			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
-			case "Upgrade", "Te": // what is passed on of these is
-			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
-			default:
-				delete(h, name)
-			}
-		}
-	}
-}
 
 // stayLimited has r not ask for another HTTP, or for TLS with HTTP within, on its connection: all
 // that came by it would pass unseen. Who asks for an upgrade may be answered without one (RFC
@@ -295,7 +288,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		api.WriteStatus(w, x.status, "The application does not answer.")
 	}
-	p.note("the application does not answer", "status", x.status, "error", err)
+	p.note("the application does not answer", "status", x.status, "error", failureOf(err))
 }
 
 // statusClientGone is what metrics show for a client that hung up; nginx calls 499 so.

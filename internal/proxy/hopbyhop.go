@@ -1,0 +1,45 @@
+package proxy
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// dropHopByHop removes what Connection names from a client's headers: it is for this
+// connection alone (RFC 9110, section 7.6.1), so the application will not see it, and nobody is
+// to be known, or to be on a route, by what it does not see.
+func dropHopByHop(h http.Header) {
+	for _, named := range h["Connection"] {
+		for name := range strings.SplitSeq(named, ",") {
+			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
+			case "Upgrade", "Te": // what is passed on of these is
+			case "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto": // nor are these, but by whom is trusted
+			default:
+				delete(h, name)
+			}
+		}
+	}
+}
+
+// hopByHop are the headers that are for one connection alone, whether Connection names them or
+// not (RFC 9110, section 7.6.1; RFC 9112, section 9.3).
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// keepEndToEnd removes from an interim answer (1xx) what is for the proxy alone. That of other
+// answers is removed by httputil. upgrade leaves what says to which protocol a connection goes.
+func keepEndToEnd(h http.Header, upgrade bool) {
+	to := h["Upgrade"]
+	upgrade = upgrade && strings.Contains(strings.ToLower(strings.Join(h["Connection"], ",")), "upgrade")
+	dropHopByHop(h)
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+	delete(h, CostHeader)
+	if upgrade && to != nil {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, to
+	}
+}

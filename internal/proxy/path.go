@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// segmentsOf returns what is between the slashes of a path. Those that are doubled, and one at
+// the end, do not count: applications differ in what they make of them, and nobody is to get
+// around a limit by them.
+func segmentsOf(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
+}
+
+// meaningsOf returns the segments of a path by each meaning that applications give it: of an
+// escaped slash, which ends a segment or is a part of it, of a backslash, likewise, and of what
+// follows a semicolon, which is a part of the segment or a parameter (RFC 3986, section 3.3)
+// that does not count.
+func meaningsOf(u *url.URL) (meanings [][]string) {
+	path := strings.ToLower(u.Path)
+	meanings = append(meanings, segmentsOf(path))
+	escaped := strings.ToLower(u.EscapedPath())
+	if strings.Contains(escaped, "%2f") {
+		meanings = append(meanings, segmentsOf(decoded(strings.ReplaceAll(escaped, "%2f", "%00"))))
+	}
+	if strings.Contains(path, `\`) {
+		meanings = append(meanings, rewritten(meanings, func(s string) string { return strings.ReplaceAll(s, `\`, "/") })...)
+	}
+	if strings.Contains(path, ";") {
+		meanings = append(meanings, rewritten(meanings, func(s string) string {
+			bare, _, _ := strings.Cut(s, ";")
+			return bare
+		})...)
+	}
+	return meanings
+}
+
+// rewritten returns what paths mean when each of their segments stands for another text.
+func rewritten(meanings [][]string, as func(segment string) string) (others [][]string) {
+	for _, segments := range meanings {
+		other := make([]string, len(segments))
+		for i, s := range segments {
+			other[i] = as(s)
+		}
+		others = append(others, segmentsOf(strings.Join(other, "/")))
+	}
+	return others
+}
+
+// decoded returns an escaped path as it is meant.
+func decoded(escaped string) string {
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return escaped // never: net/http has read it
+	}
+	return strings.ToLower(path)
+}
+
+// leadsAway reports whether a path has parts that lead to another one, which applications
+// may go by or not: nobody can tell of which route it is. Some take ".. " and "..." for "..".
+func leadsAway(segments []string) bool {
+	return slices.ContainsFunc(segments, func(s string) bool { return trimTail(s) == "" })
+}
+
+// hasControls reports whether a decoded path holds what no page is named by, such as a line
+// break: to many patterns of applications "/login" and a line break after it are the same.
+func hasControls(path string) bool { return strings.ContainsFunc(path, unicode.IsControl) }
+
+// trimmed cuts blanks and dots off the end of each segment, as some applications do.
+func trimmed(segments []string) []string {
+	for i, s := range segments {
+		segments[i] = trimTail(s)
+	}
+	return segments
+}
+
+func trimTail(segment string) string {
+	return strings.TrimRightFunc(segment, func(c rune) bool { return c == '.' || unicode.IsSpace(c) })
+}
