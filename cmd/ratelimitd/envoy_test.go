@@ -130,7 +130,7 @@ func TestEnvoyShowsWhoItIs(t *testing.T) {
 	line := func(name, more string) string {
 		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", " + more + "}\n"
 	}
-	callers := write(t, "callers.yaml", "callers:\n"+line("envoy", "scopes: [decide]")+
+	callers := write(t, "callers.yaml", "callers:\n"+line("envoy", "scopes: [decide], policies: any")+
 		line("other", "scopes: [decide], policies: [another]")+line("scraper", "scopes: [metrics]"))
 	policies := mapped("5") + "  "
 	policies = strings.Replace(policies, "envoy:", "  - {name: another, limits: [{algorithm: fixed-window, limit: 1, window: 1m}]}\nenvoy:", 1)
@@ -161,7 +161,7 @@ func TestEnvoyShowsWhoItIs(t *testing.T) {
 func TestEnvoyByTLS(t *testing.T) {
 	a := newAuthority(t, "ours")
 	cert, key := a.issue("localhost")
-	callers := write(t, "callers.yaml", "callers:\n  - {name: envoy, certificate: envoy.example, scopes: [decide]}\n")
+	callers := write(t, "callers.yaml", "callers:\n  - {name: envoy, certificate: envoy.example, scopes: [decide], policies: any}\n")
 	s := start(t, nil, "--envoy-listen=127.0.0.1:0", "--auth-file="+callers, "--policies="+write(t, "policies.yaml", mapped("5")),
 		"--tls-cert-file="+write(t, "cert.pem", cert), "--tls-key-file="+write(t, "key.pem", key),
 		"--tls-client-ca-file="+write(t, "ca.pem", a.pem()))

@@ -183,6 +183,10 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 	}
 	s.keyring.Set(callers)
 	s.log.Info("callers in force", "count", callers.Len())
+	if idle := callers.Idle(); len(idle) > 0 {
+		s.log.Warn("callers may use no policy: list policies: for them, or write policies: any", "file", s.settings.authFile,
+			"count", len(idle), "callers", idle[:min(len(idle), maxNamesLogged)])
+	}
 	return nil
 }
 

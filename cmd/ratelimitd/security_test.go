@@ -50,7 +50,7 @@ func TestOpenListenerIsRefused(t *testing.T) {
 			t.Errorf("no %s in %s", flag, errs.String())
 		}
 	}
-	callers := write(t, "callers.yaml", "callers:\n  - {name: a, token_sha256: "+auth.Digest("t")+", scopes: [decide]}\n")
+	callers := write(t, "callers.yaml", "callers:\n  - {name: a, token_sha256: "+auth.Digest("t")+", scopes: [decide], policies: any}\n")
 	for flag, warning := range map[string]string{
 		"--insecure-no-auth":     "nobody is asked who they are",
 		"--auth-file=" + callers: "tokens travel in the clear",
@@ -99,7 +99,7 @@ func (s *server) asked(t *testing.T, token string) int {
 // TestCallersAreReloaded adds a caller, takes one away, and makes a mistake.
 func TestCallersAreReloaded(t *testing.T) {
 	line := func(name string) string {
-		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", scopes: [decide]}\n"
+		return "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", scopes: [decide], policies: any}\n"
 	}
 	path := write(t, "callers.yaml", "callers:\n"+line("one"))
 	s := start(t, nil, "--auth-file="+path)
@@ -119,11 +119,14 @@ func TestCallersAreReloaded(t *testing.T) {
 	rewrite(t, path, "callers:\n"+line("two"))
 	s.log.waitFor(t, "callers in force", 3)
 	want(401, 200)
+	rewrite(t, path, "callers:\n"+strings.Replace(line("two"), ", policies: any", "", 1))
+	s.log.waitFor(t, "callers may use no policy", 1)
+	want(401, 403)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	s.log.waitFor(t, "callers not reloaded", 2)
-	want(401, 200)
+	want(401, 403)
 }
 
 // authority signs certificates.
@@ -289,8 +292,8 @@ func waitUntil(t *testing.T, is func() bool) {
 func TestCertificatesAreCallers(t *testing.T) {
 	root := newAuthority(t, "root")
 	cert, key := root.issue("server")
-	callers := write(t, "callers.yaml", "callers:\n  - {name: boss, certificate: boss.example.org, scopes: [admin]}\n"+
-		"  - {name: shop, certificate: shop.example.org, scopes: [decide]}\n")
+	callers := write(t, "callers.yaml", "callers:\n  - {name: boss, certificate: boss.example.org, scopes: [admin], policies: any}\n"+
+		"  - {name: shop, certificate: shop.example.org, scopes: [decide], policies: any}\n")
 	files := []string{"--tls-cert-file=" + write(t, "cert.pem", cert), "--tls-key-file=" + write(t, "key.pem", key), "--auth-file=" + callers}
 	s := start(t, nil, append(files, "--tls-client-ca-file="+write(t, "ca.pem", root.pem()))...)
 	for client, want := range map[string]int{"boss.example.org": 200, "shop.example.org": 403, "thief.example.org": 401} {

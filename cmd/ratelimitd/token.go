@@ -35,17 +35,17 @@ func newToken() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "what it permits, with commas between: "+
 		strings.Join(auth.ScopeNames(), ", "))
-	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of those that it may use, with commas between (default: all)")
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of those that it may use, with commas between (default: any)")
 	return cmd
 }
 
 // callerLine returns a caller as the file has it.
 func callerLine(name, digest string, scopes, policies []string) string {
 	line := fmt.Sprintf("  - {name: %s, token_sha256: %s, scopes: [%s]", name, digest, strings.Join(scopes, ", "))
-	if len(policies) > 0 {
-		line += ", policies: [" + strings.Join(policies, ", ") + "]"
+	if len(policies) == 0 {
+		return line + ", policies: any}\n"
 	}
-	return line + "}\n"
+	return line + ", policies: [" + strings.Join(policies, ", ") + "]}\n"
 }
 
 // oneMistake returns the first of a file's mistakes, without a place in a file that there

@@ -13,12 +13,15 @@ import (
 )
 
 // keyring returns a Keyring of callers who are called like their token, which is what the
-// rest of a line says they may do.
+// rest of a line says they may do: with any policy, if it names none.
 func keyring(t *testing.T, callers ...string) *auth.Keyring {
 	t.Helper()
 	file := "callers:\n"
 	for _, c := range callers {
 		name, rest, _ := strings.Cut(c, " ")
+		if !strings.Contains(rest, "policies:") {
+			rest += ", policies: any"
+		}
 		file += "  - {name: " + name + ", token_sha256: " + auth.Digest(name) + ", " + rest + "}\n"
 	}
 	parsed, err := auth.Parse("callers.yaml", []byte(file))

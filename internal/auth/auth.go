@@ -10,6 +10,8 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -61,26 +63,27 @@ func (s Scope) String() string { return strings.Join(s.names(), " or ") }
 
 // Caller is somebody who may ask. The zero Caller may ask for nothing.
 type Caller struct {
-	Name     string // as the file has it; empty: nobody was asked for a name
-	scopes   Scope
-	policies map[string]struct{} // that it may use; nil: any
+	Name      string // as the file has it; empty: nobody was asked for a name
+	scopes    Scope
+	policies  map[string]struct{} // that it may use
+	anyPolicy bool                // it may use those that policies does not hold, too
 }
 
 // anyone is the caller of a server that asks nobody who they are, and certified the one of
 // a server that asks for a certificate and nothing else. They may do everything.
-var anyone, certified = &Caller{scopes: all}, &Caller{scopes: all}
+var anyone, certified = &Caller{scopes: all, anyPolicy: true}, &Caller{scopes: all, anyPolicy: true}
 
 // May reports whether c has any of these scopes.
 func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
 
 // MayUse reports whether c may ask about a policy.
 func (c *Caller) MayUse(policy string) bool {
-	if c.policies == nil {
-		return true
-	}
 	_, may := c.policies[policy]
-	return may
+	return may || c.anyPolicy
 }
+
+// idle reports whether a scope of c is about policies, and it may use none.
+func (c *Caller) idle() bool { return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0 }
 
 // Callers are all that a file lists. They do not change.
 type Callers struct {
@@ -93,6 +96,20 @@ type digest [sha256.Size]byte
 
 // Len returns how many callers there are.
 func (c *Callers) Len() int { return len(c.byToken) + len(c.byCertificate) }
+
+// Idle returns the names, in order, of callers that may use no policy, though their scopes
+// are about some.
+func (c *Callers) Idle() []string {
+	names := make(map[string]struct{})
+	for _, callers := range []iter.Seq[*Caller]{maps.Values(c.byToken), maps.Values(c.byCertificate)} {
+		for caller := range callers {
+			if caller.idle() {
+				names[caller.Name] = struct{}{}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
 
 // Certificates reports whether some callers are known by their certificate.
 func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
