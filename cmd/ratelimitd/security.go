@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
@@ -30,6 +31,7 @@ type securitySettings struct {
 	tlsKey         string
 	tlsClientCA    string
 	insecureNoAuth bool
+	hosts          api.Hosts
 }
 
 // security is who may reach the server's listeners, as the files say at any moment.

@@ -83,7 +83,9 @@ func (c *Caller) MayUse(policy string) bool {
 }
 
 // idle reports whether a scope of c is about policies, and it may use none.
-func (c *Caller) idle() bool { return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0 }
+func (c *Caller) idle() bool {
+	return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0
+}
 
 // Callers are all that a file lists. They do not change.
 type Callers struct {
