@@ -48,6 +48,8 @@ type decision struct {
 	Used       int64  `json:"used"`
 	Mode       string `json:"mode"`
 	WouldAllow *bool  `json:"would_allow"` // in mode shadow
+	Blocked    bool   `json:"blocked"`
+	Override   string `json:"override"` // its kind; empty: none decided
 	Degraded   bool   `json:"degraded"`
 	Recorded   string `json:"recorded"` // when degraded
 	waits

@@ -27,7 +27,7 @@ func printDecision(w io.Writer, format, verb string, d *decision) error {
 
 // writeTable writes a line that says it all, and a row for each limit.
 func writeTable(out *bytes.Buffer, verb string, d *decision) {
-	fmt.Fprintf(out, "%s under %s of %s%s\n", verdict(verb, d), printable(d.tightest().Name), printable(d.Policy), outlook(d))
+	fmt.Fprintf(out, "%s %s%s\n", verdict(verb, d), d.decider(), outlook(d))
 	if d.Degraded {
 		fmt.Fprintf(out, "degraded: the store did not answer, and the policy's on_store_error decided; recorded: %s\n", printable(d.Recorded))
 	}
@@ -38,7 +38,11 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
 	for i := range d.Limits {
 		l := &d.Limits[i]
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, l.Used, l.Remaining,
+		used := strconv.FormatInt(l.Used, 10)
+		if d.unseen() {
+			used = "?"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, used, l.Remaining,
 			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
 	}
 	_ = table.Flush() // into a buffer
@@ -62,11 +66,36 @@ func verdict(verb string, d *decision) string {
 
 const modeOff = "off"
 
+// The kinds of overrides that the tables know.
+const (
+	overrideAllow = "allow"
+	overrideBlock = "block"
+)
+
+// unseen reports whether an override decided without looking at what is used.
+func (d *decision) unseen() bool { return d.Override == overrideAllow || d.Override == overrideBlock }
+
+// decider says what decided.
+func (d *decision) decider() string {
+	policy, limit := printable(d.Policy), printable(d.tightest().Name)
+	switch {
+	case d.unseen():
+		return "under " + policy + ", by an override (" + printable(d.Override) + ")"
+	case d.Override != "":
+		return "under " + limit + " of " + policy + ", by an override (" + printable(d.Override) + ")"
+	case d.Blocked:
+		return "under " + policy + ", by a block after an earlier denial"
+	}
+	return "under " + limit + " of " + policy
+}
+
 // outlook is what else the first line says.
 func outlook(d *decision) string {
 	switch {
 	case !*d.Allowed:
 		return ": " + d.advice()
+	case d.Override == overrideAllow:
+		return ": nothing is counted"
 	case d.Mode == modeOff:
 		return ", which is off: nothing is counted"
 	case d.WouldAllow != nil && !*d.WouldAllow:
