@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	_ "time/tzdata" // calendar windows in zones, on machines without a zone database
@@ -20,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ratelimitd/ratelimitd/internal/config"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -53,18 +56,35 @@ func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout, s
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errDenied):
 		return exitDenied
 	}
-	fmt.Fprintf(stderr, "ratelimitd: %v\n", err)
+	if wantsJSON(cmd, args, environ) {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Error("ended", mistakesIn(err)...)
+	} else {
+		fmt.Fprintf(stderr, "ratelimitd: %v\n", err)
+	}
 	if failed := (failure{}); errors.As(err, &failed) {
 		return exitFailure
 	}
 	return exitUsage
+}
+
+// wantsJSON reports whether cmd logs, and was asked to do so in JSON, as far as its command line
+// and environment could be read.
+func wantsJSON(cmd *cobra.Command, args, environ []string) bool {
+	const name = "log-format"
+	flag := cmd.Flags().Lookup(name)
+	if flag == nil {
+		return false
+	}
+	said := strings.Join(args, " ") + " "
+	return flag.Value.String() == logJSON || strings.Contains(said, " --"+name+"="+logJSON+" ") ||
+		strings.Contains(said, " --"+name+" "+logJSON+" ") || !flag.Changed && slices.Contains(environ, config.Variable(envPrefix, name)+"="+logJSON)
 }
 
 func newRoot(environ []string) *cobra.Command {
