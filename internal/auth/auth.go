@@ -147,6 +147,9 @@ type Keyring struct {
 // and verify it, if mutual says so.
 func NewKeyring(mutual bool) *Keyring { return &Keyring{mutual: mutual} }
 
+// Callers returns those in force, nil if nobody is asked who they are.
+func (k *Keyring) Callers() *Callers { return k.callers.Load() }
+
 // Set puts callers in force in place of all others.
 func (k *Keyring) Set(callers *Callers) { k.callers.Store(callers) }
 
