@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // errDenied ends a command whose answer, which is printed, is no.
@@ -341,8 +340,11 @@ func policyAndIdentifier(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// askFlagError tells what is wrong with a flag without repeating what was given:
-// an identifier that starts with a dash is taken for flags.
+// flagName is what may be a flag of some version, and is not likely to be an identifier.
+var flagName = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+
+// askFlagError tells what is wrong with a flag without repeating what was given, unless that
+// is a flag's name: an identifier that starts with a dash is taken for flags.
 func askFlagError(cmd *cobra.Command, err error) error {
 	const dash = "an identifier that starts with a dash goes after --"
 	var invalid *pflag.InvalidValueError
@@ -353,8 +355,8 @@ func askFlagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	case errors.As(err, &missing):
 		return fmt.Errorf("--%s needs a value", missing.GetFlag().Name)
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
-		return fmt.Errorf("unknown flag: %s (%s)", yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())), dash)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" && flagName.MatchString(unknown.GetSpecifiedName()):
+		return fmt.Errorf("unknown flag: --%s: %s (%s)", unknown.GetSpecifiedName(), otherFlags(cmd, unknown), dash)
 	}
 	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
 }

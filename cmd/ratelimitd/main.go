@@ -103,7 +103,7 @@ func newRoot(environ []string) *cobra.Command {
 			return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 		}
 		if errors.As(err, &unknown) {
-			return fmt.Errorf("%w: %s", err, yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())))
+			return fmt.Errorf("%w: %s", err, otherFlags(cmd, unknown))
 		}
 		return err
 	})
@@ -111,6 +111,15 @@ func newRoot(environ []string) *cobra.Command {
 	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ),
 		newOverride(environ), newExplain(environ))
 	return root
+}
+
+// otherFlags returns the cure for an unknown flag: the one that is likely to be meant, else where
+// all are listed.
+func otherFlags(cmd *cobra.Command, unknown *pflag.NotExistError) string {
+	if nearest, likely := yamlfile.Nearest(unknown.GetSpecifiedName(), flagNames(cmd.Flags())); likely && unknown.GetSpecifiedShortnames() == "" {
+		return "did you mean --" + nearest + "?"
+	}
+	return cmd.CommandPath() + " --help lists those there are"
 }
 
 func flagNames(flags *pflag.FlagSet) (names []string) {
