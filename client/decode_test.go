@@ -199,7 +199,8 @@ func slowDecision(all map[string]json.RawMessage, d *Decision, decided, verdictG
 	_, *verdictGiven = all["would_allow"]
 	ok := slow(all, "allowed", &d.Allowed) && slow(all, "policy", &d.Policy) && slow(all, "limit", &d.Limit) &&
 		slow(all, "remaining", &d.Remaining) && slow(all, "used", &d.Used) && slow(all, "mode", &d.Mode) &&
-		slow(all, "would_allow", &d.WouldAllow) && slow(all, "blocked", &d.Blocked) && slow(all, "override", &d.Override) && slow(all, "degraded", &d.Degraded) &&
+		slow(all, "would_allow", &d.WouldAllow) && slow(all, "blocked", &d.Blocked) &&
+		slow(all, "override", &d.Override) && slow(all, "degraded", &d.Degraded) &&
 		slow(all, "recorded", &d.Recorded) && slowWait(all, "reset_after_ms", &d.ResetAfter) && slowWait(all, "retry_after_ms", &d.RetryAfter)
 	list, given := all["limits"]
 	if !ok || !given {

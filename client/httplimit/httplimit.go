@@ -8,8 +8,9 @@
 // one that is allowed gets the headers too. Several policies take one request to the service,
 // and stand or fall together. While the service does not decide, requests pass, unless
 // Options.FailClosed: each is counted (Limiter.Undecided) and told (Options.Undecided), and the
-// log has a line a second. Limiter.Verify finds out at the start whether all policies are there. What a request turns out to be, such as the bytes of its response, is
-// charged after it (After), and the next one is denied when the quota is spent.
+// log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
+// What a request turns out to be, such as the bytes of its response, is charged after it
+// (After), and the next one is denied when the quota is spent.
 //
 // Who asks is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
@@ -113,7 +114,6 @@ func (l *Limiter) Policy(name string, how ...RuleOption) func(http.Handler) http
 // anything left, and charged when the response is there.
 func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 	now, after := split(rules)
-
 	l.name(rules)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

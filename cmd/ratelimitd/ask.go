@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -338,27 +337,6 @@ func policyAndIdentifier(_ *cobra.Command, args []string) error {
 			count(len(args), "argument", "arguments"))
 	}
 	return nil
-}
-
-// flagName is what may be a flag of some version, and is not likely to be an identifier.
-var flagName = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-
-// askFlagError tells what is wrong with a flag without repeating what was given, unless that
-// is a flag's name: an identifier that starts with a dash is taken for flags.
-func askFlagError(cmd *cobra.Command, err error) error {
-	const dash = "an identifier that starts with a dash goes after --"
-	var invalid *pflag.InvalidValueError
-	var missing *pflag.ValueRequiredError
-	var unknown *pflag.NotExistError
-	switch {
-	case errors.As(err, &invalid):
-		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
-	case errors.As(err, &missing):
-		return fmt.Errorf("--%s needs a value", missing.GetFlag().Name)
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" && flagName.MatchString(unknown.GetSpecifiedName()):
-		return fmt.Errorf("unknown flag: --%s: %s (%s)", unknown.GetSpecifiedName(), otherFlags(cmd, unknown), dash)
-	}
-	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
 }
 
 // maxInputBytes bounds what is read from standard input: a body of a request takes no

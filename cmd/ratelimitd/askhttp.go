@@ -313,7 +313,8 @@ func (a *answer) foreign(q *question) error {
 	cure := serverNamedBy
 	switch {
 	case a.status == http.StatusBadRequest && bytes.Contains(a.body, []byte("HTTP request to an HTTPS server")):
-		return &askError{fmt.Sprintf("%s speaks TLS alone", a.server), strings.TrimSpace(q.aftermath(recordedNo) + " Give --server https://" + a.server.Host + ".")}
+		cure = strings.TrimSpace(q.aftermath(recordedNo) + " Give --server https://" + a.server.Host + ".")
+		return &askError{fmt.Sprintf("%s speaks TLS alone", a.server), cure}
 	case a.location != nil && a.status < http.StatusBadRequest:
 		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
 		what += ", a redirect to " + printable(to.String())

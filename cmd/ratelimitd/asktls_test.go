@@ -26,7 +26,7 @@ func TestAskingWithoutTLS(t *testing.T) {
 		want   string
 	}{
 		"an authority that is not known": {secret.url, nil, "--server-ca-file"},
-		"another name":                   {"https://localhost" + port(secret), []string{"--server-ca-file", ca}, "a name that its certificate has"},
+		"another name":                   {"https://localhost" + port(secret), []string{"--server-ca-file", ca}, "that its certificate has"},
 		"no certificate":                 {mutual.url, []string{"--server-ca-file", ca}, "--client-cert-file"},
 		"another's certificate":          {mutual.url, append(wrong, "--server-ca-file", ca), "--client-cert-file"},
 		"no TLS there":                   {"https://127.0.0.1" + port(plain), nil, "give --server http://127.0.0.1" + port(plain)},

@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/config"
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 func main() {
@@ -83,8 +82,9 @@ func wantsJSON(cmd *cobra.Command, args, environ []string) bool {
 		return false
 	}
 	said := strings.Join(args, " ") + " "
-	return flag.Value.String() == logJSON || strings.Contains(said, " --"+name+"="+logJSON+" ") ||
-		strings.Contains(said, " --"+name+" "+logJSON+" ") || !flag.Changed && slices.Contains(environ, config.Variable(envPrefix, name)+"="+logJSON)
+	return flag.Value.String() == logJSON ||
+		strings.Contains(said, " --"+name+"="+logJSON+" ") || strings.Contains(said, " --"+name+" "+logJSON+" ") ||
+		!flag.Changed && slices.Contains(environ, config.Variable(envPrefix, name)+"="+logJSON)
 }
 
 func newRoot(environ []string) *cobra.Command {
@@ -111,18 +111,4 @@ func newRoot(environ []string) *cobra.Command {
 	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ),
 		newOverride(environ), newExplain(environ))
 	return root
-}
-
-// otherFlags returns the cure for an unknown flag: the one that is likely to be meant, else where
-// all are listed.
-func otherFlags(cmd *cobra.Command, unknown *pflag.NotExistError) string {
-	if nearest, likely := yamlfile.Nearest(unknown.GetSpecifiedName(), flagNames(cmd.Flags())); likely && unknown.GetSpecifiedShortnames() == "" {
-		return "did you mean --" + nearest + "?"
-	}
-	return cmd.CommandPath() + " --help lists those there are"
-}
-
-func flagNames(flags *pflag.FlagSet) (names []string) {
-	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
 }

@@ -158,7 +158,7 @@ func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.insecureNoAuth, "insecure-no-auth", false,
 		"listen where other machines reach it, although nobody is asked who they are")
 	parsed(flags, &s.hosts, "allowed-hosts", "", "names",
-		"of this server, with commas between: where nobody is asked who they are, only requests to these, to localhost or to an address are answered",
+		"of this server, with commas between: where nobody is asked who they are, requests to other names than these and localhost are refused",
 		api.ParseHosts)
 }
 

@@ -65,7 +65,9 @@ func TestRefusalsHideNoOthers(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines != 5 {
 		t.Errorf("%d lines, want one for each of five:\n%s", lines, &out)
 	}
-	for _, want := range []string{`"who":"shop","outcome":"refused","route":"/v1/reset","reason":"scope","refused_before":499`, `"who":"bank"`} {
+	for _, want := range []string{
+		`"who":"shop","outcome":"refused","route":"/v1/reset","reason":"scope","refused_before":499`, `"who":"bank"`,
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, &out)
 		}
