@@ -123,7 +123,8 @@ func pauseFor(ctx context.Context, d time.Duration) {
 }
 
 func request(path, body string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		path, len(body), body)
 }
 
 // batchOf returns a batch of 1000 takes for what identifier returns, padded to length.
