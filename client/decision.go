@@ -18,6 +18,16 @@ const (
 	ModeOff     Mode = "off"
 )
 
+// Override is what an administrator has decided otherwise for an identifier, for a while.
+type Override string
+
+// The overrides.
+const (
+	OverrideAllow  Override = "allow"  // everything is allowed, and nothing is counted
+	OverrideBlock  Override = "block"  // everything is denied; what is used is not looked at, and Used is 0
+	OverrideLimits Override = "limits" // other limits are in force
+)
+
 // Recorded says whether the units of a call count.
 type Recorded string
 
@@ -42,7 +52,8 @@ type Decision struct {
 	RetryAfter time.Duration // until the same call passes if nobody else comes: 0 when allowed, Never when no wait helps
 	Limits     []LimitDecision
 	Mode       Mode
-	Blocked    bool     // a block after an earlier denial decided
+	Override   Override // the override that decided; empty: none did
+	Blocked    bool     // a block decided: one after an earlier denial, or by an override
 	Degraded   bool     // the store, or the service, did not answer: something else decided
 	Recorded   Recorded // of a degraded decision, and otherwise empty
 

@@ -172,6 +172,8 @@ func (s *scanner) readDecisionMember(name []byte, d *Decision, decided, verdictG
 		d.Mode = Mode(s.name())
 	case "would_allow":
 		d.WouldAllow, *verdictGiven = s.boolean(), true
+	case "override":
+		d.Override = Override(s.name())
 	case "blocked":
 		d.Blocked = s.boolean()
 	case "degraded":

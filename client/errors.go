@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/handshake"
 )
 
 // What errors are, for errors.Is.
@@ -133,7 +135,8 @@ func gone(err error) error {
 		return context.Canceled
 	}
 	dial := (*net.OpError)(nil)
-	return &goneError{err, errors.As(err, &dial) && dial.Op == "dial"}
+	unasked := errors.As(err, &dial) && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
+	return &goneError{err, unasked}
 }
 
 // Why a call was not answered, beside what the network says.

@@ -7,8 +7,10 @@
 // A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
 // one that is allowed gets the headers too. Several policies take one request to the service,
 // and stand or fall together. While the service does not decide, requests pass, unless
-// Options.FailClosed. What a request turns out to be, such as the bytes of its response, is
-// charged after it (After), and the next one is denied when the quota is spent.
+// Options.FailClosed: each is counted (Limiter.Undecided) and told (Options.Undecided), and the
+// log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
+// What a request turns out to be, such as the bytes of its response, is charged after it
+// (After), and the next one is denied when the quota is spent.
 //
 // Who asks is the address of the connection unless a rule says otherwise; forwarded addresses
 // count only where a trusted proxy wrote them.
@@ -22,6 +24,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
@@ -47,19 +51,28 @@ type Options struct {
 	// Denied answers a request that is denied, with its headers set; nil: a problem of RFC
 	// 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
-	Logger *slog.Logger // of calls that the service refuses, and charges that are lost, once a second; nil: nothing is logged
+
+	// Undecided learns of every request that nobody decided, and so passed or, under
+	// FailClosed, was refused; and of every charge that is lost. It must not block. nil: nobody
+	// does.
+	Undecided func(*http.Request, error)
+	Logger    *slog.Logger // of what Undecided learns of, once a second; nil: slog.Default()
 }
 
 // Limiter makes middleware. It is safe for concurrent use; make one with New.
 type Limiter struct {
-	limits Decider
-	opts   Options
-	logged gate.Second
+	limits                 Decider
+	opts                   Options
+	hidden, asked, charged gate.Second // of lines of the log
+	undecided              atomic.Uint64
+
+	mu       sync.Mutex
+	policies map[string]struct{} // that rules name
 }
 
 // New returns a Limiter that asks limits. A nil opts means the zero Options.
 func New(limits Decider, opts *Options) *Limiter {
-	l := &Limiter{limits: limits}
+	l := &Limiter{limits: limits, policies: make(map[string]struct{})}
 	if opts != nil {
 		l.opts = *opts
 	}
@@ -73,7 +86,7 @@ func New(limits Decider, opts *Options) *Limiter {
 		l.opts.Denied = denied
 	}
 	if l.opts.Logger == nil {
-		l.opts.Logger = slog.New(slog.DiscardHandler)
+		l.opts.Logger = slog.Default()
 	}
 	return l
 }
@@ -100,6 +113,7 @@ func (l *Limiter) Policy(name string, how ...RuleOption) func(http.Handler) http
 // anything left, and charged when the response is there.
 func (l *Limiter) All(rules ...Rule) func(http.Handler) http.Handler {
 	now, after := split(rules)
+	l.name(rules)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if l.opts.Skip != nil && l.opts.Skip(r) {
@@ -133,11 +147,16 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 		refused(w, err)
 	case errors.Is(err, client.ErrCostTooLarge):
 		tooLarge(w)
-	case err != nil && (l.opts.FailClosed || r.Context().Err() != nil):
-		l.note(r.Context(), err)
+	case err != nil && r.Context().Err() != nil: // who asked is gone
+		unavailable(w)
+	case err != nil && l.opts.FailClosed:
+		l.note(r, &l.asked, "ratelimitd does not decide: requests are refused", err)
 		unavailable(w)
 	case err != nil:
-		l.note(r.Context(), err)
+		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", err)
+		return r
+	case len(d.Limits) == 0 && d.Allowed && d.Degraded: // by client.FailOpen
+		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", client.ErrUnavailable)
 		return r
 	case !d.Allowed:
 		setHeaders(w.Header(), &d)
@@ -164,21 +183,10 @@ func DecisionOf(r *http.Request) (client.Decision, bool) {
 // refuseHidden answers a request that a trusted proxy says of no address for: all that come
 // by it would share a limit.
 func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
-	if l.logged.Open(time.Now()) {
+	if l.hidden.Open(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
 	}
 	badRequest(w, "A proxy in front of this service does not tell which address it asks for.")
-}
-
-// note logs that the service refuses calls: a policy's name is wrong, or a cost. That it is
-// gone, the client logs.
-func (l *Limiter) note(ctx context.Context, err error) {
-	if !errors.Is(err, client.ErrInvalid) {
-		return
-	}
-	if l.logged.Open(time.Now()) {
-		l.opts.Logger.ErrorContext(ctx, "ratelimitd refuses calls: requests are not limited by it", "error", err)
-	}
 }
 
 // Rule says what is taken for a request. Make one with Use.

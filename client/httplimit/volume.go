@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
 )
@@ -94,7 +93,7 @@ func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, later *measures,
 	}
 	defer func() {
 		x.Status, x.RequestBytes, x.ResponseBytes, x.Objects = m.status, m.read.Load(), m.written, m.objects.Load()
-		l.charge(r.Context(), x, later)
+		l.charge(x, later)
 	}()
 	next.ServeHTTP(m, r)
 }
@@ -104,7 +103,7 @@ const maxUnits = 1_000_000_000_000
 
 // charge records what x comes to, whatever the limits. The client of x may be gone; what it
 // got counts.
-func (l *Limiter) charge(ctx context.Context, x *Exchange, later *measures) {
+func (l *Limiter) charge(x *Exchange, later *measures) {
 	call := client.Call{Op: client.OpRecord}
 	for i, d := range later.demands {
 		if d.Cost = min(later.by[i](x), maxUnits); d.Cost > 0 {
@@ -114,9 +113,12 @@ func (l *Limiter) charge(ctx context.Context, x *Exchange, later *measures) {
 	if len(call.Demands) == 0 {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
-	if _, err := l.limits.Do(ctx, call); err != nil && l.logged.Open(time.Now()) {
-		l.opts.Logger.ErrorContext(ctx, "what responses took is not counted", "error", err)
+	d, err := l.limits.Do(context.WithoutCancel(x.Request.Context()), call)
+	if err == nil && len(d.Limits) == 0 && d.Degraded { // by client.FailOpen
+		err = client.ErrUnavailable
+	}
+	if err != nil {
+		l.note(x.Request, &l.charged, "what responses took is not counted", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func demandOf(d *limiter.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,
 		Remaining: d.Remaining, Used: d.Used, ResetAfter: milliseconds(d.ResetAfter), Mode: client.Mode(d.Policy.Mode),
-		Blocked: d.Blocked, Degraded: d.Degraded, Limits: make([]client.LimitDecision, len(d.Limits())),
+		Override: client.Override(d.Override), Blocked: d.Blocked, Degraded: d.Degraded, Limits: make([]client.LimitDecision, len(d.Limits())),
 	}
 	if inShadow {
 		to.WouldAllow = d.WouldAllow

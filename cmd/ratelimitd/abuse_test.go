@@ -123,7 +123,8 @@ func pauseFor(ctx context.Context, d time.Duration) {
 }
 
 func request(path, body string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		path, len(body), body)
 }
 
 // batchOf returns a batch of 1000 takes for what identifier returns, padded to length.
@@ -207,7 +208,7 @@ func unreadAnswers(ctx context.Context, s *siege) {
 func garbage(ctx context.Context, s *siege) {
 	kinds := []string{
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 999),
-		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 64<<10) + "\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 64<<10) + "\r\n\r\n",
 		strings.Repeat(request("/v1/take", `{"policy":`), 10) + "\x00\r\n\r\n",
 		request("/v1/batch", strings.Repeat("[", 1<<20)),
 	}

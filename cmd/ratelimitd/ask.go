@@ -14,8 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // errDenied ends a command whose answer, which is printed, is no.
@@ -339,24 +337,6 @@ func policyAndIdentifier(_ *cobra.Command, args []string) error {
 			count(len(args), "argument", "arguments"))
 	}
 	return nil
-}
-
-// askFlagError tells what is wrong with a flag without repeating what was given:
-// an identifier that starts with a dash is taken for flags.
-func askFlagError(cmd *cobra.Command, err error) error {
-	const dash = "an identifier that starts with a dash goes after --"
-	var invalid *pflag.InvalidValueError
-	var missing *pflag.ValueRequiredError
-	var unknown *pflag.NotExistError
-	switch {
-	case errors.As(err, &invalid):
-		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
-	case errors.As(err, &missing):
-		return fmt.Errorf("--%s needs a value", missing.GetFlag().Name)
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
-		return fmt.Errorf("unknown flag: %s (%s)", yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())), dash)
-	}
-	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
 }
 
 // maxInputBytes bounds what is read from standard input: a body of a request takes no

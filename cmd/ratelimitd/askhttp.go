@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/handshake"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -48,6 +49,8 @@ type decision struct {
 	Used       int64  `json:"used"`
 	Mode       string `json:"mode"`
 	WouldAllow *bool  `json:"would_allow"` // in mode shadow
+	Blocked    bool   `json:"blocked"`
+	Override   string `json:"override"` // its kind; empty: none decided
 	Degraded   bool   `json:"degraded"`
 	Recorded   string `json:"recorded"` // when degraded
 	waits
@@ -132,6 +135,8 @@ func (c *client) ask(ctx context.Context, q *question) (*answer, error) {
 	switch {
 	case err == nil:
 		return a, nil
+	case handshake.FailureOf(err) != handshake.None:
+		return nil, c.noTLS(err, q)
 	case sent:
 		return nil, &askError{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(recordedUnknown)}
 	}
@@ -139,6 +144,23 @@ func (c *client) ask(ctx context.Context, q *question) (*answer, error) {
 		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
 		strings.TrimSpace(q.aftermath(recordedNo) + ` Is "ratelimitd serve" running there? ` + serverNamedBy),
 	}
+}
+
+// noTLS is the error of a question for which the server and c did not come to speak TLS: it has
+// not seen q.
+func (c *client) noTLS(err error, q *question) error {
+	cure := ""
+	switch handshake.FailureOf(err) {
+	case handshake.NoTLS:
+		cure = "It speaks no TLS: give --server http://" + c.server.Host + "."
+	case handshake.Untrusted:
+		cure = "Give the authority that has signed its certificate by --server-ca-file."
+	case handshake.OtherName:
+		cure = "Give --server a name that its certificate has."
+	case handshake.Unshown:
+		cure = "It asks for a certificate of one of its authorities: give --client-cert-file and --client-key-file."
+	}
+	return &askError{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(recordedNo) + " " + cure)}
 }
 
 // exchange sends one request. When there is no answer, sent says whether the
@@ -290,6 +312,9 @@ func (a *answer) foreign(q *question) error {
 	what := fmt.Sprintf("%s does not answer as ratelimitd does: status %d, content type %q", a.server, a.status, printable(a.mediaType))
 	cure := serverNamedBy
 	switch {
+	case a.status == http.StatusBadRequest && bytes.Contains(a.body, []byte("HTTP request to an HTTPS server")):
+		cure = strings.TrimSpace(q.aftermath(recordedNo) + " Give --server https://" + a.server.Host + ".")
+		return &askError{fmt.Sprintf("%s speaks TLS alone", a.server), cure}
 	case a.location != nil && a.status < http.StatusBadRequest:
 		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
 		what += ", a redirect to " + printable(to.String())

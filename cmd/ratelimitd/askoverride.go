@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ratelimitd/ratelimitd/internal/handshake"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -302,6 +303,9 @@ func (o *overrideInForce) what() string {
 // get returns the answer to a GET of a route below /v1.
 func (c *client) get(ctx context.Context, route string) ([]byte, error) {
 	a, _, err := c.exchange(ctx, http.MethodGet, route, nil, nil)
+	if err != nil && handshake.FailureOf(err) != handshake.None {
+		return nil, c.noTLS(err, &question{})
+	}
 	if err != nil {
 		return nil, &askError{fmt.Sprintf("%s cannot be reached: %v", c.server, err), `Is "ratelimitd serve" running there? ` + serverNamedBy}
 	}

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"text/tabwriter"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
 )
 
 // printDecision writes d, which verb was answered with, in the format.
@@ -27,7 +28,7 @@ func printDecision(w io.Writer, format, verb string, d *decision) error {
 
 // writeTable writes a line that says it all, and a row for each limit.
 func writeTable(out *bytes.Buffer, verb string, d *decision) {
-	fmt.Fprintf(out, "%s under %s of %s%s\n", verdict(verb, d), printable(d.tightest().Name), printable(d.Policy), outlook(d))
+	fmt.Fprintf(out, "%s %s%s\n", verdict(verb, d), d.decider(), outlook(d))
 	if d.Degraded {
 		fmt.Fprintf(out, "degraded: the store did not answer, and the policy's on_store_error decided; recorded: %s\n", printable(d.Recorded))
 	}
@@ -38,7 +39,11 @@ func writeTable(out *bytes.Buffer, verb string, d *decision) {
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
 	for i := range d.Limits {
 		l := &d.Limits[i]
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, l.used(), l.Remaining,
+		used := l.used()
+		if d.unseen() {
+			used = "?"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", printable(l.Name), printable(l.Algorithm), l.Limit, used, l.Remaining,
 			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
 	}
 	_ = table.Flush() // into a buffer
@@ -70,11 +75,36 @@ func verdict(verb string, d *decision) string {
 
 const modeOff = "off"
 
+// The kinds of overrides that the tables know.
+const (
+	overrideAllow = "allow"
+	overrideBlock = "block"
+)
+
+// unseen reports whether an override decided without looking at what is used.
+func (d *decision) unseen() bool { return d.Override == overrideAllow || d.Override == overrideBlock }
+
+// decider says what decided.
+func (d *decision) decider() string {
+	policy, limit := printable(d.Policy), printable(d.tightest().Name)
+	switch {
+	case d.unseen():
+		return "under " + policy + ", by an override (" + printable(d.Override) + ")"
+	case d.Override != "":
+		return "under " + limit + " of " + policy + ", by an override (" + printable(d.Override) + ")"
+	case d.Blocked:
+		return "under " + policy + ", by a block after an earlier denial"
+	}
+	return "under " + limit + " of " + policy
+}
+
 // outlook is what else the first line says.
 func outlook(d *decision) string {
 	switch {
 	case !*d.Allowed:
 		return ": " + d.advice()
+	case d.Override == overrideAllow:
+		return ": nothing is counted"
 	case d.Mode == modeOff:
 		return ", which is off: nothing is counted"
 	case d.WouldAllow != nil && !*d.WouldAllow:
@@ -115,25 +145,5 @@ func cell(milliseconds *int64) string {
 	return duration(*milliseconds)
 }
 
-// duration returns milliseconds as 1d2h3m4s: below a second exactly, else in whole
-// seconds, rounded up, so that nobody comes back too early.
-func duration(milliseconds int64) string {
-	if milliseconds < 1000 {
-		return strconv.FormatInt(milliseconds, 10) + "ms"
-	}
-	seconds := milliseconds / 1000
-	if milliseconds%1000 > 0 {
-		seconds++
-	}
-	var text strings.Builder
-	for _, unit := range []struct {
-		name    string
-		seconds int64
-	}{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}} {
-		if n := seconds / unit.seconds; n > 0 {
-			text.WriteString(strconv.FormatInt(n, 10) + unit.name)
-		}
-		seconds %= unit.seconds
-	}
-	return text.String()
-}
+// duration returns milliseconds for people.
+func duration(milliseconds int64) string { return api.ForPeople(milliseconds) }

@@ -16,13 +16,12 @@ func newRefund(environ []string) *cobra.Command {
 	cmd := newAsk(environ, verbRefund, s, &cobra.Command{
 		Short: "Give back what was recorded, by its receipt",
 		Long: "Give back, once, what a take or a record has recorded.\n\n" +
-			"RECEIPT is what was answered then; - reads it from standard input. One that starts with a dash\n" +
-			"goes after --." + askNotes + `  0  refunded
+			"RECEIPT is what was answered then; - reads it from standard input." + askNotes + `  0  refunded
   1  not refunded: the receipt is unknown, was refunded before, or its window is over
   2  error: standard error says why, and whether anything was refunded`,
 		Example: `  # a code that could not be sent is not counted
   receipt=$(ratelimitd take sms-send +4915112345678 -o json | jq -r .receipt)
-  send-code || ratelimitd refund -- "$receipt"`,
+  send-code || ratelimitd refund "$receipt"`,
 	})
 	cmd.Use, cmd.Args, cmd.ValidArgsFunction = verbRefund+" RECEIPT", oneReceipt, cobra.NoFileCompletions
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

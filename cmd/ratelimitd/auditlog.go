@@ -73,9 +73,14 @@ func (a *auditLog) reload() {
 	}
 }
 
-// reloaded tells what became of a file that has changed.
-func (a *auditLog) reloaded(what string, err error) {
-	a.Did(context.Background(), &audit.Act{Name: what + ".reload", Who: "file", Failed: err != nil}) // why is in the log
+// reloaded tells what became of a file that has changed, and what was changed by it, where that
+// is known.
+func (a *auditLog) reloaded(what string, err error, made *changes) {
+	act := &audit.Act{Name: what + ".reload", Who: "file", Failed: err != nil} // why is in the log
+	if made != nil {
+		act.More = made.attrs()
+	}
+	a.Did(context.Background(), act)
 }
 
 // refused tells of a request to the listener for Envoy.

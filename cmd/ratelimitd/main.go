@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	_ "time/tzdata" // calendar windows in zones, on machines without a zone database
@@ -20,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/config"
 )
 
 func main() {
@@ -53,18 +55,36 @@ func run(ctx context.Context, args, environ []string, stdin io.Reader, stdout, s
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errDenied):
 		return exitDenied
 	}
-	fmt.Fprintf(stderr, "ratelimitd: %v\n", err)
+	if wantsJSON(cmd, args, environ) {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Error("ended", mistakesIn(err)...)
+	} else {
+		fmt.Fprintf(stderr, "ratelimitd: %v\n", err)
+	}
 	if failed := (failure{}); errors.As(err, &failed) {
 		return exitFailure
 	}
 	return exitUsage
+}
+
+// wantsJSON reports whether cmd logs, and was asked to do so in JSON, as far as its command line
+// and environment could be read.
+func wantsJSON(cmd *cobra.Command, args, environ []string) bool {
+	const name = "log-format"
+	flag := cmd.Flags().Lookup(name)
+	if flag == nil {
+		return false
+	}
+	said := strings.Join(args, " ") + " "
+	return flag.Value.String() == logJSON ||
+		strings.Contains(said, " --"+name+"="+logJSON+" ") || strings.Contains(said, " --"+name+" "+logJSON+" ") ||
+		!flag.Changed && slices.Contains(environ, config.Variable(envPrefix, name)+"="+logJSON)
 }
 
 func newRoot(environ []string) *cobra.Command {
@@ -83,7 +103,7 @@ func newRoot(environ []string) *cobra.Command {
 			return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 		}
 		if errors.As(err, &unknown) {
-			return fmt.Errorf("%w: %s", err, yamlfile.DidYouMean(unknown.GetSpecifiedName(), flagNames(cmd.Flags())))
+			return fmt.Errorf("%w: %s", err, otherFlags(cmd, unknown))
 		}
 		return err
 	})
@@ -91,9 +111,4 @@ func newRoot(environ []string) *cobra.Command {
 	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ),
 		newOverride(environ), newExplain(environ))
 	return root
-}
-
-func flagNames(flags *pflag.FlagSet) (names []string) {
-	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return names
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 )
@@ -13,7 +14,9 @@ func newMigrate(environ []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create the keyspace and its tables in Cassandra, or bring them up to date",
-		Args:  cobra.NoArgs,
+		Long: "Create the keyspace and its tables in Cassandra, or bring them up to date.\n\n" +
+			"It takes the flags, the environment and the --config file of serve; others than these are not looked at.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := s.load(cmd, environ)
 			if err != nil {
@@ -30,6 +33,8 @@ func newMigrate(environ []string) *cobra.Command {
 			return err
 		},
 	}
+	s.addServeFlags(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	s.addCommonFlags(cmd.Flags())
 	s.addCassandraFlags(cmd.Flags())
 	return cmd

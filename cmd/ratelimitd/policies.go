@@ -20,7 +20,7 @@ func newPolicies() *cobra.Command {
 	policies.AddCommand(
 		&cobra.Command{
 			Use:   "lint FILE...",
-			Short: "Print every mistake in files of policies; exit with 2 if there is any",
+			Short: "Print every mistake in files of policies, and limits that can never deny; exit with 2 if there is a mistake",
 			Args:  cobra.MinimumNArgs(1),
 			RunE:  lint,
 		},
@@ -43,6 +43,11 @@ func lint(cmd *cobra.Command, files []string) error {
 		var mistakes yamlfile.Errors
 		switch {
 		case err == nil:
+			for i := range policies {
+				for _, idle := range policyfile.Idle(&policies[i]) {
+					fmt.Fprintf(out, "%s: warning: %s\n", file, idle)
+				}
+			}
 			fmt.Fprintf(out, "%s: no mistakes in %s\n", file, count(len(policies), "policy", "policies"))
 			continue
 		case errors.As(err, &mistakes):

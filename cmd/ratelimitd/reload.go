@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,6 +23,8 @@ type policySource struct {
 	watcher *policyfile.Watcher // nil: the examples, which never change
 	engine  *limiter.Engine
 	refuses func([]limiter.Policy) error // what the store can't promise; nil: nothing
+	mapped  *policyfile.Envoy            // by the last reload, or at the start
+	changes *changes                     // that the last reload made; nil: there was none
 	envoy   *envoy.Server                // nil: it is served nowhere
 	metrics *metrics.Metrics
 	audit   *auditLog
@@ -35,12 +38,22 @@ func (p *policySource) set(file policyfile.File) error {
 			return err
 		}
 	}
+	before := p.engine.Policies()
 	if err := p.engine.SetPolicies(file.Policies); err != nil {
 		return err
 	}
 	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
-	p.log.Info("policies in force", "count", len(file.Policies))
+	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
+	if len(before) > 0 { // else it is the start
+		p.changes = policyChanges(before, p.engine.Policies())
+		if !reflect.DeepEqual(p.mapped, file.Envoy) {
+			p.changes.changed = append(p.changes.changed, "what is mapped for Envoy")
+		}
+		attrs = append(attrs, p.changes.attrs()...)
+	}
+	p.mapped = file.Envoy
+	p.log.LogAttrs(context.Background(), slog.LevelInfo, "policies in force", attrs...)
 	p.logCaveats()
 	return nil
 }
@@ -84,10 +97,11 @@ const maxNamesLogged = 20
 
 // changed takes what the watcher found. A file with mistakes changes nothing.
 func (p *policySource) changed(file policyfile.File, err error) {
+	p.changes = nil
 	if err == nil {
 		err = p.set(file)
 	}
-	p.audit.reloaded("policies", err)
+	p.audit.reloaded("policies", err, p.changes)
 	if err == nil {
 		return
 	}

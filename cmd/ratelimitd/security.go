@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
@@ -30,6 +31,7 @@ type securitySettings struct {
 	tlsKey         string
 	tlsClientCA    string
 	insecureNoAuth bool
+	hosts          api.Hosts
 }
 
 // security is who may reach the server's listeners, as the files say at any moment.
@@ -37,6 +39,7 @@ type security struct {
 	settings     *securitySettings
 	keyring      *auth.Keyring
 	callers      *auth.Watcher                   // nil: nobody is asked who they are
+	changes      *changes                        // of callers, that the last reload made; nil: there was none
 	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
 	renew        []func() // called when clients are verified by other authorities
@@ -181,10 +184,17 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 	if err != nil {
 		return err
 	}
+	attrs := []slog.Attr{slog.Int("count", callers.Len())}
+	if before := s.keyring.Callers(); before != nil { // else it is the start
+		s.changes = new(changes)
+		s.changes.added, s.changes.removed, s.changes.changed = callers.Changes(before)
+		attrs = append(attrs, s.changes.attrs()...)
+	}
 	s.keyring.Set(callers)
-	s.log.Info("callers in force", "count", callers.Len())
-	if names := callers.WithoutPolicies(); len(names) > 0 {
-		s.log.Warn("callers may use no policy: list their policies:, or write policies: any", "callers", names)
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "callers in force", attrs...)
+	if idle := callers.Idle(); len(idle) > 0 {
+		s.log.Warn("callers may use no policy: list policies: for them, or write policies: any", "file", s.settings.authFile,
+			"count", len(idle), "callers", idle[:min(len(idle), maxNamesLogged)])
 	}
 	return nil
 }
@@ -278,14 +288,16 @@ func (s *security) run(ctx context.Context) error {
 	if s.callers != nil {
 		stages = append(stages, func(ctx context.Context) error {
 			return s.callers.Run(ctx, func(callers *auth.Callers, err error) {
-				s.reloaded("callers", s.setCallers(callers, err))
+				s.changes = nil
+				err = s.setCallers(callers, err)
+				s.reloaded("callers", err, s.changes)
 			})
 		})
 	}
 	if s.certificates != nil {
 		stages = append(stages, func(ctx context.Context) error {
 			return s.certificates.Run(ctx, func(config *tls.Config, err error) {
-				s.reloaded("certificates", s.setCertificates(config, err))
+				s.reloaded("certificates", s.setCertificates(config, err), nil)
 			})
 		})
 	}
@@ -293,8 +305,8 @@ func (s *security) run(ctx context.Context) error {
 }
 
 // reloaded logs what became of a reload.
-func (s *security) reloaded(what string, err error) {
-	s.audit.reloaded(what, err)
+func (s *security) reloaded(what string, err error, made *changes) {
+	s.audit.reloaded(what, err, made)
 	if err != nil {
 		s.log.Error(what+" not reloaded, those in force stay", mistakesIn(err)...)
 	}

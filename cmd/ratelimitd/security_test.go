@@ -119,11 +119,14 @@ func TestCallersAreReloaded(t *testing.T) {
 	rewrite(t, path, "callers:\n"+line("two"))
 	s.log.waitFor(t, "callers in force", 3)
 	want(401, 200)
+	rewrite(t, path, "callers:\n"+strings.Replace(line("two"), ", policies: any", "", 1))
+	s.log.waitFor(t, "callers may use no policy", 1)
+	want(401, 403)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	s.log.waitFor(t, "callers not reloaded", 2)
-	want(401, 200)
+	want(401, 403)
 }
 
 // authority signs certificates.
@@ -328,7 +331,7 @@ func TestAskingWithCredentials(t *testing.T) {
 		{[]string{"take", "login", "a", "--token-file", file, "--server-ca-file", ca}, nil, exitError, "answers 403: policy"},
 		{[]string{"record", "api", "a", "--token-file", file, "--server-ca-file", ca}, nil, exitError, "needs the scope record"},
 		{[]string{"take", "api", "a", "--server-ca-file", ca}, nil, exitError, "--token-file"},
-		{[]string{"take", "api", "a", "--token-file", file}, nil, exitError, "cannot be reached"},
+		{[]string{"take", "api", "a", "--token-file", file}, nil, exitError, "--server-ca-file"},
 		{[]string{"take", "api", "a", "--token-file", file}, []string{"RATELIMITD_TOKEN=" + secret}, exitError, "keep one of them"},
 		{[]string{"take", "api", "a", "--token-file", ca, "--server-ca-file", ca}, nil, exitError, "the token is none"},
 		{[]string{"take", "api", "a", "--client-cert-file", ca}, nil, exitError, "need each other"},

@@ -173,6 +173,7 @@ func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
 		Logger: p.log, Headers: s.headers, Ready: p.store.ready, Reached: p.bounds.reached,
 		Metrics: metrics.Handler(p.registry), Observe: p.measured.ObserveHTTP, Overshoot: overshootOf(p.measured),
 		Keyring:     p.guard.keyring,
+		Hosts:       &s.security.hosts,
 		Audit:       p.audit.Log,
 		ForwardAuth: s.forwardAuth,
 	})

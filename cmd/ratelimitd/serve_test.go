@@ -283,7 +283,7 @@ func TestStoppingAnswersWhatIsInFlight(t *testing.T) {
 	defer conn.Close()
 	answers := bufio.NewReader(conn)
 	body := takeBody("login")
-	fmt.Fprintf(conn, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
+	fmt.Fprintf(conn, "POST /v1/take HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
 		"Expect: 100-continue\r\n\r\n", len(body))
 	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
 		t.Fatalf("before the body: %q, %v", line, err)

@@ -160,6 +160,9 @@ func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.tlsClientCA, "tls-client-ca-file", "", "PEM `file` of authorities: clients must show a certificate of one of them")
 	flags.BoolVar(&s.insecureNoAuth, "insecure-no-auth", false,
 		"listen where other machines reach it, although nobody is asked who they are")
+	parsed(flags, &s.hosts, "allowed-hosts", "", "names",
+		"of this server, with commas between: where nobody is asked who they are, requests to other names than these and localhost are refused",
+		api.ParseHosts)
 }
 
 func (s *settings) addForwardAuthFlags(flags *pflag.FlagSet) {

@@ -55,7 +55,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer limits.Close()
-	shop := &http.Server{Addr: *listen, Handler: serve(newLimiter(limits)), ReadHeaderTimeout: time.Second}
+	limit := newLimiter(limits)
+	shop := &http.Server{Addr: *listen, Handler: serve(limit), ReadHeaderTimeout: time.Second}
+	if err := limit.Verify(ctx); errors.Is(err, client.ErrUnavailable) {
+		slog.Warn("nobody knows yet whether all policies are there", "error", err)
+	} else if err != nil {
+		return err
+	}
 	defer context.AfterFunc(ctx, func() { _ = shop.Close() })() // an example has nothing to drain
 	fmt.Fprintf(stdout, "%s on http://%s\n", *router, *listen)
 	if err := shop.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

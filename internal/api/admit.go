@@ -19,6 +19,9 @@ func (s *Server) admit(x *exchange, r *http.Request, scopes auth.Scope) error {
 	if scopes == open {
 		return nil
 	}
+	if err := s.addressed(r.Host); err != nil {
+		return err
+	}
 	credentials := r.Header["Authorization"]
 	authorization := ""
 	switch len(credentials) {

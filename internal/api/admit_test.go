@@ -13,7 +13,7 @@ import (
 )
 
 // keyring returns a Keyring of callers who are called like their token, which is what the
-// rest of a line says they may do.
+// rest of a line says they may do: with any policy, if it names none.
 func keyring(t *testing.T, callers ...string) *auth.Keyring {
 	t.Helper()
 	file := "callers:\n"

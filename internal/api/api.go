@@ -34,6 +34,7 @@ type Options struct {
 	Headers HeaderFamilies              // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
 	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
+	Hosts   *Hosts                      // that requests may be sent to where nobody is asked who they are; nil: any
 
 	// Audit learns of every act of an administrator, and of who was refused; nil: nobody
 	// does. Its lines hold no identifier.

@@ -59,9 +59,9 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 	s.opts.Audit.Did(ctx, did)
 }
 
-// auditRefusal logs that r was refused with err, if it was because of who asks.
+// auditRefusal logs that r was refused with err, if it was because of who asks, or where.
 func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
-	if s.opts.Audit == nil || !errors.Is(err, auth.ErrUnauthenticated) && !errors.Is(err, auth.ErrForbidden) {
+	if s.opts.Audit == nil || reasonOf(err) == "" {
 		return
 	}
 	a := x.askerOf(r)
@@ -70,15 +70,16 @@ func (s *Server) auditRefusal(x *exchange, r *http.Request, err error) {
 	})
 }
 
-// reasonOf returns why a request was refused, in words that hold nothing of it.
+// reasonOf returns why a request was refused because of who asks, in words that hold nothing
+// of it; empty: that is not why.
 func reasonOf(err error) string {
-	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer} {
+	if missing := (*scopeError)(nil); errors.As(err, &missing) {
+		return missing.Error()
+	}
+	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer, auth.ErrForbidden, errHost} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
 	}
-	if missing := (*scopeError)(nil); errors.As(err, &missing) {
-		return missing.Error()
-	}
-	return auth.ErrForbidden.Error()
+	return ""
 }

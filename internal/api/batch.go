@@ -94,6 +94,7 @@ func (m *scratch) readOperations(v value) ([]operation, error) {
 // readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
 // what a body has. It is for caller, who may not be permitted to ask for it.
 func (o *operation) readFrom(v value, caller *auth.Caller) {
+	o.Caller = caller.Name
 	err := o.read(v, operationNames)
 	if err == nil && o.Op == "" {
 		err = wrong("op", "It is missing: give one of "+strings.Join(operations, ", ")+".")

@@ -44,7 +44,7 @@ func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) 
 			return nil, err
 		}
 		c := &m.call
-		*c = call{Call: limiter.Call{Op: op}}
+		*c = call{Call: limiter.Call{Op: op, Caller: m.caller.Name}}
 		if err := c.read(body, names); err != nil {
 			return nil, err
 		}

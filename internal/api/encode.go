@@ -96,31 +96,38 @@ var deniedMembers = (&problem{status: http.StatusTooManyRequests, typ: typeQuota
 // appendDenied appends the members of the problem that a denial is, without braces.
 func appendDenied(b []byte, d *limiter.Decision) []byte {
 	b = append(append(b, deniedMembers...), `,"detail":"`...)
-	return appendViolated(append(appendDenial(b, d), '"'), d)
+	return appendViolated(append(appendDenial(b, d, appendExactly), '"'), d)
 }
 
-// denial says what denies and whether waiting helps.
-func denial(d *limiter.Decision) string { return string(appendDenial(nil, d)) }
+// denial says what denies and whether waiting helps, with waits for people.
+func denial(d *limiter.Decision) string {
+	return string(appendDenial(nil, d, func(b []byte, wait time.Duration) []byte {
+		return append(b, ForPeople(milliseconds(wait))...)
+	}))
+}
+
+// appendExactly appends a wait in milliseconds.
+func appendExactly(b []byte, wait time.Duration) []byte {
+	return append(appendInt(b, "", milliseconds(wait)), " ms"...)
+}
 
 // appendDenial appends the text of a denial, which a JSON string has as it is: names are.
-func appendDenial(b []byte, d *limiter.Decision) []byte {
+// Waits are appended by appendWait.
+func appendDenial(b []byte, d *limiter.Decision, appendWait func([]byte, time.Duration) []byte) []byte {
 	switch {
 	case d.Override == limiter.OverrideBlock:
 		b = append(append(b, "An override blocks it under policy "...), d.Policy.Name...)
-		b = appendInt(b, ", for another ", milliseconds(d.RetryAfter))
-		return append(b, " ms."...)
+		return append(appendWait(append(b, ", for another "...), d.RetryAfter), '.')
 	case d.Blocked:
 		b = append(append(b, "Policy "...), d.Policy.Name...)
-		b = appendInt(b, " blocks after a denial, for another ", milliseconds(d.RetryAfter))
-		return append(b, " ms."...)
+		return append(appendWait(append(b, " blocks after a denial, for another "...), d.RetryAfter), '.')
 	}
 	b = append(append(b, "The limit "...), d.TightestLimit().Name...)
 	b = append(append(b, " of policy "...), d.Policy.Name...)
 	if d.RetryAfter == limiter.Never {
 		return append(b, " has no room for this cost, and waiting would not change that."...)
 	}
-	b = appendInt(b, " has no room for this cost before ", milliseconds(d.RetryAfter))
-	return append(b, " ms have passed."...)
+	return append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed."...)
 }
 
 // appendViolated appends the names of the limits that deny, as RateLimit-Policy

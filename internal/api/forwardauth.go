@@ -43,6 +43,9 @@ func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) 
 	if !trusted.Trust(r.RemoteAddr) {
 		return nil, errUntrusted
 	}
+	if err := s.addressed(r.Host); err != nil {
+		return nil, err
+	}
 	if strings.Trim(strings.Join(r.Header["X-Forwarded-For"], ""), " ,") == "" {
 		return nil, wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
 	}

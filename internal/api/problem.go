@@ -50,6 +50,8 @@ var problemKinds = []problemKind{
 	{auth.ErrForbidden, http.StatusForbidden, typeBlank, "", "It is known who asks, and they are not permitted to ask for this."},
 	{errUntrusted, http.StatusForbidden, typeBlank, "",
 		"Gateways that are trusted may ask here, and this address is of none of them: see --trusted-proxies."},
+	{errHost, http.StatusForbidden, typeBlank, "Host",
+		"Nobody is asked who they are here, so requests must be sent to an address, to localhost or to a name of --allowed-hosts."},
 	{errBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},

@@ -9,10 +9,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/gate"
 )
 
 // Message is the message of every line.
@@ -30,14 +28,27 @@ const (
 
 // Log writes lines. It is safe for concurrent use; make one with New.
 type Log struct {
-	log    *slog.Logger
-	now    func() time.Time
-	gate   gate.Second  // of refusals: who tries tokens must not fill the disk
-	untold atomic.Int64 // refusals since
+	log *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	began  time.Time             // of the second that told is about
+	told   map[refusals]struct{} // that have their line of this second
+	untold int64                 // refusals without a line since the last one that has one
 }
 
+// refusals are those that tell the same: they share a line a second, so that who tries tokens
+// neither fills the disk nor hides what another one is refused.
+type refusals struct{ who, where, reason string }
+
+// maxTold is how many refusals have a line of their own within a second: more than routes
+// and reasons make of a few callers.
+const maxTold = 1000
+
 // New returns a Log that writes by log, and goes by now to tell one second from another.
-func New(log *slog.Logger, now func() time.Time) *Log { return &Log{log: log, now: now} }
+func New(log *slog.Logger, now func() time.Time) *Log {
+	return &Log{log: log, now: now, told: make(map[refusals]struct{})}
+}
 
 // Act is something that somebody did.
 type Act struct {
@@ -75,18 +86,36 @@ type Refusal struct {
 	RequestID string // empty: it has none
 }
 
-// Refused writes r, if none was written within a second, and how many were not before.
+// Refused writes r, if none of the same caller, route and reason was written within the second,
+// and how many refusals of all were not before.
 func (l *Log) Refused(ctx context.Context, r *Refusal) {
-	if !l.gate.Open(l.now()) {
-		l.untold.Add(1)
+	before, tell := l.tell(refusals{r.Who, r.Where, r.Reason})
+	if !tell {
 		return
 	}
 	attrs := []slog.Attr{
 		slog.String("act", "access"), slog.String("who", cmp.Or(r.Who, Anonymous)), slog.String("outcome", refused),
-		slog.String("route", r.Where), slog.String("reason", r.Reason), slog.Int64("refused_before", l.untold.Swap(0)),
+		slog.String("route", r.Where), slog.String("reason", r.Reason), slog.Int64("refused_before", before),
 	}
 	if r.RequestID != "" {
 		attrs = append(attrs, slog.String("request_id", r.RequestID))
 	}
 	l.log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
+}
+
+// tell reports whether a refusal is to be written, with how many were not before.
+func (l *Log) tell(of refusals) (before int64, tell bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.now(); now.Sub(l.began) >= time.Second || now.Before(l.began) {
+		l.began = now
+		clear(l.told)
+	}
+	if _, told := l.told[of]; told || len(l.told) >= maxTold {
+		l.untold++
+		return 0, false
+	}
+	l.told[of] = struct{}{}
+	before, l.untold = l.untold, 0
+	return before, true
 }

@@ -63,15 +63,15 @@ func (s Scope) String() string { return strings.Join(s.names(), " or ") }
 
 // Caller is somebody who may ask. The zero Caller may ask for nothing.
 type Caller struct {
-	Name     string // as the file has it; empty: nobody was asked for a name
-	scopes   Scope
-	policies map[string]struct{} // that it may use
-	any      bool                // it may use all policies
+	Name      string // as the file has it; empty: nobody was asked for a name
+	scopes    Scope
+	policies  map[string]struct{} // that it may use
+	anyPolicy bool                // it may use those that policies does not hold, too
 }
 
 // anyone is the caller of a server that asks nobody who they are, and certified the one of
 // a server that asks for a certificate and nothing else. They may do everything.
-var anyone, certified = &Caller{scopes: all, any: true}, &Caller{scopes: all, any: true}
+var anyone, certified = &Caller{scopes: all, anyPolicy: true}, &Caller{scopes: all, anyPolicy: true}
 
 // May reports whether c has any of these scopes.
 func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
@@ -79,7 +79,12 @@ func (c *Caller) May(scopes Scope) bool { return c.scopes&scopes != 0 }
 // MayUse reports whether c may ask about a policy.
 func (c *Caller) MayUse(policy string) bool {
 	_, may := c.policies[policy]
-	return may || c.any
+	return may || c.anyPolicy
+}
+
+// idle reports whether a scope of c is about policies, and it may use none.
+func (c *Caller) idle() bool {
+	return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0
 }
 
 // Callers are all that a file lists. They do not change.
@@ -94,21 +99,22 @@ type digest [sha256.Size]byte
 // Len returns how many callers there are.
 func (c *Callers) Len() int { return len(c.byToken) + len(c.byCertificate) }
 
-// Certificates reports whether some callers are known by their certificate.
-func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
-
-// WithoutPolicies returns the names of callers that have scopes for policies, and no policy.
-func (c *Callers) WithoutPolicies() (names []string) {
+// Idle returns the names, in order, of callers that may use no policy, though their scopes
+// are about some.
+func (c *Callers) Idle() []string {
+	names := make(map[string]struct{})
 	for _, callers := range []iter.Seq[*Caller]{maps.Values(c.byToken), maps.Values(c.byCertificate)} {
 		for caller := range callers {
-			if caller.May(all&^Metrics) && !caller.any && len(caller.policies) == 0 {
-				names = append(names, caller.Name)
+			if caller.idle() {
+				names[caller.Name] = struct{}{}
 			}
 		}
 	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(names))
 }
+
+// Certificates reports whether some callers are known by their certificate.
+func (c *Callers) Certificates() bool { return len(c.byCertificate) > 0 }
 
 // Errors of who may not ask.
 var (
@@ -140,6 +146,9 @@ type Keyring struct {
 // NewKeyring returns a Keyring of a server whose listeners ask for a client certificate
 // and verify it, if mutual says so.
 func NewKeyring(mutual bool) *Keyring { return &Keyring{mutual: mutual} }
+
+// Callers returns those in force, nil if nobody is asked who they are.
+func (k *Keyring) Callers() *Callers { return k.callers.Load() }
 
 // Set puts callers in force in place of all others.
 func (k *Keyring) Set(callers *Callers) { k.callers.Store(callers) }

@@ -117,7 +117,7 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
-	if names := callers.WithoutPolicies(); !slices.Equal(names, []string{"none"}) {
+	if names := callers.Idle(); !slices.Equal(names, []string{"none"}) {
 		t.Errorf("%v have none", names)
 	}
 }
@@ -147,7 +147,7 @@ func TestMistakes(t *testing.T) {
 		{"nothing", "", "1: there is nothing in this file"},
 		{"no list", "callers: 5\n", "1: callers: a number where a list belongs"},
 		{"no callers", "callers: []\n", "1: callers: 0 callers"},
-		{"another key", "tokens: []\n", "1: tokens: unknown key: did you mean callers?"},
+		{"another key", "tokens: []\n", "1: tokens: unknown key: the ones there are: callers"},
 		{"no name", "callers:\n  - {token_sha256: " + digest + ", scopes: [decide]}\n", "2: callers[0].name: missing"},
 		{"odd name", "callers:\n  - {name: a b, token_sha256: " + digest + ", scopes: [decide]}\n", "2: callers[0].name: \"a b\" is no name"},
 		{"two of a name", "callers:\n  - {name: a, token_sha256: " + digest + ", scopes: [decide]}\n" +

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"regexp"
@@ -48,6 +49,10 @@ func Parse(name string, data []byte) (*Callers, error) {
 	f := &file{File: yamlfile.Parse(name, data), names: make(map[string]int)}
 	f.callers = Callers{byToken: make(map[digest]*Caller), byCertificate: make(map[certificateName]*Caller)}
 	f.read()
+	if !ended(data) {
+		f.AddAt(yamlfile.Position{Line: 1 + bytes.Count(data, []byte("\n"))}, "",
+			"the last line has no end, so the file may be half written: end it with a line break")
+	}
 	if err := f.Err(); err != nil {
 		return nil, withoutTokens(err)
 	}
@@ -68,6 +73,12 @@ func withoutTokens(err error) error {
 		m.Path, m.Message = aToken.ReplaceAllString(m.Path, TokenPrefix+"…"), aToken.ReplaceAllString(m.Message, TokenPrefix+"…")
 	}
 	return mistakes
+}
+
+// ended reports whether data is not cut off in its last line, where a part of a name may be
+// another name.
+func ended(data []byte) bool {
+	return len(data) == 0 || bytes.ContainsAny(data[len(data)-1:], "\n]}\"'")
 }
 
 func (f *file) read() {
@@ -102,7 +113,7 @@ func (f *file) readCaller(n *yamlfile.Node) {
 	}
 	f.ExpectKeys(n, callerKeys)
 	c := &Caller{Name: f.readName(n), scopes: f.readScopes(n)}
-	f.readPolicies(n, c)
+	c.policies, c.anyPolicy = f.readPolicies(n)
 	token, certificate := n.Member("token_sha256"), n.Member("certificate")
 	switch {
 	case token != nil && certificate != nil:
@@ -160,30 +171,36 @@ func (f *file) readScopes(n *yamlfile.Node) (granted Scope) {
 	return granted
 }
 
-// anyPolicy is what the file has for all policies. That nothing stands there means none: it
-// may be a file that is only half written.
+// anyPolicy stands in the place of a list of policies. Without either a caller may use none:
+// whoever reads a file that is half written must not find more in it than is meant.
 const anyPolicy = "any"
 
-func (f *file) readPolicies(n *yamlfile.Node, c *Caller) {
+// readPolicies returns the policies that a caller may use, or that it may use any.
+func (f *file) readPolicies(n *yamlfile.Node) (policies map[string]struct{}, all bool) {
 	list := n.Member("policies")
 	if list == nil {
-		return
+		return nil, false
 	}
-	if c.any = list.Kind == yamlfile.Text && list.Text == anyPolicy; c.any {
-		return
+	if list.Kind == yamlfile.Text && list.Text == anyPolicy {
+		return nil, true
 	}
-	c.policies = make(map[string]struct{})
+	policies = make(map[string]struct{})
 	for _, name := range f.words(list, "policies") {
-		if _, twice := c.policies[name.Text]; twice {
+		if _, twice := policies[name.Text]; twice {
 			f.Add(name, "this policy is there twice: keep one of them")
 		}
-		c.policies[name.Text] = struct{}{}
+		policies[name.Text] = struct{}{}
 	}
+	return policies, false
 }
 
 // words returns the items of list that are text. An empty list would look like none.
 func (f *file) words(list *yamlfile.Node, what string) (words []*yamlfile.Node) {
-	if !f.Expect(list, yamlfile.List, "write [one, another]") {
+	cure := "write [one, another]"
+	if what == "policies" {
+		cure += ", or any"
+	}
+	if !f.Expect(list, yamlfile.List, cure) {
 		return nil
 	}
 	if len(list.Items) == 0 {

@@ -58,7 +58,10 @@ func newBehind(t *testing.T, trusted string) *behind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := api.New(engine, &api.Options{ForwardAuth: api.ForwardAuth{TrustedProxies: proxies, Identify: []origin.Source{{}, key}}})
+	server := api.New(engine, &api.Options{
+		Hosts:       new(api.Hosts),
+		ForwardAuth: api.ForwardAuth{TrustedProxies: proxies, Identify: []origin.Source{{}, key}},
+	})
 	b := &behind{patience: "10s"}
 	b.ratelimitd = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.asked.Store(r.Clone(context.Background()))

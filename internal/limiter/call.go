@@ -16,6 +16,9 @@ type Call struct {
 	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call
 	// comes with the same key: 1 to MaxIdempotencyKeyLen bytes; empty: none.
 	IdempotencyKey string
+	// Caller is whose key that is: what another caller sends under the same key is another
+	// call. Empty: of all who have no name.
+	Caller string
 	// Reserve makes OpCheck hold what it allows, for MinReserve to MaxReserve in whole
 	// milliseconds; 0: nothing is held.
 	Reserve time.Duration

@@ -51,7 +51,7 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 	}
 	claims := e.claimsOf(charges)
 	o := &attempt{
-		engine: e, claims: claims, key: claims.key(spaceIdempotency, keys.sum(call.IdempotencyKey)),
+		engine: e, claims: claims, key: claims.key(spaceIdempotency, keys.sum(call.ownedKey()...)),
 		fingerprints: e.fingerprints(keys, call), charges: charges, keep: usageKept,
 	}
 	for i := range charges {
@@ -65,6 +65,14 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 		_ = pause(ctx, wait/2+e.opts.jitter(wait))
 	}
 	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
+}
+
+// ownedKey returns whose idempotency key it is, if they have a name, and the key.
+func (c *Call) ownedKey() []string {
+	if c.Caller == "" {
+		return []string{c.IdempotencyKey}
+	}
+	return []string{c.Caller, c.IdempotencyKey}
 }
 
 // fingerprints returns what tells call from other calls, what is asked and for whom,

@@ -266,6 +266,14 @@ func (c *charge) tellOverride() {
 // counted all the same, and who looks at what is counted is told.
 func (c *charge) isUnasked() bool { return c.op != OpRecord && c.cost > 0 && c.plan.Mode != ModeOff }
 
+// forgetUsed says of no limit how much of it is used: nobody has looked.
+func (d *Decision) forgetUsed() {
+	for i := range d.Limits() {
+		d.Limits()[i].Used = 0
+	}
+	d.Used = 0
+}
+
 // decideOverridden decides c by an override to allow or to block it, if there is one.
 func (e *Engine) decideOverridden(c *charge) (decided bool) {
 	switch {
@@ -275,6 +283,7 @@ func (e *Engine) decideOverridden(c *charge) (decided bool) {
 		c.decision = c.plan.unasked()
 	default:
 		c.decision = c.plan.denyFor(max(0, c.over.Until.Sub(e.now())))
+		c.decision.forgetUsed()
 	}
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,7 +146,8 @@ func TestAllowAndBlock(t *testing.T) {
 			})
 		}
 		for _, d := range []limiter.Decision{mustTake(t, b), mustCheck(t, b)} {
-			if d.Allowed || !d.Blocked || d.Override != limiter.OverrideBlock || d.RetryAfter != 59*time.Second || d.Degraded {
+			if d.Allowed || !d.Blocked || d.Override != limiter.OverrideBlock || d.RetryAfter != 59*time.Second || d.Degraded ||
+				d.Used != 0 || d.Remaining != 0 || slices.ContainsFunc(d.Limits(), func(l limiter.LimitDecision) bool { return l.Used != 0 }) {
 				t.Errorf("blocked: %+v", d)
 			}
 		}

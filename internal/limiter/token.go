@@ -138,7 +138,11 @@ const (
 // other. That of a call of one demand fits; append makes what does not.
 type sealing [1 << 10]byte
 
-// seal returns t in a form that nobody else can read or make.
+// dash is what base64 for URLs writes as '-'.
+const dash = 62
+
+// seal returns t in a form that nobody else can read or make. It begins with no dash, which a
+// command line would take for a flag.
 func (k *keyring) seal(t *token) string {
 	memory, ok := k.sealings.Get().(*sealing)
 	if !ok {
@@ -147,6 +151,9 @@ func (k *keyring) seal(t *token) string {
 	defer k.sealings.Put(memory)
 	plain := t.append(memory[:0])
 	sealed := k.aead.Seal(plain[len(plain):], nil, plain, nil)
+	for sealed[0]>>2 == dash { // one of 64: the nonce, which it begins with, is random
+		sealed = k.aead.Seal(plain[len(plain):], nil, plain, nil)
+	}
 	return string(base64.RawURLEncoding.AppendEncode(sealed[len(sealed):], sealed))
 }
 

@@ -90,7 +90,7 @@ func TestEnvoyMistakes(t *testing.T) {
 		{"an identifier of nothing", descriptors("- {key: a, unlimited: true, identifier: a}"),
 			first + ".identifier: nothing is counted here"},
 		{"an identifier from below", descriptors("- {key: a, policy: api, identifier: b, descriptors: [{key: b, policy: api}]}"),
-			first + `.identifier: no entry that leads here has the key "b": did you mean a?`},
+			first + `.identifier: no entry that leads here has the key "b": the ones there are: a`},
 		{"a mistake far below", descriptors("- key: a", "  descriptors:", "    - key: b", "      descriptors: [{key: c, policy: login}]"),
 			"11: envoy.domains[0].descriptors[0].descriptors[0].descriptors[0].policy: no policy of this file is called so"},
 	} {

@@ -173,7 +173,7 @@ func TestMistakes(t *testing.T) {
 		{"a merge key", policy("<<: *base"), "3: policies[0].<<: merge keys are not supported: write the members out"},
 		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
 		{"a key nothing is like", policy(goodLimits, "x: 1"),
-			"The ones there are: name, description, limits, count, counting, leases, guarantee"},
+			"the ones there are: name, description, limits, count, counting, leases, guarantee"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := lines(t, test.text)

@@ -18,15 +18,20 @@ func Nearest(word string, candidates []string) (nearest string, likely bool) {
 	return nearest, nearest != "" && 2*fewest <= len(nearest)
 }
 
-// DidYouMean returns the cure for an unknown word: the nearest candidate, and all
-// of them where that one is not likely and they are few enough to read.
+// DidYouMean returns the cure for an unknown word: the nearest candidate where that one is
+// likely to be meant, else all of them where they are few enough to read.
 func DidYouMean(word string, candidates []string) string {
 	const readable = 16
 	nearest, likely := Nearest(word, candidates)
-	if likely || len(candidates) > readable {
+	switch {
+	case likely:
 		return "did you mean " + nearest + "?"
+	case len(candidates) == 0:
+		return "there are none"
+	case len(candidates) <= readable:
+		return "the ones there are: " + strings.Join(candidates, ", ")
 	}
-	return "did you mean " + nearest + "? The ones there are: " + strings.Join(candidates, ", ")
+	return "it is like none of those there are"
 }
 
 // distance is the optimal string alignment distance of two words, of which the

@@ -1,0 +1,62 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/gate"
+)
+
+// Undecided returns how many requests nobody decided, and how many charges were lost: a
+// metric that should stay at 0.
+func (l *Limiter) Undecided() uint64 { return l.undecided.Load() }
+
+// note counts and tells that nobody decided r, and logs what that comes to once a second.
+func (l *Limiter) note(r *http.Request, second *gate.Second, what string, err error) {
+	total := l.undecided.Add(1)
+	if l.opts.Undecided != nil {
+		l.opts.Undecided(r, err)
+	}
+	if second.Open(time.Now()) {
+		l.opts.Logger.ErrorContext(r.Context(), what, "error", err, "undecided", total)
+	}
+}
+
+// name remembers which policies rules name.
+func (l *Limiter) name(rules []Rule) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, rule := range rules {
+		l.policies[rule.policy] = struct{}{}
+	}
+}
+
+// Verify asks the service for every policy that the middleware made so far names: call it at
+// the start, once all routes are there. Its error names those that are not in force or may not
+// be used, which requests would pass without a limit; or it is client.ErrUnavailable, when
+// nobody knows. Nothing is recorded.
+func (l *Limiter) Verify(ctx context.Context) error {
+	l.mu.Lock()
+	names := slices.Sorted(maps.Keys(l.policies))
+	l.mu.Unlock()
+	var wrong []error
+	for _, name := range names {
+		d, err := l.limits.Do(ctx, client.Call{Op: client.OpCheck, Demands: []client.Demand{{Policy: name, Identifier: "verify", Cost: 1}}})
+		switch {
+		case err == nil && len(d.Limits) == 0 && d.Degraded: // by client.FailOpen
+			return fmt.Errorf("policy %q: %w", name, client.ErrUnavailable)
+		case err == nil, refusesIdentifier(err), errors.Is(err, client.ErrCostTooLarge): // so the policy is there
+		case !errors.Is(err, client.ErrInvalid):
+			return fmt.Errorf("policy %q: %w", name, err)
+		default:
+			wrong = append(wrong, fmt.Errorf("policy %q: %w", name, err))
+		}
+	}
+	return errors.Join(wrong...)
+}

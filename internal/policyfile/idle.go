@@ -1,0 +1,85 @@
+package policyfile
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// The algorithms that count exactly.
+const (
+	slidingLog  = "sliding-log"
+	fixedWindow = "fixed-window"
+)
+
+// Idle returns a sentence for each limit of p that can never deny what the others admit, such as
+// 300 a day beside 10 an hour. It tells those alone of which that is certain.
+func Idle(p *limiter.Policy) (told []string) {
+	if p.Count == limiter.CountAll { // then what one limit denies counts for the others
+		return nil
+	}
+	limits := make([]limiter.Limit, len(p.Limits))
+	for i := range limits {
+		limits[i] = p.Limits[i].WithDefaults()
+	}
+	for j := range limits {
+		for i := range limits {
+			if i == j || !bounds(&limits[i], &limits[j]) || j < i && bounds(&limits[j], &limits[i]) {
+				continue
+			}
+			told = append(told, fmt.Sprintf("policy %s: the limit %s can never deny: %s admits no more than it in any case",
+				p.Name, limits[j].Name, limits[i].Name))
+			break
+		}
+	}
+	return told
+}
+
+// bounds reports whether of what a admits b never denies any.
+func bounds(a, b *limiter.Limit) bool {
+	switch {
+	case a.Limit == 0 || a.Calendar != "" && *a != sameButFor(b, a):
+		return false
+	case *a == sameButFor(b, a): // they count alike
+		return a.Capacity() <= b.Capacity() && a.Limit <= b.Limit
+	case b.InCell():
+		return a.Algorithm == b.Algorithm && a.Capacity() <= b.Capacity() && rate(a) <= rate(b) ||
+			!a.InCell() && rate(a) <= rate(b) && 2*a.Limit <= b.Capacity()
+	case a.InCell():
+		return float64(a.Capacity())+rate(a)*float64(seenBy(b))+1 <= float64(b.Limit)
+	}
+	return windows(a, b) <= b.Limit/a.Limit
+}
+
+// sameButFor returns b with the name and the numbers of a.
+func sameButFor(b, a *limiter.Limit) limiter.Limit {
+	other := *b
+	other.Name, other.Limit, other.Burst = a.Name, a.Limit, a.Burst
+	return other
+}
+
+// windows returns how many times its limit a admits at most within what b looks at.
+func windows(a, b *limiter.Limit) int64 {
+	seen := seenBy(b)
+	times := int64((seen + a.Window - 1) / a.Window)
+	aligned := a.Algorithm == fixedWindow && b.Algorithm == fixedWindow && b.Calendar == "" && seen%a.Window == 0
+	if a.Algorithm == slidingLog || aligned {
+		return times
+	}
+	return times + 1 // a span may begin and end within windows
+}
+
+// seenBy returns a span that all lies within of what b, which is no bucket, counts at once.
+func seenBy(b *limiter.Limit) time.Duration {
+	switch {
+	case b.Calendar != "":
+		return b.Window + time.Hour // of a day on which clocks are set back
+	case b.Algorithm == slidingLog || b.Algorithm == fixedWindow:
+		return b.Window
+	}
+	return 2 * b.Window // a part of the window before counts
+}
+
+// rate returns the units that come back in a nanosecond.
+func rate(l *limiter.Limit) float64 { return float64(l.Limit) / float64(l.Window) }
