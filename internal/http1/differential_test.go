@@ -52,7 +52,9 @@ func FuzzConnection(f *testing.F) {
 			return
 		}
 		synctest.Test(t, func(t *testing.T) {
-			plain := func(h http.Handler) *http.Server { return &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)} }
+			plain := func(h http.Handler) *http.Server {
+				return &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+			}
 			got := serveScript(t, func(h http.Handler) server { return &http1.Server{Server: plain(h)} }, sent, int(piece))
 			want := serveScript(t, func(h http.Handler) server { return plain(h) }, sent, int(piece))
 			if !slices.EqualFunc(got.asked, want.asked, asks.same) {

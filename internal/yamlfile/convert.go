@@ -23,7 +23,7 @@ func (f *File) convert(from *yaml.Node, at place) *Node {
 		return n
 	}
 	switch {
-	case from.Anchor != "":
+	case from.Anchor != "" && !f.foreign:
 		f.Add(n, "anchors such as &%s are not supported: write the value out where it is meant", from.Anchor)
 	case from.Style&yaml.TaggedStyle != 0:
 		f.Add(n, "tags such as %s are not supported: remove it", from.Tag)
@@ -39,6 +39,9 @@ func (f *File) convert(from *yaml.Node, at place) *Node {
 			n.Items = append(n.Items, f.convert(item, place{path: path, depth: at.depth + 1}))
 		}
 	case yaml.AliasNode:
+		if f.foreign {
+			return f.convertAlias(n, from, at)
+		}
 		f.Add(n, "aliases such as *name are not supported: write the value out")
 	default:
 		f.convertScalar(n, from)
@@ -60,8 +63,11 @@ func (f *File) convertScalar(n *Node, from *yaml.Node) {
 	case "!!bool":
 		n.Kind = Bool
 	case "!!null":
+		if n.Kind, n.Text = Null, ""; f.foreign {
+			return
+		}
 		f.Add(n, "has no value: give it one or remove it")
-		n.Kind, n.Text = Broken, ""
+		n.Kind = Broken
 	}
 }
 
@@ -70,6 +76,9 @@ func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 	n.Kind = Map
 	seen := make(map[string]Position, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
+		if f.foreign && isMerge(pairs[i]) {
+			continue
+		}
 		key, ok := f.key(n, pairs[i])
 		if !ok {
 			n.Partial = true
@@ -85,6 +94,9 @@ func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 		value := f.convert(pairs[i+1], place{path: path, depth: at.depth + 1, key: where})
 		n.Members = append(n.Members, Member{Key: key, Value: value})
 	}
+	if f.foreign {
+		f.merge(n, pairs, at)
+	}
 }
 
 // key returns the text of a map's key. It adds a mistake and returns false for a
@@ -92,10 +104,10 @@ func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 func (f *File) key(n *Node, from *yaml.Node) (string, bool) {
 	what := ""
 	switch {
-	case from.Tag == "!!merge" && from.Style&written == 0:
+	case isMerge(from):
 		f.AddAt(startOf(from), Join(n.Path, "<<"), "merge keys are not supported: write the members out")
 		return "", false
-	case from.Anchor != "":
+	case from.Anchor != "" && !f.foreign:
 		what = "has an anchor"
 	case from.Kind == yaml.AliasNode:
 		what = "is an alias"

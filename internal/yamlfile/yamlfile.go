@@ -31,9 +31,12 @@ const (
 // File is a parsed file and the mistakes found in it. Those who walk its nodes add
 // theirs by Add and AddAt, and ask for all of them by Err.
 type File struct {
-	Name string // as the mistakes name it
-	Root *Node  // nil when the file holds nothing or could not be parsed
+	Name string  // as the mistakes name it
+	Root *Node   // nil when the file holds nothing or could not be parsed
+	More []*Node // the documents after the first; of ParseForeign only
 
+	foreign  bool
+	expanded int // nodes made so far of what aliases stand for
 	mistakes Errors
 	wrong    map[string]bool // see Wrong
 }
@@ -53,14 +56,21 @@ func Read(path string) ([]byte, error) {
 // nodes beside a mistake are there all the same, unless it is one of syntax.
 func Parse(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool)}
-	if !f.readable(data) {
-		return f
-	}
-	data = bytes.TrimPrefix(data, []byte(mark))
-	if body := f.onlyDocument(data); body != nil {
-		f.Root = f.convert(body, place{})
-	}
+	f.parse(data)
 	return f
+}
+
+func (f *File) parse(data []byte) {
+	if !f.readable(data) {
+		return
+	}
+	for i, body := range f.documents(bytes.TrimPrefix(data, []byte(mark))) {
+		if i == 0 {
+			f.Root = f.convert(body, place{})
+		} else {
+			f.More = append(f.More, f.convert(body, place{}))
+		}
+	}
 }
 
 // mark is what some editors put in front of a file, to say that it is in UTF-8.
@@ -106,26 +116,26 @@ func unprintable(r rune) bool {
 
 const tooDeep = "more than %d maps and lists within each other: nothing here is nested that deep"
 
-// onlyDocument returns the body of the one document in data, nil when it is empty or there
-// is a mistake of syntax.
-func (f *File) onlyDocument(data []byte) (body *yaml.Node) {
+// documents returns the bodies of those documents in data that hold anything: one, or of
+// a foreign file any; none where there is a mistake of syntax.
+func (f *File) documents(data []byte) (bodies []*yaml.Node) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	for err == nil {
 		var doc yaml.Node
 		if err = loader.Load(&doc); err != nil || len(doc.Content) == 0 || isEmpty(doc.Content[0]) {
 			continue
 		}
-		if body != nil {
+		if len(bodies) > 0 && !f.foreign {
 			f.AddAt(startOf(&doc), "", "a second YAML document starts here: put everything into one")
-			return body
+			return bodies
 		}
-		body = doc.Content[0]
+		bodies = append(bodies, doc.Content[0])
 	}
 	if !errors.Is(err, io.EOF) {
 		f.addSyntax(err, data)
 		return nil
 	}
-	return body
+	return bodies
 }
 
 // isEmpty reports whether nothing was written where n is.
