@@ -182,7 +182,7 @@ func TestOneNumberIsOneKey(t *testing.T) {
 	read := readerOf(t, "e164")
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, ways := range [][]string{{"+54%s", "+549%s"}, {"+52%s", "+521%s", "+5201%s", "+52044%s", "+52045%s"}} {
-		for range 20_000 {
+		for range 500 {
 			digits := strconv.FormatInt(1_100_000_000+random.Int64N(8_900_000_000), 10)
 			one := ""
 			for _, way := range ways {

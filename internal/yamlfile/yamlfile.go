@@ -83,12 +83,12 @@ func (f *File) readable(data []byte) bool {
 		return false
 	}
 	started := false
-	for i, line := range bytes.Split(data, []byte("\n")) {
+	for i, line := range bytes.Split(bytes.TrimPrefix(data, []byte(mark)), []byte("\n")) {
 		switch at := bytes.IndexFunc(line, unprintable); {
 		case !utf8.Valid(line):
 			f.AddAt(Position{Line: i + 1}, "", "this line is not UTF-8: save the file in that encoding")
 			return false
-		case at >= 0 && !(i == 0 && at == 0 && bytes.HasPrefix(line, []byte(mark))):
+		case at >= 0:
 			r, _ := utf8.DecodeRune(line[at:])
 			f.AddAt(Position{Line: i + 1}, "", "this line has a character that can't be seen (%U): remove it, or escape it within double quotes", r)
 			return false
@@ -96,7 +96,7 @@ func (f *File) readable(data []byte) bool {
 			f.AddAt(Position{i + 1, 1}, "", "a %% directive is not supported: remove it")
 			return false
 		}
-		text := bytes.TrimSpace(bytes.TrimPrefix(line, []byte(mark)))
+		text := bytes.TrimSpace(line)
 		started = started || len(text) > 0 && text[0] != '#'
 	}
 	return true
