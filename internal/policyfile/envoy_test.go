@@ -68,7 +68,8 @@ func TestEnvoyMistakes(t *testing.T) {
 		{"a quota beside others", inEnvoy("domains: [{domain: e, together: true, descriptors: [{key: a, policy: api, quota: true}]}]"),
 			"4: envoy.domains[0].descriptors[0].quota: a quota that lacks denies nothing alone"},
 		{"denials that count, together", "policies:\n  - name: p\n    count: all\n    limits: " +
-			"[{algorithm: fixed-window, limit: 1, window: 1h}]\nenvoy: {domains: [{domain: e, together: true, descriptors: [{key: a, policy: p}]}]}\n",
+			"[{algorithm: fixed-window, limit: 1, window: 1h}]\n" +
+			"envoy: {domains: [{domain: e, together: true, descriptors: [{key: a, policy: p}]}]}\n",
 			"5: envoy.domains[0].descriptors[0].policy: its denied attempts use quota (count: all), and together:"},
 		{"no key", descriptors("- {policy: api}"), first + ".key: missing"},
 		{"a star in a key", descriptors("- {key: 'a*', policy: api}"), first + ".key: a * stands for any text in values only"},
