@@ -51,6 +51,10 @@ fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCe
 	  done; \
 	done
 
+.PHONY: fuzz-long
+fuzz-long: FUZZTIME = 1h
+fuzz-long: fuzz ## the same, for an hour each: two days; FUZZ='^Fuzz(Connection|JSON)$$' for the two that compare with Go's own
+
 .PHONY: abuse
 abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
 	go test ./cmd/ratelimitd -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)

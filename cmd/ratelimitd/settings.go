@@ -137,7 +137,8 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.hashKeyFile, "hash-key-file", "",
 		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
 	parsed(flags, &s.headers, "headers", api.HeadersDefault.String(), "families",
-		"of headers on decisions: ietf, x-ratelimit, x-rate-limit, with commas between, or none", api.ParseHeaders)
+		"of headers on decisions: ietf (or as in older drafts, ietf-06 or ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
+		api.ParseHeaders)
 	s.addForwardAuthFlags(flags)
 	flags.BoolVar(&s.migrate, "migrate", false, "bring the schema up to date first")
 	parsed(flags, &s.clockTolerance, "clock-tolerance", "100ms", "duration",

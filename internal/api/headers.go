@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math/bits"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,8 +20,12 @@ const (
 	HeadersXRateLimit                             // X-RateLimit-Limit, -Remaining, -Reset
 	HeadersXRateLimit2                            // X-Rate-Limit-Limit, -Remaining
 	HeadersNone                                   // none of them; Retry-After stays
+	HeadersIETF06                                 // as the IETF's draft was up to 06: RateLimit-Policy, -Limit, -Remaining, -Reset
+	HeadersIETF07                                 // as in draft 07: RateLimit-Policy, RateLimit: limit=, remaining=, reset=
 
 	HeadersDefault = HeadersIETF | HeadersXRateLimit
+
+	headersDrafts = HeadersIETF | HeadersIETF06 | HeadersIETF07 // of the same names, and so one at most
 )
 
 // headerFamilies are the families by the name that users give them.
@@ -32,11 +37,13 @@ var headerFamilies = []struct {
 	{"x-ratelimit", HeadersXRateLimit},
 	{"x-rate-limit", HeadersXRateLimit2},
 	{"none", HeadersNone},
+	{"ietf-06", HeadersIETF06},
+	{"ietf-07", HeadersIETF07},
 }
 
 // ParseHeaders reads names of families with commas between, such as
-// "ietf,x-ratelimit"; "none" stands alone, and empty text is HeadersDefault. The
-// error lists the names there are.
+// "ietf,x-ratelimit"; "none" stands alone, of the IETF's drafts there is one, and empty
+// text is HeadersDefault. The error lists the names there are.
 func ParseHeaders(text string) (HeaderFamilies, error) {
 	if strings.TrimSpace(text) == "" {
 		return HeadersDefault, nil
@@ -51,6 +58,9 @@ func ParseHeaders(text string) (HeaderFamilies, error) {
 	}
 	if families&HeadersNone != 0 && families != HeadersNone {
 		return 0, fmt.Errorf("%q: none stands alone", text)
+	}
+	if bits.OnesCount8(uint8(families&headersDrafts)) > 1 {
+		return 0, fmt.Errorf("%q: the drafts have headers of the same names: choose one of them", text)
 	}
 	return families, nil
 }
@@ -99,10 +109,7 @@ func setHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 		b = w.end("X-Rate-Limit-Limit", strconv.AppendInt(b, d.TightestLimit().Limit, 10))
 		b = w.end("X-Rate-Limit-Remaining", strconv.AppendInt(b, d.Remaining, 10))
 	}
-	if families&HeadersIETF != 0 {
-		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
-		b = w.end("Ratelimit", appendLimitField(b, d.Limits()))
-	}
+	b = w.draft(b, d, families)
 	if !d.Allowed && d.RetryAfter != limiter.Never {
 		b = w.end("Retry-After", strconv.AppendInt(b, max(1, seconds(d.RetryAfter)), 10))
 	}
@@ -110,7 +117,7 @@ func setHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 }
 
 // maxHeaders is how many headers setHeaders sets at most.
-const maxHeaders = 8
+const maxHeaders = 10
 
 // headerWriter collects values one after the other, so that all of them cost one
 // string and one slice.
@@ -135,6 +142,39 @@ func (w *headerWriter) set(h http.Header, b []byte) {
 		h[w.names[i]] = values[i : i+1 : i+1]
 		start = w.ends[i]
 	}
+}
+
+// draft appends the headers of the IETF's draft that families has.
+func (w *headerWriter) draft(b []byte, d *limiter.Decision, families HeaderFamilies) []byte {
+	switch {
+	case families&HeadersIETF != 0:
+		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
+		b = w.end("Ratelimit", appendLimitField(b, d.Limits()))
+	case families&HeadersIETF07 != 0:
+		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
+		b = appendParameter(b, "limit=", d.TightestLimit().Limit)
+		b = appendParameter(b, ", remaining=", d.Remaining)
+		b = w.end("Ratelimit", appendParameter(b, ", reset=", seconds(d.ResetAfter)))
+	case families&HeadersIETF06 != 0:
+		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
+		b = w.end("Ratelimit-Limit", appendParameter(b, "", d.TightestLimit().Limit))
+		b = w.end("Ratelimit-Remaining", appendParameter(b, "", d.Remaining))
+		b = w.end("Ratelimit-Reset", appendParameter(b, "", seconds(d.ResetAfter)))
+	}
+	return b
+}
+
+// appendUnnamedPolicyField appends RateLimit-Policy as up to draft 07: the quota of each
+// limit, and its window in seconds, rounded up.
+func appendUnnamedPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
+	for i := range limits {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendParameter(b, "", limits[i].Limit.Limit)
+		b = appendParameter(b, ";w=", seconds(limits[i].Limit.Window))
+	}
+	return b
 }
 
 // appendPolicyField appends RateLimit-Policy: an item for each limit, with its

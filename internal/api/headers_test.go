@@ -23,6 +23,8 @@ func TestHeaderFamilies(t *testing.T) {
 		{"x-rate-limit", []string{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 		{" ietf , x-rate-limit", []string{"Ratelimit", "Ratelimit-Policy", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 		{"none", nil},
+		{"ietf-06", []string{"Ratelimit-Limit", "Ratelimit-Policy", "Ratelimit-Remaining", "Ratelimit-Reset"}},
+		{"ietf-07,x-rate-limit", []string{"Ratelimit", "Ratelimit-Policy", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 	} {
 		families, err := ParseHeaders(c.flag)
 		if err != nil {
@@ -46,7 +48,8 @@ func TestHeaderFamilies(t *testing.T) {
 
 // TestParseHeaders reads back what String writes and refuses the rest.
 func TestParseHeaders(t *testing.T) {
-	for _, text := range []string{"ietf,x-ratelimit", "x-rate-limit", "none", "ietf,x-ratelimit,x-rate-limit"} {
+	for _, text := range []string{"ietf,x-ratelimit", "x-rate-limit", "none", "ietf,x-ratelimit,x-rate-limit",
+		"x-ratelimit,ietf-06", "ietf-07"} {
 		if f, err := ParseHeaders(text); err != nil || f.String() != text {
 			t.Errorf("%q: %q, %v", text, f, err)
 		}
@@ -54,9 +57,48 @@ func TestParseHeaders(t *testing.T) {
 	if f := HeaderFamilies(0); f.String() != "ietf,x-ratelimit" {
 		t.Errorf("the zero value is %q", f)
 	}
-	for _, text := range []string{"IETF", "ietf,", "none,ietf", "x"} {
+	for _, text := range []string{"IETF", "ietf,", "none,ietf", "x", "ietf,ietf-07", "ietf-06,ietf-07", "none,ietf-06"} {
 		if f, err := ParseHeaders(text); err == nil {
 			t.Errorf("%q: %q, want an error", text, f)
+		}
+	}
+}
+
+// TestHeadersOfDrafts holds the headers that tell of a decision to what each draft's
+// readers read. That of 07 is what npm's ratelimit-header-parser 0.1 looks for wherever
+// there is a RateLimit, by these expressions: it reads nothing of a later draft's.
+func TestHeadersOfDrafts(t *testing.T) {
+	const unnamed = "3;w=3600, 4;w=86400"
+	for flag, want := range map[string]map[string]string{
+		"ietf": {
+			"RateLimit-Policy": `"per-hour";q=3;w=3600, "per-day";q=4;w=86400`,
+			"RateLimit":        `"per-hour";r=1;t=3600, "per-day";r=2;t=43200`,
+		},
+		"ietf-07": {"RateLimit-Policy": unnamed, "RateLimit": `limit=3, remaining=1, reset=3600`, "RateLimit-Remaining": ""},
+		"ietf-06": {
+			"RateLimit-Policy": unnamed, "RateLimit": "",
+			"RateLimit-Limit": "3", "RateLimit-Remaining": "1", "RateLimit-Reset": "3600",
+		},
+	} {
+		families, err := ParseHeaders(flag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFront(t, &Options{Headers: families}, smsSend)
+		res := f.do(http.MethodPost, "/v1/record", strings.Replace(one, "}", `,"cost":2}`, 1))
+		for name, value := range want {
+			if got := res.Header.Get(name); got != value {
+				t.Errorf("%s: %s is %q, want %q", flag, name, got, value)
+			}
+		}
+		if flag != "ietf-07" {
+			continue
+		}
+		for parameter, value := range map[string]string{"limit": "3", "remaining": "1", "reset": "3600"} {
+			found := regexp.MustCompile(`(?i)` + parameter + `\s*=\s*(\d+)`).FindStringSubmatch(res.Header.Get("RateLimit"))
+			if len(found) != 2 || found[1] != value {
+				t.Errorf("%s is read as %q, want %s", parameter, found, value)
+			}
 		}
 	}
 }

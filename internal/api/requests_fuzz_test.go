@@ -71,7 +71,9 @@ func FuzzRequests(f *testing.F) {
 
 // FuzzParseHeaders reads back what String writes.
 func FuzzParseHeaders(f *testing.F) {
-	for _, seed := range []string{"", "none", "ietf,x-ratelimit", " x-rate-limit ,ietf", "ietf,none", ",", "ietf,ietf"} {
+	for _, seed := range []string{
+		"", "none", "ietf,x-ratelimit", " x-rate-limit ,ietf", "ietf,none", ",", "ietf,ietf", "ietf-06", "ietf-07,none",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

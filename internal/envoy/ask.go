@@ -78,6 +78,9 @@ func prepare(asks []ask, op limiter.Op, r *rls.RateLimitRequest, d *domain) erro
 	if replacing {
 		replace(asks)
 	}
+	if n := len(takes(asks)); d != nil && d.together && n > limiter.MaxDemands {
+		return invalid("descriptors", "%d of them stand or fall together: use at most %d", n, limiter.MaxDemands)
+	}
 	return nil
 }
 

@@ -55,7 +55,7 @@ func (s *Server) decide(ctx context.Context, a *ask) {
 	a.decision, a.err = s.do(ctx, a.op, a.demand)
 	switch {
 	case a.err == nil:
-		a.denied, a.limit = !a.decision.Allowed, a.decision.TightestLimit()
+		a.conclude(&a.decision)
 	case errors.Is(a.err, limiter.ErrCostTooLarge):
 		s.decideTooLarge(ctx, a)
 	case errors.Is(a.err, limiter.ErrInvalid) && a.op != limiter.OpRecord:

@@ -102,7 +102,8 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 func (s *Server) SetMapping(file *policyfile.Envoy) { s.mapping.Store(newMapping(file)) }
 
 // ShouldRateLimit takes what each descriptor asks for. Each is decided and counted on
-// its own: where one is denied, the others are counted all the same.
+// its own: where one is denied, the others are counted all the same, unless the domain
+// says that they stand or fall together.
 func (s *Server) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return s.answer(ctx, limiter.OpTake, r)
 }
@@ -134,7 +135,11 @@ func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequ
 	if err := permitted(caller, asks); err != nil {
 		return nil, s.refuse(ctx, caller, err)
 	}
-	s.decideAll(ctx, asks)
+	if d != nil && d.together {
+		s.decideTogether(ctx, asks)
+	} else {
+		s.decideAll(ctx, asks)
+	}
 	s.tell(d, asks)
 	return m.response(asks)
 }

@@ -18,9 +18,10 @@ type mapping struct {
 
 // domain is one tree of descriptors.
 type domain struct {
-	name    string
-	escaped string // as identifiers begin
-	steps   steps
+	name     string
+	escaped  string // as identifiers begin
+	together bool   // a request uses all its limits, or none
+	steps    steps
 }
 
 // steps are what may come next in a descriptor, by the key of the entry.
@@ -68,7 +69,7 @@ func newMapping(file *policyfile.Envoy) *mapping {
 	m := &mapping{headers: file.Headers, domains: make(map[string]*domain, len(file.Domains))}
 	for i := range file.Domains {
 		from := &file.Domains[i]
-		d := &domain{name: from.Name, escaped: escape(from.Name)}
+		d := &domain{name: from.Name, escaped: escape(from.Name), together: from.Together}
 		d.steps = d.stepsOf(from.Descriptors, nil)
 		m.domains[from.Name] = d
 	}

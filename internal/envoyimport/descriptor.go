@@ -53,7 +53,7 @@ func (s *source) descriptors(list *yamlfile.Node, above []step) []policyfile.Env
 		if !s.f.Expect(n, yamlfile.Map, "a descriptor has a key") {
 			continue
 		}
-		s.f.ExpectKeys(n, descriptorKeys)
+		s.expectKeys(n, descriptorKeys)
 		at := step{s.text(n, "key"), s.text(n, "value")}
 		first, twice := lines[at]
 		switch {
@@ -77,11 +77,11 @@ func (s *source) descriptor(n *yamlfile.Node, path []step) policyfile.EnvoyDescr
 	if d.Shared && !strings.Contains(at.value, "*") {
 		s.f.Add(n.Member("share_threshold"), "it needs a * in the value")
 	}
-	limit := n.Member("rate_limit")
+	limit := member(n, "rate_limit")
 	if limit != nil {
 		s.limit(limit, n, path, &d)
 	}
-	if below := n.Member("descriptors"); below != nil {
+	if below := member(n, "descriptors"); below != nil {
 		d.Descriptors = s.descriptors(below, path)
 	}
 	s.warnOfLosses(n)
@@ -99,10 +99,10 @@ func (s *source) warnOfLosses(n *yamlfile.Node) {
 			s.warn(n.Member(key), "left out: metrics are by policy here, and never by what was sent")
 		}
 	}
-	if metadata := n.Member("metadata"); metadata != nil {
+	if metadata := member(n, "metadata"); metadata != nil {
 		s.warn(metadata, "left out: answers have no dynamic metadata here")
 	}
-	limit := n.Member("rate_limit")
+	limit := member(n, "rate_limit")
 	for _, key := range []string{"shadow_mode", "quota_mode"} {
 		if s.flag(n, key) && (limit == nil || s.flag(limit, "unlimited")) {
 			s.warn(n.Member(key), "left out: there is no limit here that it could change")
@@ -115,15 +115,15 @@ func (s *source) limit(n, of *yamlfile.Node, path []step, d *policyfile.EnvoyDes
 	if !s.f.Expect(n, yamlfile.Map, "a rate_limit has a unit and requests_per_unit") {
 		return
 	}
-	s.f.ExpectKeys(n, limitKeys)
+	s.expectKeys(n, limitKeys)
 	d.Name = s.text(n, "name")
 	d.Replaces = s.replaces(n, d.Name)
 	if s.flag(n, "unlimited") {
 		d.Unlimited = true
-		if unit := n.Member("unit"); unit != nil {
-			s.f.Add(unit, "what is unlimited has no unit")
+		if unit := member(n, "unit"); unit != nil {
+			s.unlimitedUnit(unit)
 		}
-		if requests := n.Member("requests_per_unit"); requests != nil {
+		if requests := member(n, "requests_per_unit"); requests != nil {
 			s.warn(requests, "left out: it says nothing beside unlimited")
 		}
 		return
@@ -141,21 +141,36 @@ func (s *source) limit(n, of *yamlfile.Node, path []step, d *policyfile.EnvoyDes
 
 // requests returns the limit of n.
 func (s *source) requests(n *yamlfile.Node) int64 {
-	member := n.Member("requests_per_unit")
-	if member == nil {
+	written := member(n, "requests_per_unit")
+	if written == nil {
 		s.warn(n, "it has no requests_per_unit, which is 0 and denies always, there as here")
 		return 0
 	}
-	count, err := strconv.ParseUint(member.Text, 10, 32)
-	if err != nil && member.Kind != yamlfile.Broken {
-		s.f.Add(member, "it must be a whole number from 0 to %d", uint32(math.MaxUint32))
+	// As YAML 1.1 has it, which is read there: 010 is 8, 0x10 is 16, 1_000 is 1000.
+	count, err := strconv.ParseUint(strings.TrimPrefix(strings.ReplaceAll(written.Text, "_", ""), "+"), 0, 32)
+	switch {
+	case written.Kind == yamlfile.Broken:
+	case err != nil || written.Kind != yamlfile.Number:
+		s.f.Add(written, "it must be a whole number from 0 to %d", uint32(math.MaxUint32))
+	case strconv.FormatUint(count, 10) != written.Text:
+		s.warn(written, "%.64s is read as %d, there as here", written.Text, count)
 	}
 	return int64(count)
 }
 
+// unlimitedUnit tells of the unit of what is unlimited.
+func (s *source) unlimitedUnit(unit *yamlfile.Node) {
+	name := strings.ToLower(unit.Text)
+	if windows[name] > 0 || name == "year" {
+		s.f.Add(unit, "what is unlimited has no unit")
+	} else {
+		s.warn(unit, "left out: it is no unit, and says nothing beside unlimited")
+	}
+}
+
 // window returns the length of n's windows.
 func (s *source) window(n *yamlfile.Node) time.Duration {
-	unit := n.Member("unit")
+	unit := member(n, "unit")
 	name := strings.ToLower(s.text(n, "unit"))
 	switch window, known := windows[name]; {
 	case known:
@@ -172,7 +187,7 @@ func (s *source) window(n *yamlfile.Node) time.Duration {
 
 // replaces returns the names of the limits that n, which has a name itself, stands in for.
 func (s *source) replaces(n *yamlfile.Node, name string) (names []string) {
-	list := n.Member("replaces")
+	list := member(n, "replaces")
 	if list == nil || !s.f.Expect(list, yamlfile.List, "write a list of - name:") {
 		return nil
 	}
@@ -180,7 +195,7 @@ func (s *source) replaces(n *yamlfile.Node, name string) (names []string) {
 		if !s.f.Expect(item, yamlfile.Map, "write name: and the name of a limit") {
 			continue
 		}
-		s.f.ExpectKeys(item, []string{"name"})
+		s.expectKeys(item, []string{"name"})
 		switch replaced := s.text(item, "name"); {
 		case replaced == "":
 			s.f.Add(item, "it names no limit")

@@ -74,11 +74,17 @@ func (c *conversion) add(from Source) error {
 	defer func() {
 		slices.SortStableFunc(c.warnings[before:], func(a, b yamlfile.Error) int { return cmp.Compare(a.Line, b.Line) })
 	}()
-	s := &source{conversion: c, f: yamlfile.Parse(from.Name, from.Data), limits: make(map[string]bool)}
-	if s.f.Root != nil {
-		s.root(s.f.Root)
-	} else if s.f.Err() == nil {
+	s := &source{conversion: c, f: yamlfile.ParseForeign(from.Name, from.Data), limits: make(map[string]bool)}
+	switch {
+	case s.f.Root == nil && s.f.Err() == nil:
 		s.f.AddAt(yamlfile.Position{Line: 1}, "", "there is nothing in this file: it needs a domain and descriptors")
+	case s.f.Root != nil && isManifest(s.f.Root):
+		return s.manifests(append([]*yamlfile.Node{s.f.Root}, s.f.More...))
+	case s.f.Root != nil:
+		s.root(s.f.Root)
+		for _, ignored := range s.f.More {
+			s.warn(ignored, "left out: of several documents in a file only the first is read, there as here")
+		}
 	}
 	return s.f.Err()
 }
@@ -94,7 +100,7 @@ func (s *source) root(n *yamlfile.Node) {
 	if !s.f.Expect(n, yamlfile.Map, "a file has a domain and descriptors") {
 		return
 	}
-	s.f.ExpectKeys(n, []string{"domain", "descriptors"})
+	s.expectKeys(n, []string{"domain", "descriptors"})
 	s.domain = s.text(n, "domain")
 	switch first, twice := s.domains[s.domain]; {
 	case s.domain == "" && !s.f.Wrong("domain"):
@@ -103,7 +109,7 @@ func (s *source) root(n *yamlfile.Node) {
 		s.f.Add(n.Member("domain"), "%q is the domain of %s too: put the descriptors of both into one file", s.domain, first)
 	}
 	s.domains[s.domain] = fmt.Sprintf("%s:%d", s.f.Name, n.Find("domain").Line)
-	descriptors := n.Member("descriptors")
+	descriptors := member(n, "descriptors")
 	if descriptors == nil {
 		s.warn(n, "there are no descriptors: whatever is asked of this domain passes, there as here")
 		return
@@ -118,19 +124,42 @@ func (s *source) root(n *yamlfile.Node) {
 // collectNames notes the names of all limits: one may be replaced before it comes.
 func (s *source) collectNames(list *yamlfile.Node) {
 	for _, item := range list.Items {
-		if limit := item.Member("rate_limit"); limit != nil && limit.Member("name") != nil {
+		if limit := member(item, "rate_limit"); limit != nil && limit.Member("name") != nil {
 			s.limits[limit.Member("name").Text] = true
 		}
-		if below := item.Member("descriptors"); below != nil {
+		if below := member(item, "descriptors"); below != nil {
 			s.collectNames(below)
 		}
 	}
 }
 
+// everyKey is all that may be written, anywhere: what says nothing in its place is ignored
+// there.
+var everyKey = slices.Concat([]string{"domain"}, descriptorKeys, limitKeys)
+
+// expectKeys adds a mistake for each member of n that nothing is called, and warns of those
+// that only something else has.
+func (s *source) expectKeys(n *yamlfile.Node, known []string) {
+	for _, m := range n.Members {
+		if !slices.Contains(known, m.Key) && slices.Contains(everyKey, m.Key) {
+			s.warn(m.Value, "left out: it says nothing in this place, there as here")
+		}
+	}
+	s.f.ExpectKeys(n, slices.Concat(known, everyKey))
+}
+
+// member returns the value under key, nil where n has none or null, which is the same there.
+func member(n *yamlfile.Node, key string) *yamlfile.Node {
+	if value := n.Member(key); value != nil && value.Kind != yamlfile.Null {
+		return value
+	}
+	return nil
+}
+
 // text returns the member key of n as YAML's decoder there puts it into text: numbers and
 // true as they are written.
 func (s *source) text(n *yamlfile.Node, key string) string {
-	value := n.Member(key)
+	value := member(n, key)
 	if value == nil {
 		return ""
 	}
@@ -142,9 +171,21 @@ func (s *source) text(n *yamlfile.Node, key string) string {
 	return value.Text
 }
 
+// yes and no are what YAML 1.1, which is read there, takes for true and false beside these.
+var (
+	yes = []string{"y", "yes", "on"}
+	no  = []string{"n", "no", "off"}
+)
+
 // flag returns whether the member key of n is true.
 func (s *source) flag(n *yamlfile.Node, key string) bool {
-	value := n.Member(key)
-	return value != nil && !s.f.Wrong(value.Path) && s.f.Expect(value, yamlfile.Bool, "write true or false") &&
-		strings.EqualFold(value.Text, "true")
+	value := member(n, key)
+	if value == nil || s.f.Wrong(value.Path) {
+		return false
+	}
+	word := strings.ToLower(value.Text)
+	if value.Kind == yamlfile.Text && !value.Quoted && (slices.Contains(yes, word) || slices.Contains(no, word)) {
+		return slices.Contains(yes, word)
+	}
+	return s.f.Expect(value, yamlfile.Bool, "write true or false") && word == "true"
 }

@@ -29,7 +29,7 @@ func read(t testing.TB, name string) envoyimport.Source {
 
 // TestConverted prints what becomes of files, and what is said of what is left out.
 func TestConverted(t *testing.T) {
-	for _, name := range []string{"shop", "losses"} {
+	for _, name := range []string{"shop", "losses", "odd", "configmap"} {
 		file, warnings, err := envoyimport.Convert([]envoyimport.Source{read(t, name+".yaml")}, envoyimport.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -88,11 +88,20 @@ func TestMistakes(t *testing.T) {
 	const free = "rate_limit: {unlimited: true}}"
 	const first, rate = "3: descriptors[0]", "3: descriptors[0].rate_limit"
 	for name, test := range map[string]struct{ text, want string }{
-		"nothing":            {"# soon\n", "1: there is nothing in this file"},
-		"a list":             {"- domain: d\n", "1: a list where a map belongs"},
-		"no domain":          {"descriptors: [{key: k, rate_limit: {unlimited: true}}]\n", "1: domain: missing or empty"},
-		"an empty domain":    {"domain: ''\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]\n", "1: domain: missing or empty"},
-		"two documents":      {in("{key: k, rate_limit: {unlimited: true}}") + "---\ndomain: e\n", "4: a second YAML document"},
+		"nothing":         {"# soon\n", "1: there is nothing in this file"},
+		"a list":          {"- domain: d\n", "1: a list where a map belongs"},
+		"no domain":       {"descriptors: [{key: k, rate_limit: {unlimited: true}}]\n", "1: domain: missing or empty"},
+		"an empty domain": {"domain: ''\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]\n", "1: domain: missing or empty"},
+		"a ConfigMap of mistakes": {"apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n    descriptors:\n    - {value: v}\n",
+			"7: descriptors[0]: it has no key"},
+		"a Deployment":       {"apiVersion: apps/v1\nkind: Deployment\n", "1: there is no ConfigMap with data in it"},
+		"a float":            {limit("unit: minute, requests_per_unit: 1e3"), rate + ".requests_per_unit: it must be a whole number"},
+		"requests in quotes": {limit("unit: minute, requests_per_unit: '5'"), rate + ".requests_per_unit: it must be a whole number"},
+		"no octal number":    {limit("unit: minute, requests_per_unit: 08"), rate + ".requests_per_unit: it must be a whole number"},
+		"a merge of words":   {"domain: d\n<<: [a]\ndescriptors: []\n", "2: <<: text where a map belongs: only maps can be merged"},
+		"a billion": {"domain: d\nmetadata:\n  a: &a [x,x,x,x,x,x,x,x,x,x]\n  b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n" +
+			"  c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n  d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n  e: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n" +
+			"descriptors: [{key: k, rate_limit: {unlimited: true}}]\n", "4: aliases stand for more than 100000 values"},
 		"no key":             {in("{value: v, rate_limit: {unlimited: true}}"), first + ": it has no key"},
 		"a star in a key":    {in("{key: k*, rate_limit: {unlimited: true}}"), first + ".key: a * in a key can't be kept"},
 		"a word":             {in("word"), first + ": text where a map belongs"},
@@ -144,6 +153,8 @@ func TestTooDeep(t *testing.T) {
 func FuzzConvert(f *testing.F) {
 	f.Add(read(f, "shop.yaml").Data)
 	f.Add(read(f, "losses.yaml").Data)
+	f.Add(read(f, "odd.yaml").Data)
+	f.Add(read(f, "configmap.yaml").Data)
 	f.Add([]byte("domain: é\ndescriptors: [{key: 'a: b', value: \"\\u0001\", rate_limit: {unit: day, requests_per_unit: 1, name: '#'}}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, warnings, err := envoyimport.Convert([]envoyimport.Source{{Name: "f.yaml", Data: data}}, envoyimport.Options{})

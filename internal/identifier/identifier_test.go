@@ -1,7 +1,10 @@
 package identifier_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +19,8 @@ var forms = map[string]struct {
 }{
 	"e164":          {limiter.Normalize{Form: limiter.FormE164}, ofPhones},
 	"e164 DE":       {limiter.Normalize{Form: limiter.FormE164, Region: "DE"}, ofPhones},
+	"e164 AR":       {limiter.Normalize{Form: limiter.FormE164, Region: "AR"}, ofPhones},
+	"e164 MX":       {limiter.Normalize{Form: limiter.FormE164, Region: "MX"}, ofPhones},
 	"email":         {limiter.Normalize{Form: limiter.FormEmail}, ofMails},
 	"email mailbox": {limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, ofMails},
 	"ip":            {limiter.Normalize{Form: limiter.FormIP}, ofNetworks},
@@ -57,6 +62,27 @@ func TestForms(t *testing.T) {
 		{"e164", "+44 7700 900123", "+447700900123 GB +44770"}, // never in use
 		{"e164", "+800 1234 5678", "+80012345678 +800 +80012"},
 		{"e164", "+49110", "+49110 DE +49110"},
+		{"e164", "+54 9 11 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 11 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 (011) 15 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 9 11 15 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 9 011 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 2966 15 42-3456", "+5492966423456 AR +54929"},
+		{"e164", "+54 9 9 11 2345-6789", "+5491123456789 AR +54911"},
+		{"e164", "+54 9 9 9 9 11 2345-6789", refused},
+		{"e164", "+52 55 1234 5678", "+525512345678 MX +52551"},
+		{"e164", "+52 1 55 1234 5678", "+525512345678 MX +52551"},
+		{"e164", "+52 044 55 1234 5678", "+525512345678 MX +52551"},
+		{"e164", "+52 01 222 123 4567", "+522221234567 MX +52222"},
+		{"e164", "+52 1 1 55 1234 5678", refused},
+		{"e164", "+55 11 98765-4321", "+5511987654321 BR +55119"},
+		{"e164", "+55 11 8765-4321", "+5511987654321 BR +55119"},
+		{"e164", "+55 11 3765-4321", "+551137654321 BR +55113"}, // no mobile
+		{"e164", "+229 01 97 12 34 56", "+2290197123456 BJ +22901"},
+		{"e164", "+229 97 12 34 56", "+2290197123456 BJ +22901"},
+		{"e164 MX", "045 55 1234 5678", "+525512345678 MX +52551"},
+		{"e164 AR", "011 15 2345-6789", "+5491123456789 AR +54911"},
+		{"e164 AR", "11 2345-6789", "+5491123456789 AR +54911"},
 		{"e164", "0151 12345678", refused},
 		{"e164", "0049 151 12345678", refused}, // not everywhere the way abroad
 		{"e164", "+999 123456", refused},
@@ -105,6 +131,11 @@ func TestForms(t *testing.T) {
 		{"ip", " 2001:DB8:0:0::1 ", "2001:db8::1 2001:db8::/48"},
 		{"ip", "fe80::1%eth0", "fe80::1 fe80::/48"},
 		{"ip", "2001:db8:1:2::/64", "2001:db8:1:2::/64 2001:db8:1::/48"},
+		{"ip", "::ffff:203.0.113.7%eth0", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "64:ff9b::203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "64:ff9b::cb00:7107/120", "203.0.113.0/24 203.0.113.0/24"},
+		{"ip", "2002:cb00:7107:1::5", "203.0.113.7 203.0.113.0/24"},
+		{"ip", "::1", "::1 ::/48"},
 		{"ip", "203.0.113.7:80", refused},
 		{"ip", "[2001:db8::1]", refused},
 		{"ip", "203.0.113.07", refused},
@@ -115,6 +146,23 @@ func TestForms(t *testing.T) {
 		{"ipv6-64", "2001:db8:1::/56", "2001:db8:1::/56 2001:db8:1::/48"},
 		{"ipv6-64", "203.0.113.7", "203.0.113.7 203.0.113.0/24"},
 		{"ipv6-64", "::ffff:203.0.113.7", "203.0.113.7 203.0.113.0/24"},
+		{"ipv6-64", "::ffff:cb00:7107/128", "203.0.113.7 203.0.113.0/24"},
+		{"ipv6-64", "::ffff:0:203.0.113.7", "203.0.113.7 203.0.113.0/24"},            // translated
+		{"ipv6-64", "::203.0.113.7", "203.0.113.7 203.0.113.0/24"},                   // compatible
+		{"ipv6-64", "64:ff9b::203.0.113.7", "203.0.113.7 203.0.113.0/24"},            // NAT64
+		{"ipv6-64", "64:ff9b::cb00:7107/104", "203.0.0.0/8 203.0.0.0/8"},             // of the same
+		{"ipv6-64", "64:ff9b::/64", "64:ff9b::/64 64:ff9b::/48"},                     // of more than IPv4
+		{"ipv6-64", "64:ff9b:1::203.0.113.7", "203.0.113.7 203.0.113.0/24"},          // NAT64 of a network's own
+		{"ipv6-64", "64:ff9b:1:fffe::203.0.113.7", "203.0.113.7 203.0.113.0/24"},     // the same
+		{"ipv6-64", "64:ff9b:1:cb00:71:700::", "64:ff9b:1:cb00::/64 64:ff9b:1::/48"}, // it is not in the last bits
+		{"ipv6-64", "2002:cb00:7107::", "203.0.113.7 203.0.113.0/24"},                // 6to4
+		{"ipv6-64", "2002:cb00:7107:ffff:1:2:3:4", "203.0.113.7 203.0.113.0/24"},     // the same
+		{"ipv6-64", "2002:cb00:7107:1::/64", "203.0.113.7 203.0.113.0/24"},
+		{"ipv6-64", "2002:cb00::/32", "203.0.0.0/16 203.0.0.0/16"},
+		{"ipv6-64", "2001:0:4136:e378:8000:63bf:34ff:8ef8", "203.0.113.7 203.0.113.0/24"}, // Teredo
+		{"ipv6-64", "2001:0:4136:e378:8000:63bf:34ff:8e00/120", "203.0.113.0/24 203.0.113.0/24"},
+		{"ipv6-64", "2001:0:4136:e378::/64", "2001:0:4136:e378::/64 2001:0:4136::/48"},
+		{"ipv6-64", "::1", "::/64 ::/48"},
 		{"lowercase", " ANNA ", "anna"},
 		{"lowercase", "JOSE\u0301", "josé"},
 		{"lowercase", "İ", "i"},
@@ -125,6 +173,27 @@ func TestForms(t *testing.T) {
 		canonical, parts, err := readerOf(t, c.form)(c.given)
 		if got := strings.Join(append([]string{canonical}, parts...), " "); got != c.want || (err != nil) != (c.want == refused) {
 			t.Errorf("%s: %q is %q, want %q (error %v)", c.form, c.given, got, c.want, err)
+		}
+	}
+}
+
+// TestOneNumberIsOneKey reads numbers of all kinds in the ways in which one phone is reached.
+func TestOneNumberIsOneKey(t *testing.T) {
+	read := readerOf(t, "e164")
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, ways := range [][]string{{"+54%s", "+549%s"}, {"+52%s", "+521%s", "+5201%s", "+52044%s", "+52045%s"}} {
+		for range 500 {
+			digits := strconv.FormatInt(1_100_000_000+random.Int64N(8_900_000_000), 10)
+			one := ""
+			for _, way := range ways {
+				canonical, _, err := read(fmt.Sprintf(way, digits))
+				if one == "" {
+					one = canonical
+				}
+				if err != nil || canonical != one {
+					t.Fatalf(way+" is %q, and %q otherwise: %v", digits, canonical, one, err)
+				}
+			}
 		}
 	}
 }
@@ -150,8 +219,10 @@ func TestWhatNobodyKnows(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	for _, given := range []string{
 		"+49 (0)151 12345678", "+39 06 1234567", "+1 268 464 1234", "0151/123", "+800 1234 5678", "+8881234567890",
+		"+54 9 11 15 2345-6789", "+521 55 1234 5678", "+55 11 8765-4321", "+229 97 12 34 56",
 		"Anna.B+x@GoogleMail.com", "@", "ΑΣ@ΜΥ.gr", "İ\u0307", "K\u212a", "\u0345\u0345A", "0000000000",
 		"2001:db8::1/33", "::ffff:1.2.3.4/90", "::ffff:0:0/95", "fe80::1%1",
+		"64:ff9b::1.2.3.4", "64:ff9b:1::1.2.3.4/97", "2002:102:304::/40", "2001:0:1::8/100", "::1.2.3.4/104", "::/0",
 	} {
 		f.Add(given)
 	}

@@ -27,7 +27,7 @@ const subnet = 64
 var errIP = errors.New("not an IP address: send one such as 203.0.113.7 or 2001:db8::1, without a port")
 
 // readNetwork reads an address, or a network for one: who asks may have cut it already. What
-// IPv6 has of IPv4 is IPv4, and a zone says nothing to others than its machine.
+// stands for IPv4 in IPv6 is IPv4, and a zone says nothing to others than its machine.
 func readNetwork(given string) (network, error) {
 	given = strings.TrimSpace(strings.TrimPrefix(given, origin.Named)) // of a header that holds addresses
 	if strings.Contains(given, "/") {
@@ -37,22 +37,15 @@ func readNetwork(given string) (network, error) {
 	if err != nil {
 		return network{}, errIP
 	}
-	address = address.Unmap()
-	return network(netip.PrefixFrom(address, address.BitLen())), nil // without the zone
+	return network(unwrap(netip.PrefixFrom(address, address.BitLen()))), nil // without the zone
 }
-
-// mappedBits is what is in front of the 32 bits of an IPv4 address in IPv6.
-const mappedBits = 96
 
 func readPrefix(given string) (network, error) {
 	p, err := netip.ParsePrefix(given)
 	if err != nil {
 		return network{}, errIP
 	}
-	if p.Addr().Is4In6() && p.Bits() >= mappedBits {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mappedBits)
-	}
-	return network(p.Masked()), nil
+	return network(unwrap(p)), nil
 }
 
 // readNetwork64 reads an address, of IPv6 the network of 64 bits that it is in.

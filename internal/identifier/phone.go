@@ -63,6 +63,9 @@ func (p *phones) read(given string) (phone, error) {
 
 func (p *phones) parse(given string) (phone, bool) {
 	number, err := phonenumbers.Parse(given, p.region)
+	if err == nil {
+		number, err = whole(number)
+	}
 	if err != nil || !phonenumbers.IsPossibleNumber(number) {
 		return phone{}, false
 	}

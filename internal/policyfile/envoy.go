@@ -21,6 +21,7 @@ type EnvoyHeaders struct {
 // step each.
 type EnvoyDomain struct {
 	Name        string
+	Together    bool // a request uses all the limits that it asks about, or none
 	Descriptors []EnvoyDescriptor
 }
 

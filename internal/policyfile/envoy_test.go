@@ -35,7 +35,7 @@ func TestEnvoyIsRead(t *testing.T) {
 					{Key: "remote_address", Policy: "per-address", Name: "login limit", Identifier: []string{"generic_key", "remote_address"}},
 				}},
 			}},
-			{Name: "mesh", Descriptors: []policyfile.EnvoyDescriptor{{Key: "service", Policy: "per-path"}}},
+			{Name: "mesh", Together: true, Descriptors: []policyfile.EnvoyDescriptor{{Key: "service", Policy: "per-path"}}},
 		},
 	}
 	if !reflect.DeepEqual(file.Envoy, want) {
@@ -65,6 +65,12 @@ func TestEnvoyMistakes(t *testing.T) {
 			`4: envoy.response_headers.limit: "a b" is no name of a header`},
 		{"an unknown header", inEnvoy("domains: [], response_headers: {limits: a}"),
 			"4: envoy.response_headers.limits: unknown key: did you mean limit?"},
+		{"a quota beside others", inEnvoy("domains: [{domain: e, together: true, descriptors: [{key: a, policy: api, quota: true}]}]"),
+			"4: envoy.domains[0].descriptors[0].quota: a quota that lacks denies nothing alone"},
+		{"denials that count, together", "policies:\n  - name: p\n    count: all\n    limits: " +
+			"[{algorithm: fixed-window, limit: 1, window: 1h}]\n" +
+			"envoy: {domains: [{domain: e, together: true, descriptors: [{key: a, policy: p}]}]}\n",
+			"5: envoy.domains[0].descriptors[0].policy: its denied attempts use quota (count: all), and together:"},
 		{"no key", descriptors("- {policy: api}"), first + ".key: missing"},
 		{"a star in a key", descriptors("- {key: 'a*', policy: api}"), first + ".key: a * stands for any text in values only"},
 		{"a value that is a number", descriptors("- {key: a, value: 404, policy: api}"), first + ".value: a number where text"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -83,8 +84,9 @@ func formatLevels(c limiter.Consistency) string {
 
 // scalar writes text so that YAML reads the same text: as it is where that holds
 // within a flow map and within a block, else as a JSON string, which YAML reads alike.
+// Text that YAML 1.1, which many programs still read, takes for something else is quoted.
 func scalar(text string) string {
-	if readsBack("- {text: "+text+", end: x}", text) && readsBack("- text: "+text+"\n  end: x", text) {
+	if !otherIn11.MatchString(text) && readsBack("- {text: "+text+", end: x}", text) && readsBack("- text: "+text+"\n  end: x", text) {
 		return text
 	}
 	var quoted bytes.Buffer
@@ -93,6 +95,11 @@ func scalar(text string) string {
 	_ = encoder.Encode(text) // a string into memory: cannot fail
 	return strings.TrimSpace(quoted.String())
 }
+
+// otherIn11 matches what is text in YAML 1.2 and in 1.1 a truth, a number of base 60, a date or
+// a default.
+var otherIn11 = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|=|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|` +
+	`[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*)$`)
 
 // readsBack reports whether list is one of a map whose first of two members is text.
 func readsBack(list, text string) bool {

@@ -25,6 +25,9 @@ func FormatFile(file File) []byte {
 	for i := range file.Envoy.Domains {
 		domain := &file.Envoy.Domains[i]
 		fmt.Fprintf(b, "    - domain: %s\n", scalar(domain.Name))
+		if domain.Together {
+			b.WriteString("      together: true\n")
+		}
 		formatDescriptors(b, domain.Descriptors, "      ")
 	}
 	return b.Bytes()

@@ -28,6 +28,7 @@ var (
 	}
 	domainMembers = []member[EnvoyDomain]{
 		{"domain", "give the domain that Envoy's configuration names", word(func(d *EnvoyDomain) *string { return &d.Name })},
+		{"together", "", yes(func(d *EnvoyDomain) *bool { return &d.Together })},
 		{"descriptors", "give the domain at least one descriptor", func(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDomain) {
 			d.Descriptors = readDescriptors(f, n)
 		}},
@@ -130,6 +131,7 @@ func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 type envoyNames struct {
 	policies map[string]*limiter.Policy // nil: not all of them could be read
 	limits   map[string]bool
+	together bool // as the domain says
 }
 
 // checkEnvoy adds what is wrong with the section for Envoy as part of the whole file:
@@ -147,7 +149,7 @@ func checkEnvoy(f *yamlfile.File, file *contents) {
 	}
 	for i := range file.Envoy.Domains {
 		domain := &file.Envoy.Domains[i]
-		names.limits = make(map[string]bool)
+		names.limits, names.together = make(map[string]bool), domain.Together
 		domain.Each(func(_ []string, d *EnvoyDescriptor) { names.limits[d.Name] = d.Name != "" })
 		at := file.envoyAt.Find("domains").Items[i].Member("descriptors")
 		names.check(f, at, domain.Descriptors, nil)
@@ -161,6 +163,9 @@ func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyD
 		d, at := &list[i], n.Items[i]
 		keys := append(slices.Clip(above), d.Key)
 		names.checkPolicy(f, at, d)
+		if names.together && d.Quota {
+			f.Add(at.Find("quota"), "a quota that lacks denies nothing alone, so it can't stand or fall with others: remove together:, or this")
+		}
 		for _, name := range d.Replaces {
 			if !names.limits[name] {
 				f.Add(at.Find("replaces"), "no limit of this domain is called %.64q: %s", name, oneOfThem(name, names.limits))
@@ -189,6 +194,8 @@ func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *Env
 	case p.Normalize.Form != "" && p.Normalize.Form != limiter.FormLowercase && len(d.Identifier) != 1:
 		f.Add(at.Find("policy"), "it reads what it counts for (normalize: %s): say which entry has that by identifier: and its key",
 			p.Normalize.Form)
+	case names.together && p.Count == limiter.CountAll:
+		f.Add(at.Find("policy"), "its denied attempts use quota (count: all), and together: says that they use none: say count: admitted there")
 	}
 }
 

@@ -3,8 +3,7 @@ package yamlfile
 import (
 	"fmt"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
 // place is where a node is about to be made.
@@ -14,112 +13,115 @@ type place struct {
 	key   Position // of the key that leads there; zero: none
 }
 
-func (f *File) convert(from ast.Node, at place) *Node {
+func (f *File) convert(from *yaml.Node, at place) *Node {
 	n := &Node{Position: at.key, Path: at.path}
 	if n.Position == (Position{}) {
 		n.Position = startOf(from)
 	}
 	if at.depth > MaxDepth {
-		f.Add(n, tooDeep, MaxDepth)
+		f.AddAt(n.Position, "", tooDeep, MaxDepth)
 		return n
 	}
-	switch from := from.(type) {
-	case *ast.MappingNode:
-		f.convertMap(n, from.Values, at)
-	case *ast.MappingValueNode:
-		f.convertMap(n, []*ast.MappingValueNode{from}, at)
-	case *ast.SequenceNode:
+	switch {
+	case from.Anchor != "" && !f.foreign:
+		f.Add(n, "anchors such as &%s are not supported: write the value out where it is meant", from.Anchor)
+	case from.Style&yaml.TaggedStyle != 0:
+		f.Add(n, "tags such as %s are not supported: remove it", from.Tag)
+		return n
+	}
+	switch from.Kind {
+	case yaml.MappingNode:
+		f.convertMap(n, from.Content, at)
+	case yaml.SequenceNode:
 		n.Kind = List
-		for i, item := range from.Values {
+		for i, item := range from.Content {
 			path := fmt.Sprintf("%s[%d]", at.path, i)
 			n.Items = append(n.Items, f.convert(item, place{path: path, depth: at.depth + 1}))
 		}
-	case *ast.AnchorNode:
-		f.Add(n, "anchors such as &%s are not supported: write the value out where it is meant", from.Name)
-		at.depth++
-		return f.convert(from.Value, at)
+	case yaml.AliasNode:
+		if f.foreign {
+			return f.convertAlias(n, from, at)
+		}
+		f.Add(n, "aliases such as *name are not supported: write the value out")
 	default:
 		f.convertScalar(n, from)
 	}
 	return n
 }
 
-func (f *File) convertScalar(n *Node, from ast.Node) {
-	switch from := from.(type) {
-	case *ast.StringNode:
-		n.Kind, n.Text = Text, from.Value
-		n.Quoted = from.Token.Type == token.DoubleQuoteType || from.Token.Type == token.SingleQuoteType
-	case *ast.LiteralNode:
-		n.Kind, n.Text, n.Quoted = Text, from.Value.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		n.Kind, n.Text = Number, from.GetToken().Value
-	case *ast.BoolNode:
-		n.Kind, n.Text = Bool, from.GetToken().Value
-	case *ast.NullNode:
+// written are the styles of text that is in quotes or a block.
+const written = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+
+func (f *File) convertScalar(n *Node, from *yaml.Node) {
+	n.Kind, n.Text = Text, from.Value
+	if n.Quoted = from.Style&written != 0; n.Quoted {
+		return
+	}
+	switch from.Tag {
+	case "!!int", "!!float":
+		n.Kind = Number
+	case "!!bool":
+		n.Kind = Bool
+	case "!!null":
+		if n.Kind, n.Text = Null, ""; f.foreign {
+			return
+		}
 		f.Add(n, "has no value: give it one or remove it")
-	case *ast.AliasNode:
-		f.Add(n, "aliases such as *name are not supported: write the value out")
-	case *ast.TagNode:
-		f.Add(n, "tags such as %s are not supported: remove it", from.GetToken().Value)
-	default:
-		f.Add(n, "a %s is not supported here: write a plain value", from.Type())
+		n.Kind = Broken
 	}
 }
 
-func (f *File) convertMap(n *Node, values []*ast.MappingValueNode, at place) {
+// convertMap makes n the map of pairs, each a key and then its value.
+func (f *File) convertMap(n *Node, pairs []*yaml.Node, at place) {
 	n.Kind = Map
-	seen := make(map[string]Position, len(values))
-	for _, v := range values {
-		key, ok := f.key(n, v.Key)
+	seen := make(map[string]Position, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if f.foreign && isMerge(pairs[i]) {
+			continue
+		}
+		key, ok := f.key(n, pairs[i])
 		if !ok {
 			n.Partial = true
 			continue
 		}
-		where := positionOf(v.Key.GetToken())
+		where := startOf(pairs[i])
 		path := Join(at.path, key)
 		if first, twice := seen[key]; twice {
 			f.AddAt(where, path, "this key is on line %d too: keep one of them", first.Line)
 			continue
 		}
 		seen[key] = where
-		value := f.convert(v.Value, place{path: path, depth: at.depth + 1, key: where})
+		value := f.convert(pairs[i+1], place{path: path, depth: at.depth + 1, key: where})
 		n.Members = append(n.Members, Member{Key: key, Value: value})
+	}
+	if f.foreign {
+		f.merge(n, pairs, at)
 	}
 }
 
 // key returns the text of a map's key. It adds a mistake and returns false for a
 // key that is no single word.
-func (f *File) key(n *Node, from ast.MapKeyNode) (string, bool) {
-	where := positionOf(from.GetToken())
-	switch from := from.(type) {
-	case *ast.StringNode:
-		return from.Value, true
-	case *ast.MergeKeyNode:
-		f.AddAt(where, Join(n.Path, "<<"), "merge keys are not supported: write the members out")
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
-		return from.GetToken().Value, true
+func (f *File) key(n *Node, from *yaml.Node) (string, bool) {
+	what := ""
+	switch {
+	case isMerge(from):
+		f.AddAt(startOf(from), Join(n.Path, "<<"), "merge keys are not supported: write the members out")
+		return "", false
+	case from.Anchor != "" && !f.foreign:
+		what = "has an anchor"
+	case from.Kind == yaml.AliasNode:
+		what = "is an alias"
+	case from.Kind == yaml.MappingNode:
+		what = "is a map"
+	case from.Kind == yaml.SequenceNode:
+		what = "is a list"
+	case from.Style&yaml.TaggedStyle != 0:
+		what = "has a tag"
 	default:
-		f.AddAt(where, n.Path, "a key that is a %s is not supported: use one word", from.Type())
+		return from.Value, true
 	}
+	f.AddAt(startOf(from), n.Path, "a key that %s is not supported: use one word", what)
 	return "", false
 }
 
-// startOf returns where from starts; a block map says where its first colon is.
-func startOf(from ast.Node) Position {
-	switch from := from.(type) {
-	case *ast.MappingNode:
-		if !from.IsFlowStyle && len(from.Values) > 0 {
-			return positionOf(from.Values[0].Key.GetToken())
-		}
-	case *ast.MappingValueNode:
-		return positionOf(from.Key.GetToken())
-	}
-	return positionOf(from.GetToken())
-}
-
-func positionOf(t *token.Token) Position {
-	if t == nil || t.Position == nil {
-		return Position{}
-	}
-	return Position{t.Position.Line, t.Position.Column}
-}
+func startOf(from *yaml.Node) Position { return Position{from.Line, from.Column} }

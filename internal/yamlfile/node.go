@@ -22,11 +22,12 @@ const (
 	Text
 	Number // written without quotes
 	Bool   // true or false, without quotes
+	Null   // a value left out, or null; of ParseForeign only
 )
 
 // String returns the kind as a message names it: "a map", "text".
 func (k Kind) String() string {
-	return [...]string{"nothing", "a map", "a list", "text", "a number", "true or false"}[k]
+	return [...]string{"nothing", "a map", "a list", "text", "a number", "true or false", "no value"}[k]
 }
 
 // Node is one value of a file.

@@ -16,28 +16,27 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 )
 
 // Bounds of a file.
 const (
-	MaxSize      = 1 << 20 // bytes; parsing that much takes about a second
-	MaxDepth     = 32      // maps and lists within each other; the parser's time grows with its square
-	maxReferring = 100     // anchors, aliases and tags before the file is given up; the same
+	MaxSize  = 1 << 20 // bytes; parsing that much takes up to two seconds
+	MaxDepth = 32      // maps and lists within each other
 )
 
 // File is a parsed file and the mistakes found in it. Those who walk its nodes add
 // theirs by Add and AddAt, and ask for all of them by Err.
 type File struct {
-	Name string // as the mistakes name it
-	Root *Node  // nil when the file holds nothing or could not be parsed
+	Name string  // as the mistakes name it
+	Root *Node   // nil when the file holds nothing or could not be parsed
+	More []*Node // the documents after the first; of ParseForeign only
 
+	foreign  bool
+	expanded int // nodes made so far of what aliases stand for
 	mistakes Errors
 	wrong    map[string]bool // see Wrong
 }
@@ -57,24 +56,25 @@ func Read(path string) ([]byte, error) {
 // nodes beside a mistake are there all the same, unless it is one of syntax.
 func Parse(name string, data []byte) *File {
 	f := &File{Name: name, wrong: make(map[string]bool)}
-	if !f.readable(data) {
-		return f
-	}
-	data = plain(data)
-	tokens := lexer.Tokenize(string(data))
-	if !f.bounded(tokens) {
-		return f
-	}
-	parsed, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		f.addSyntax(err, data)
-		return f
-	}
-	if body := f.onlyDocument(parsed.Docs); body != nil {
-		f.Root = f.convert(body, place{})
-	}
+	f.parse(data)
 	return f
 }
+
+func (f *File) parse(data []byte) {
+	if !f.readable(data) {
+		return
+	}
+	for i, body := range f.documents(bytes.TrimPrefix(data, []byte(mark))) {
+		if i == 0 {
+			f.Root = f.convert(body, place{})
+		} else {
+			f.More = append(f.More, f.convert(body, place{}))
+		}
+	}
+}
+
+// mark is what some editors put in front of a file, to say that it is in UTF-8.
+const mark = "\ufeff"
 
 // readable refuses what is not worth parsing.
 func (f *File) readable(data []byte) bool {
@@ -82,66 +82,91 @@ func (f *File) readable(data []byte) bool {
 		f.AddAt(Position{Line: 1}, "", "%d bytes: a file may have at most %d", len(data), MaxSize)
 		return false
 	}
-	for i, line := range bytes.Split(data, []byte("\n")) {
-		if !utf8.Valid(line) {
+	started := false
+	for i, line := range bytes.Split(bytes.TrimPrefix(data, []byte(mark)), []byte("\n")) {
+		switch at := bytes.IndexFunc(line, unprintable); {
+		case !utf8.Valid(line):
 			f.AddAt(Position{Line: i + 1}, "", "this line is not UTF-8: save the file in that encoding")
 			return false
+		case at >= 0:
+			r, _ := utf8.DecodeRune(line[at:])
+			f.AddAt(Position{Line: i + 1}, "", "this line has a character that can't be seen (%U): remove it, or escape it within double quotes", r)
+			return false
+		case !started && bytes.HasPrefix(line, []byte("%")):
+			f.AddAt(Position{i + 1, 1}, "", "a %% directive is not supported: remove it")
+			return false
 		}
+		text := bytes.TrimSpace(line)
+		started = started || len(text) > 0 && text[0] != '#'
 	}
 	return true
 }
 
-// plain returns data without a byte order mark and with each line ended by \n
-// alone: the parser takes the mark for a letter and counts some \r\n twice.
-func plain(data []byte) []byte {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-	return bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
-}
-
-// bounded refuses what the parser would spend minutes on.
-func (f *File) bounded(tokens token.Tokens) bool {
-	flow, dashes, referring := 0, 0, 0
-	for _, t := range tokens {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			flow++
-		case token.SequenceEndType, token.MappingEndType:
-			flow--
-		case token.AnchorType, token.AliasType, token.TagType:
-			referring++
-		}
-		if dashes++; t.Type != token.SequenceEntryType {
-			dashes = 0
-		}
-		if flow > MaxDepth || dashes > MaxDepth {
-			f.AddAt(positionOf(t), "", tooDeep, MaxDepth)
-			return false
-		}
-		if referring > maxReferring {
-			f.AddAt(positionOf(t), "", "more than %d anchors, aliases and tags: write the values out", maxReferring)
-			return false
-		}
+// unprintable reports whether r is one that YAML forbids, or that only some take for the
+// end of a line.
+func unprintable(r rune) bool {
+	switch r {
+	case '\t', '\r':
+		return false
+	case '\u2028', '\u2029', '\ufeff', '\ufffe', '\uffff':
+		return true
 	}
-	return true
+	return unicode.IsControl(r)
 }
 
 const tooDeep = "more than %d maps and lists within each other: nothing here is nested that deep"
 
-// addSyntax adds the parser's error, in words of its own for tabs, which people
-// meet most and see least.
+// documents returns the bodies of those documents in data that hold anything: one, or of
+// a foreign file any; none where there is a mistake of syntax.
+func (f *File) documents(data []byte) (bodies []*yaml.Node) {
+	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	for err == nil {
+		var doc yaml.Node
+		if err = loader.Load(&doc); err != nil || len(doc.Content) == 0 || isEmpty(doc.Content[0]) {
+			continue
+		}
+		if len(bodies) > 0 && !f.foreign {
+			f.AddAt(startOf(&doc), "", "a second YAML document starts here: put everything into one")
+			return bodies
+		}
+		bodies = append(bodies, doc.Content[0])
+	}
+	if !errors.Is(err, io.EOF) {
+		f.addSyntax(err, data)
+		return nil
+	}
+	return bodies
+}
+
+// isEmpty reports whether nothing was written where n is.
+func isEmpty(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
+}
+
+// addSyntax adds the parser's error, in words of its own for tabs, which people meet most
+// and see least, and for text that begins with a star.
 func (f *File) addSyntax(err error, data []byte) {
 	var at Position
 	message := err.Error()
-	var syntax yaml.Error
+	var syntax *yaml.LoadError
 	if errors.As(err, &syntax) {
-		at, message = positionOf(syntax.GetToken()), syntax.GetMessage()
+		at, message = Position{min(syntax.Mark.Line, linesOf(data)), syntax.Mark.Column}, syntax.Message
 	}
-	if strings.Contains(message, "'\t'") && f.addTabs(data) {
+	if name, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
+		name, _, _ = strings.Cut(name, "' referenced")
+		f.AddAt(at, "", "*%.64s stands for an anchor, and there is none: put text that begins with a * in quotes", name)
+		return
+	}
+	isTab := strings.Contains(message, "tab") || strings.Contains(message, "cannot start any token")
+	if isTab && f.addTabs(data) {
 		return
 	}
 	f.AddAt(at, "", "not YAML: %s", message)
 }
+
+// linesOf returns how many lines data has up to the last with anything on it: the parser
+// misses some things only after that.
+func linesOf(data []byte) int { return 1 + bytes.Count(bytes.TrimRight(data, " \t\r\n"), []byte("\n")) }
 
 // addTabs adds every line that a tab indents, and reports whether there is one.
 func (f *File) addTabs(data []byte) bool {
@@ -154,22 +179,4 @@ func (f *File) addTabs(data []byte) bool {
 		}
 	}
 	return found
-}
-
-// onlyDocument returns the body of the file's one document, nil when it is empty.
-func (f *File) onlyDocument(docs []*ast.DocumentNode) ast.Node {
-	var body ast.Node
-	for _, doc := range docs {
-		switch {
-		case doc.Body == nil:
-		case doc.Body.Type() == ast.DirectiveType:
-			f.AddAt(positionOf(doc.Body.GetToken()), "", "a %% directive is not supported: remove it")
-		case body != nil:
-			f.AddAt(positionOf(doc.Start), "", "a second YAML document starts here: put everything into one")
-			return body
-		default:
-			body = doc.Body
-		}
-	}
-	return body
 }

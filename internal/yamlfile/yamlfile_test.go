@@ -2,6 +2,8 @@ package yamlfile_test
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -58,10 +60,19 @@ func TestLinesAfterTextOfSeveralLines(t *testing.T) {
 
 func TestFilesThatCannotBeRead(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
-		{"brackets", strings.Repeat("[", 1000), "f:1: more than 32 maps and lists within each other"},
+		{"brackets", strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "f:1: more than 32 maps and lists within each other"},
 		{"dashes", strings.Repeat("- ", 1000), "f:1: more than 32 maps and lists within each other"},
 		{"a staircase", staircase(40), "more than 32 maps and lists within each other"},
-		{"aliases", strings.Repeat("*a ", 300_000), "f:1: more than 100 anchors, aliases and tags"},
+		{"an alias of nothing", "a: 1\nb: *.example.com\n", "f:2: *.example.com stands for an anchor, and there is none: put text"},
+		{"aliases", "- &a 1\n- *a\n", "f:2: [1]: aliases such as *name are not supported"},
+		{"a tag", "a: !!str b\n", "f:1: a: tags such as !!str are not supported"},
+		{"a merge key", "a: &b {c: d}\ne:\n  <<: *b\n", "f:3: e.<<: merge keys are not supported"},
+		{"a list as a key", "a: 1\n? [b]\n: c\n", "f:2: a key that is a list is not supported: use one word"},
+		{"a colon too many", "a: 1\nb: c: d\n", "f:2: not YAML: mapping values are not allowed in this context"},
+		{"an open bracket", "a: 1\nb: [1, 2\nc: 3\n", "f:3: not YAML: did not find expected ',' or ']'"},
+		{"a tab after a value", "a:\n  b: 1\n\tc: 2\n", "f:3: a tab in the indentation"},
+		{"a line that few see", "# a\u2028b: 1\n", "f:1: this line has a character that can't be seen (U+2028)"},
+		{"a bell", "a: 1\nb: \a\n", "f:2: this line has a character that can't be seen (U+0007)"},
 		{"a directive", "%YAML 1.1\n---\na: 1\n", "f:1: a % directive is not supported: remove it"},
 		{"a map as a key", "{{a: 1}: 2}", "f:1: "},
 		{"too much", strings.Repeat(" ", yamlfile.MaxSize+1), "f:1: 1048577 bytes: a file may have at most 1048576"},
@@ -76,6 +87,29 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 				t.Errorf("took %v", took)
 			}
 		})
+	}
+}
+
+// TestTimeGrowsWithSize parses what took a parser time and memory with its square.
+func TestTimeGrowsWithSize(t *testing.T) {
+	const size, mostAllocated = 64 << 10, 100 << 20
+	many := func(text string) string { return strings.Repeat(text, size/len(text)) }
+	apart := ""
+	for i := range size / 16 {
+		apart += fmt.Sprintf("member%05d: 1\n", i)
+	}
+	for name, text := range map[string]string{
+		"one key": many("k: 1\n"), "keys": apart, "blocks": many("a: |\n b\n"), "empty maps": many("k: {}\n"), "question marks": many("? a\n"),
+		"commas": "[" + many(",") + "]", "quotes": "a: " + many(`"" `), "colons": many(":\n"), "items": "[" + many("1,") + "1]",
+		"flow": "{" + many("a: 1,") + "}", "brackets": many("["), "closed": many("}"), "documents": many("---\n"), "empty items": many("-\n"),
+		"aliases": "- &a 1\n" + many("- *a\n"), "comments": many("#\n"), "lines": "a: " + many("b c\n  "), "percents": many("%\n"),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_ = yamlfile.Parse("f", []byte(text))
+		if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > mostAllocated {
+			t.Errorf("%s: %d MiB were allocated for a sixteenth of one", name, (after.TotalAlloc-before.TotalAlloc)>>20)
+		}
 	}
 }
 

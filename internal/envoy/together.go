@@ -1,0 +1,114 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// takes returns the indexes of the asks that take units.
+func takes(asks []ask) (group []int) {
+	for i := range asks {
+		if a := &asks[i]; a.limited() && a.op == limiter.OpTake {
+			group = append(group, i)
+		}
+	}
+	return group
+}
+
+// decideTogether decides asks so that those which take units take all of them or none. What
+// only looks, or records, is decided each on its own.
+func (s *Server) decideTogether(ctx context.Context, asks []ask) {
+	for i := range asks {
+		if a := &asks[i]; a.limited() && a.op != limiter.OpTake {
+			s.decide(ctx, a)
+		}
+	}
+	group := takes(asks)
+	if len(group) == 1 {
+		s.decide(ctx, &asks[group[0]])
+	}
+	if len(group) <= 1 {
+		return
+	}
+	demands, of := sumUp(asks, group)
+	answer, err := s.engine.Do(ctx, &limiter.Call{Op: limiter.OpTake, Demands: demands})
+	if err == nil {
+		spread(asks, group, of, &answer)
+		return
+	}
+	if store := (*limiter.StoreError)(nil); !errors.As(err, &store) {
+		s.decideApart(ctx, asks, group)
+		return
+	}
+	for _, i := range group {
+		asks[i].err = err
+	}
+}
+
+// sumUp returns the demands of group, those of one policy and identifier as one, and for each
+// of group the index of its demand.
+func sumUp(asks []ask, group []int) (demands []limiter.Demand, of []int) {
+	type key struct {
+		policy     string
+		identifier limiter.Identifier
+	}
+	seen := make(map[key]int, len(group))
+	for _, i := range group {
+		d := asks[i].demand
+		at, twice := seen[key{d.Policy, d.Identifier}]
+		if twice {
+			demands[at].Cost += d.Cost
+		} else {
+			at = len(demands)
+			seen[key{d.Policy, d.Identifier}] = at
+			demands = append(demands, d)
+		}
+		of = append(of, at)
+	}
+	return demands, of
+}
+
+// spread gives each of group its decision. What a derived demand denies is denied to the
+// first: whose it is does not show.
+func spread(asks []ask, group, of []int, answer *limiter.Answer) {
+	denied := false
+	for n, i := range group {
+		d := &answer.Decision
+		if answer.Demands != nil {
+			d = &answer.Demands[of[n]]
+		}
+		asks[i].conclude(d)
+		denied = denied || asks[i].denied
+	}
+	if !denied && !answer.Allowed {
+		asks[group[0]].conclude(&answer.Decision)
+	}
+}
+
+// conclude makes a what d decided.
+func (a *ask) conclude(d *limiter.Decision) {
+	a.decision = *d
+	a.denied, a.limit = !d.Allowed, a.decision.TightestLimit()
+}
+
+// decideApart decides asks of which one can't be decided: its identifier can't be read, or
+// its cost can never fit. What that denies takes nothing of the others. Where it denies
+// nothing, as in mode shadow, each is taken on its own.
+func (s *Server) decideApart(ctx context.Context, asks []ask, group []int) {
+	settled := false
+	for _, i := range group {
+		a := &asks[i]
+		a.op = limiter.OpCheck
+		s.decide(ctx, a)
+		a.op = limiter.OpTake
+		settled = settled || a.denied || a.err != nil
+	}
+	for _, i := range group {
+		if a := &asks[i]; !settled {
+			a.decision, a.limit = limiter.Decision{}, nil
+			s.decide(ctx, a)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package envoyimport
+
+import (
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// isManifest reports whether n describes an object of Kubernetes.
+func isManifest(n *yamlfile.Node) bool {
+	return member(n, "kind") != nil && member(n, "apiVersion") != nil
+}
+
+// manifests adds what the ConfigMaps among objects hold: each of their entries is a file.
+func (s *source) manifests(objects []*yamlfile.Node) error {
+	found := false
+	for _, object := range objects {
+		if list := member(object, "items"); list != nil && strings.HasSuffix(s.text(object, "kind"), "List") {
+			if err := s.manifests(list.Items); err != nil {
+				return err
+			}
+			found = true
+			continue
+		}
+		data := member(object, "data")
+		if s.text(object, "kind") != "ConfigMap" || data == nil {
+			s.warn(object, "left out: it is no ConfigMap with data")
+			continue
+		}
+		for _, entry := range data.Members {
+			found = true
+			if err := s.entry(entry); err != nil {
+				return err
+			}
+		}
+	}
+	if !found && s.f.Err() == nil {
+		s.f.Add(objects[0], "there is no ConfigMap with data in it: it needs a domain and descriptors")
+	}
+	return s.f.Err()
+}
+
+// entry adds the file that is an entry of a ConfigMap. Its lines are those of the whole where
+// it is written as a block.
+func (s *source) entry(entry yamlfile.Member) error {
+	if !s.f.Expect(entry.Value, yamlfile.Text, "an entry of a ConfigMap is a text") {
+		return s.f.Err()
+	}
+	before := strings.Repeat("\n", entry.Value.Line)
+	return s.add(Source{Name: s.f.Name, Data: []byte(before + entry.Value.Text)})
+}
