@@ -96,7 +96,9 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	kept := sh.entries.add(k, false)
 	*kept = *e
 	kept.key, kept.log.saved = k, true
-	if kept.lasts() <= now {
+	kept.bound(now)
+	kept.cell.bound(now)
+	if kept.isOver(now, now) {
 		sh.drop(kept)
 	}
 	return nil
@@ -108,6 +110,9 @@ func (s *Store) loadChange(r *Record, now limiter.Instant) error {
 		return recordError(r, err)
 	}
 	copy(p.ID[:], r.Key)
+	if p.at > now { // by a clock that was ahead
+		p.at, p.expires = now, p.expires-(p.at-now)
+	}
 	s.saver.changes[p.ID] = struct{}{}
 	if p.expires > now {
 		s.feed.put(p)
@@ -187,19 +192,20 @@ func (s *Store) save() error {
 func (s *Store) collect() (records []Record) {
 	s.several.Lock()
 	defer s.several.Unlock()
+	ahead := s.ahead()
 	for i := range s.shards {
-		records = s.shards[i].collect(records)
+		records = s.shards[i].collect(records, ahead)
 	}
 	return records
 }
 
-func (sh *shard) collect(records []Record) []Record {
+func (sh *shard) collect(records []Record, ahead limiter.Instant) []Record {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for k := range sh.dirty {
 		r := Record{Table: TableKeys, Key: k.Bytes()}
 		if e := sh.entries.of(&k); e != nil {
-			r.Value, r.fresh = e.encode(), !e.log.saved
+			r.Value, r.fresh = e.encode(ahead), !e.log.saved
 			e.log.dirty, e.log.saved = false, true
 		}
 		records = append(records, r)
@@ -233,11 +239,12 @@ func (sh *shard) restore(k limiter.Key, fresh bool) {
 // collectChanges appends to records the changes that are not on the disk yet, and
 // those there that have expired.
 func (s *Store) collectChanges(records []Record) []Record {
+	ahead := s.ahead()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	for id, p := range s.feed.changes {
 		if _, there := s.saver.changes[id]; !there {
-			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode()})
+			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode(ahead)})
 		}
 	}
 	for id := range s.saver.changes {

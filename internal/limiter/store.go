@@ -275,6 +275,11 @@ type Write struct {
 	Span   Span       // of the running totals
 	Cell   *CellWrite // Events and Remove then speak of the log beside the cell and are part of the condition
 
+	// Present, within an Update, is the instant that events which are dated later are dated from
+	// now on, before anything else is stored: the clock was set back. A reset and epochs are dated a
+	// millisecond before it, and counters that come to nothing are forgotten. 0: nothing is.
+	Present Instant
+
 	Reset    Instant       // 0: none; the state's Reset becomes it, unless that is later
 	ResetTTL time.Duration // for how long a reset is remembered; whole seconds
 	Counts   bool          // the key has counters, which a reset must reach
