@@ -98,6 +98,7 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	kept.key, kept.log.saved = k, true
 	kept.bound(now)
 	kept.cell.bound(now)
+	kept.cell.outlast(now)
 	if kept.isOver(now, now) {
 		sh.drop(kept)
 	}
@@ -114,11 +115,18 @@ func (s *Store) loadChange(r *Record, now limiter.Instant) error {
 		p.at, p.expires = now, p.expires-(p.at-now)
 	}
 	s.saver.changes[p.ID] = struct{}{}
+	if p.Kind == limiter.ChangeHold { // it may have ended while there was no process
+		p.expires = max(p.expires, now.Add(loadedLast))
+	}
 	if p.expires > now {
 		s.feed.put(p)
 	}
 	return nil
 }
+
+// loadedLast is how long cells and holds last at least that a disk held: long enough that holds are
+// ended which were over before, unless their claims, of the same age, say that they were settled.
+const loadedLast = time.Minute
 
 func recordError(r *Record, err error) error {
 	if err == nil {

@@ -81,3 +81,10 @@ func (c *cell) bound(now limiter.Instant) {
 		c.expires -= early
 	}
 }
+
+// outlast has a cell that a disk held last for loadedLast at least.
+func (c *cell) outlast(now limiter.Instant) {
+	if c != nil && c.expires != 0 {
+		c.expires = max(c.expires, now.Add(loadedLast))
+	}
+}

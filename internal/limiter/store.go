@@ -123,6 +123,7 @@ const (
 	ChangeRefund ChangeKind = "refund" // some of what was counted was given back
 	ChangeBlock  ChangeKind = "block"  // nothing is admitted before Until
 
+	ChangeHold     ChangeKind = "hold"     // a reservation is to be ended at Until by whoever comes after the process that made it
 	ChangeOverride ChangeKind = "override" // the key is decided otherwise until Until, or no longer is: the latest one stands
 )
 
