@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -56,7 +57,7 @@ func Open(opts *Options) (*Store, error) {
 	if s.saver.log == nil {
 		s.saver.log = slog.New(slog.DiscardHandler)
 	}
-	s.saver.changes = make(map[limiter.EventID]struct{})
+	s.saver.changes, s.saver.saved = make(map[limiter.EventID]struct{}), s.started
 	for i := range s.shards {
 		s.shards[i].dirty = make(map[limiter.Key]struct{})
 	}
@@ -73,6 +74,35 @@ type saver struct {
 	log     *slog.Logger
 	changes map[limiter.EventID]struct{} // those on the disk
 	failed  int                          // how often in a row
+	saved   time.Time                    // when the last save began that succeeded
+
+	mu   sync.Mutex
+	said Saving
+}
+
+// Saving says how keeping counts on the disk goes.
+type Saving struct {
+	Failures int64     // how often a save has failed since the store was opened
+	Since    time.Time // what was counted later is not on the disk, as saving fails; zero: it does not
+}
+
+// Saving returns how keeping counts on the disk goes. A store without a disk never fails.
+func (s *Store) Saving() Saving {
+	s.saver.mu.Lock()
+	defer s.saver.mu.Unlock()
+	return s.saver.said
+}
+
+// say has others know the outcome of a save that began at a time.
+func (sv *saver) say(began time.Time, err error) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if err == nil {
+		sv.saved, sv.said.Since = began, time.Time{}
+		return
+	}
+	sv.said.Since = sv.saved
+	sv.said.Failures++
 }
 
 // load fills s with what is on its disk. Nobody else uses s yet.
@@ -151,7 +181,10 @@ func (s *Store) saves(ctx context.Context) error {
 			}
 			return nil
 		case <-tick.C:
-			s.saver.tell(s.save())
+			began := s.now()
+			err := s.save()
+			s.saver.say(began, err)
+			s.saver.tell(err)
 		}
 	}
 }
