@@ -149,10 +149,10 @@ func perMinute() (policies []limiter.Policy) {
 
 // longestWait is the longest that a full key of p has anybody wait for a unit, and for all.
 func longestWait(p *limiter.Policy) (retry, reset time.Duration) {
-	switch {
-	case p.Name == "day":
+	switch p.Name {
+	case "day":
 		return 24 * time.Hour, 24 * time.Hour
-	case p.Name == "sliding-tail": // a full window fades in the next one
+	case "sliding-tail": // a full window fades in the next one
 		return 2 * time.Minute, 2 * time.Minute
 	}
 	return time.Minute, time.Minute

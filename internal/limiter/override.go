@@ -56,7 +56,7 @@ type overrideDetails struct {
 	Kind   OverrideKind    `json:"kind"`
 	Limits []LimitOverride `json:"limits,omitempty"`
 	By     string          `json:"by,omitempty"`
-	At     Instant         `json:"at,omitempty"` // when it was made, where its ID says more: what it replaces was made by a clock that was ahead
+	At     Instant         `json:"at,omitempty"` // when it was made, if its ID says more: it replaces one by a clock that was ahead
 }
 
 // SetOverride puts o in force for id under policy, in place of an earlier one: on this
