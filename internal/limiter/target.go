@@ -121,8 +121,8 @@ type entry struct {
 // poured returns when e's units were poured into a bucket. If that was by a clock that was set back
 // since, it is known of what was held, unless a reset may have come between.
 func (e *entry) poured(now, reset Instant) Instant {
-	if e.held > 0 && e.epoch == reset {
-		return min(e.at, now.Add(-e.held))
+	if e.at > now && e.held > 0 && e.epoch == reset {
+		return now.Add(-e.held)
 	}
 	return e.at
 }
