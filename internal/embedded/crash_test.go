@@ -21,9 +21,7 @@ func (m *memory) clone() *memory {
 // crash kills the process, and starts another one after a while with what was on disk.
 func (m *machine) crash(after time.Duration) {
 	m.t.Helper()
-	disk := m.disk.clone()
-	m.stop()
-	m.stop, m.disk = func() {}, disk
+	m.die()
 	time.Sleep(after)
 	m.start()
 }
