@@ -157,6 +157,9 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 		p.store.close()
 		return err
 	}
+	if p.store.saving != nil {
+		p.registry.MustRegister(metrics.NewSaving(now, p.store.saving))
+	}
 	if !p.source.engine.InMemory() {
 		p.registry.MustRegister(metrics.NewBehind(p.source.engine.Behind))
 	}
@@ -170,7 +173,7 @@ func (p *parts) decide(ctx context.Context, policies policyfile.File) error {
 func (p *parts) listen(ctx context.Context, stdout io.Writer) (stage, error) {
 	s, engine := p.settings, p.source.engine
 	handler := api.New(engine, &api.Options{
-		Logger: p.log, Headers: s.headers, Ready: p.store.ready, Reached: p.bounds.reached,
+		Logger: p.log, Headers: s.headers, Ready: p.store.ready, Warnings: p.store.warnings, Reached: p.bounds.reached,
 		Metrics: metrics.Handler(p.registry), Observe: p.measured.ObserveHTTP, Overshoot: overshootOf(p.measured),
 		Keyring:     p.guard.keyring,
 		Hosts:       &s.security.hosts,

@@ -27,6 +27,7 @@ type backend struct {
 	canPromise func([]limiter.Policy) error         // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
+	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
 	skewed     func() bool                 // nil: never
 	close      func()
 }
@@ -66,7 +67,20 @@ func openDataDir(s *settings, measured *metrics.Metrics, log *slog.Logger) (*bac
 			log.Error("closing the file of counts", "error", err)
 		}
 	}
-	return &backend{store: measured.Store(store), feed: store, run: store.Run, close: closeFile}, nil
+	return &backend{store: measured.Store(store), feed: store, run: store.Run, saving: store.Saving, close: closeFile}, nil
+}
+
+// warnings returns what is wrong with b, though it decides.
+func (b *backend) warnings() []string {
+	if b.saving == nil {
+		return nil
+	}
+	since := b.saving().Since
+	if since.IsZero() {
+		return nil
+	}
+	return []string{fmt.Sprintf("counts can't be saved in --data-dir: those since %s would be lost with this process; the log says why",
+		since.UTC().Format(time.RFC3339))}
 }
 
 func openCassandra(

@@ -51,6 +51,9 @@ type Options struct {
 	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
 	Observe func(route string, status int, d time.Duration)
 
+	// Warnings returns what readyz says beside ready, for people. nil: nothing.
+	Warnings func() []string
+
 	// Reached learns of every request that BoundBodies refused. It must not block. nil:
 	// nobody does.
 	Reached func(Bound)

@@ -10,19 +10,20 @@ import (
 
 // health is the answer of healthz and of a readyz that is well.
 type health struct {
-	Status string `json:"status"`
+	Status   string   `json:"status"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // healthz says that the process lives, whatever the store does.
 func (s *Server) healthz(context.Context, struct{}) (answer, error) {
-	return document{health{"ok"}}, nil
+	return document{health{Status: "ok"}}, nil
 }
 
 // waitsForStore is what is said to who asks while the store was never reached.
 const waitsForStore = "Not ready: the store has not been reached since the start, and is waited for; the log says why."
 
-// readyz says whether decisions can be made. Why not is for the log alone, as it may
-// name hosts, but for a store that is waited for.
+// readyz says whether decisions can be made, and what a person should look at all the same. Why
+// not is for the log alone, as it may name hosts, but for a store that is waited for.
 func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 	if s.opts.Ready != nil {
 		err := s.opts.Ready(ctx)
@@ -33,5 +34,9 @@ func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 			return nil, fmt.Errorf("%w: %w", errNotReady, err)
 		}
 	}
-	return document{health{"ready"}}, nil
+	ready := health{Status: "ready"}
+	if s.opts.Warnings != nil {
+		ready.Warnings = s.opts.Warnings()
+	}
+	return document{ready}, nil
 }

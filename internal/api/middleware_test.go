@@ -95,6 +95,20 @@ func TestRequestsAreLoggedAndObserved(t *testing.T) {
 	}
 }
 
+// TestReadyWithWarnings says what a person should look at, and is ready all the same.
+func TestReadyWithWarnings(t *testing.T) {
+	var warnings []string
+	f := newFront(t, &Options{Warnings: func() []string { return warnings }})
+	for _, want := range []string{`{"status":"ready"}`, `{"status":"ready","warnings":["the disk is full"]}`} {
+		res := f.do(http.MethodGet, "/readyz", "")
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != want {
+			t.Errorf("%d %s, want %s, %v", res.StatusCode, body, want, err)
+		}
+		warnings = []string{"the disk is full"}
+	}
+}
+
 // TestNotReady keeps the reason for the log.
 func TestNotReady(t *testing.T) {
 	f := newFront(t, &Options{Ready: func(context.Context) error { return errors.New("host-7 is on fire") }})

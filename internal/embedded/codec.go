@@ -19,8 +19,9 @@ const detailsFormat = 2
 
 var errDamaged = errors.New("it is damaged")
 
-// encode returns e as a record's value.
-func (e *entry) encode() []byte {
+// encode returns e as a record's value. ahead is how far the clock is ahead of the time that the
+// store goes by for what is kept for some time.
+func (e *entry) encode(ahead limiter.Instant) []byte {
 	w := writer{recordFormat}
 	w.int(int64(e.expires))
 	w.int(int64(e.reset))
@@ -32,7 +33,7 @@ func (e *entry) encode() []byte {
 		w.log(e.logOf(span))
 	}
 	w.removed(e.rare)
-	w.cell(e.cell)
+	w.cell(e.cell, ahead)
 	return w
 }
 
@@ -62,8 +63,8 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	return e, r.end()
 }
 
-// encode returns p without its ID as a record's value.
-func (p *published) encode() []byte {
+// encode returns p without its ID as a record's value; ahead is that of an entry.
+func (p *published) encode(ahead limiter.Instant) []byte {
 	w := writer{recordFormat}
 	if p.Details != "" {
 		w = writer{detailsFormat}
@@ -71,7 +72,7 @@ func (p *published) encode() []byte {
 	w.text([]byte(p.Kind))
 	key := p.Key.Bytes()
 	w = append(w, key...)
-	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at), int64(p.expires)} {
+	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at + ahead), int64(p.expires + ahead)} {
 		w.int(n)
 	}
 	if p.Details != "" {
@@ -158,12 +159,16 @@ func (w *writer) removed(r *rare) {
 }
 
 // cell writes c, whose zero version says that there is none.
-func (w *writer) cell(c *cell) {
+func (w *writer) cell(c *cell, ahead limiter.Instant) {
 	if c == nil {
 		c = new(cell)
 	}
 	*w = append(*w, c.Version[:]...)
-	w.int(int64(c.expires))
+	expires := c.expires
+	if expires != 0 && expires < limiter.Distant {
+		expires += ahead
+	}
+	w.int(int64(expires))
 	w.text(c.Value)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -56,7 +57,7 @@ func Open(opts *Options) (*Store, error) {
 	if s.saver.log == nil {
 		s.saver.log = slog.New(slog.DiscardHandler)
 	}
-	s.saver.changes = make(map[limiter.EventID]struct{})
+	s.saver.changes, s.saver.saved = make(map[limiter.EventID]struct{}), s.started
 	for i := range s.shards {
 		s.shards[i].dirty = make(map[limiter.Key]struct{})
 	}
@@ -73,6 +74,35 @@ type saver struct {
 	log     *slog.Logger
 	changes map[limiter.EventID]struct{} // those on the disk
 	failed  int                          // how often in a row
+	saved   time.Time                    // when the last save began that succeeded
+
+	mu   sync.Mutex
+	said Saving
+}
+
+// Saving says how keeping counts on the disk goes.
+type Saving struct {
+	Failures int64     // how often a save has failed since the store was opened
+	Since    time.Time // what was counted later is not on the disk, as saving fails; zero: it does not
+}
+
+// Saving returns how keeping counts on the disk goes. A store without a disk never fails.
+func (s *Store) Saving() Saving {
+	s.saver.mu.Lock()
+	defer s.saver.mu.Unlock()
+	return s.saver.said
+}
+
+// say has others know the outcome of a save that began at a time.
+func (sv *saver) say(began time.Time, err error) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if err == nil {
+		sv.saved, sv.said.Since = began, time.Time{}
+		return
+	}
+	sv.said.Since = sv.saved
+	sv.said.Failures++
 }
 
 // load fills s with what is on its disk. Nobody else uses s yet.
@@ -96,7 +126,10 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	kept := sh.entries.add(k, false)
 	*kept = *e
 	kept.key, kept.log.saved = k, true
-	if kept.lasts() <= now {
+	kept.bound(now)
+	kept.cell.bound(now)
+	kept.cell.outlast(now)
+	if kept.isOver(now, now) {
 		sh.drop(kept)
 	}
 	return nil
@@ -108,12 +141,22 @@ func (s *Store) loadChange(r *Record, now limiter.Instant) error {
 		return recordError(r, err)
 	}
 	copy(p.ID[:], r.Key)
+	if p.at > now { // by a clock that was ahead
+		p.at, p.expires = now, p.expires-(p.at-now)
+	}
 	s.saver.changes[p.ID] = struct{}{}
+	if p.Kind == limiter.ChangeHold { // it may have ended while there was no process
+		p.expires = max(p.expires, now.Add(loadedLast))
+	}
 	if p.expires > now {
 		s.feed.put(p)
 	}
 	return nil
 }
+
+// loadedLast is how long cells and holds last at least that a disk held: long enough that holds are
+// ended which were over before, unless their claims, of the same age, say that they were settled.
+const loadedLast = time.Minute
 
 func recordError(r *Record, err error) error {
 	if err == nil {
@@ -138,7 +181,10 @@ func (s *Store) saves(ctx context.Context) error {
 			}
 			return nil
 		case <-tick.C:
-			s.saver.tell(s.save())
+			began := s.now()
+			err := s.save()
+			s.saver.say(began, err)
+			s.saver.tell(err)
 		}
 	}
 }
@@ -187,19 +233,20 @@ func (s *Store) save() error {
 func (s *Store) collect() (records []Record) {
 	s.several.Lock()
 	defer s.several.Unlock()
+	ahead := s.ahead()
 	for i := range s.shards {
-		records = s.shards[i].collect(records)
+		records = s.shards[i].collect(records, ahead)
 	}
 	return records
 }
 
-func (sh *shard) collect(records []Record) []Record {
+func (sh *shard) collect(records []Record, ahead limiter.Instant) []Record {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for k := range sh.dirty {
 		r := Record{Table: TableKeys, Key: k.Bytes()}
 		if e := sh.entries.of(&k); e != nil {
-			r.Value, r.fresh = e.encode(), !e.log.saved
+			r.Value, r.fresh = e.encode(ahead), !e.log.saved
 			e.log.dirty, e.log.saved = false, true
 		}
 		records = append(records, r)
@@ -233,11 +280,12 @@ func (sh *shard) restore(k limiter.Key, fresh bool) {
 // collectChanges appends to records the changes that are not on the disk yet, and
 // those there that have expired.
 func (s *Store) collectChanges(records []Record) []Record {
+	ahead := s.ahead()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	for id, p := range s.feed.changes {
 		if _, there := s.saver.changes[id]; !there {
-			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode()})
+			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode(ahead)})
 		}
 	}
 	for id := range s.saver.changes {

@@ -351,11 +351,17 @@ func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 		if got := strings.Count(log.String(), "no space left"); got != 1 {
 			t.Errorf("told %d times:\n%s", got, log)
 		}
+		if s := store.Saving(); s.Failures < 8 || time.Since(s.Since) < 9*time.Second || time.Since(s.Since) > 12*time.Second {
+			t.Errorf("%+v, want some failures since ten seconds", s)
+		}
 		disk.fail(nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if !strings.Contains(log.String(), "saved again") || disk.len() != 21 {
 			t.Errorf("%d records of 21 are saved:\n%s", disk.len(), log)
+		}
+		if s := store.Saving(); s.Failures < 8 || !s.Since.IsZero() {
+			t.Errorf("%+v, want none any more", s)
 		}
 		again := open(t, disk, embedded.Options{})
 		if again.Len() != 20 {

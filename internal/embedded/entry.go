@@ -93,7 +93,7 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 		}
 		now := q.ExpireAfter
 		if l.holds {
-			now = min(now, clock.instant())
+			now = min(now, clock.dated())
 		}
 		s.Logs = append(s.Logs, l.newest(lq.After, lq.Max, now))
 	}
@@ -133,13 +133,12 @@ func (e *entry) meets(w *limiter.CellWrite, clock *Store) error {
 	return nil
 }
 
-// lasts returns when nothing in e matters any more; 0 for one that nothing was stored
-// in yet.
-func (e *entry) lasts() limiter.Instant {
-	if e.cell == nil {
-		return e.expires
-	}
-	return max(e.expires, e.cell.expires)
+// isEmpty reports whether nothing was stored in e yet.
+func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
+
+// isOver reports whether nothing in e matters any more, by the two times of Store.
+func (e *entry) isOver(dated, passed limiter.Instant) bool {
+	return e.expires <= dated && (e.cell == nil || e.cell.expires <= passed)
 }
 
 // stores reports whether w leaves anything in an entry that was empty.
@@ -150,13 +149,17 @@ func stores(w *limiter.Write) bool {
 
 // changes reports whether w changes anything in an entry that is there.
 func changes(w *limiter.Write) bool {
-	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil
+	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
 
 // apply stores w, whatever its cell expects. clock tells the time to forget by, and
 // for logs and counters is read only when there is something to forget: what w's own
 // instants make old goes only if it is old by that, too.
 func (e *entry) apply(w *limiter.Write, clock *Store) {
+	if w.Present != 0 {
+		e.redate(w.Present)
+		defer e.dropZeros()
+	}
 	for i := range w.Logs {
 		e.applyLog(w, &w.Logs[i], clock)
 	}
@@ -233,7 +236,7 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 			return
 		}
 	}
-	now := min(c.Start, clock.instant())
+	now := min(c.Start, clock.dated())
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Expires <= now })
 	e.counts = append(e.counts, c)
 }
@@ -242,7 +245,7 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 // have expired.
 func (e *entry) put(t *limiter.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
-	e.rarely().put(t, min(t.Start, clock.instant()))
+	e.rarely().put(t, min(t.Start, clock.dated()))
 }
 
 // forgo has events with these ids stay removed.

@@ -23,12 +23,16 @@ type published struct {
 }
 
 // maxChanges bounds the changes that are kept: some 10 MiB. Resets and refunds live for
-// seconds, blocks for as long as they last: of them some make room for all others.
+// seconds, blocks for as long as they last, holds for an hour: of these some make room for all others.
 const maxChanges = 1 << 16
 
 // Publish keeps c for its TTL. It returns an error that wraps limiter.ErrOverloaded
-// when there is no room for it.
+// when there is no room for it. News of holds are for the process that comes after this one,
+// and are kept if there is a disk.
 func (s *Store) Publish(_ context.Context, c *limiter.Change) error {
+	if c.Kind == limiter.ChangeHold && s.saver.disk == nil {
+		return nil
+	}
 	now := s.instant()
 	return s.feed.add(published{Change: *c, at: now, expires: now.Add(c.TTL)}, now)
 }
@@ -44,7 +48,7 @@ func (f *feed) add(p published, now limiter.Instant) error {
 	if len(f.changes) >= maxChanges {
 		f.expire(now)
 	}
-	if len(f.changes) >= maxChanges && (p.Kind == limiter.ChangeBlock || !f.dropBlock()) {
+	if len(f.changes) >= maxChanges && (p.yields() || !f.drop()) {
 		return fmt.Errorf("%w (%w): %d changes are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, maxChanges)
 	}
@@ -52,12 +56,18 @@ func (f *feed) add(p published, now limiter.Instant) error {
 	return nil
 }
 
-// dropBlock drops the block that ends soonest, so that whoever is denied often leaves room for
-// what administrators do. It is still gone by until this process ends.
-func (f *feed) dropBlock() (dropped bool) {
+// yields reports whether p makes room for what administrators do, and for refunds: it is a block or a
+// hold, which is still gone by until this process ends.
+func (p *published) yields() bool {
+	return p.Kind == limiter.ChangeBlock || p.Kind == limiter.ChangeHold
+}
+
+// drop drops what yields and ends soonest, so that whoever is denied often, or holds much,
+// leaves room for others.
+func (f *feed) drop() (dropped bool) {
 	var soonest published
 	for _, p := range f.changes {
-		if p.Kind == limiter.ChangeBlock && (!dropped || p.expires < soonest.expires) {
+		if p.yields() && (!dropped || p.expires < soonest.expires) {
 			soonest, dropped = p, true
 		}
 	}

@@ -82,10 +82,12 @@ func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
 	l.insert(event, keep, clock)
 }
 
-// settle makes event stay, whether it is there or not.
+// settle makes event stay, whether it is there or not. One that was dated anew since keeps that
+// date.
 func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
 	event.Ends = 0
-	if i := l.find(&event, len(l.events)); i >= 0 {
+	if i := slices.IndexFunc(l.events, func(have limiter.Event) bool { return have.ID == event.ID }); i >= 0 {
+		event.At = l.events[i].At
 		l.replace(i, event)
 		return
 	}
@@ -174,7 +176,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	if len(l.events) == 0 || len(l.events) < cap(l.events)-1 && len(l.events) < most {
 		return
 	}
-	now := min(at, clock.instant())
+	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
 		l.keep(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })

@@ -241,21 +241,38 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) sweeps(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
+	var clock steps
+	bound := 0 // the shards that are not visited yet since the clock was set back
 	for next := 0; ; next++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.shards[next%shardCount].sweep(s.instant())
+			if clock.isBack(s) {
+				bound = shardCount
+			}
+			s.shards[next%shardCount].sweep(s, bound > 0)
+			bound = max(0, bound-1)
 			s.feed.sweep(s.instant())
 		}
 	}
 }
 
-// instant is the time to forget by: that of the start and what has passed since by
-// the monotonic clock, so that a clock that steps ahead makes nothing expire.
+// instant is the time to forget by what is kept for some time: that of the start and what
+// has passed since by the monotonic clock, so that no clock that is set makes it expire.
 func (s *Store) instant() limiter.Instant {
 	return limiter.InstantOf(s.started.Add(s.now().Sub(s.started)))
+}
+
+// ahead is how far the clock is ahead of instant, because it was set since the start; below 0:
+// behind.
+func (s *Store) ahead() limiter.Instant { return limiter.InstantOf(s.now()) - s.instant() }
+
+// dated is the time to forget by what is dated by the clock: a clock that steps ahead makes
+// nothing expire, nor does the time that has passed while the clock was set back.
+func (s *Store) dated() limiter.Instant {
+	now := s.now()
+	return min(limiter.InstantOf(now), limiter.InstantOf(s.started.Add(now.Sub(s.started))))
 }
 
 func (s *Store) shard(k limiter.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
@@ -324,7 +341,7 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 // makeRoom makes an empty entry for w, without taking the place of another key of beside.
 func (s *Store) makeRoom(w *limiter.Write, beside []limiter.Write) (*entry, error) {
 	sh := s.shard(w.Key)
-	if sh.entries.size() >= sh.maxKeys && !sh.evict(s.instant(), beside) {
+	if sh.entries.size() >= sh.maxKeys && !sh.evict(s, beside) {
 		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
 			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
 	}
@@ -334,17 +351,21 @@ func (s *Store) makeRoom(w *limiter.Write, beside []limiter.Write) (*entry, erro
 // dropEmpty removes the entries that were made for w.
 func (s *Store) dropEmpty(w []limiter.Write) {
 	for i := range w {
-		if e := s.entry(w[i].Key); e != nil && e.lasts() == 0 {
+		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
 			s.shard(w[i].Key).drop(e)
 		}
 	}
 }
 
-func (sh *shard) sweep(now limiter.Instant) {
+func (sh *shard) sweep(clock *Store, bound bool) {
+	dated, passed := clock.dated(), clock.instant()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for e := range sh.entries.all() {
-		if e.lasts() <= now {
+		if bound {
+			e.bound(dated)
+		}
+		if e.isOver(dated, passed) {
 			sh.drop(e)
 		}
 	}
@@ -352,10 +373,11 @@ func (sh *shard) sweep(now limiter.Instant) {
 
 // evict makes room for one key, if one of the next few has expired and is not about to
 // be written.
-func (sh *shard) evict(now limiter.Instant, w []limiter.Write) bool {
+func (sh *shard) evict(clock *Store, w []limiter.Write) bool {
+	dated, passed := clock.dated(), clock.instant()
 	for range evictTries {
 		e := sh.entries.next()
-		if e.lasts() <= now && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == e.key }) {
+		if e.isOver(dated, passed) && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == e.key }) {
 			sh.drop(e)
 			return true
 		}

@@ -11,6 +11,7 @@ import (
 // and is blocked while the store does not answer. Other instances learn of them, and
 // this one of theirs, through the feed.
 type blocks struct {
+	opts   *Options
 	shards [blockShards]blockShard
 	resets recent[Instant] // of keys, so that a block that arrives late does not outlive them
 }
@@ -43,8 +44,8 @@ const (
 	sweepBlocksEvery = 250 * time.Millisecond
 )
 
-func newBlocks(most int) *blocks {
-	b := new(blocks)
+func newBlocks(most int, opts *Options) *blocks {
+	b := &blocks{opts: opts}
 	for i := range b.shards {
 		b.shards[i].byKey, b.shards[i].max = make(map[Key]block), max(1, most/blockShards)
 	}
@@ -53,13 +54,38 @@ func newBlocks(most int) *blocks {
 
 func (b *blocks) shard(key Key) *blockShard { return &b.shards[key.Prefix()%blockShards] }
 
-// of returns the latest block of t, under whichever of its keys.
-func (b *blocks) of(t *target) block {
-	latest := b.get(t.key)
+// of returns the latest block of t, under whichever of its keys. One that was made by a clock
+// that was set back since begins now.
+func (b *blocks) of(t *target, now Instant) block {
+	latest := b.at(t.key, now)
 	for _, key := range t.old {
-		latest = latest.merge(b.get(key))
+		latest = latest.merge(b.at(key, now))
 	}
 	return latest
+}
+
+func (b *blocks) at(key Key, now Instant) block {
+	of := b.get(key)
+	if !b.opts.isSetBack(of.made, now) {
+		return of
+	}
+	s := b.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redate(key, now)
+}
+
+// redate has the block of key begin now, if it was made later, and returns it.
+func (s *blockShard) redate(key Key, now Instant) block {
+	of, there := s.byKey[key]
+	if !there || of.made <= now {
+		return of
+	}
+	early := of.made - now
+	of.made, of.until = now, of.until-early
+	of.ends = max(of.until, of.ends-early)
+	s.byKey[key] = of
+	return of
 }
 
 func (b *blocks) get(key Key) block {
@@ -72,7 +98,7 @@ func (b *blocks) get(key Key) block {
 // punish returns the block of t for a denial at now of what was asked at asked: the one
 // there is, or else one that is made. It returns the zero block when t was reset since.
 func (b *blocks) punish(t *target, asked, now Instant) (made block, fresh bool) {
-	last := b.of(t) // of other keys too, and before the lock of this one's shard
+	last := b.of(t, now) // of other keys too, and before the lock of this one's shard
 	s := b.shard(t.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +106,7 @@ func (b *blocks) punish(t *target, asked, now Instant) (made block, fresh bool) 
 	if last.until > now {
 		return last, false
 	}
-	if reset, ok := b.resets.get(t.key); ok && asked <= reset {
+	if reset, ok := b.resets.get(t.key); ok && asked <= reset && !b.opts.isSetBack(reset, asked) {
 		return block{}, false
 	}
 	made = t.plan.blockAfter(&last, asked, now)
@@ -110,6 +136,9 @@ func (b *blocks) lift(key Key, reset Instant) block {
 		b.resets.put(key, reset)
 	}
 	lifted := s.byKey[key]
+	if b.opts.isSetBack(lifted.made, reset) {
+		lifted = s.redate(key, reset)
+	}
 	if lifted.made > reset {
 		return block{}
 	}
@@ -245,7 +274,8 @@ func (e *Engine) decideBlocked(c *charge) (decided bool) {
 	if !c.plan.blocks() || c.op == OpRecord || c.cost == 0 {
 		return false
 	}
-	rest := e.blocks.of(&c.target).until.Sub(e.now())
+	now := e.now()
+	rest := e.blocks.of(&c.target, now).until.Sub(now)
 	if rest <= 0 {
 		return false
 	}

@@ -31,9 +31,14 @@ func (r *rule) pour(s *State, now Instant, units int64) {
 	s.setLevel(bucket{limit: r.id, at: at, level: level.plus(amountOf(units, r.Window.Milliseconds()))})
 }
 
-// scoop gives units back to the bucket of r.
+// scoop gives units back to the bucket of r. Of those that were poured later than the bucket says
+// that it holds anything, by a clock that was set back since, nobody knows what has drained:
+// they stay.
 func (r *rule) scoop(s *State, now, poured Instant, units int64) {
 	level, at := r.levelAt(s, now)
+	if poured > at {
+		return
+	}
 	left := amountOf(units, r.Window.Milliseconds()).minus(amountOf(r.Limit.Limit, max(0, int64(at-poured))))
 	s.setLevel(bucket{limit: r.id, at: at, level: level.minus(left)})
 }

@@ -144,7 +144,8 @@ func New(store Store, opts *Options) *Engine {
 	if e.shared != nil && e.local != nil {
 		e.behind = newBehind(e.shared, e.opts.Local)
 	}
-	e.blocks = newBlocks(maxBlocks)
+	e.overrides.opts = &e.opts
+	e.blocks = newBlocks(maxBlocks, &e.opts)
 	if e.opts.Feed != nil {
 		e.news = newNews(e.opts.Feed, e.ids, &e.opts)
 		e.news.heard, e.news.holds = e.heard, e.stillTrue

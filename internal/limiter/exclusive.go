@@ -50,6 +50,7 @@ type stillCharge struct {
 	charge    *charge
 	now       Instant
 	changes   uint64 // that were noted of its key before
+	redated   bool   // what was counted of its key changed without it
 	failed    error
 
 	plan   *plan // that query is of
@@ -63,7 +64,7 @@ func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now 
 	if c.judge == nil {
 		c.judge = c.decide
 	}
-	c.exclusive, c.charge, c.now, c.failed = x, ch, now, nil
+	c.exclusive, c.charge, c.now, c.redated, c.failed = x, ch, now, false, nil
 	if c.plan == ch.plan {
 		c.plan.queryAgain(&c.query, ch.key, now)
 	} else {
@@ -71,7 +72,7 @@ func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now 
 	}
 	c.changes = x.store.changes.of(&ch.key)
 	err := x.store.Exclusive.Update(ctx, &c.query, c.judge)
-	if err != nil || ch.decision.Recorded != RecordedNo {
+	if err != nil || c.redated || ch.decision.Recorded != RecordedNo {
 		x.store.changes.note(&ch.key)
 	}
 	c.charge = nil
@@ -88,6 +89,8 @@ func (c *stillCharge) decide(s *State, w *Write) {
 			return
 		}
 	}
+	c.now = c.exclusive.redate(ch.plan, s, c.now, w)
+	c.redated = w.Present != 0
 	c.exclusive.addBeside(ch, s, c.now)
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
 	if !ch.decision.WouldAllow && ch.decision.Recorded == RecordedNo {
@@ -141,7 +144,11 @@ func (x *exclusive) judge(ch *charge, op Op, at Instant, s *State, w *Write, mem
 		w.Events, w.Logs = memory.events[:], p.logWrites
 	}
 	if p.counters {
-		w.Add = p.appendCounts(memory.counts[:0], s.Reset, now, ch.cost)
+		if add := p.appendCounts(memory.counts[:0], s.Reset, now, ch.cost); w.Add == nil {
+			w.Add = add
+		} else {
+			w.Add = append(w.Add, add...)
+		}
 	}
 	if p.cell {
 		memory.cell = p.shut(memory.cell.Value[:0], s, &chain{}, ch.id, now, x.opts)

@@ -64,7 +64,7 @@ func (c *exclusiveCall) update(ctx context.Context) error {
 
 // decide decides all charges over states, of which each charge has as many as keys.
 func (c *exclusiveCall) decide(states []State, writes []Write) {
-	if c.failed = c.open(states); c.failed != nil {
+	if c.failed = c.open(states, writes); c.failed != nil {
 		return
 	}
 	blocked := len(c.charges) > 1 && c.foresee(states)
@@ -76,18 +76,21 @@ func (c *exclusiveCall) decide(states []State, writes []Write) {
 }
 
 // open completes each charge's first state: by what was read under its older keys,
-// by what is in its cell, and by what else counts.
-func (c *exclusiveCall) open(states []State) error {
+// by what is in its cell, and by what else counts. What is dated later than now is dated now.
+func (c *exclusiveCall) open(states []State, writes []Write) error {
 	at := 0
 	for _, ch := range c.charges {
 		s := &states[at]
-		for j := range ch.old {
-			s.merge(&states[at+1+j])
-		}
 		if ch.plan.cell {
 			if _, err := ch.plan.open(s); err != nil {
 				return err
 			}
+		}
+		for j := range 1 + len(ch.old) {
+			c.now = c.exclusive.redate(ch.plan, &states[at+j], c.now, &writes[at+j])
+		}
+		for j := range ch.old {
+			s.merge(&states[at+1+j])
 		}
 		c.exclusive.addBeside(ch, s, c.now)
 		at += 1 + len(ch.old)

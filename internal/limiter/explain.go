@@ -49,10 +49,11 @@ func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 
 func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 	x := &Explanation{Policy: c.plan.Name, Key: c.key}
-	if o := e.overrides.of(&c.target, e.now()); o != nil {
+	now := e.now()
+	if o := e.overrides.of(&c.target, now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.blocks.of(&c.target); c.plan.blocks() && b.until > e.now() {
+	if b := e.blocks.of(&c.target, now); c.plan.blocks() && b.until > now {
 		x.Block = &KeyBlock{Until: b.until, Strikes: b.strikes}
 	}
 	counted := *c

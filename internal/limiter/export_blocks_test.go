@@ -7,7 +7,7 @@ const (
 )
 
 // BoundBlocks makes e remember at most this many blocks, and none so far.
-func (e *Engine) BoundBlocks(most int) { e.blocks = newBlocks(most) }
+func (e *Engine) BoundBlocks(most int) { e.blocks = newBlocks(most, &e.opts) }
 
 // BlocksKnown returns how many keys e knows a block of.
 func (e *Engine) BlocksKnown() (n int) {

@@ -415,6 +415,8 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
 	case ChangeOverride:
 		e.learnOverride(c)
+	case ChangeHold:
+		e.heardHold(ctx, c)
 	}
 }
 

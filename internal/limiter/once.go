@@ -174,10 +174,11 @@ func (o *attempt) swap(ctx context.Context, expected EventID, u *usage) (EventID
 	return o.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
 }
 
-// stale reports whether whoever claimed u must have given up, by any clock.
+// stale reports whether whoever claimed u must have given up, by any clock. If the clock was set
+// back since, nobody knows: a claim that is taken over too early finds out.
 func (o *attempt) stale(u *usage) bool {
-	opts := &o.engine.opts
-	return o.engine.now().Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin
+	opts, now := &o.engine.opts, o.engine.now()
+	return now.Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin || opts.isSetBack(u.Started, now)
 }
 
 // settleable reports whether what a claim without an answer may have counted can be

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,7 @@ type overrideDetails struct {
 	Kind   OverrideKind    `json:"kind"`
 	Limits []LimitOverride `json:"limits,omitempty"`
 	By     string          `json:"by,omitempty"`
+	At     Instant         `json:"at,omitempty"` // when it was made, if its ID says more: it replaces one by a clock that was ahead
 }
 
 // SetOverride puts o in force for id under policy, in place of an earlier one: on this
@@ -73,12 +75,18 @@ func (e *Engine) SetOverride(ctx context.Context, policy string, id Identifier, 
 	if !e.overrides.room(t.key) {
 		return Override{}, &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %d overrides are live", ErrOverloaded, MaxOverrides)}
 	}
-	details, err := json.Marshal(overrideDetails{Policy: p.Name, Kind: o.Kind, Limits: o.Limits, By: o.By})
+	d := overrideDetails{Policy: p.Name, Kind: o.Kind, Limits: o.Limits, By: o.By}
+	if now := e.now(); e.opts.isSetBack(e.overrides.latest(t.key), now) {
+		d.At = now
+	}
+	details, err := json.Marshal(&d)
 	if err != nil {
 		return Override{}, err
 	}
 	made, err := e.publishOverride(ctx, &t, o.Until, string(details))
-	o.Made = made
+	if made > 0 {
+		o.Made = cmp.Or(d.At, made)
+	}
 	return o, err
 }
 

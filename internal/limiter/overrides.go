@@ -15,6 +15,7 @@ import (
 // all in memory, of every instance: what is allowed or blocked costs the store nothing, and
 // is while it does not answer. The zero value is none.
 type overrides struct {
+	opts  *Options     // nil: no clock is ever set back
 	count atomic.Int64 // of live: nobody looks further where there are none
 	mu    sync.RWMutex
 	live  map[Key]*override
@@ -40,8 +41,40 @@ const learned = 2 * MaxOverrides
 // any reports whether there may be one of any key.
 func (o *overrides) any() bool { return o.count.Load() > 0 }
 
-// of returns the override of t in force at now, under whichever of its keys; nil: none.
+// of returns the override of t in force at now, under whichever of its keys; nil: none. One that
+// was made by a clock that was set back since begins now.
 func (o *overrides) of(t *target, now Instant) *override {
+	latest := o.latestOf(t)
+	if latest != nil && o.isAhead(latest, now) {
+		o.redate(now)
+		latest = o.latestOf(t)
+	}
+	if latest == nil || latest.Until <= now {
+		return nil
+	}
+	return latest
+}
+
+func (o *overrides) isAhead(of *override, now Instant) bool {
+	return o.opts != nil && o.opts.isSetBack(of.Made, now)
+}
+
+// redate has all that were made by a clock that was set back since begin now.
+func (o *overrides) redate(now Instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, of := range o.live {
+		if !o.isAhead(of, now) {
+			continue
+		}
+		again := &override{Override: of.Override, policy: of.policy, made: of.made}
+		again.Made, again.Until = now, of.Until-(of.Made-now)
+		again.plan.Store(of.plan.Load())
+		o.live[key] = again
+	}
+}
+
+func (o *overrides) latestOf(t *target) *override {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	latest := o.live[t.key]
@@ -49,9 +82,6 @@ func (o *overrides) of(t *target, now Instant) *override {
 		if other := o.live[key]; latest == nil || other != nil && isAfter(other.made, latest.made) {
 			latest = other
 		}
-	}
-	if latest == nil || latest.Until <= now {
-		return nil
 	}
 	return latest
 }
@@ -128,7 +158,7 @@ func overrideIn(c *Change) *override {
 	}
 	return &override{
 		policy: d.Policy, made: c.ID,
-		Override: Override{Kind: d.Kind, Limits: d.Limits, Until: c.Until, By: d.By, Made: c.ID.Instant()},
+		Override: Override{Kind: d.Kind, Limits: d.Limits, Until: c.Until, By: d.By, Made: cmp.Or(d.At, c.ID.Instant())},
 	}
 }
 
@@ -153,6 +183,7 @@ func (o *overrides) sweep(now Instant) {
 
 // all returns those in force at now, the one that ends first first.
 func (o *overrides) all(now Instant) []KeyOverride {
+	o.redate(now)
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	list := make([]KeyOverride, 0, len(o.live))

@@ -346,7 +346,7 @@ func (p *plan) giveBack(s *State, e *entry, now Instant) {
 	for i := range p.rules {
 		switch r := &p.rules[i]; {
 		case r.algorithm.memory == memoryCells:
-			r.scoop(s, now, e.at, e.cost)
+			r.scoop(s, now, e.poured(now, s.Reset), e.cost)
 		case r.algorithm.memory == memoryCounters && p.serial && e.epoch == s.Reset:
 			s.add(r.countOf(e.epoch, e.at, -e.cost))
 		}

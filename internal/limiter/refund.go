@@ -117,7 +117,11 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 		n := &t.entries[i]
 		at := target{plan: plans[i], key: n.key, cell: n.cell}
 		details := e.refundDetails(&at, &n.entry, n.sums == plans[i].sums)
-		failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
+		if t.kind == tokenReservation && e.exclusive != nil {
+			failed = errors.Join(failed, e.endHold(ctx, &at, &n.entry, n.sums == plans[i].sums, t.ends))
+		} else {
+			failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
+		}
 		err := e.publish(ctx, ChangeRefund, &at, details)
 		switch {
 		case details == "": // elsewhere a hint goes unrefreshed at worst
@@ -150,28 +154,36 @@ func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, sums bool, now Instant) error {
 	var failed error
 	q := t.plan.query(t.key, now, 1, nil)
-	err := x.store.Update(ctx, &q, func(s *State, w *Write) {
-		if s.Reset >= n.at {
-			return
-		}
-		w.Remove, w.Logs = []EventID{n.id}, t.plan.logWrites
-		if !sums {
-			return
-		}
-		if n.epoch == s.Reset {
-			w.Add = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
-		}
-		if !t.plan.cell {
-			return
-		}
-		var c chain
-		if c, failed = t.plan.open(s); failed == nil {
-			t.plan.giveBack(s, n, now)
-			cell := t.plan.shut(nil, s, &c, x.ids.next(now), now, x.opts)
-			w.Cell = &cell
-		}
-	})
+	err := x.store.Update(ctx, &q, func(s *State, w *Write) { failed = x.takeOut(t, n, sums, now, s, w) })
 	return errors.Join(failed, err)
+}
+
+// takeOut has w take out of s, which was read for t, what n counted.
+func (x *exclusive) takeOut(t *target, n *entry, sums bool, now Instant, s *State, w *Write) error {
+	var c chain
+	if t.plan.cell {
+		var err error
+		if c, err = t.plan.open(s); err != nil {
+			return err
+		}
+	}
+	now = x.redate(t.plan, s, now, w)
+	if s.Reset >= n.at {
+		return nil
+	}
+	w.Remove, w.Logs = []EventID{n.id}, t.plan.logWrites
+	if !sums {
+		return nil
+	}
+	if n.epoch == s.Reset {
+		w.Add = t.plan.appendCounts(w.Add, n.epoch, n.at, -n.cost)
+	}
+	if t.plan.cell {
+		t.plan.giveBack(s, n, now)
+		cell := t.plan.shut(nil, s, &c, x.ids.next(now), now, x.opts)
+		w.Cell = &cell
+	}
+	return nil
 }
 
 // giveBack takes out of the store what n counted for t, of each part of it.

@@ -39,6 +39,7 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Ans
 	}
 	t.ends = t.entries[0].at.Add(call.Reserve)
 	answer.Reservation = keys.seal(t)
+	e.keepHold(ctx, t, answer.Reservation, charges)
 	e.reservations.endLater(t, charges, call.Reserve)
 	return answer, nil
 }

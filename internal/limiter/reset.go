@@ -78,6 +78,9 @@ func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) er
 	return store.UpdateAll(ctx, queries, func(states []State, writes []Write) {
 		at := now
 		for i := range states {
+			if s := &states[i]; t.plan.isAhead(s, now) { // by a clock that was set back
+				writes[i].Present, s.Reset = now, min(s.Reset, now-1)
+			}
 			at = max(at, states[i].Reset+1)
 		}
 		for i := range writes {

@@ -123,6 +123,7 @@ const (
 	ChangeRefund ChangeKind = "refund" // some of what was counted was given back
 	ChangeBlock  ChangeKind = "block"  // nothing is admitted before Until
 
+	ChangeHold     ChangeKind = "hold"     // a reservation is to be ended at Until by whoever comes after the process that made it
 	ChangeOverride ChangeKind = "override" // the key is decided otherwise until Until, or no longer is: the latest one stands
 )
 
@@ -274,6 +275,11 @@ type Write struct {
 	Tally  bool       // the key's counts are running totals: those that a reset must reach; a store finds no Add then
 	Span   Span       // of the running totals
 	Cell   *CellWrite // Events and Remove then speak of the log beside the cell and are part of the condition
+
+	// Present, within an Update, is the instant that events which are dated later are dated from
+	// now on, before anything else is stored: the clock was set back. A reset and epochs are dated a
+	// millisecond before it, and counters that come to nothing are forgotten. 0: nothing is.
+	Present Instant
 
 	Reset    Instant       // 0: none; the state's Reset becomes it, unless that is later
 	ResetTTL time.Duration // for how long a reset is remembered; whole seconds

@@ -117,6 +117,16 @@ type entry struct {
 	at    Instant
 	epoch Instant // the reset that it was counted under
 	cost  int64
+	held  time.Duration // for how long it was, of a reservation that is over; else 0
+}
+
+// poured returns when e's units were poured into a bucket. If that was by a clock that was set back
+// since, it is known of what was held, unless a reset may have come between.
+func (e *entry) poured(now, reset Instant) Instant {
+	if e.at > now && e.held > 0 && e.epoch == reset {
+		return now.Add(-e.held)
+	}
+	return e.at
 }
 
 // stands reports whether d, under its policy's mode, lets the call that it is a part
