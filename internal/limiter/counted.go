@@ -317,7 +317,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused
 // readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
 // that of the write.
 func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
-	before := c.takeBacks.before(q.Key)
+	before := c.takeBacks.before(q)
 	readOnly := len(w.Add) == 0 && len(w.Events) == 0
 	if wrote = readOnly; wrote {
 		state, err = c.store.Read(ctx, q)

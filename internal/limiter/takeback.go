@@ -24,7 +24,23 @@ type takeBacks struct {
 
 	mu      sync.Mutex
 	queue   []takeBack
-	pending map[Key]*refusals // what the queued subtractions are going to take back
+	pending map[counter]*refusals // what the queued subtractions are going to take back
+}
+
+// counter tells apart the two ways in which the sums of a key are kept: a reload may change
+// from one to the other, and what is subtracted from one is not in the other.
+type counter struct {
+	key   Key
+	tally bool // running totals
+	span  Span // of these
+}
+
+// counterAt returns the counter of key that is running totals of a span, or else counters.
+func counterAt(key Key, tally bool, span Span) counter {
+	if !tally {
+		return counter{key: key}
+	}
+	return counter{key: key, tally: true, span: span}
 }
 
 // takeBack is one write and the soonest time to make it. That is a time of the
@@ -36,7 +52,7 @@ type takeBack struct {
 	soon  bool // it need not wait before it is made the first time: nobody could miss what it removes
 }
 
-// refusals are units of one key that are counted, that nobody was admitted for,
+// refusals are units of one counter that are counted, that nobody was admitted for,
 // and that this process is going to subtract.
 type refusals struct {
 	counts []Count
@@ -60,7 +76,7 @@ const (
 )
 
 func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
-	return &takeBacks{store: store, timeout: timeout, pending: make(map[Key]*refusals)}
+	return &takeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
 
 // subtract queues the taking back of counts, whose addition was acknowledged.
@@ -88,25 +104,26 @@ func (t *takeBacks) push(b takeBack) {
 	if len(w.Add) == 0 {
 		return
 	}
-	if t.pending[w.Key] == nil {
-		t.pending[w.Key] = new(refusals)
+	at := counterAt(w.Key, w.Tally, w.Span)
+	if t.pending[at] == nil {
+		t.pending[at] = new(refusals)
 	}
-	t.pending[w.Key].counts = append(t.pending[w.Key].counts, w.Add...)
+	t.pending[at].counts = append(t.pending[at].counts, w.Add...)
 }
 
-// refused is what a key's queued subtractions were when a read began.
+// refused is what the queued subtractions of a counter were when a read began.
 type refused struct {
 	of     *refusals
 	counts []Count
 	made   int
 }
 
-// before returns what is going to be subtracted from key, to be called before a
-// read begins.
-func (t *takeBacks) before(key Key) refused {
+// before returns what is going to be subtracted from what q asks for, to be called before
+// that is read.
+func (t *takeBacks) before(q *Query) refused {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.pending[key]
+	of := t.pending[counterAt(q.Key, q.Tally, q.Span)]
 	if of == nil {
 		return refused{}
 	}
@@ -198,7 +215,8 @@ func (t *takeBacks) begin(w *Write) {
 	if len(w.Add) == 0 {
 		return
 	}
-	of := t.pending[w.Key]
+	at := counterAt(w.Key, w.Tally, w.Span)
+	of := t.pending[at]
 	of.made++
 	for _, c := range w.Add {
 		if i := slices.Index(of.counts, c); i >= 0 {
@@ -206,7 +224,7 @@ func (t *takeBacks) begin(w *Write) {
 		}
 	}
 	if len(of.counts) == 0 {
-		delete(t.pending, w.Key)
+		delete(t.pending, at)
 	}
 }
 
