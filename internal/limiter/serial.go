@@ -110,6 +110,25 @@ func (x *serial) reset(ctx context.Context, t *target) error {
 // times, each time with another state, and what it did last counts. The error is a
 // StoreError.
 func (x *serial) update(ctx context.Context, t *target, own int, change func(s *State, now Instant, w *Write) bool) error {
+	return x.updateOnce(ctx, t, own, new(attempts), func(s *State, _ bool, now Instant, w *Write) bool { return change(s, now, w) })
+}
+
+// attempts are the versions of conditional writes of the same change, one of which may be
+// stored, now or later. Of more than keptVersions the oldest are surely not.
+type attempts []EventID
+
+func (a *attempts) add(version EventID) {
+	*a = append(*a, version)
+	*a = (*a)[max(0, len(*a)-keptVersions):]
+}
+
+// updateOnce is update for a change that may have been tried before, by the attempts in tried:
+// change is also told whether one of these is stored. It adds to tried those that it makes, so
+// that whoever gets an error may try the same change again, and have it stored once. They are
+// found for as long as the cell tells of them.
+func (x *serial) updateOnce(
+	ctx context.Context, t *target, own int, tried *attempts, change func(s *State, stored bool, now Instant, w *Write) bool,
+) error {
 	for wait := conflictWait; ; wait = min(2*wait, maxConflictWait) {
 		s, c, err := x.read(ctx, t, own, x.opts.Serial.quorum())
 		if err != nil {
@@ -120,10 +139,14 @@ func (x *serial) update(ctx context.Context, t *target, own int, change func(s *
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 		w := &Write{Key: t.key, Level: x.opts.Serial.quorum(), Logs: t.plan.logWrites}
-		if !change(&s, now, w) {
+		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
 			return nil
 		}
-		err = x.swap(ctx, t, w, func() CellWrite { return t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts) })
+		err = x.swap(ctx, t, w, func() CellWrite {
+			cell := t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts)
+			tried.add(cell.Version)
+			return cell
+		})
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
