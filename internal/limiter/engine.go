@@ -279,7 +279,8 @@ func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return 
 // Run does what must happen beside the decisions, until ctx ends: it takes back
 // what was counted and not admitted, carries news between instances, and writes behind
 // what was decided in memory. What is still to be taken back, told or written then is,
-// which takes it up to three store timeouts or two seconds. It returns nil.
+// which takes it up to three store timeouts or, where units are subtracted from counters, one
+// and two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })

@@ -71,8 +71,10 @@ const (
 	// takeBackTries is how often a write is tried; each wait is twice the one before,
 	// so that the last is made some 17 minutes after the first at the default timeout.
 	takeBackTries = 12
-	// lastTakeBacks is how long the queue may take when the engine ends.
-	lastTakeBacks = 2 * time.Second
+	// lastTakeBacks is how long the queue may take when the engine ends, beside the store
+	// timeout that subtractions wait for, and lastTakeBackTick how often it is looked through.
+	lastTakeBacks    = 2 * time.Second
+	lastTakeBackTick = 50 * time.Millisecond
 )
 
 func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
@@ -162,25 +164,41 @@ func (t *takeBacks) hasBegun(r refused) bool {
 }
 
 // run makes the queued writes in their time until ctx ends, and then those that
-// are left, as far as lastTakeBacks allows. last waits for those who still queue any.
+// are left, as far as a store timeout and lastTakeBacks allow. last waits for those who
+// still queue any. What is being written when ctx ends is not given up: a subtraction that
+// has no answer is not repeated.
 func (t *takeBacks) run(ctx context.Context, last func()) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(t.timeout+lastTakeBacks, cancel) })()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			t.make(ctx, t.due())
+			t.make(longer, t.due())
 		case <-ctx.Done():
 		}
 	}
 	last()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTakeBacks)
-	defer cancel()
-	for t.waiting() && ctx.Err() == nil {
+	t.hasten()
+	tick.Reset(min(t.timeout/2, lastTakeBackTick))
+	for t.waiting() && longer.Err() == nil {
 		select {
 		case <-tick.C:
-			t.make(ctx, t.due())
-		case <-ctx.Done():
+			t.make(longer, t.due())
+		case <-longer.Done():
+		}
+	}
+}
+
+// hasten has all that is safe to be made at any time made now.
+func (t *takeBacks) hasten() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.queue {
+		if b := &t.queue[i]; len(b.write.Add) == 0 || b.write.Tally {
+			b.ripe = time.Now()
 		}
 	}
 }
