@@ -153,6 +153,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
 		}
 	}
+	c.denials.keepFull(t, &state, own.now, own.mark)
 	if !refused.any() {
 		return open
 	}
@@ -249,6 +250,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	c.addKnownAllowances(t, &state, max(now, state.Reset+1))
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
+	c.denials.keepFull(t, &state, at, mark)
 	denied := true
 	for _, r := range batch {
 		t.plan.decide(&r.decision, &state, r.op, EventID{}, at, r.cost)

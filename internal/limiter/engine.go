@@ -485,6 +485,9 @@ func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Deci
 		d := p.unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
+	case e.knownFull(c):
+		c.decision.Degraded, c.decision.Recorded = true, failed.Recorded
+		return c.decision, nil
 	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
 		local := c.locally(c.op)
 		e.local.decide(ctx, local, e.now())
