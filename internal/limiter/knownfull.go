@@ -28,7 +28,8 @@ func (e *Engine) knownFull(c *charge) bool {
 // policy goes by what this instance knows while the store does not answer. Nobody is denied by it
 // as long as the store does. A bucket beside other limits has a key that no news tell of.
 func (d *denials) keepFull(t *target, state *State, now Instant, mark uint64) {
-	if t.plan.OnStoreError == OnStoreErrorLocal && !(t.plan.cell && t.plan.limit != nil) && t.plan.full(state, now) {
+	beside := t.plan.cell && t.plan.limit != nil
+	if t.plan.OnStoreError == OnStoreErrorLocal && !beside && t.plan.full(state, now) {
 		d.keep(t, state, now, now, mark)
 	}
 }

@@ -67,7 +67,7 @@ func TestKnownFullWithoutTheStore(t *testing.T) {
 				if d, err := e.Take(t.Context(), caller(1)); err != nil || !d.Allowed || !d.Degraded {
 					t.Errorf("a key of which nothing is known: %+v, %v", d, err)
 				}
-				time.Sleep(3 * time.Minute)
+				time.Sleep(2 * time.Minute)
 				if allowed := takes(t, e, 5); allowed != 3 {
 					t.Errorf("%d of 5 allowed when it can have room, want 3 by own counts", allowed)
 				}

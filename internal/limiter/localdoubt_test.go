@@ -90,9 +90,9 @@ func TestLocalBucketsAfterALongDoubt(t *testing.T) {
 			takes(t, e, 100)
 			nextSync()
 			want := int64(100)
-			for i := range 200 {
+			for i := range 80 {
 				want += int64(takes(t, others[i%2], 1))
-				if i == 100 {
+				if i == 70 {
 					time.Sleep(30 * time.Minute)
 				}
 				nextSync()

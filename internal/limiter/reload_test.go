@@ -67,7 +67,7 @@ func eachReload(t *testing.T, test func(t *testing.T, from, to limiter.Policy, b
 }
 
 // A reload under load, in step with nobody: many callers ask for one key at two instances,
-// of which one follows the other a second later.
+// of which one follows the other half a second later.
 func TestReloadUnderLoad(t *testing.T) {
 	eachReload(t, func(t *testing.T, from, to limiter.Policy, bound int64) {
 		store := newFakeStore()
@@ -92,16 +92,16 @@ func TestReloadUnderLoad(t *testing.T) {
 					case err != nil && !errors.Is(err, limiter.ErrUnavailable):
 						t.Error(err)
 					}
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(50 * time.Millisecond)
 				}
 			})
 		}
 		time.Sleep(100 * time.Millisecond)
 		before := admitted.Load()
 		must(t, first.SetPolicies([]limiter.Policy{to}))
-		time.Sleep(time.Second)
+		time.Sleep(timeout)
 		must(t, second.SetPolicies([]limiter.Policy{to}))
-		time.Sleep(time.Second)
+		time.Sleep(timeout)
 		stop()
 		callers.Wait()
 		if all := admitted.Load(); all > bound || before == 0 {
