@@ -40,6 +40,11 @@ func counters() []Build {
 			Edits: []Edit{{takeBackFile, `return r.of.made != r.made`, `return false`}},
 		},
 		{
+			Name: "discounted from what is counted another way", Broke: "a reload admits no more than both policies may",
+			Tests: []string{"TestReloadUnderLoad", "TestReloadBetweenCallers"},
+			Edits: []Edit{{takeBackFile, `	if !tally {`, `	if !tally || tally {`}},
+		},
+		{
 			Name: "discounted and lowered", Broke: "units are discounted only until their subtraction begins",
 			Tests: []string{"TestSubtractionWhileAllowancesAreAskedFor"},
 			Edits: []Edit{{countedFile, `c.takeBacks.recount(own.discounted, state)`, `_ = own.discounted`}},

@@ -53,7 +53,7 @@ func inMemoryBound() []Build {
 		{
 			Name: "local: forgotten what was poured during a sync", Broke: bound,
 			Tests: []string{"TestLocalBucketsMergeWhatOthersPour"},
-			Edits: []Edit{{localPourFile, `func(u *unsynced) { u.onto(s, at) }`, `func(*unsynced) {}`}},
+			Edits: []Edit{{localPourFile, `func(u *unsynced) { u.onto(local, s, at) }`, `func(*unsynced) {}`}},
 		},
 		{
 			Name: "local: poured at once when it is synced", Broke: "a bucket in memory drains between syncs",
@@ -142,6 +142,11 @@ func inMemoryUnits() []Build {
 			Name: "local: a failed sync of a bucket forgets the one before", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
 			Edits: []Edit{{localPourFile, `addSaturating(earlier.poured.units, u.poured.units), alone: earlier.poured.alone`, `u.poured.units`}},
+		},
+		{
+			Name: "local: a bucket poured again though it was stored", Broke: once,
+			Tests: []string{"TestLocalBucketsAreFilledOnce", "TestLocalBucketsAfterALongDoubt"},
+			Edits: []Edit{{serialFile, `slices.ContainsFunc(*tried, c.has)`, `false`}},
 		},
 		{
 			Name: "local: a refund of a bucket not written", Broke: refund,

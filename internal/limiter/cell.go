@@ -20,6 +20,9 @@ const (
 	// lost an answer finds out whether its write is among what came since. At a few
 	// milliseconds a write, that is longer than a store timeout.
 	keptVersions = 64
+	// keptInDoubt is for how long a cell whose changes are written behind tells of the latest
+	// version of each process: longer than most outages.
+	keptInDoubt = time.Hour
 	// longestCell is the longest time that a cell is kept, some nine years: as much as a
 	// bucket that somebody filled by record can take to drain, and more than anyone waits.
 	longestCell = 1 << 28 * time.Second
@@ -67,6 +70,29 @@ func (v versions) before(horizon Instant) versions {
 	return v
 }
 
+// ofEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
+// of the rest the latest of each process that is not dated before the horizon: whoever could not
+// reach the store finds out for longer whether its last write is stored.
+func (v versions) ofEach(recent versions, horizon Instant) versions {
+	kept := slices.Clip(recent[:min(len(recent), keptVersions/2*versionSize)])
+	for i := kept.len(); i < v.len() && kept.len() < keptVersions-1; i++ {
+		if id := v.at(i); id.Instant() >= horizon && !kept.hasOf(id.node()) {
+			kept = append(kept, id[:]...)
+		}
+	}
+	return kept
+}
+
+// hasOf reports whether one of v is of a process.
+func (v versions) hasOf(node [6]byte) bool {
+	for i := range v.len() {
+		if v.at(i).node() == node {
+			return true
+		}
+	}
+	return false
+}
+
 // open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
 // counts.
 func (p *plan) open(s *State) (chain, error) {
@@ -111,6 +137,9 @@ func (p *plan) limitID(text []byte) LimitID {
 // from, with c as its past. Its value is appended to b.
 func (p *plan) shut(b []byte, s *State, c *chain, version EventID, now Instant, o *Options) CellWrite {
 	earlier := c.versions.before(now.Add(-2 * (o.StoreTimeout + o.ClockTolerance)))
+	if p.behind {
+		earlier = c.versions.ofEach(earlier, now.Add(-keptInDoubt))
+	}
 	whole := c.whole && len(earlier) == len(c.versions)
 	b = append(b, cellFormat)
 	b = binary.AppendVarint(b, int64(max(c.newest, now)))

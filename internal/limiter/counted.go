@@ -160,6 +160,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
 		}
 	}
+	c.denials.keepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
 	if refused.any() {
 		if len(refused.batch) > 0 {
@@ -262,6 +263,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	c.addKnownAllowances(t, &state, max(now, state.Reset+1))
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
+	c.denials.keepFull(t, &state, at, mark)
 	denied := true
 	for _, r := range batch {
 		t.plan.decide(&r.decision, &state, r.op, EventID{}, at, r.cost)
@@ -331,7 +333,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused
 // readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
 // that of the write.
 func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
-	before := c.takeBacks.before(q.Key)
+	before := c.takeBacks.before(q)
 	readOnly := len(w.Add) == 0 && len(w.Events) == 0
 	if wrote = readOnly; wrote {
 		state, err = c.store.Read(ctx, q)

@@ -70,11 +70,17 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
 		return
 	}
-	memory := &denial{plan: t.plan, state: state.counted(), made: now}
-	memory.until = d.until(t, state, own, now)
+	until := d.until(t, state, own, now)
 	if others {
-		memory.until = now.Add(d.opts.StoreTimeout / unsettledPart)
+		until = now.Add(d.opts.StoreTimeout / unsettledPart)
 	}
+	d.keep(t, state, now, until, mark)
+}
+
+// keep remembers state until an instant, and longer for when the store does not answer.
+func (d *denials) keep(t *target, state *State, now, until Instant, mark uint64) {
+	memory := &denial{plan: t.plan, state: state.counted(), made: now, until: until}
+	memory.state.levels = slices.Clone(state.levels)
 	events := 0
 	for i := range state.Logs {
 		memory.state.Logs = append(memory.state.Logs, Log{Events: slices.Clone(state.Logs[i].Events)})
@@ -121,16 +127,27 @@ func (d *denials) settled(p *plan, state *State, own bool, now Instant) bool {
 // answer fills in decision on a request of t at now, and reports true, if what is
 // remembered of its key leaves no room for it.
 func (d *denials) answer(decision *Decision, t *target, cost int64, now Instant) bool {
+	memory := d.of(t, now)
+	return memory != nil && memory.until > now && memory.refuse(decision, cost, now)
+}
+
+// of returns what is remembered of t's key at now; nil for nothing.
+func (d *denials) of(t *target, now Instant) *denial {
 	d.mu.Lock()
 	memory, ok := d.young[t.key]
 	if !ok {
 		memory, ok = d.old[t.key]
 	}
 	d.mu.Unlock()
-	if !ok || memory.plan != t.plan || memory.until <= now || d.opts.isSetBack(memory.made, now) {
-		return false
+	if !ok || memory.plan != t.plan || d.opts.isSetBack(memory.made, now) {
+		return nil
 	}
-	return t.plan.refuse(decision, &memory.state, cost, max(now, memory.state.Reset+1), now)
+	return memory
+}
+
+// refuse denies cost at now, and reports true, if d leaves no room.
+func (d *denial) refuse(decision *Decision, cost int64, now Instant) bool {
+	return d.plan.refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
 }
 
 // refuse denies cost by s, which is remembered, and reports true, if it leaves no room at

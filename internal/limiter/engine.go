@@ -291,7 +291,8 @@ func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return 
 // takes back what was counted and not admitted, carries news between instances, and writes
 // behind what was decided in memory. Then it gives back what is reserved in counters and
 // buckets, for a second at most, and does what is still to be taken back, told or written,
-// which takes up to three store timeouts or two seconds. It returns nil.
+// which takes up to three store timeouts or, where units are subtracted from counters, one
+// and two seconds. It returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
@@ -505,6 +506,9 @@ func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Deci
 		d := p.unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
+	case e.knownFull(c):
+		c.decision.Degraded, c.decision.Recorded = true, failed.Recorded
+		return c.decision, nil
 	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
 		local := c.locally(c.op)
 		e.local.decide(ctx, local, e.now())

@@ -201,7 +201,7 @@ func (l *leases) spare(t *target, now Instant) spare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := s.of(t.key, now)
-	if held == nil {
+	if held == nil || !held.target.countsWith(t) {
 		return spare{}
 	}
 	held.mu.Lock()
@@ -217,7 +217,7 @@ func (l *leases) discount(t *target, before spare, s *State, now Instant) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	held := shard.of(t.key, now)
-	if held == nil || before.here == 0 {
+	if held == nil || before.here == 0 || !held.target.countsWith(t) {
 		return
 	}
 	held.mu.Lock()
@@ -227,6 +227,11 @@ func (l *leases) discount(t *target, before spare, s *State, now Instant) {
 	for _, c := range slices.Concat(held.counts(-here), withUnits(held.next, -next)) {
 		s.add(c)
 	}
+}
+
+// countsWith reports whether t counts in the same counter as other: a reload may have changed that.
+func (t *target) countsWith(other *target) bool {
+	return counterAt(t.key, t.plan.tally, t.plan.span) == counterAt(other.key, other.plan.tally, other.plan.span)
 }
 
 // unitsOf returns how many units are in each of counts.

@@ -57,8 +57,20 @@ type unsynced struct {
 
 // unpoured is what a sync of a key's buckets has to do; nil: it has none.
 type unpoured struct {
+	pours
+	inDoubt *doubt // of what came before; nil: nothing is
+}
+
+// pours are changes of a key's buckets.
+type pours struct {
 	poured poured
 	scoops []entry // that are given back
+}
+
+// doubt is what may be in the shared buckets already, by one of the attempts to have it there.
+type doubt struct {
+	pours
+	tried attempts
 }
 
 // DefaultSyncInterval is the SyncInterval of Options that give none: a key that is busy

@@ -50,8 +50,11 @@ func (p *poured) over(plan *plan, s *State, now Instant) {
 	}
 }
 
+// any reports whether p changes anything.
+func (p *pours) any() bool { return p.poured.units > 0 || len(p.scoops) > 0 }
+
 // any reports whether u says anything.
-func (u *unpoured) any() bool { return u != nil && (u.poured.units > 0 || len(u.scoops) > 0) }
+func (u *unpoured) any() bool { return u != nil && (u.inDoubt != nil || u.pours.any()) }
 
 // notePoured notes what memory poured for c, whose key is held still.
 func (b *behind) notePoured(c *charge) {
@@ -69,22 +72,22 @@ func (b *behind) noteScooped(t *target, n *entry) {
 	waits.read = true
 }
 
-// onto puts what waits on top of what s's buckets hold, without what s was reset since.
-func (u *unsynced) onto(s *State, now Instant) {
-	p := u.target.plan
-	if u.poured.last > s.Reset {
-		u.poured.over(p, s, now)
+// onto puts p on top of what s's buckets hold under plan, without what s was reset since.
+func (p *pours) onto(plan *plan, s *State, now Instant) {
+	if p.poured.last > s.Reset {
+		p.poured.over(plan, s, now)
 	}
-	for i := range u.scoops {
-		for j := range p.rules {
-			if n := &u.scoops[i]; n.at > s.Reset {
-				p.rules[j].scoop(s, now, n.at, n.cost)
+	for i := range p.scoops {
+		for j := range plan.rules {
+			if n := &p.scoops[i]; n.at > s.Reset {
+				plan.rules[j].scoop(s, now, n.at, n.cost)
 			}
 		}
 	}
 }
 
-// follow puts what was poured into earlier's buckets before what was into u's.
+// follow puts what was poured into earlier's buckets before what was into u's, which nobody has
+// tried to write yet.
 func (u *unsynced) follow(earlier *unsynced, now Instant) {
 	if !u.target.plan.cell {
 		return
@@ -95,6 +98,7 @@ func (u *unsynced) follow(earlier *unsynced, now Instant) {
 		last: max(earlier.poured.last, u.poured.last),
 	}
 	u.scoops = append(earlier.scoops, u.scoops...)
+	u.inDoubt = earlier.inDoubt
 }
 
 // dropDrained forgets what waits for so long that a full bucket has drained twice since.
@@ -104,37 +108,69 @@ func (u *unsynced) dropDrained(now Instant) {
 		r := &u.target.plan.rules[i]
 		horizon = min(horizon, now.Add(-2*time.Duration(amountOf(r.capacity, r.Window.Milliseconds()).over(r.Limit.Limit))*time.Millisecond))
 	}
-	if u.poured.last < horizon {
-		u.poured = poured{}
+	u.drop(horizon)
+	if u.inDoubt == nil {
+		return
 	}
-	u.scoops = slices.DeleteFunc(u.scoops, func(n entry) bool { return n.at < horizon })
+	if u.inDoubt.drop(horizon); !u.inDoubt.any() {
+		u.inDoubt = nil
+	}
 }
 
-// pourBehind pours what was poured here into the shared buckets, by one compare-and-set,
-// and takes what they hold then for what they hold here.
+// drop forgets what was poured before the horizon.
+func (p *pours) drop(horizon Instant) {
+	if p.poured.last < horizon {
+		p.poured = poured{}
+	}
+	p.scoops = slices.DeleteFunc(p.scoops, func(n entry) bool { return n.at < horizon })
+}
+
+// pourBehind pours what was poured here into the shared buckets, by one compare-and-set, and
+// takes what they hold then for what they hold here. What is in doubt from earlier comes first,
+// by one of its own: only so it is known later whether it is there.
 func (b *behind) pourBehind(ctx context.Context, u *unsynced) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
-	var there State
-	changes := u.any()
-	if !changes && !u.read {
+	if !u.any() && !u.read {
 		return nil
 	}
-	err := b.serial.update(ctx, &u.target, 1, func(s *State, now Instant, _ *Write) bool {
-		u.onto(s, now)
-		there = State{levels: slices.Clone(s.levels), Reset: s.Reset}
-		return changes
-	})
-	if err != nil {
-		return err
+	var there State
+	for again := true; again; again = u.any() {
+		if u.inDoubt == nil && u.any() {
+			u.inDoubt, u.pours = &doubt{pours: u.pours}, pours{}
+		}
+		var err error
+		if there, err = b.pour(ctx, &u.target, u.inDoubt); err != nil {
+			return err
+		}
+		u.inDoubt = nil
 	}
 	b.syncs.merged.Add(1)
+	return b.adopt(ctx, &u.target, &there)
+}
+
+// pour has d, which is nil for nothing, in t's shared buckets once, and returns what they hold
+// then.
+func (b *behind) pour(ctx context.Context, t *target, d *doubt) (there State, err error) {
+	if d == nil {
+		d = new(doubt)
+	}
+	changes := d.any()
+	err = b.serial.updateOnce(ctx, t, 1, &d.tried, func(s *State, stored bool, now Instant, _ *Write) bool {
+		if !stored {
+			d.onto(t.plan, s, now)
+		}
+		there = State{levels: slices.Clone(s.levels), Reset: s.Reset}
+		return changes && !stored
+	})
+	if err != nil {
+		return State{}, err
+	}
 	b.room.written()
 	if changes {
 		b.syncs.written.Add(1)
 	}
-	*u.unpoured = unpoured{}
-	return b.adopt(ctx, &u.target, &there)
+	return there, nil
 }
 
 // adopt puts what the shared buckets hold, and what was poured here since, in the place of
@@ -150,7 +186,7 @@ func (b *behind) adopt(ctx context.Context, t *target, there *State) error {
 		}
 		at := max(now, s.Reset+1)
 		s.levels = slices.Clone(there.levels)
-		b.whatWaits(t.key, func(u *unsynced) { u.onto(s, at) })
+		b.whatWaits(t.key, func(u *unsynced) { u.onto(local, s, at) })
 		cell := local.shut(nil, s, &chain{}, b.counted.ids.next(at), at, b.opts)
 		w.Cell = &cell
 	})

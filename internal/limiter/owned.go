@@ -245,6 +245,7 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 		failAll(batch, RecordedNo, err)
 		return
 	}
+	mark := c.denials.since(t.key)
 	own := k.admit(t, batch, c.ids, now)
 	if len(own.batch) == 0 {
 		return
@@ -263,6 +264,11 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 		return
 	}
 	k.written()
+	if t.plan.OnStoreError == OnStoreErrorLocal {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		c.denials.keepFull(t, &k.state, max(now, k.state.Reset+1), mark)
+	}
 }
 
 // rightOf returns the right by which this instance alone decides batch; nil: others do, too.

@@ -15,6 +15,7 @@ type serial struct {
 	store Store
 	ids   *eventIDs
 	opts  *Options
+	full  *denials // what decides while the store does not answer; nothing else of it is gone by
 }
 
 const (
@@ -29,7 +30,11 @@ const (
 
 // settle answers every request of batch, all of them for t.
 func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
+	mark := x.full.since(t.key)
+	var last *State
+	var at Instant
 	err := x.update(ctx, t, len(batch), func(s *State, now Instant, w *Write) bool {
+		last, at = s, now
 		recorded := false
 		ahead := now.Sub(x.opts.now())
 		for _, r := range batch {
@@ -55,7 +60,7 @@ func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 		return recorded
 	})
 	if err == nil {
-		return
+		x.full.keepFull(t, last, at, mark)
 	}
 	for _, r := range batch {
 		r.err = err
@@ -65,6 +70,7 @@ func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 // check answers r as if it came now, and records nothing. It reads past whatever is
 // under way, so that it is exact as of some moment while it ran.
 func (x *serial) check(ctx context.Context, t *target, r *request) {
+	mark := x.full.since(t.key)
 	s, c, err := x.read(ctx, t, 1, x.opts.Serial)
 	if err != nil {
 		r.err = &StoreError{Recorded: RecordedNo, Err: err}
@@ -77,11 +83,13 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 	}
 	t.plan.decide(&r.decision, &s, OpCheck, EventID{}, now, r.cost)
 	r.decision.postpone(now.Sub(x.opts.now()))
+	x.full.keepFull(t, &s, now, mark)
 }
 
 // giveBack takes what e counted for t out of its cell. Like all that is given back it
 // is done once: a refund in doubt is not repeated.
 func (x *serial) giveBack(ctx context.Context, t *target, e *entry, sums bool) error {
+	defer x.full.forget(t.key)
 	return x.update(ctx, t, 1, func(s *State, now Instant, w *Write) bool {
 		if s.Reset >= e.at {
 			return false
@@ -98,6 +106,7 @@ func (x *serial) giveBack(ctx context.Context, t *target, e *entry, sums bool) e
 
 // reset forgets all that is counted for t.
 func (x *serial) reset(ctx context.Context, t *target) error {
+	defer x.full.forget(t.key)
 	return x.update(ctx, t, 1, func(s *State, now Instant, _ *Write) bool {
 		s.Reset, s.Counts, s.levels = now, nil, nil
 		return true
@@ -110,6 +119,25 @@ func (x *serial) reset(ctx context.Context, t *target) error {
 // times, each time with another state, and what it did last counts. The error is a
 // StoreError.
 func (x *serial) update(ctx context.Context, t *target, own int, change func(s *State, now Instant, w *Write) bool) error {
+	return x.updateOnce(ctx, t, own, new(attempts), func(s *State, _ bool, now Instant, w *Write) bool { return change(s, now, w) })
+}
+
+// attempts are the versions of conditional writes of the same change, one of which may be
+// stored, now or later. Of more than keptVersions the oldest are surely not.
+type attempts []EventID
+
+func (a *attempts) add(version EventID) {
+	*a = append(*a, version)
+	*a = (*a)[max(0, len(*a)-keptVersions):]
+}
+
+// updateOnce is update for a change that may have been tried before, by the attempts in tried:
+// change is also told whether one of these is stored. It adds to tried those that it makes, so
+// that whoever gets an error may try the same change again, and have it stored once. They are
+// found for as long as the cell tells of them.
+func (x *serial) updateOnce(
+	ctx context.Context, t *target, own int, tried *attempts, change func(s *State, stored bool, now Instant, w *Write) bool,
+) error {
 	for wait := conflictWait; ; wait = min(2*wait, maxConflictWait) {
 		s, c, err := x.read(ctx, t, own, x.opts.Serial.quorum())
 		if err != nil {
@@ -120,10 +148,14 @@ func (x *serial) update(ctx context.Context, t *target, own int, change func(s *
 			return &StoreError{Recorded: RecordedNo, Err: err}
 		}
 		w := &Write{Key: t.key, Level: x.opts.Serial.quorum(), Logs: t.plan.logWrites}
-		if !change(&s, now, w) {
+		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
 			return nil
 		}
-		err = x.swap(ctx, t, w, func() CellWrite { return t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts) })
+		err = x.swap(ctx, t, w, func() CellWrite {
+			cell := t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts)
+			tried.add(cell.Version)
+			return cell
+		})
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}

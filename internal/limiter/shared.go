@@ -15,10 +15,11 @@ type shared struct {
 }
 
 func newShared(store Store, ids *eventIDs, opts *Options) *shared {
+	counted := newCounted(store, ids, opts)
 	return &shared{
 		store: store, opts: opts,
-		counted: newCounted(store, ids, opts),
-		serial:  &serial{store: store, ids: ids, opts: opts},
+		counted: counted,
+		serial:  &serial{store: store, ids: ids, opts: opts, full: &counted.denials},
 	}
 }
 

@@ -24,7 +24,23 @@ type takeBacks struct {
 
 	mu      sync.Mutex
 	queue   []takeBack
-	pending map[Key]*refusals // what the queued subtractions are going to take back
+	pending map[counter]*refusals // what the queued subtractions are going to take back
+}
+
+// counter tells apart the two ways in which the sums of a key are kept: a reload may change
+// from one to the other, and what is subtracted from one is not in the other.
+type counter struct {
+	key   Key
+	tally bool // running totals
+	span  Span // of these
+}
+
+// counterAt returns the counter of key that is running totals of a span, or else counters.
+func counterAt(key Key, tally bool, span Span) counter {
+	if !tally {
+		return counter{key: key}
+	}
+	return counter{key: key, tally: true, span: span}
 }
 
 // takeBack is one write and the soonest time to make it. That is a time of the
@@ -36,7 +52,7 @@ type takeBack struct {
 	soon  bool // it need not wait before it is made the first time: nobody could miss what it removes
 }
 
-// refusals are units of one key that are counted, that nobody was admitted for,
+// refusals are units of one counter that are counted, that nobody was admitted for,
 // and that this process is going to subtract.
 type refusals struct {
 	counts []Count
@@ -55,12 +71,14 @@ const (
 	// takeBackTries is how often a write is tried; each wait is twice the one before,
 	// so that the last is made some 17 minutes after the first at the default timeout.
 	takeBackTries = 12
-	// lastTakeBacks is how long the queue may take when the engine ends.
-	lastTakeBacks = 2 * time.Second
+	// lastTakeBacks is how long the queue may take when the engine ends, beside the store
+	// timeout that subtractions wait for, and lastTakeBackTick how often it is looked through.
+	lastTakeBacks    = 2 * time.Second
+	lastTakeBackTick = 50 * time.Millisecond
 )
 
 func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
-	return &takeBacks{store: store, timeout: timeout, pending: make(map[Key]*refusals)}
+	return &takeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
 
 // subtract queues the taking back of counts, whose addition was acknowledged.
@@ -88,25 +106,26 @@ func (t *takeBacks) push(b takeBack) {
 	if len(w.Add) == 0 {
 		return
 	}
-	if t.pending[w.Key] == nil {
-		t.pending[w.Key] = new(refusals)
+	at := counterAt(w.Key, w.Tally, w.Span)
+	if t.pending[at] == nil {
+		t.pending[at] = new(refusals)
 	}
-	t.pending[w.Key].counts = append(t.pending[w.Key].counts, w.Add...)
+	t.pending[at].counts = append(t.pending[at].counts, w.Add...)
 }
 
-// refused is what a key's queued subtractions were when a read began.
+// refused is what the queued subtractions of a counter were when a read began.
 type refused struct {
 	of     *refusals
 	counts []Count
 	made   int
 }
 
-// before returns what is going to be subtracted from key, to be called before a
-// read begins.
-func (t *takeBacks) before(key Key) refused {
+// before returns what is going to be subtracted from what q asks for, to be called before
+// that is read.
+func (t *takeBacks) before(q *Query) refused {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.pending[key]
+	of := t.pending[counterAt(q.Key, q.Tally, q.Span)]
 	if of == nil {
 		return refused{}
 	}
@@ -145,25 +164,41 @@ func (t *takeBacks) hasBegun(r refused) bool {
 }
 
 // run makes the queued writes in their time until ctx ends, and then those that
-// are left, as far as lastTakeBacks allows. last waits for those who still queue any.
+// are left, as far as a store timeout and lastTakeBacks allow. last waits for those who
+// still queue any. What is being written when ctx ends is not given up: a subtraction that
+// has no answer is not repeated.
 func (t *takeBacks) run(ctx context.Context, last func()) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(t.timeout+lastTakeBacks, cancel) })()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
-			t.make(ctx, t.due())
+			t.make(longer, t.due())
 		case <-ctx.Done():
 		}
 	}
 	last()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTakeBacks)
-	defer cancel()
-	for t.waiting() && ctx.Err() == nil {
+	t.hasten()
+	tick.Reset(min(t.timeout/2, lastTakeBackTick))
+	for t.waiting() && longer.Err() == nil {
 		select {
 		case <-tick.C:
-			t.make(ctx, t.due())
-		case <-ctx.Done():
+			t.make(longer, t.due())
+		case <-longer.Done():
+		}
+	}
+}
+
+// hasten has all that is safe to be made at any time made now.
+func (t *takeBacks) hasten() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.queue {
+		if b := &t.queue[i]; len(b.write.Add) == 0 || b.write.Tally {
+			b.ripe = time.Now()
 		}
 	}
 }
@@ -198,7 +233,8 @@ func (t *takeBacks) begin(w *Write) {
 	if len(w.Add) == 0 {
 		return
 	}
-	of := t.pending[w.Key]
+	at := counterAt(w.Key, w.Tally, w.Span)
+	of := t.pending[at]
 	of.made++
 	for _, c := range w.Add {
 		if i := slices.Index(of.counts, c); i >= 0 {
@@ -206,7 +242,7 @@ func (t *takeBacks) begin(w *Write) {
 		}
 	}
 	if len(of.counts) == 0 {
-		delete(t.pending, w.Key)
+		delete(t.pending, at)
 	}
 }
 

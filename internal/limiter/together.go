@@ -174,6 +174,7 @@ func (s *shared) place(ctx context.Context, p *part) {
 		return
 	}
 	refused, _ := s.counted.judge(&p.target, own, &state)
+	s.counted.denials.keepFull(&p.target, &state, own.now, own.mark)
 	if refused.any() {
 		s.counted.takeBack(ctx, &p.target, refused)
 	}
@@ -252,6 +253,7 @@ func (s *shared) abandon(parts []*part, err error) {
 		p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
 		if p.own != nil {
 			s.counted.forget(&p.target, p.own, RecordedYes)
+			s.counted.denials.forget(p.key)
 			s.counted.leases.askAgain(p.key)
 		}
 	}
@@ -263,6 +265,7 @@ func (s *shared) undo(ctx context.Context, p *part) {
 	p.decision = p.without
 	if p.own != nil {
 		s.counted.takeBack(ctx, &p.target, p.own)
+		s.counted.denials.forget(p.key)
 		s.counted.leases.askAgain(p.key)
 		return
 	}

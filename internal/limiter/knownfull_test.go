@@ -1,0 +1,122 @@
+package limiter_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// withOwnCounts returns a policy for each way of counting three a minute that goes by an instance's
+// own counts while the store does not answer.
+func withOwnCounts() map[string]limiter.Policy {
+	ways := make(map[string]limiter.Policy)
+	for _, algorithm := range limiter.Algorithms() {
+		p := policyOf(algorithm, 3, time.Minute)
+		p.OnStoreError = limiter.OnStoreErrorLocal
+		ways[algorithm] = p
+		p.Guarantee = limiter.GuaranteeSerial
+		ways[algorithm+", serial"] = p
+	}
+	rows, all, both := ways["sliding-tail"], ways["sliding-log"], ways["sliding-log"]
+	rows.Counting = limiter.CountingRows
+	ways["sliding-tail, rows"] = rows
+	all.Count = limiter.CountAll
+	ways["sliding-log, count all"] = all
+	both.Limits = append(slices.Clone(both.Limits), limiter.Limit{Algorithm: "token-bucket", Limit: 9, Window: time.Minute})
+	ways["a log and a bucket"] = both
+	return ways
+}
+
+// outage has store fail in everything, until the function that it returns is called.
+func outage(store *fakeStore) (ends func()) {
+	store.set(func() {
+		store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+		store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+	})
+	return func() { store.set(func() { store.onWrite, store.afterRead = nil, nil }) }
+}
+
+// A key that an instance knows to be full, as it was denied there or as the last unit was taken
+// there, is not admitted while the store does not answer, until it can have room by what is known.
+func TestKnownFullWithoutTheStore(t *testing.T) {
+	for name, policy := range withOwnCounts() {
+		for last, here := range map[string]int{"denied here": 0, "filled here": 1, "checked here": 0} {
+			bubble(t, name+", "+last, func(t *testing.T) {
+				time.Sleep(time.Minute - time.Duration(time.Now().UnixNano())%time.Minute)
+				store, feed := newFakeStore(), newFakeFeed()
+				e, other := instance(t, store, feed, policy), instance(t, store, feed, policy)
+				takes(t, other, 3-here)
+				if last == "checked here" {
+					mustCheck(t, e)
+				} else if allowed := takes(t, e, 1); allowed != here {
+					t.Fatalf("%d of 1 allowed while the store answers", allowed)
+				}
+				outage(store)
+				for range 4 {
+					d := mustTake(t, e)
+					if d.Allowed || d.Degraded == d.Remembered || d.Remaining != 0 || d.RetryAfter <= 0 {
+						t.Errorf("a full key without the store: %+v", d)
+					}
+					if d := mustCheck(t, e); d.Allowed || d.Degraded == d.Remembered {
+						t.Errorf("a check: %+v", d)
+					}
+					time.Sleep(4 * time.Second)
+				}
+				if d, err := e.Take(t.Context(), caller(1)); err != nil || !d.Allowed || !d.Degraded {
+					t.Errorf("a key of which nothing is known: %+v, %v", d, err)
+				}
+				time.Sleep(2 * time.Minute)
+				if allowed := takes(t, e, 5); allowed != 3 {
+					t.Errorf("%d of 5 allowed when it can have room, want 3 by own counts", allowed)
+				}
+			})
+		}
+	}
+}
+
+// What is given back, here or elsewhere, ends what is known.
+func TestKnownFullIsReset(t *testing.T) {
+	for name, policy := range withOwnCounts() {
+		for by, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {
+			bubble(t, name+", "+by, func(t *testing.T) {
+				store, feed := newFakeStore(), newFakeFeed()
+				e, other := instance(t, store, feed, policy), instance(t, store, feed, policy)
+				takes(t, other, 3)
+				takes(t, e, 1)
+				if elsewhere {
+					mustReset(t, other)
+				} else {
+					mustReset(t, e)
+				}
+				time.Sleep(2 * time.Second)
+				outage(store)
+				if allowed := takes(t, e, 5); allowed != 3 {
+					t.Errorf("%d of 5 allowed, want 3 by own counts", allowed)
+				}
+			})
+		}
+	}
+}
+
+// Units that another demand's denial took back are not known to be there.
+func TestKnownFullBesideADenial(t *testing.T) {
+	for name, policy := range withOwnCounts() {
+		bubble(t, name, func(t *testing.T) {
+			never := policyOf("sliding-log", 0, time.Hour)
+			never.Name = "never"
+			store := newFakeStore()
+			e := instance(t, store, newFakeFeed(), policy, never)
+			takes(t, e, 2)
+			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, {Policy: "never", Identifier: "x"}}}
+			if a := mustDo(t, e, call); a.Allowed {
+				t.Fatal("allowed")
+			}
+			outage(store)
+			if allowed := takes(t, e, 1); allowed != 1 && policy.Count != limiter.CountAll {
+				t.Error("denied for what was taken back")
+			}
+		})
+	}
+}

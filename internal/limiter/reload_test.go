@@ -1,0 +1,169 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// reloadLimit is how much the policies of these tests admit in a window that outlasts them.
+const reloadLimit = 10
+
+// countedAs returns a policy for each way of counting the same limit, all under one name.
+func countedAs() map[string]limiter.Policy {
+	ways := make(map[string]limiter.Policy)
+	for _, algorithm := range limiter.Algorithms() {
+		ways[algorithm] = policyOf(algorithm, reloadLimit, 24*time.Hour)
+	}
+	for _, algorithm := range []string{"fixed-window", "sliding-window", "sliding-tail"} {
+		p := ways[algorithm]
+		p.Counting = limiter.CountingRows
+		ways[algorithm+", rows"] = p
+	}
+	longer := ways["fixed-window, rows"] // its totals are kept elsewhere
+	longer.Limits = append(longer.Limits, limiter.Limit{Algorithm: "fixed-window", Limit: reloadLimit, Window: 31 * 24 * time.Hour})
+	ways["fixed-window, longer rows"] = longer
+	serial := ways["fixed-window"]
+	serial.Guarantee = limiter.GuaranteeSerial
+	ways["fixed-window, serial"] = serial
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
+		ways[algorithm+", local"] = inMemory(algorithm, reloadLimit, 24*time.Hour)
+	}
+	return ways
+}
+
+// reloadBound returns how much two instances may admit while one of these policies takes the place
+// of the other: one limit, and another one where that starts counting anew. What is decided in
+// memory may be admitted by each.
+func reloadBound(from, to limiter.Policy, anew bool) (bound int64) {
+	for _, p := range []limiter.Policy{from, to} {
+		bound += reloadLimit
+		if p.Guarantee == limiter.GuaranteeLocal {
+			bound += reloadLimit
+		}
+		if !anew {
+			break
+		}
+	}
+	return bound
+}
+
+// eachReload runs test for every two ways of counting, each in a bubble.
+func eachReload(t *testing.T, test func(t *testing.T, from, to limiter.Policy, bound int64)) {
+	ways := countedAs()
+	for before, from := range ways {
+		for after, to := range ways {
+			t.Run(before+" to "+after, func(t *testing.T) {
+				inBubble(t, func(t *testing.T) { test(t, from, to, reloadBound(from, to, before != after)) })
+			})
+		}
+	}
+}
+
+// A reload under load, in step with nobody: many callers ask for one key at two instances,
+// of which one follows the other half a second later.
+func TestReloadUnderLoad(t *testing.T) {
+	eachReload(t, func(t *testing.T, from, to limiter.Policy, bound int64) {
+		store := newFakeStore()
+		store.set(func() { store.readTakes, store.writeTakes = 2*time.Millisecond, 3*time.Millisecond })
+		first, second := newEngine(t, store, 0, from), newEngine(t, store, 0, from)
+		running(t, first)
+		running(t, second)
+		ctx, stop := context.WithCancel(t.Context())
+		var admitted atomic.Int64
+		var callers sync.WaitGroup
+		for i := range 64 {
+			callers.Go(func() {
+				e := first
+				if i%4 == 0 {
+					e = second
+				}
+				for ctx.Err() == nil {
+					d, err := e.Take(ctx, somebody)
+					switch {
+					case err == nil && d.Allowed:
+						admitted.Add(1)
+					case err != nil && !errors.Is(err, limiter.ErrUnavailable):
+						t.Error(err)
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		before := admitted.Load()
+		must(t, first.SetPolicies([]limiter.Policy{to}))
+		time.Sleep(timeout)
+		must(t, second.SetPolicies([]limiter.Policy{to}))
+		time.Sleep(timeout)
+		stop()
+		callers.Wait()
+		if all := admitted.Load(); all > bound || before == 0 {
+			t.Errorf("%d admitted before the reload, %d in all, at most %d may be", before, all, bound)
+		}
+	})
+}
+
+// A reload while callers come one after the other, now to one instance, now to the other,
+// whose reload is later.
+func TestReloadBetweenCallers(t *testing.T) {
+	eachReload(t, func(t *testing.T, from, to limiter.Policy, bound int64) {
+		store := newFakeStore()
+		engines := []*limiter.Engine{newEngine(t, store, 0, from), newEngine(t, store, 0, from)}
+		for _, e := range engines {
+			running(t, e)
+		}
+		admitted := int64(0)
+		ask := func() {
+			for range reloadLimit + 2 {
+				for _, e := range engines {
+					if mustTake(t, e).Allowed {
+						admitted++
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		}
+		ask()
+		for _, e := range engines {
+			must(t, e.SetPolicies([]limiter.Policy{to}))
+			ask()
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		ask()
+		if admitted > bound {
+			t.Errorf("%d admitted, at most %d may be", admitted, bound)
+		}
+	})
+}
+
+// What an instance has left of units that it counted ahead is where it counted them: nothing
+// is taken off for them from what is counted elsewhere after a reload.
+func TestReloadWithUnitsAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		policy := policyOf("fixed-window", 1000, 24*time.Hour)
+		rows := policy
+		rows.Counting = limiter.CountingRows
+		store, feed := newFakeStore(), newFakeFeed()
+		opts := &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Feed: feed}
+		e, other := instanceWith(t, store, opts, policy), instanceWith(t, store, opts, rows)
+		for range 100 {
+			mustTake(t, e)
+		}
+		if d := mustCheck(t, other); d.Used != 0 {
+			t.Fatalf("%d used in rows", d.Used)
+		}
+		must(t, e.SetPolicies([]limiter.Policy{rows}))
+		takes(t, other, 4)
+		if d := mustCheck(t, e); d.Used != 4 {
+			t.Errorf("%d used, want the 4 of the other instance", d.Used)
+		}
+	})
+}
