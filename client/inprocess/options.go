@@ -49,6 +49,7 @@ type Cassandra struct {
 	TLS               *tls.Config // nil: plain text
 	Write, Read       string      // levels, for policies that do not say; empty: LOCAL_QUORUM
 	SerialConsistency string      // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
+	PeerSecret        []byte      // what servers have as --peer-secret-file; empty: they have none
 }
 
 // Defaults that a server has, so that both count alike.
@@ -133,6 +134,7 @@ func (o *Options) engine(s *store) *limiter.Options {
 		Keyer: keyers[0], AlsoRead: keyers[1:], Consistency: s.levels, Datacenter: s.datacenter,
 		ClockTolerance: o.ClockTolerance, StoreTimeout: o.StoreTimeout, SyncInterval: o.SyncInterval,
 		Now: o.Now, Skewed: s.skewed, Local: s.local, Feed: s.feed, Identifiers: identifier.Reader,
+		Owners: s.members.owners(),
 	}
 	if o.Cassandra != nil {
 		made.Serial = limiter.Level(o.Cassandra.SerialConsistency)

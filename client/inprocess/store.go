@@ -22,6 +22,7 @@ type store struct {
 	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
 	ready      func(context.Context) error         // nil: always
 	canPromise func([]limiter.Policy) error        // nil: whatever they say
+	members    *members                            // that share the store; nil: there are none
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
@@ -66,12 +67,18 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	if err != nil {
 		return nil, err
 	}
+	joined, err := o.join(s.Members(o.Namespace))
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
 	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
 	return &store{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
 		levels: levels, datacenter: s.Datacenter(), onMove: s.OnMove, canPromise: s.CanPromise, skewed: s.Skewed, ready: s.Ready,
-		run:   []func(context.Context) error{s.Run, local.Run},
-		close: func() error { s.Close(); return nil },
+		members: joined,
+		run:     []func(context.Context) error{s.Run, local.Run},
+		close:   func() error { s.Close(); return nil },
 	}, nil
 }
 

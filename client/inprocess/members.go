@@ -1,0 +1,61 @@
+package inprocess
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/peer"
+)
+
+// members is what a process needs to decide together with others that share its Cassandra. It owns
+// no keys while there are others, as they could not reach it: it hands calls on.
+type members struct {
+	cluster *cluster.Cluster
+	pool    *peer.Pool
+}
+
+// join returns what makes this process a member of those that are kept in store.
+func (o *Options) join(store cluster.Store) (*members, error) {
+	var creds credentials.TransportCredentials = insecure.NewCredentials()
+	if len(o.Cassandra.PeerSecret) > 0 {
+		var err error
+		if creds, err = peer.SharedSecret(o.Cassandra.PeerSecret); err != nil {
+			return nil, fmt.Errorf("options: PeerSecret: %w", err)
+		}
+	}
+	c := cluster.New(store, &cluster.Options{Logger: o.Logger})
+	return &members{cluster: c, pool: peer.NewPool(c, creds, o.Logger)}, nil
+}
+
+// owners returns what says who decides for a key; nil: this process does, for all.
+func (m *members) owners() limiter.Owners {
+	if m == nil {
+		return nil
+	}
+	return peer.NewOwners(m.cluster, m.pool)
+}
+
+// around returns what runs an engine as that of a member, which it is no more when run is told to
+// end.
+func (m *members) around(run func(context.Context) error) func(context.Context) error {
+	if m == nil {
+		return run
+	}
+	return func(ctx context.Context) error {
+		later, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var others sync.WaitGroup
+		var failed error
+		others.Go(func() { failed = run(later) })
+		others.Go(func() { _ = m.pool.Run(later) })
+		_ = m.cluster.Run(ctx) // it returns nil
+		stop()
+		others.Wait()
+		return failed
+	}
+}
