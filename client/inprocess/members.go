@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
@@ -22,7 +21,7 @@ type members struct {
 
 // join returns what makes this process a member of those that are kept in store.
 func (o *Options) join(store cluster.Store) (*members, error) {
-	var creds credentials.TransportCredentials = insecure.NewCredentials()
+	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
 		var err error
 		if creds, err = peer.SharedSecret(o.Cassandra.PeerSecret); err != nil {

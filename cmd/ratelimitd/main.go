@@ -107,7 +107,8 @@ func newRoot(environ []string) *cobra.Command {
 		}
 		return err
 	})
-	root.AddCommand(newServe(environ), newProxy(environ), newMigrate(environ), newMembers(environ), newPolicies(), newKey(environ), newToken(), newVersion())
+	root.AddCommand(newServe(environ), newProxy(environ), newMigrate(environ), newMembers(environ),
+		newPolicies(), newKey(environ), newToken(), newVersion())
 	root.AddCommand(newCheck(environ), newRecord(environ), newTake(environ), newReset(environ), newRefund(environ),
 		newOverride(environ), newExplain(environ))
 	return root

@@ -77,7 +77,8 @@ func openPeers(ctx context.Context, s *settings, store *backend, log *slog.Logge
 func (s *peerSettings) credentials() (grpccreds.TransportCredentials, error) {
 	if s.secretFile == "" {
 		if s.listen != "" && !isLoopback(s.listen) {
-			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, and nobody would be asked who they are: give --peer-secret-file", s.listen)
+			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, and nobody would be asked who they are: "+
+				"give --peer-secret-file", s.listen)
 		}
 		return insecure.NewCredentials(), nil
 	}

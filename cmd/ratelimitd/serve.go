@@ -96,7 +96,9 @@ func serve(ctx context.Context, s *settings, stdout, stderr io.Writer, log *slog
 		return err
 	}
 	reloads := together(p.source.run, p.guard.run, onHangup(hangup, p.audit.reload, p.source.reload, p.guard.reload))
-	if err := inOrder(ctx, servers, reloads, p.peers.run(p.source.engine), p.source.engine.Run, p.store.run, p.measured.Run, spareGarbage); err != nil {
+	engine := p.source.engine
+	err = inOrder(ctx, servers, reloads, p.peers.run(engine), engine.Run, p.store.run, p.measured.Run, spareGarbage)
+	if err != nil {
 		return failure{err}
 	}
 	log.Info("stopped")

@@ -77,7 +77,7 @@ func addCaller(path, line string) error {
 // callerLine returns a caller as the file has it.
 func callerLine(name, digest string, scopes, policies []string) string {
 	line := fmt.Sprintf("  - {name: %s, token_sha256: %s, scopes: [%s]", name, digest, strings.Join(scopes, ", "))
-	if len(policies) == 0 {
+	if len(policies) == 0 || len(policies) == 1 && policies[0] == "any" {
 		return line + ", policies: any}\n"
 	}
 	return line + ", policies: [" + strings.Join(policies, ", ") + "]}\n"

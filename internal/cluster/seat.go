@@ -137,7 +137,7 @@ func (s *seat) learn(v View) error {
 	owners := v.owners()
 	var moved []*Tenure
 	for slice, t := range s.tenures {
-		if t != nil && !(stays && v.Members[owners[slice]].ID == s.self.ID) {
+		if t != nil && (!stays || v.Members[owners[slice]].ID != s.self.ID) {
 			moved = append(moved, t)
 			s.tenures[slice] = nil
 		}

@@ -194,8 +194,6 @@ func (w *world) pick() (in *instance, key int, rng uint64) {
 // sliceOf spreads keys over slices.
 func sliceOf(key int) int { return int(mix(uint64(key)) % Slices) }
 
-var errCut = errors.New("the peer does not answer")
-
 // take asks in for a unit of key.
 func (in *instance) take(ctx context.Context, key int) (bool, error) {
 	for {

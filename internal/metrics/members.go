@@ -28,7 +28,8 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 		installed: desc("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it."),
 		owned:     desc("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1."),
 		handed: desc("ratelimitd_peer_calls_total",
-			"Calls for keys that another instance owns, by what became of them: answered; failed; or refused, which nobody decided, and which were tried again.",
+			"Calls for keys that another instance owns, by what became of them: answered; failed; "+
+				"or refused, which nobody decided, and which were tried again.",
 			"outcome"),
 	}
 }

@@ -17,7 +17,9 @@ const (
 
 // callOf returns h as it travels.
 func callOf(h *limiter.PeerCall) *peerpb.Call {
-	call := &peerpb.Call{View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()}}
+	call := &peerpb.Call{
+		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()},
+	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
 	}
@@ -26,7 +28,9 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 
 // peerCallOf returns what call asks for. The error says what can't be.
 func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
-	h := limiter.PeerCall{Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView()}
+	h := limiter.PeerCall{
+		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
+	}
 	keys := call.GetKeys()
 	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
 		return h, fmt.Errorf("%w: out of bounds", limiter.ErrRefused)
@@ -82,6 +86,11 @@ func reasonOf(err error) string {
 	return reason[:min(len(reason), maxReason)]
 }
 
+// failedOf returns what the owner said in the place of a decision.
+func failedOf(recorded limiter.Recorded, kind error, answer *peerpb.Answer) error {
+	return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
+}
+
 // read fills in a, or returns the error that came instead of it.
 func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 	recorded := limiter.Recorded(answer.GetRecorded())
@@ -95,9 +104,9 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 	case peerpb.Failure_REFUSED:
 		return limiter.ErrRefused
 	case peerpb.Failure_OVERLOADED:
-		return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", limiter.ErrOverloaded, answer.GetReason())}
+		return failedOf(recorded, limiter.ErrOverloaded, answer)
 	default:
-		return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", limiter.ErrUnavailable, answer.GetReason())}
+		return failedOf(recorded, limiter.ErrUnavailable, answer)
 	}
 	a.WouldAllow, a.Remembered, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
 	a.Verdicts = make([]limiter.Verdict, len(answer.GetVerdicts()))

@@ -18,6 +18,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
+// plain asks nobody who they are.
+var plain = insecure.NewCredentials()
+
 // one is all members but this one.
 type one struct {
 	member  cluster.Member
@@ -113,12 +116,12 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 	}
 	var got limiter.PeerCall
 	var left time.Duration
-	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		deadline, _ := ctx.Deadline()
 		got, left, *a = *h, time.Until(deadline), want
 		return nil
 	})
-	pool, members := connect(t, address, insecure.NewCredentials())
+	pool, members := connect(t, address, plain)
 	a, err := await(t, pool, take(1))
 	if err != nil || fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
 		t.Errorf("the answer is %+v, error %v; want %+v", a, err, want)
@@ -137,10 +140,10 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 // TestErrorsSayWhetherUnitsCount holds that an asker learns of a failure what the owner knows.
 func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	var fail atomic.Pointer[error]
-	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(context.Context, *limiter.PeerCall, *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(context.Context, *limiter.PeerCall, *limiter.PeerAnswer) error {
 		return *fail.Load()
 	})
-	pool, _ := connect(t, address, insecure.NewCredentials())
+	pool, _ := connect(t, address, plain)
 	for _, test := range []struct {
 		err      error
 		is       error
@@ -169,7 +172,7 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 // ones are not handed on, until the owner is back.
 func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	held := make(chan struct{}, 1)
-	address, stop := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		a.Recorded = limiter.RecordedNo
 		if h.Cost == 3 {
 			return nil
@@ -178,7 +181,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	pool, members := connect(t, address, insecure.NewCredentials())
+	pool, members := connect(t, address, plain)
 	if _, err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +211,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("with the owner gone: %v; want that nothing was counted", err)
 	}
-	serve(t, address, insecure.NewCredentials(), func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	serve(t, address, plain, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		a.Recorded = limiter.RecordedNo
 		return nil
 	})
@@ -218,11 +221,11 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 }
 
 func TestManyCallsTravelTogether(t *testing.T) {
-	address, _ := serve(t, "127.0.0.1:0", insecure.NewCredentials(), func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		a.Recorded, a.Verdicts = limiter.RecordedNo, []limiter.Verdict{{Used: h.Cost}}
 		return nil
 	})
-	pool, _ := connect(t, address, insecure.NewCredentials())
+	pool, _ := connect(t, address, plain)
 	if _, err := await(t, pool, take(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -251,13 +254,14 @@ func TestPeersShareASecret(t *testing.T) {
 		return creds
 	}
 	var asked atomic.Int64
-	address, _ := serve(t, "127.0.0.1:0", secret("correct horse battery"), func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	known := secret("correct horse battery")
+	address, _ := serve(t, "127.0.0.1:0", known, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		asked.Add(1)
 		a.Recorded = limiter.RecordedNo
 		return nil
 	})
 	for name, creds := range map[string]credentials.TransportCredentials{
-		"another secret": secret("correct horse batteries"), "no secret": insecure.NewCredentials(),
+		"another secret": secret("correct horse batteries"), "no secret": plain,
 	} {
 		pool, members := connect(t, address, creds)
 		var a limiter.PeerAnswer

@@ -71,6 +71,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// answering is the stream of one peer.
+type answering = grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]
+
 // Decide answers the calls of one peer until it ends the stream.
 func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers]) error {
 	if err := stream.SendHeader(metadata.MD{}); err != nil { // so that the peer knows that it is heard
@@ -84,7 +87,7 @@ func (s *Server) Decide(stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Ans
 }
 
 // decideAll reads calls and has each decided, until the stream ends.
-func (s *Server) decideAll(ctx context.Context, stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers], answers chan<- *peerpb.Answer) error {
+func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<- *peerpb.Answer) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	places := make(chan struct{}, maxUnderWay)
@@ -130,7 +133,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 }
 
 // sendAnswers sends what is answered, together, until ctx ends.
-func sendAnswers(ctx context.Context, stream grpc.BidiStreamingServer[peerpb.Calls, peerpb.Answers], answers <-chan *peerpb.Answer) error {
+func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.Answer) error {
 	for {
 		var together peerpb.Answers
 		select {

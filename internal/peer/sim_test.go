@@ -104,12 +104,11 @@ func (w *simWorld) wait(ctx context.Context) error {
 
 // simCells keeps members and beats.
 type simCells struct {
-	mu      sync.Mutex
-	cells   map[string]cluster.Cell
-	beats   map[cluster.ID]cluster.Beat
-	at      map[cluster.ID]time.Time
-	version byte
-	n       uint64
+	mu    sync.Mutex
+	cells map[string]cluster.Cell
+	beats map[cluster.ID]cluster.Beat
+	at    map[cluster.ID]time.Time
+	n     uint64
 }
 
 // simInstance is one process.
@@ -433,7 +432,8 @@ func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Deman
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := in.engine.Do(ctx, &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}); err == nil {
+	settling := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}
+	if _, err := in.engine.Do(ctx, &settling); err == nil {
 		w.admit(d.Policy, string(d.Identifier), d.Cost)
 	}
 }
