@@ -18,19 +18,32 @@ type members struct {
 // NewMembers returns what publishes what this instance knows of those that decide together, and
 // how many calls it handed on: what status and counts say at each scrape.
 func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometheus.Collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
+	desc := func(opts prometheus.Opts, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(opts.Name, opts.Help, labels, nil)
 	}
 	return &members{
 		status: status, counts: counts,
-		view:      desc("ratelimitd_members_view", "Number of the latest view that this instance knows."),
-		listed:    desc("ratelimitd_members", "Instances that decide together, by the latest view."),
-		installed: desc("ratelimitd_members_view_installed", "1 if the latest view is in force, 0 while members agree on it."),
-		owned:     desc("ratelimitd_members_owned_share", "Share of all keys that this instance owns, 0 to 1."),
-		handed: desc("ratelimitd_peer_calls_total",
-			"Calls for keys that another instance owns, by what became of them: answered; failed; "+
+		view: desc(prometheus.Opts{
+			Name: "ratelimitd_members_view",
+			Help: "Number of the latest view that this instance knows.",
+		}),
+		listed: desc(prometheus.Opts{
+			Name: "ratelimitd_members",
+			Help: "Instances that decide together, by the latest view.",
+		}),
+		installed: desc(prometheus.Opts{
+			Name: "ratelimitd_members_view_installed",
+			Help: "1 if the latest view is in force, 0 while members agree on it.",
+		}),
+		owned: desc(prometheus.Opts{
+			Name: "ratelimitd_members_owned_share",
+			Help: "Share of all keys that this instance owns, 0 to 1.",
+		}),
+		handed: desc(prometheus.Opts{
+			Name: "ratelimitd_peer_calls_total",
+			Help: "Calls for keys that another instance owns, by what became of them: answered; failed; " +
 				"or refused, which nobody decided, and which were tried again.",
-			"outcome"),
+		}, "outcome"),
 	}
 }
 
