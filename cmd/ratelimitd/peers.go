@@ -127,7 +127,7 @@ func (p *peers) run(engine *limiter.Engine) stage {
 	}
 	stages := []stage{p.cluster.Run, p.pool.Run}
 	if p.listener != nil {
-		server := peer.NewServer(p.listener, p.creds, engine, func() int64 { return p.cluster.Status().View.Number })
+		server := peer.NewServer(p.listener, p.creds, engine, p.cluster.Known)
 		stages = []stage{p.cluster.Run, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

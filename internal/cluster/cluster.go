@@ -120,6 +120,9 @@ func (c *Cluster) Self() ID {
 	return ""
 }
 
+// Known returns the number of the latest view that this instance knows; 0: none.
+func (c *Cluster) Known() int64 { return c.routes.Load().view.Number }
+
 // Status is what a cluster looks like from one member.
 type Status struct {
 	Self      ID   // empty: this instance is no member

@@ -33,7 +33,7 @@ func newFence(read func(context.Context) (bool, error)) *fence {
 func (f *fence) verify(ctx context.Context) error {
 	r, lead := f.join()
 	if lead {
-		f.lead(ctx, r)
+		go f.lead(context.WithoutCancel(ctx), r) // others wait for it, and may for longer
 	}
 	select {
 	case <-r.done:
@@ -54,13 +54,13 @@ func (f *fence) join() (r *fenceRead, lead bool) {
 	return f.next, true
 }
 
-// lead makes r when the read before it is answered. Others wait for it, so it outlives ctx.
+// lead makes r when the read before it is answered.
 func (f *fence) lead(ctx context.Context, r *fenceRead) {
 	f.turn <- struct{}{}
 	f.mu.Lock()
 	f.next = nil // who comes from now on is not served by this read
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	in, err := f.read(ctx)
 	if err == nil && !in {

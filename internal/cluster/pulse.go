@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -81,6 +82,7 @@ func (p *pulse) listen(ctx context.Context) {
 			delete(p.heard, id)
 		}
 	}
+	p.refused.keep(p.heard)
 }
 
 // silent reports whether m has given no sign of life for so long that it is taken for dead.
@@ -145,6 +147,13 @@ func (r *refusals) has(id ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ids[id]
+}
+
+// keep forgets all but those that were heard of: who is gone for good refuses for ever.
+func (r *refusals) keep(known map[ID]heard) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.ids, func(id ID, _ bool) bool { _, ok := known[id]; return !ok })
 }
 
 func (r *refusals) list() (ids []ID) {

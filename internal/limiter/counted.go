@@ -75,10 +75,11 @@ func (c *counted) check(ctx context.Context, t *target, r *request) {
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	if right := c.owned.rightOf(t, batch); right != nil {
-		if k := c.owned.of(t, right); k != nil {
+		if k := c.known(ctx, t, batch, right); k != nil {
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
+		c.owned.forget(t.key) // what is under another policy or right will lack what this batch counts
 	}
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {

@@ -472,9 +472,7 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 	case c.isPlain():
 		e.byOwner(ctx, c)
 	default:
-		one := []charge{*c}
-		e.asGuest(ctx, one, func(ctx context.Context) { e.shared.decide(ctx, &one[0], now) })
-		*c = one[0]
+		e.decideAsGuest(ctx, c, now)
 	}
 }
 

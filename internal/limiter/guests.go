@@ -112,6 +112,13 @@ func (e *Engine) asGuest(ctx context.Context, charges []charge, do func(context.
 	}
 }
 
+// decideAsGuest decides c, which does not suit its owner's memory.
+func (e *Engine) decideAsGuest(ctx context.Context, c *charge, now Instant) {
+	one := []charge{*c}
+	e.asGuest(ctx, one, func(ctx context.Context) { e.shared.decide(ctx, &one[0], now) })
+	*c = one[0]
+}
+
 // countsOutsideCells reports whether anything of p is counted by writing first and counting then.
 func (p *plan) countsOutsideCells() bool {
 	return !p.behind && (!p.cell || len(p.parts) > 0)

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,6 +20,7 @@ type owned struct {
 type ownedShard struct {
 	mu         sync.Mutex
 	young, old map[Key]*known
+	events     int               // in young, and that were added to it since
 	open       map[Key]time.Time // until when a key is not remembered
 }
 
@@ -27,6 +29,7 @@ type known struct {
 	right Right
 	plan  *plan
 	until time.Time // after which it is read again; zero: never
+	read  time.Time // when it was
 
 	mu      sync.Mutex
 	writing int // requests whose units are not acknowledged yet
@@ -38,6 +41,7 @@ type known struct {
 const (
 	ownedShards = 64      // large enough that two cores rarely meet
 	maxKnown    = 1 << 12 // keys of each generation of a shard, some 500 bytes each: 256 MiB in all
+	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
 	maxOpen     = 1 << 12 // open keys of a shard; beyond, none is opened
 	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
 	spareEvents = maxJoined
@@ -68,9 +72,38 @@ func (o *owned) of(t *target, right Right) *known {
 
 func (sh *ownedShard) put(key Key, k *known) {
 	if sh.young == nil || len(sh.young) >= maxKnown {
-		sh.old, sh.young = sh.young, make(map[Key]*known)
+		sh.age()
 	}
 	sh.young[key] = k
+	sh.grow(k.events())
+}
+
+// age begins another generation: what is not asked for in it is forgotten with the next.
+func (sh *ownedShard) age() { sh.old, sh.young, sh.events = sh.young, make(map[Key]*known), 0 }
+
+// grow notes that events were added to young.
+func (sh *ownedShard) grow(events int) {
+	if sh.events += events; sh.events > maxEvents {
+		sh.age()
+	}
+}
+
+// events returns how many k holds.
+func (k *known) events() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.state.Logs {
+		n += len(k.state.Logs[i].Events)
+	}
+	return n
+}
+
+// grew notes that events were added to what is known of key.
+func (o *owned) grew(key Key, events int) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.grow(events)
 }
 
 // forget ends what is known of key.
@@ -115,6 +148,7 @@ func (o *owned) keep(t *target, right Right, state *State, now Instant) {
 	}
 	k := &known{right: right, plan: t.plan, state: State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset}, latest: now}
 	began := time.Now()
+	k.read = began
 	sh := o.shard(t.key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -175,7 +209,7 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 	}
 	at := max(now, k.state.Reset+1)
 	if c.op == OpTake {
-		return k.writing == 0 && c.plan.refuse(d, &k.state, c.cost, at, now)
+		return k.writing == 0 && !k.isOld() && c.plan.refuse(d, &k.state, c.cost, at, now)
 	}
 	c.plan.decide(d, &k.state, OpCheck, EventID{}, at, c.cost)
 	d.postpone(at.Sub(now))
@@ -183,13 +217,53 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 	return true
 }
 
+// isOld reports whether k was read so long ago that it is read again before it denies anything: some
+// of what was counted then may have been taken back since, by others or by this instance itself.
+func (k *known) isOld() bool { return time.Since(k.read) > maxDenialAge }
+
+// denies reports whether k leaves no room for some of batch at now.
+func (k *known) denies(batch []*request, now Instant) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := max(now, k.state.Reset+1)
+	return slices.ContainsFunc(batch, func(r *request) bool {
+		var d Decision
+		return r.op.mayDeny() && !k.plan.weigh(&d, &k.state, at, r.cost)
+	})
+}
+
+// known returns what is known of t by right, for batch, which leads t's flight: read anew if it is old
+// and denies. Nil: it has to be read, by who counts.
+func (c *counted) known(ctx context.Context, t *target, batch []*request, right Right) *known {
+	k := c.owned.of(t, right)
+	now, err := c.opts.instant()
+	switch {
+	case k == nil || err != nil:
+		return k
+	case c.opts.isSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
+		return nil
+	case !k.isOld() || !k.denies(batch, now):
+		return k
+	}
+	q := t.plan.query(t.key, now, len(batch), nil)
+	state, _, err := c.read(ctx, t, &q)
+	if err != nil {
+		return k
+	}
+	c.owned.forget(t.key)
+	if !c.hasUnsettled(t.plan, &state, now) {
+		c.owned.keep(t, right, &state, now)
+	}
+	return c.owned.of(t, right)
+}
+
 // admit decides batch over what is known, and returns the units that are to be written.
-func (k *known) admit(t *target, batch []*request, ids *eventIDs, now Instant) *units {
+func (k *known) admit(t *target, batch []*request, ids *eventIDs, now Instant, o *Options) *units {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := max(now, k.state.Reset+1)
 	own := &units{now: at, epoch: k.state.Reset}
-	k.prune(at)
+	k.prune(at.Add(-o.slack() - time.Second)) // by as much the clock may be set back without anybody's notice
 	for _, r := range batch {
 		id := ids.next(at)
 		t.plan.decide(&r.decision, &k.state, r.op, id, at, r.cost)
@@ -246,9 +320,12 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 		return
 	}
 	mark := c.denials.since(t.key)
-	own := k.admit(t, batch, c.ids, now)
+	own := k.admit(t, batch, c.ids, now, c.opts)
 	if len(own.batch) == 0 {
 		return
+	}
+	if len(t.plan.logs) > 0 {
+		c.owned.grew(t.key, len(t.plan.logs)*len(own.events))
 	}
 	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 {

@@ -104,6 +104,10 @@ type PeerEntry struct {
 // ownerPause is between two tries to reach an owner: members agree on another one meanwhile.
 const ownerPause = 10 * time.Millisecond
 
+// maxRefused is how many times an owner may refuse a call before whoever asks counts it as a guest: it
+// has another policy then, as instances do that are given another file one after the other.
+const maxRefused = 3
+
 // printOf returns what tells the definition of p from others, but for what only people read.
 func printOf(p *Policy) uint64 {
 	told := *p
@@ -126,7 +130,7 @@ func (c *charge) isPlain() bool {
 func (e *Engine) byOwner(ctx context.Context, c *charge) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
-	for {
+	for refused := 0; refused < maxRefused; {
 		place, err := e.opts.Owners.Place(ctx, c.key)
 		if err != nil {
 			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
@@ -136,18 +140,34 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 			e.decideBy(ctx, c, place.Right)
 			return
 		}
-		if e.askOwner(ctx, c, &place) {
+		switch e.askOwner(ctx, c, &place) {
+		case asked:
 			return
+		case refusedThat:
+			refused++
 		}
 		if err := pause(ctx, ownerPause); err != nil {
 			c.err = &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: the owner of the key can't be reached: %w", ErrUnavailable, err)}
 			return
 		}
 	}
+	now, err := e.instant()
+	if err != nil {
+		c.err = err
+		return
+	}
+	e.decideAsGuest(ctx, c, now)
 }
 
-// askOwner has another instance decide c, and reports whether it may have.
-func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) bool {
+// What comes of asking an owner.
+const (
+	asked       = iota // it may have decided
+	refusedThat        // it surely did not: it has another policy, or the key no longer
+	unreached          // it surely did not
+)
+
+// askOwner has another instance decide c.
+func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome int) {
 	call := PeerCall{
 		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
 	}
@@ -157,17 +177,17 @@ func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) bool {
 	case err == nil:
 		c.err = a.fill(&c.decision, c.plan)
 	case errors.Is(err, ErrRefused):
-		return false
+		return refusedThat
 	case errors.As(err, &failed):
 		c.err = err
 	case errors.Is(err, ErrNotStored):
-		return false
+		return unreached
 	case c.op == OpCheck:
 		c.err = &StoreError{Recorded: RecordedNo, Err: err}
 	default:
 		c.err = &StoreError{Recorded: RecordedUnknown, Err: err}
 	}
-	return true
+	return asked
 }
 
 // decideBy decides c by right, which it leaves, and admits nothing unless that still holds.
@@ -192,7 +212,7 @@ func verify(ctx context.Context, right Right) error {
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, ErrRightEnded) || ctx.Err() != nil:
+		case errors.Is(err, ErrRightEnded) || pause(ctx, ownerPause) != nil:
 			return &StoreError{Recorded: RecordedUnknown, Err: unavailable(err)}
 		}
 	}

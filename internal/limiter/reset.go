@@ -57,7 +57,10 @@ func (e *Engine) resetShared(ctx context.Context, t *target) error {
 		return err
 	}
 	defer g.leave()
-	return e.shared.reset(ctx, t)
+	if err := e.shared.reset(ctx, t); err != nil {
+		return err
+	}
+	return g.verify(ctx) // else the next owner may have read the key before
 }
 
 // passMilli waits until the millisecond is over that a reset is dated: what comes within it is

@@ -21,7 +21,6 @@ import (
 const (
 	maxUnderWay = 16384           // calls of one stream that are being decided; further ones wait to be read
 	longestCall = 5 * time.Second // whatever a peer says it has
-	drainWithin = time.Second     // for calls under way when the server stops
 	minPing     = 5 * time.Second
 )
 
@@ -104,11 +103,11 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 			}
 			underWay.Go(func() {
 				answer := s.decide(ctx, call)
-				<-places
 				select {
 				case answers <- answer:
 				case <-ctx.Done():
 				}
+				<-places // not before: a peer that reads no answers is not to have ever more of them kept
 			})
 		}
 	}

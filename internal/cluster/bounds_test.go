@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestVerifyEndsWithItsContext holds that whoever begins a read waits for it no longer than its own
+// caller does.
+func TestVerifyEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFence(func(ctx context.Context) (bool, error) {
+			<-ctx.Done()
+			return false, ctx.Err()
+		})
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := f.verify(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v, want %v", err, context.DeadlineExceeded)
+		}
+		if took := time.Since(began); took > 20*time.Millisecond {
+			t.Errorf("it took %v of 20ms", took)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// noBeats is a store in which nobody is alive.
+type noBeats struct{ Store }
+
+func (noBeats) Beats(context.Context) ([]Beat, error) { return nil, nil }
+
+// TestRefusalsOfTheDeadAreForgotten holds that members which are gone for good are not told of for
+// ever, beat by beat.
+func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil, nil)
+		p := &pulse{store: noBeats{}, refused: &c.refused, heard: map[ID]heard{"dead": {since: time.Now()}}}
+		c.Refused("dead", true)
+		p.listen(t.Context())
+		if !c.refused.has("dead") {
+			t.Error("a member that was heard of is forgotten")
+		}
+		time.Sleep(forgetBeatAt + time.Second)
+		p.listen(t.Context())
+		if ids := c.refused.list(); len(ids) > 0 {
+			t.Errorf("%v refuse, and nobody has heard of them for a minute", ids)
+		}
+	})
+}
+
+// TestVerifyReadsTheOwnRow holds that a member which was set out, and does not know it, admits nothing.
+func TestVerifyReadsTheOwnRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		seat := seated(t, s)
+		if err := seat.tenures[7].Verify(t.Context()); err != nil {
+			t.Fatalf("a member that is in may not admit: %v", err)
+		}
+		if err := setOut(t.Context(), s, seat.self.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := seat.tenures[7].Verify(t.Context()); !errors.Is(err, ErrOut) {
+			t.Errorf("a member that is out may admit: %v, want %v", err, ErrOut)
+		}
+	})
+}
+
+// TestNobodyActsOnAViewBeforeItIsInForce holds that a member decides for no slice by a view that
+// another one, who may still decide by an earlier view, has not confirmed.
+func TestNobodyActsOnAViewBeforeItIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		seat := seated(t, s)
+		if _, err := s.Set(t.Context(), rowCell("other"), Version{}, encode(row{State: stateIn})); err != nil {
+			t.Fatal(err)
+		}
+		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{"other", seat.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+			t.Fatal(err)
+		}
+		if err := seat.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if seat.view.Number != 3 || seat.installed || seat.tenures[7] != nil {
+			t.Errorf("view %d, installed %t, slice 7 decided here %t: want view 3, not in force",
+				seat.view.Number, seat.installed, seat.tenures[7] != nil)
+		}
+	})
+}

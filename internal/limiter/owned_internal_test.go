@@ -1,0 +1,46 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+)
+
+// holder is the right of who owns a key.
+type holder struct{ Right }
+
+func (holder) Owned() bool      { return true }
+func (holder) Began() time.Time { return time.Time{} }
+
+// TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
+// read or counted.
+func TestWhatOwnersRememberIsBounded(t *testing.T) {
+	o := owned{opts: &Options{StoreTimeout: time.Second}}
+	p := &plan{promising: true, regional: true}
+	held := func(sh *ownedShard) (events int) {
+		for _, generation := range []map[Key]*known{sh.young, sh.old} {
+			for _, k := range generation {
+				events += k.events()
+			}
+		}
+		return events
+	}
+	for i := range 500 {
+		key := KeyFrom([KeySize]byte{9: byte(i), 10: byte(i >> 8)})
+		state := State{Logs: []Log{{Events: make([]Event, 1000)}}}
+		o.keep(&target{plan: p, key: key}, holder{}, &state, 1)
+		if o.of(&target{plan: p, key: key}, holder{}) == nil {
+			t.Fatalf("key %d is not remembered", i)
+		}
+	}
+	for i := range o.shards {
+		if n := held(&o.shards[i]); n > 2*(maxEvents+1000) {
+			t.Errorf("%d events are remembered", n)
+		}
+	}
+	key := KeyFrom([KeySize]byte{1})
+	o.keep(&target{plan: p, key: key}, holder{}, &State{Logs: []Log{{}}}, 1)
+	o.grew(key, maxEvents+1)
+	if sh := o.shard(key); len(sh.young) > 0 {
+		t.Error("a generation that grew beyond its bound goes on")
+	}
+}

@@ -1,0 +1,268 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// owners says of all keys what a test wants: this instance owns them, unless another is given.
+type owners struct {
+	right limiter.Right
+	other limiter.Peer
+	guest error // that ends a guest's right; nil: it lasts
+
+	mu   sync.Mutex
+	hold chan struct{} // whoever asks next who owns a key waits for it
+}
+
+// sole is the right of who owns all keys.
+type sole struct{ began time.Time }
+
+func (s *sole) Owned() bool                  { return true }
+func (s *sole) Began() time.Time             { return s.began }
+func (s *sole) Verify(context.Context) error { return nil }
+func (s *sole) Leave()                       {}
+
+// visitor is a guest's right.
+type visitor struct{ ended error }
+
+func (v *visitor) Owned() bool                  { return false }
+func (v *visitor) Began() time.Time             { return time.Time{} }
+func (v *visitor) Verify(context.Context) error { return v.ended }
+func (v *visitor) Leave()                       {}
+
+func ownsAll() *owners { return &owners{right: &sole{}} }
+
+func (o *owners) Place(context.Context, limiter.Key) (limiter.Place, error) {
+	o.mu.Lock()
+	hold := o.hold
+	o.hold = nil
+	o.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	if o.other != nil {
+		return limiter.Place{Owner: o.other}, nil
+	}
+	return limiter.Place{Right: o.right}, nil
+}
+
+func (o *owners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+	return o.right, nil
+}
+
+func (o *owners) Guest(context.Context) (limiter.Right, error) { return &visitor{o.guest}, nil }
+
+func logOf(limit int64) limiter.Policy {
+	return limiter.Policy{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
+}
+
+// ownerOf returns an engine with one policy that decides by o.
+func ownerOf(t *testing.T, store limiter.Store, o limiter.Owners, opts limiter.Options, policy limiter.Policy) *limiter.Engine {
+	t.Helper()
+	opts.Owners = o
+	e := limiter.New(store, &opts)
+	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// takeOne reports whether a unit is admitted.
+func takeOne(ctx context.Context, e *limiter.Engine) (admitted bool, err error) {
+	d, err := e.Take(ctx, limiter.Demand{Policy: "log", Identifier: "id"})
+	return err == nil && d.Allowed, err
+}
+
+// TestMemoryEndsWithItsPolicy holds that what is remembered under a policy is not gone by once units
+// were counted under another one: a call that began before the reload still goes by the earlier one.
+func TestMemoryEndsWithItsPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, o := newFakeStore(), ownsAll()
+		e := ownerOf(t, store, o, limiter.Options{}, logOf(3))
+		var admitted atomic.Int64
+		take := func() {
+			if ok, _ := takeOne(t.Context(), e); ok {
+				admitted.Add(1)
+			}
+		}
+		take()
+		late := make(chan struct{})
+		o.hold = late
+		var all sync.WaitGroup
+		all.Go(take) // by the first policy, but not yet
+		synctest.Wait()
+		store.set(func() { store.writeTakes = 50 * time.Millisecond })
+		all.Go(take) // by the first policy
+		synctest.Wait()
+		reloaded := logOf(3)
+		reloaded.Description = "the same again"
+		if err := e.SetPolicies([]limiter.Policy{reloaded}); err != nil {
+			t.Fatal(err)
+		}
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				if len(w.Remove) > 0 {
+					return limiter.ErrUnavailable
+				}
+				return nil
+			}
+		})
+		for range 2 { // together, by the second: one fits
+			all.Go(take)
+		}
+		time.Sleep(200 * time.Millisecond)
+		close(late)
+		all.Wait()
+		if n := admitted.Load(); n > 3 {
+			t.Errorf("%d units are admitted, limit 3", n)
+		}
+	})
+}
+
+// TestMemoryDoesNotOutliveAClockSetBack holds that what was forgotten by a clock that was ahead counts
+// once it is right again.
+func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
+	for _, policy := range []limiter.Policy{logOf(2), {
+		Name: "log", Counting: limiter.CountingRows, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 2, Window: 24 * time.Hour}},
+	}} {
+		synctest.Test(t, func(t *testing.T) {
+			ahead := time.Duration(0)
+			store := newFakeStore()
+			e := ownerOf(t, store, ownsAll(), limiter.Options{Now: func() time.Time { return time.Now().Add(ahead) }}, policy)
+			steps := []struct {
+				ahead time.Duration
+				want  bool
+			}{{0, true}, {0, true}, {0, false}, {25 * time.Hour, true}, {0, false}}
+			for i, step := range steps {
+				ahead = step.ahead
+				if ok, err := takeOne(t.Context(), e); ok != step.want || err != nil {
+					t.Errorf("%s: take %d is admitted: %t, error %v; want %t", policy.Limits[0].Algorithm, i, ok, err, step.want)
+				}
+			}
+		})
+	}
+}
+
+// TestResetOfAGuestThatIsOverIsUnknown holds that nobody is told that a key is reset while its next
+// owner may have read it before.
+func TestResetOfAGuestThatIsOverIsUnknown(t *testing.T) {
+	o := ownsAll()
+	o.guest = limiter.ErrRightEnded
+	e := ownerOf(t, newFakeStore(), o, limiter.Options{}, logOf(2))
+	var failed *limiter.StoreError
+	if err := e.Reset(t.Context(), "log", "id"); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		t.Errorf("the error is %v, want one that says unknown", err)
+	}
+}
+
+// TestOwnerDoesNotDenyForLongByWhatIsTakenBack holds that units which were in doubt, and were read
+// before they were taken back, deny nobody for the rest of the window.
+func TestOwnerDoesNotDenyForLongByWhatIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		e := ownerOf(t, store, ownsAll(), limiter.Options{}, logOf(2))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = e.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		if ok, err := takeOne(t.Context(), e); !ok {
+			t.Fatal(err)
+		}
+		store.set(func() {
+			store.onWrite = func(w *limiter.Write) error {
+				_ = store.Store.Write(t.Context(), w)
+				return fmt.Errorf("%w: stored, and not said so", limiter.ErrUnavailable)
+			}
+		})
+		if _, err := takeOne(t.Context(), e); err == nil {
+			t.Fatal("a write without an answer has no error")
+		}
+		store.set(func() { store.onWrite = nil })
+		if ok, _ := takeOne(t.Context(), e); ok {
+			t.Fatal("units in doubt count while they are not taken back")
+		}
+		time.Sleep(20 * time.Second)
+		if ok, err := takeOne(t.Context(), e); !ok {
+			t.Errorf("denied, error %v, though one of two units is counted", err)
+		}
+		if ok, _ := takeOne(t.Context(), e); ok {
+			t.Error("a third unit is admitted, limit 2")
+		}
+	})
+}
+
+// doubtful is the right of who can't learn whether it still holds.
+type doubtful struct {
+	sole
+	asked atomic.Int64
+}
+
+func (d *doubtful) Verify(context.Context) error {
+	d.asked.Add(1)
+	return limiter.ErrUnavailable
+}
+
+// TestWhoCantVerifyWaitsBeforeItAsksAgain holds that a store which fails at once is not asked in a
+// tight loop.
+func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
+	right := &doubtful{}
+	e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{StoreTimeout: 100 * time.Millisecond}, logOf(2))
+	_, err := takeOne(t.Context(), e)
+	var failed *limiter.StoreError
+	if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		t.Errorf("the error is %v, want one that says unknown", err)
+	}
+	if n := right.asked.Load(); n < 2 || n > 100 {
+		t.Errorf("asked %d times within 100ms", n)
+	}
+}
+
+// otherPolicy is an owner whose policies are others: it decides nothing, and opens keys.
+type otherPolicy struct{}
+
+func (otherPolicy) Decide(_ context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	if call.Op != "open" {
+		return limiter.ErrRefused
+	}
+	a.Recorded = limiter.RecordedNo
+	return nil
+}
+
+// TestWhoseOwnerHasAnotherPolicyCounts holds that while instances get another policies file one after
+// the other, nobody is turned away.
+func TestWhoseOwnerHasAnotherPolicyCounts(t *testing.T) {
+	e := ownerOf(t, newFakeStore(), &owners{other: otherPolicy{}}, limiter.Options{}, logOf(2))
+	for i, want := range []bool{true, true, false} {
+		if ok, err := takeOne(t.Context(), e); ok != want || err != nil {
+			t.Errorf("take %d is admitted: %t, error %v; want %t", i, ok, err, want)
+		}
+	}
+}
+
+// TestMemoryOutlivesAClockThatLeapsALittle holds the same for less than anybody would notice.
+func TestMemoryOutlivesAClockThatLeapsALittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := time.Duration(0)
+		e := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{Now: func() time.Time { return time.Now().Add(ahead) }}, logOf(2))
+		for _, step := range []struct {
+			wait, ahead time.Duration
+			want        bool
+		}{{0, 0, true}, {0, 0, true}, {time.Hour - 300*time.Millisecond, 900 * time.Millisecond, true}, {0, 0, false}} {
+			time.Sleep(step.wait)
+			ahead = step.ahead
+			if ok, err := takeOne(t.Context(), e); ok != step.want || err != nil {
+				t.Errorf("after %v, %v ahead, a take is admitted: %t, error %v; want %t", step.wait, step.ahead, ok, err, step.want)
+			}
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package peer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// sharedStore can't hold keys still, and takes a while for what it stores.
+type sharedStore struct {
+	limiter.Store
+	takes time.Duration
+}
+
+func (s *sharedStore) Write(ctx context.Context, w *limiter.Write) error {
+	time.Sleep(s.takes)
+	return s.Store.Write(ctx, w)
+}
+
+// lasting is a right that ends when a test says so.
+type lasting struct {
+	owned bool
+	ended error
+}
+
+func (l *lasting) Owned() bool                  { return l.owned }
+func (l *lasting) Began() time.Time             { return time.Time{} }
+func (l *lasting) Verify(context.Context) error { return l.ended }
+func (l *lasting) Leave()                       {}
+
+// fixedOwners says of all keys the same: this instance owns them, or owner does.
+type fixedOwners struct {
+	right, guest *lasting
+	owner        limiter.Peer
+}
+
+func (o *fixedOwners) Place(context.Context, limiter.Key) (limiter.Place, error) {
+	if o.owner != nil {
+		return limiter.Place{Owner: o.owner}, nil
+	}
+	return limiter.Place{Right: o.right}, nil
+}
+
+func (o *fixedOwners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+	return o.right, nil
+}
+
+func (o *fixedOwners) Guest(context.Context) (limiter.Right, error) { return o.guest, nil }
+
+// near is an owner without a network between.
+type near struct{ engine *limiter.Engine }
+
+func (n near) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	return n.engine.DecideForPeer(ctx, call, a)
+}
+
+// pair is the instance that owns all keys, and another one, over one store. A log holds two units.
+type pair struct {
+	owns, asks           *fixedOwners
+	store                *sharedStore // the owner's
+	owner, guest, former *limiter.Engine
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	counts := embedded.New(nil)
+	p := &pair{store: &sharedStore{Store: counts}}
+	p.owns = &fixedOwners{right: &lasting{owned: true}, guest: &lasting{}}
+	engine := func(store limiter.Store, o limiter.Owners) *limiter.Engine {
+		e := limiter.New(store, &limiter.Options{Owners: o})
+		policy := limiter.Policy{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}}
+		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	p.owner = engine(p.store, p.owns)
+	p.asks = &fixedOwners{guest: &lasting{}, owner: near{p.owner}}
+	p.guest = engine(&sharedStore{Store: counts}, p.asks)
+	p.former = engine(&sharedStore{Store: counts}, &fixedOwners{right: &lasting{owned: true}})
+	return p
+}
+
+// takes reports whether e admits a unit. Under an idempotency key it counts as a guest.
+func takes(t *testing.T, e *limiter.Engine, once string) bool {
+	a, err := e.Do(t.Context(), &limiter.Call{
+		Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "log", Identifier: "id"}}, IdempotencyKey: once,
+	})
+	return err == nil && a.Allowed
+}
+
+// admits holds that e admits a unit, or does not.
+func admits(t *testing.T, what string, e *limiter.Engine, once string, want bool) {
+	t.Helper()
+	if got := takes(t, e, once); got != want {
+		t.Errorf("%s is admitted: %t, want %t", what, got, want)
+	}
+}
+
+// TestOwnerKnowsWhatGuestsCount holds that an owner does not go by its memory of a key that somebody
+// else has counted for.
+func TestOwnerKnowsWhatGuestsCount(t *testing.T) {
+	for _, far := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			admits(t, "the owner's first", p.owner, "", true)
+			if far {
+				admits(t, "another instance's", p.guest, "once", true)
+			} else {
+				admits(t, "the owner's own, as a guest", p.owner, "once", true)
+			}
+			admits(t, "a third", p.owner, "", false)
+		})
+	}
+}
+
+// TestGuestWhoseRightIsOverAdmitsNothing holds that what a guest counted is not admitted where the key
+// may have got another owner meanwhile, who does not know of it.
+func TestGuestWhoseRightIsOverAdmitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.asks.guest.ended = limiter.ErrRightEnded
+		admits(t, "what a guest counted too late", p.guest, "once", false)
+	})
+}
+
+// TestMemoryBelongsToOneRight holds that an owner which gets a key back reads what others counted.
+func TestMemoryBelongsToOneRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		admits(t, "the owner's first", p.owner, "", true)
+		admits(t, "that of whoever owns the key in between", p.former, "", true)
+		p.owns.right = &lasting{owned: true}
+		admits(t, "a third", p.owner, "", false)
+	})
+}
+
+// TestOpeningWaitsForWhatIsUnderWay holds that a guest counts only when what the owner admits by its
+// memory is stored.
+func TestOpeningWaitsForWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		admits(t, "the owner's first", p.owner, "", true)
+		p.store.takes = 200 * time.Millisecond
+		var both sync.WaitGroup
+		both.Go(func() { admits(t, "the owner's second", p.owner, "", true) })
+		synctest.Wait()
+		both.Go(func() { admits(t, "a third, of a guest", p.guest, "once", false) })
+		both.Wait()
+	})
+}
