@@ -90,7 +90,7 @@ docs: ## write docs/api.md from the OpenAPI document
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: 80 minutes; BENCH='-peers embedded,redis_rate'
+bench: ## ratelimitd and its peers under the same load, into bin/bench: 50 minutes; BENCH='-peers embedded,redis_rate'
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
 	$(localcassandra) -tuned -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,12 @@ type Caller interface {
 	// Take takes one unit for each key, in one call. After an error the caller is of no use any more.
 	Take(keys []uint64) (Outcome, error)
 	Close() error
+}
+
+// RoundRobin returns a function that opens callers by each of these in turn.
+func RoundRobin(open []func(cost int64) (Caller, error)) func(cost int64) (Caller, error) {
+	var next atomic.Int64
+	return func(cost int64) (Caller, error) { return open[(next.Add(1)-1)%int64(len(open))](cost) }
 }
 
 // Outcome is what came of requests: decisions, what was none, and the bytes of the answers, headers included.

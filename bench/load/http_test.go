@@ -117,3 +117,23 @@ func TestAnswersThatCannotBeReadAreErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestRoundRobinOpensInTurn(t *testing.T) {
+	opened := make([]int, 3)
+	var open []func(int64) (Caller, error)
+	for i := range opened {
+		open = append(open, func(cost int64) (Caller, error) {
+			opened[i] += int(cost)
+			return connection{}, nil
+		})
+	}
+	next := RoundRobin(open)
+	for range 7 {
+		if _, err := next(10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(opened, []int{30, 20, 20}) {
+		t.Errorf("opened %v", opened)
+	}
+}

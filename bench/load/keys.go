@@ -67,10 +67,11 @@ func (k Keys) of(seed uint64, worker, workers int) func() uint64 {
 	return k.source(rand.New(rand.NewPCG(seed, uint64(worker))), unique)
 }
 
-// tally counts what was asked for each key, whether measured or not.
+// tally counts what was asked for each key, whether measured or not, and what came of it.
 type tally struct {
-	asked  [shared]atomic.Int64
-	unique atomic.Int64
+	asked, allowed, denied [shared]atomic.Int64
+	unique                 atomic.Int64
+	wrong                  atomic.Int64 // denials among the first calls of a key, as many as its limit
 }
 
 func (t *tally) add(keys []uint64) {
@@ -83,10 +84,26 @@ func (t *tally) add(keys []uint64) {
 	}
 }
 
-// allowed returns between which bounds the number of allowed requests must be, if the first primed keys were at their
+// saw notes what came of one call for key, if the first primed keys were at their limit before. A denial is wrong where
+// fewer than the limit are left of the key's calls without those that were denied: no others can have been allowed before.
+func (t *tally) saw(key uint64, o Outcome, primed uint64, limit int64) {
+	switch {
+	case key >= shared:
+		t.wrong.Add(o.Denied) // its only call
+	case o.Allowed > 0:
+		t.allowed[key].Add(1)
+	case o.Denied > 0:
+		denied := t.denied[key].Add(1) // before asked is read, which may only be too large
+		if key >= primed && t.asked[key].Load()-denied < limit {
+			t.wrong.Add(1)
+		}
+	}
+}
+
+// bounds returns between which bounds the number of allowed requests must be, if the first primed keys were at their
 // limit before, and all took no longer than elapsed. The upper bound is that of buckets that refill all the while, and
-// one unit of rounding; limits of windows keep it too. Of each key so many units may have been counted ahead, and so denied.
-func (t *tally) allowed(primed uint64, limit, ahead int64, window, elapsed time.Duration) (low, high int64) {
+// one unit of rounding; limits of windows keep it too.
+func (t *tally) bounds(primed uint64, limit int64, window, elapsed time.Duration) (low, high int64) {
 	refilled := int64(float64(limit)*float64(elapsed)/float64(window)) + 1
 	low, high = t.unique.Load(), t.unique.Load()
 	for key := range t.asked {
@@ -95,8 +112,21 @@ func (t *tally) allowed(primed uint64, limit, ahead int64, window, elapsed time.
 			high += min(asked, refilled)
 			continue
 		}
-		low += min(asked, limit-ahead)
+		low += min(asked, limit)
 		high += min(asked, limit+refilled)
 	}
 	return low, high
+}
+
+// over returns how many calls were allowed beyond the limit of their key in each of the windows that elapsed is made of.
+func (t *tally) over(primed uint64, limit int64, window, elapsed time.Duration) (sum int64) {
+	windows := int64((elapsed + window - 1) / window)
+	for key := range t.allowed {
+		allowed := t.allowed[key].Load()
+		if uint64(key) < primed {
+			allowed += limit
+		}
+		sum += max(0, allowed-limit*windows)
+	}
+	return sum
 }

@@ -96,6 +96,44 @@ func TestSeedsMakeKeys(t *testing.T) {
 	}
 }
 
+// A denial is wrong if too few calls came before for the key to be at its limit, even if all of those in flight were allowed.
+func TestWrongDenialsAndTooMany(t *testing.T) {
+	const limit, primed = 2, 1
+	yes, no, broken := Outcome{Allowed: 1}, Outcome{Denied: 1}, Outcome{Failed: 1}
+	for _, test := range []struct {
+		name        string
+		key         uint64
+		asked       int // before the first answer
+		answers     []Outcome
+		elapsed     time.Duration
+		wrong, over int64
+	}{
+		{"as it must be", 5, 4, []Outcome{yes, yes, no, no}, time.Second, 0, 0},
+		{"the first is denied", 5, 1, []Outcome{no}, time.Second, 1, 0},
+		{"the first is, while others are in flight", 5, 3, []Outcome{no, yes, yes}, time.Second, 0, 0},
+		{"of three in flight too many are", 5, 3, []Outcome{no, no, yes}, time.Second, 1, 0},
+		{"what failed may have been counted", 5, 3, []Outcome{broken, yes, no}, time.Second, 0, 0},
+		{"at its limit before", 0, 2, []Outcome{no, no}, time.Second, 0, 0},
+		{"one more", 5, 3, []Outcome{yes, yes, yes}, time.Second, 0, 1},
+		{"one more than before", 0, 2, []Outcome{yes, no}, time.Second, 0, 1},
+		{"one more in two windows", 5, 5, []Outcome{yes, yes, yes, yes, yes}, 61 * time.Second, 0, 1},
+		{"another key", shared, 1, []Outcome{no}, time.Second, 1, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var seen tally
+			for range test.asked {
+				seen.add([]uint64{test.key})
+			}
+			for _, answer := range test.answers {
+				seen.saw(test.key, answer, primed, limit)
+			}
+			if wrong, over := seen.wrong.Load(), seen.over(primed, limit, time.Minute, test.elapsed); wrong != test.wrong || over != test.over {
+				t.Errorf("%d denied wrongly, %d too many; want %d and %d", wrong, over, test.wrong, test.over)
+			}
+		})
+	}
+}
+
 func TestBoundsOfWhatIsAllowed(t *testing.T) {
 	ask := func(key uint64, times int) []uint64 {
 		keys := make([]uint64, times)
@@ -108,24 +146,22 @@ func TestBoundsOfWhatIsAllowed(t *testing.T) {
 		name      string
 		keys      []uint64
 		primed    uint64
-		ahead     int64
 		elapsed   time.Duration
 		low, high int64
 	}{
-		{"nothing", nil, 0, 0, 0, 0, 0},
-		{"below the limit", ask(3, 9), 0, 0, 0, 9, 9},
-		{"above", ask(3, 50), 0, 0, 0, 10, 11},
-		{"above, for half a window", ask(3, 50), 0, 0, time.Minute / 2, 10, 16},
-		{"above, for three windows", ask(3, 50), 0, 0, 3 * time.Minute, 10, 41},
-		{"two keys", append(ask(3, 50), ask(4, 4)...), 0, 0, 0, 14, 15},
-		{"unique keys", []uint64{shared, shared + 1, shared + 2}, 0, 0, 0, 3, 3},
-		{"at its limit before", append(ask(3, 50), ask(4, 4)...), 4, 0, 0, 4, 5},
-		{"some counted ahead", append(ask(3, 50), ask(4, 4)...), 0, 2, 0, 12, 15},
+		{"nothing", nil, 0, 0, 0, 0},
+		{"below the limit", ask(3, 9), 0, 0, 9, 9},
+		{"above", ask(3, 50), 0, 0, 10, 11},
+		{"above, for half a window", ask(3, 50), 0, time.Minute / 2, 10, 16},
+		{"above, for three windows", ask(3, 50), 0, 3 * time.Minute, 10, 41},
+		{"two keys", append(ask(3, 50), ask(4, 4)...), 0, 0, 14, 15},
+		{"unique keys", []uint64{shared, shared + 1, shared + 2}, 0, 0, 3, 3},
+		{"at its limit before", append(ask(3, 50), ask(4, 4)...), 4, 0, 4, 5},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var asked tally
 			asked.add(test.keys)
-			if low, high := asked.allowed(test.primed, 10, test.ahead, time.Minute, test.elapsed); low != test.low || high != test.high {
+			if low, high := asked.bounds(test.primed, 10, time.Minute, test.elapsed); low != test.low || high != test.high {
 				t.Errorf("%d to %d, want %d to %d", low, high, test.low, test.high)
 			}
 		})

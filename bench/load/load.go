@@ -13,7 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Options say what to ask, and how. All are needed but Rate, Batch, Ahead, Mark and Sleep.
+// Options say what to ask, and how. All are needed but Rate, Batch, Mark and Sleep.
 type Options struct {
 	// Open returns a caller whose takes are of so many units.
 	Open        func(cost int64) (Caller, error)
@@ -27,8 +27,6 @@ type Options struct {
 	// Limit in Window is what keys are held to.
 	Limit  int64
 	Window time.Duration
-	// Ahead is how many units of a key the service may have counted ahead of its requests, and so denied, when a window ends.
-	Ahead int64
 	// Mark is called when what is measured begins, and when it has ended.
 	Mark func()
 	// Sleep is how an open loop waits; nil: as exactly as the system can.
@@ -45,6 +43,9 @@ type Result struct {
 	// allowed of that.
 	Whole                  Outcome
 	AllowedMin, AllowedMax int64
+	// WrongDenials are calls that were denied though fewer than the limit can have been allowed of their key before, and
+	// OverAdmitted those that were allowed beyond the limit of a window, of all keys. Batches are left out.
+	WrongDenials, OverAdmitted int64
 }
 
 // Check returns an error if less or more was allowed than the limit and the keys asked for make.
@@ -94,7 +95,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.AllowedMin, result.AllowedMax = r.tally.allowed(o.Keys.primed, o.Limit, o.Ahead, o.Window, time.Since(begin))
+	elapsed := time.Since(begin)
+	result.AllowedMin, result.AllowedMax = r.tally.bounds(o.Keys.primed, o.Limit, o.Window, elapsed)
+	result.WrongDenials, result.OverAdmitted = r.tally.wrong.Load(), r.tally.over(o.Keys.primed, o.Limit, o.Window, elapsed)
 	return result, nil
 }
 

@@ -211,7 +211,7 @@ func (p *poller) read(ctx context.Context, s *socket) error {
 		return nil
 	}
 	s.asked, p.idle = false, append(p.idle, s)
-	return s.saw(outcome, s.due, time.Since(s.due))
+	return s.saw(s.keys, outcome, s.due, time.Since(s.due))
 }
 
 // failed notes that s's call came to nothing, if it had one, and connects again.
@@ -224,7 +224,7 @@ func (p *poller) failed(ctx context.Context, s *socket, why error) error {
 	}
 	if s.asked {
 		s.asked = false
-		if err := s.saw(Outcome{Failed: int64(len(s.keys))}, s.due, late); err != nil {
+		if err := s.saw(s.keys, Outcome{Failed: int64(len(s.keys))}, s.due, late); err != nil {
 			return err
 		}
 	}

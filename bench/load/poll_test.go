@@ -54,6 +54,9 @@ func TestConnectionsAreAskedByOneThread(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if r.WrongDenials != 0 || r.OverAdmitted != 0 {
+			t.Errorf("%v: %d denied wrongly, %d too many", keys, r.WrongDenials, r.OverAdmitted)
+		}
 		if err := r.Check(); err != nil || r.Sent() == 0 || r.Failed != 0 || r.Latency.TotalCount() != r.Sent() {
 			t.Errorf("%v: %v; %+v", keys, err, r.Outcome)
 		}

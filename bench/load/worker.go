@@ -64,12 +64,15 @@ func (w *worker) take(ctx context.Context, keys []uint64, due time.Time) error {
 			return err
 		}
 	}
-	return w.saw(outcome, due, late)
+	return w.saw(keys, outcome, due, late)
 }
 
-// saw notes what came of a call that was due then.
-func (w *worker) saw(outcome Outcome, due time.Time, late time.Duration) error {
+// saw notes what came of a call for keys that was due then.
+func (w *worker) saw(keys []uint64, outcome Outcome, due time.Time, late time.Duration) error {
 	w.whole.add(outcome)
+	if len(keys) == 1 {
+		w.tally.saw(keys[0], outcome, w.Keys.primed, w.Limit)
+	}
 	if due.Before(w.start) {
 		return nil
 	}

@@ -22,6 +22,7 @@ func Run(ctx context.Context, o load.Options, service, store []int) (*report.Run
 	r := &report.Run{
 		Keys: o.Keys.String(), Rate: o.Rate, Connections: o.Connections, Batch: max(o.Batch, 1),
 		Seconds: result.Elapsed.Seconds(), CPU: meter.used,
+		WrongDenials: result.WrongDenials, OverAdmitted: result.OverAdmitted,
 		Sent: result.Sent(), Allowed: result.Allowed, Denied: result.Denied, Failed: result.Failed,
 		AnswerBytes: float64(result.Bytes) / float64(max(1, result.Sent()/max(1, int64(o.Batch)))),
 		Latency:     report.Latency{P50: us(50), P90: us(90), P99: us(99), P999: us(99.9), Max: float64(result.Latency.Max()) / 1000},

@@ -74,7 +74,7 @@ func (r *Report) bar(run *Run, y int, most float64) bar {
 		colour = "#999999"
 	}
 	return bar{
-		Peer: run.Peer, Colour: colour, Value: number(run.PerCPUSecond()) + " (" + times(r.Ratio(run, (*Run).PerCPUSecond)) + ")",
+		Peer: run.Subject(), Colour: colour, Value: number(run.PerCPUSecond()) + " (" + times(r.Ratio(run, (*Run).PerCPUSecond)) + ")",
 		NameX: left - 6, X: left, Y: y, Length: length, ValueX: left + length + 6, TextY: y + barHeight - 3, Height: barHeight,
 	}
 }

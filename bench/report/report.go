@@ -5,6 +5,7 @@ package report
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ type Run struct {
 	Peer   string `json:"peer"`
 	Policy string `json:"policy"`
 	Keys   string `json:"keys"`
+	// Instances is how many processes of the peer shared the load and the store.
+	Instances int `json:"instances"`
 	// Rate is how many calls were due in a second, of an open loop; 0: a closed loop.
 	Rate        float64 `json:"rate,omitempty"`
 	Connections int     `json:"connections"`
@@ -31,6 +34,10 @@ type Run struct {
 	AnswerBytes float64 `json:"answer_bytes"` // of a call, headers included
 	Latency     Latency `json:"latency_us"`
 	CPU         CPU     `json:"cpu_seconds"`
+	// WrongDenials are calls that were denied though their key had room for certain, and OverAdmitted those allowed beyond
+	// the limit of a window, warm-up included. They are not known of batches.
+	WrongDenials int64 `json:"wrong_denials"`
+	OverAdmitted int64 `json:"over_admitted"`
 	// Wrong says what was allowed that must not have been, or the other way round; empty if nothing was.
 	Wrong string `json:"wrong,omitempty"`
 }
@@ -49,6 +56,14 @@ type CPU struct {
 	Service float64 `json:"service"`
 	Store   float64 `json:"store"`
 	Load    float64 `json:"load"`
+}
+
+// Subject names the peer, with the number of its instances if there are several.
+func (r *Run) Subject() string {
+	if r.Instances > 1 {
+		return fmt.Sprintf("%s (%d)", r.Peer, r.Instances)
+	}
+	return r.Peer
 }
 
 // PerSecond returns the decisions a second. What failed was none.
@@ -82,10 +97,12 @@ type Report struct {
 	Runs     []*Run    `json:"runs"`
 }
 
-// Ratio returns of(run) as a multiple of the baseline's, under the same policy, keys and kind of loop; 0 if there is none.
+// Ratio returns of(run) as a multiple of the baseline's with as many instances, under the same policy, keys and kind of
+// loop; 0 if there is none.
 func (r *Report) Ratio(run *Run, of func(*Run) float64) float64 {
 	for _, base := range r.Runs {
-		if base.Peer == Baseline && base.Policy == run.Policy && base.Keys == run.Keys && (base.Rate > 0) == (run.Rate > 0) {
+		if base.Peer == Baseline && base.Instances == run.Instances &&
+			base.Policy == run.Policy && base.Keys == run.Keys && (base.Rate > 0) == (run.Rate > 0) {
 			return over(of(run), of(base))
 		}
 	}

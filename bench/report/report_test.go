@@ -14,12 +14,18 @@ import (
 
 func example() *Report {
 	return &Report{Machine: "2 cores", Version: "ratelimitd 1", Settings: "64 connections", Seed: 7, Runs: []*Run{
-		{Peer: Baseline, Policy: "sms-send", Keys: "zipf", Seconds: 2, Sent: 1010, Allowed: 300, Denied: 700, Failed: 10,
+		{Peer: Baseline, Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 2, Sent: 1010, Allowed: 300, Denied: 700, Failed: 10,
 			CPU: CPU{Service: 1.5, Store: .5, Load: .25}, Latency: Latency{P50: 500, P99: 2000, P999: 3000, Max: 123456}},
-		{Peer: Baseline, Policy: "sms-send", Keys: "zipf", Seconds: 2, Rate: 250, Sent: 500, Allowed: 500, Latency: Latency{P99: 1000}},
-		{Peer: "embedded", Policy: "sms-send", Keys: "zipf", Seconds: 1, Sent: 1500, Denied: 1500, CPU: CPU{Service: .5}},
-		{Peer: "embedded", Policy: "sms-send", Keys: "zipf", Seconds: 1, Rate: 750, Sent: 750, Allowed: 750, Latency: Latency{P99: 1500}},
-		{Peer: "a <b> & c", Policy: "api", Keys: "hot", Seconds: 1, Sent: 1, Allowed: 1, Wrong: "more than must be"},
+		{Peer: Baseline, Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 2, Rate: 250, Sent: 500, Allowed: 500,
+			Latency: Latency{P99: 1000}},
+		{Peer: "embedded", Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 1, Sent: 1500, Denied: 1500, CPU: CPU{Service: .5}},
+		{Peer: "embedded", Instances: 1, Policy: "sms-send", Keys: "zipf", Seconds: 1, Rate: 750, Sent: 750, Allowed: 750,
+			Latency: Latency{P99: 1500}},
+		{Peer: "a <b> & c", Instances: 2, Policy: "api", Keys: "hot", Seconds: 1, Sent: 1, Allowed: 1, Wrong: "more than must be"},
+		{Peer: "shared", Instances: 3, Policy: "api", Keys: "hot", Seconds: 1, Sent: 800, Denied: 800, WrongDenials: 193, OverAdmitted: 2},
+		{Peer: Baseline, Instances: 1, Policy: "api", Keys: "hot", Seconds: 1, Sent: 4000, Denied: 4000},
+		{Peer: Baseline, Instances: 3, Policy: "api", Keys: "hot", Seconds: 1, Sent: 1600, Denied: 1600},
+		{Peer: "batches", Instances: 1, Batch: 100, Policy: "api", Keys: "hot", Seconds: 1, Sent: 4000, Denied: 4000, OverAdmitted: 9},
 	}}
 }
 
@@ -40,6 +46,7 @@ func TestArithmetic(t *testing.T) {
 		{"ratio a CPU second", r.Ratio(embedded, (*Run).PerCPUSecond), 6},
 		{"ratio of the baseline", r.Ratio(base, (*Run).PerSecond), 1},
 		{"ratio to what is like it: an open loop", r.Ratio(embeddedHalf, p99), 1.5},
+		{"ratio to as many instances", r.Ratio(r.Runs[5], (*Run).PerSecond), .5},
 		{"ratio to nothing", r.Ratio(alone, (*Run).PerSecond), 0},
 	} {
 		if test.got != test.want {
@@ -54,11 +61,14 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{
-		"| redis_rate | zipf |         500 | 1.00 |             500 | 1.00 |           1500 |   500 |  250 |   0.50 |   0 " +
-			"| 2.00 |  3.00 | 123 |      30.0 |     10 |",
-		"| embedded   | zipf |        1500 | 3.00 |            3000 | 6.00 |",
-		"| embedded   | zipf |         750 |              0 |     0 |      0 |   0 | 1.50 | 1.50 |",
-		"WRONG: a <b> & c, api, hot: more than must be",
+		"| redis_rate | zipf |         1 |         500 | 1.00 |             500 | 1.00 |           1500 |   500 |  250 |   0.50 |   0 " +
+			"| 2.00 |  3.00 | 123 |      30.0 |     10 |             0 |          0 |",
+		"| embedded   | zipf |         1 |        1500 | 3.00 |            3000 | 6.00 |",
+		"| embedded   | zipf |         1 |         750 |              0 |     0 |      0 |   0 | 1.50 | 1.50 |",
+		"| shared     | hot  |         3 |         800 | 0.50 |",
+		"|           193 |          2 |",
+		"|             – |          – |",
+		"WRONG: a <b> & c (2), api, hot: more than must be",
 	} {
 		if !strings.Contains(out.String(), row) {
 			t.Errorf("the table has no %q:\n%s", row, out.String())
@@ -78,11 +88,11 @@ func TestFilesAreWellFormed(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "results.json"))
 	var back Report
-	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Runs) != 5 || *back.Runs[0] != *example().Runs[0] {
+	if err != nil || json.Unmarshal(data, &back) != nil || len(back.Runs) != len(example().Runs) || *back.Runs[0] != *example().Runs[0] {
 		t.Errorf("results.json: %s, %v", data, err)
 	}
 	// An open loop has no bar: its rate is given.
-	for name, bars := range map[string]int{"sms-send.svg": 2, "api.svg": 1} {
+	for name, bars := range map[string]int{"sms-send.svg": 2, "api.svg": 5} {
 		chart, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)

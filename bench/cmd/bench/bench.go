@@ -29,8 +29,8 @@ type bench struct {
 	settled  bool // Cassandra, as far as Java's compiler is concerned
 	started  int  // subjects, so far
 	log      io.Writer
-	// baseline is half of what report.Baseline did in the closed loop, calls a second by policy.
-	baseline map[string]float64
+	// baseline is half of what report.Baseline did in the closed loop, calls a second.
+	baseline map[likeness]float64
 }
 
 func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
@@ -38,7 +38,7 @@ func newBench(ctx context.Context, s *settings, log io.Writer) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[string]float64)}
+	b := &bench{settings: s, scratch: scratch, log: log, skipped: make(map[*peer]bool), baseline: make(map[likeness]float64)}
 	b.report = report.Report{
 		Started: time.Now(), Seed: s.seed, Machine: measure.Machine(),
 		Settings: fmt.Sprintf("%d connections; %v of zipf, %v of others, after %v", s.connections, s.zipf, s.duration, s.warmUp),
@@ -57,11 +57,11 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
-	if b.policies, err = policy.Read(filepath.Join(b.dir, "policies.yaml")); err != nil {
+	if b.policies, err = policy.Read(b.policyFile()); err != nil {
 		return err
 	}
 	for _, p := range b.peers {
-		if reason := p.skip(ctx, b); reason != "" {
+		if reason := p.skip(b); reason != "" {
 			b.skipped[p] = true
 			b.report.Skipped = append(b.report.Skipped, p.name+", as "+reason)
 			fmt.Fprintf(b.log, "left out: %s, as %s\n", p.name, reason)
@@ -90,17 +90,28 @@ func (b *bench) build(ctx context.Context) error {
 	return ctx.Err()
 }
 
+func (b *bench) policyFile() string { return filepath.Join(b.dir, "policies.yaml") }
+
 func (b *bench) program(name string) string { return filepath.Join(b.scratch, name) }
 
 func (b *bench) close() error { return os.RemoveAll(b.scratch) }
 
 // job is one measurement.
 type job struct {
-	peer   *peer
-	policy policy.Policy
-	keys   load.Keys
-	rate   float64
+	peer      *peer
+	instances int
+	policy    policy.Policy
+	keys      load.Keys
+	rate      float64
 }
+
+// likeness is what a measurement has in common with that of the baseline which it is compared with under the same load.
+type likeness struct {
+	policy    string
+	instances int
+}
+
+func (j job) likeness() likeness { return likeness{j.policy.Name, j.instances} }
 
 // lasts returns how long to measure.
 func (b *bench) lasts(j job) time.Duration {
@@ -144,9 +155,9 @@ func (b *bench) openRates(j job, closed float64) (rates []float64) {
 	}
 	rates = append(rates, own)
 	if j.peer.name == report.Baseline {
-		b.baseline[j.policy.Name] = own
+		b.baseline[j.likeness()] = own
 	}
-	if shared := b.baseline[j.policy.Name]; 0 < shared && shared < own {
+	if shared := b.baseline[j.likeness()]; 0 < shared && shared < own {
 		rates = append(rates, shared)
 	}
 	return rates
@@ -157,13 +168,24 @@ func (b *bench) jobs() (jobs []job) {
 	for _, p := range b.policies {
 		for _, keys := range b.keys {
 			for _, peer := range b.peers {
-				if !b.skipped[peer] && b.wants(p.Name) && peer.has(p.Name, b) {
-					jobs = append(jobs, job{peer: peer, policy: p, keys: keys})
+				if b.skipped[peer] || !b.wants(p.Name) {
+					continue
+				}
+				for _, instances := range b.numbers(peer) {
+					jobs = append(jobs, job{peer: peer, instances: instances, policy: p, keys: keys})
 				}
 			}
 		}
 	}
 	return jobs
+}
+
+// numbers returns how many instances of p are measured at a time.
+func (b *bench) numbers(p *peer) []int {
+	if p.shared {
+		return b.instances
+	}
+	return []int{1}
 }
 
 func (b *bench) wants(policy string) bool {
@@ -174,10 +196,10 @@ func (b *bench) wants(policy string) bool {
 const firstSettling = 3
 
 // nextSettling returns how long Cassandra is asked before j is measured, 0 for not at all, and notes that it was: once for each
-// peer and policy, with their first keys, the first time for longer.
+// peer and policy, with their first keys and number of instances, the first time for longer.
 func (b *bench) nextSettling(j job) time.Duration {
 	switch {
-	case !j.peer.cassandra || j.keys.String() != b.keys[0].String():
+	case !j.peer.cassandra || j.keys.String() != b.keys[0].String() || j.instances != b.instances[0]:
 		return 0
 	case b.settled:
 		return b.settling
@@ -207,8 +229,8 @@ func (b *bench) measure(ctx context.Context, j job) (*report.Run, error) {
 		return nil, err
 	}
 	b.report.Runs = append(b.report.Runs, r)
-	fmt.Fprintf(b.log, "%-8s %-6s %-16s %8.0f/s %9.0f per CPU second, p99 %.1f ms, failed %d %s\n", r.Policy, r.Keys, r.Peer,
-		r.PerSecond(), r.PerCPUSecond(), r.Latency.P99/1000, r.Failed, r.Wrong)
+	fmt.Fprintf(b.log, "%-8s %-6s %-16s %8.0f/s %9.0f per CPU second, p99 %.1f ms, failed %d, wrongly denied %d, over limit %d %s\n",
+		r.Policy, r.Keys, r.Subject(), r.PerSecond(), r.PerCPUSecond(), r.Latency.P99/1000, r.Failed, r.WrongDenials, r.OverAdmitted, r.Wrong)
 	return r, b.report.Write(b.out)
 }
 
@@ -216,7 +238,7 @@ func (b *bench) measure(ctx context.Context, j job) (*report.Run, error) {
 func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.Run, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s, %s, %v: %w", j.peer.name, j.policy.Name, j.keys, err)
+			err = fmt.Errorf("%s (%d), %s, %v: %w", j.peer.name, j.instances, j.policy.Name, j.keys, err)
 		}
 	}()
 	b.started++
@@ -227,12 +249,15 @@ func (b *bench) ask(ctx context.Context, j job, lasts time.Duration) (r *report.
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r, err = measure.Run(ctx, load.Options{
 		Open: s.open, Connections: b.connections, Rate: j.rate, WarmUp: b.warmUp, Duration: lasts,
-		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Ahead: j.ahead(), Window: j.policy.Window,
+		Keys: j.keys, Seed: b.seed, Batch: j.peer.batch, Limit: j.limit(), Window: j.policy.Window,
 	}, s.service, s.store)
 	if err != nil {
 		return nil, err
 	}
-	r.Peer, r.Policy = j.peer.name, j.policy.Name
+	r.Peer, r.Policy, r.Instances = j.peer.name, j.policy.Name, j.instances
+	if j.peer.limitless {
+		r.OverAdmitted = 0 // it was not told any limit
+	}
 	return r, nil
 }
 
@@ -244,23 +269,14 @@ func (j job) limit() int64 {
 	return j.policy.Limit
 }
 
-// ahead is how much of the limit the peer may count ahead: a sixteenth, as docs/design.md has it.
-func (j job) ahead() int64 {
-	if !j.peer.leases {
-		return 0
-	}
-	const share = 16
-	return j.policy.Limit / share
-}
-
 // verdict returns an error if anything was decided wrongly, and, of a smoke test, if anything failed.
 func (b *bench) verdict() (err error) {
 	for _, r := range b.report.Runs {
 		if r.Wrong != "" {
-			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %s", r.Peer, r.Policy, r.Keys, r.Wrong))
+			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %s", r.Subject(), r.Policy, r.Keys, r.Wrong))
 		}
 		if b.smoke && (r.Failed > 0 || r.Sent == 0) {
-			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %d of %d failed", r.Peer, r.Policy, r.Keys, r.Failed, r.Sent))
+			err = errors.Join(err, fmt.Errorf("%s, %s, %s: %d of %d failed", r.Subject(), r.Policy, r.Keys, r.Failed, r.Sent))
 		}
 	}
 	if len(b.report.Runs) == 0 {

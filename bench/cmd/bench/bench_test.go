@@ -2,7 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,17 +18,20 @@ import (
 )
 
 func TestChoosing(t *testing.T) {
-	s, err := parse(strings.Fields("-peers embedded,redis_rate -keys hot,zipf -duration 1s"), io.Discard)
+	s, err := parse(strings.Fields("-peers embedded,redis_rate -instances 1,3 -keys hot,zipf -duration 1s"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := names(s.peers); !slices.Equal(got, []string{"embedded", "redis_rate"}) {
 		t.Errorf("peers %v", got)
 	}
+	if !slices.Equal(s.instances, []int{1, 3}) {
+		t.Errorf("instances %v", s.instances)
+	}
 	if len(s.keys) != 2 || s.keys[0].String() != "hot" || s.keys[1].String() != "zipf" || s.duration != time.Second {
 		t.Errorf("keys %v, %v", s.keys, s.duration)
 	}
-	for _, wrong := range []string{"-peers redis", "-keys cold", "-peers ,", "-unknown"} {
+	for _, wrong := range []string{"-peers redis", "-keys cold", "-peers ,", "-instances 0", "-instances 1,", "-unknown"} {
 		if _, err := parse(strings.Fields(wrong), io.Discard); err == nil {
 			t.Errorf("%s is accepted", wrong)
 		}
@@ -37,6 +43,9 @@ func TestAllIsMeasuredUnlessChosen(t *testing.T) {
 	if err != nil || len(s.peers) != len(allPeers()) || len(s.keys) != len(load.Distributions()) {
 		t.Errorf("%v, %v", s, err)
 	}
+	if !slices.Equal(s.instances, []int{3}) {
+		t.Errorf("instances %v", s.instances)
+	}
 	if !slices.Contains(names(s.peers), report.Baseline) {
 		t.Errorf("the others are compared with %s, which is not there", report.Baseline)
 	}
@@ -45,27 +54,48 @@ func TestAllIsMeasuredUnlessChosen(t *testing.T) {
 	}
 }
 
+// Several instances are of peers over a shared store alone, and the baseline is measured before what is compared with it.
+func TestNumbersOfInstances(t *testing.T) {
+	s, err := parse(strings.Fields("-instances 1,3 -keys hot"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range (&bench{settings: s, policies: policy.List{{Name: "api"}}}).jobs() {
+		got = append(got, fmt.Sprint(j.peer.name, " ", j.instances))
+	}
+	want := []string{
+		"redis_rate 1", "redis_rate 3", "bare 1", "go-limiter 1", "embedded 1", "embedded-batch 1", "embedded-client 1",
+		"cassandra 1", "cassandra 3", "cassandra-client 1", "cassandra-client 3",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // Open loops are at half of the peer's own rate and, where it is quicker than the baseline, at half of the baseline's.
 func TestOpenRates(t *testing.T) {
-	b := &bench{baseline: make(map[string]float64)}
+	b := &bench{baseline: make(map[likeness]float64)}
 	zipf, unique := keys(t, halved), keys(t, "unique")
 	for _, step := range []struct {
-		peer   peer
-		policy string
-		keys   load.Keys
-		closed float64
-		want   []float64
+		peer      peer
+		instances int
+		policy    string
+		keys      load.Keys
+		closed    float64
+		want      []float64
 	}{
-		{peer{name: "early"}, "api", zipf, 9001, []float64{4500}},
-		{peer{name: report.Baseline}, "api", zipf, 8000, []float64{4000}},
-		{peer{name: "quicker"}, "api", zipf, 9001, []float64{4500, 4000}},
-		{peer{name: "slower"}, "api", zipf, 6000, []float64{3000}},
-		{peer{name: "quicker"}, "other", zipf, 9000, []float64{4500}},
-		{peer{name: "quicker"}, "api", unique, 9000, nil},
-		{peer{name: "batches", batch: 100}, "api", zipf, 9000, nil},
-		{peer{name: "dead"}, "api", zipf, 0, nil},
+		{peer{name: "early"}, 1, "api", zipf, 9001, []float64{4500}},
+		{peer{name: report.Baseline}, 1, "api", zipf, 8000, []float64{4000}},
+		{peer{name: "quicker"}, 1, "api", zipf, 9001, []float64{4500, 4000}},
+		{peer{name: "more"}, 3, "api", zipf, 9001, []float64{4500}},
+		{peer{name: "slower"}, 1, "api", zipf, 6000, []float64{3000}},
+		{peer{name: "quicker"}, 1, "other", zipf, 9000, []float64{4500}},
+		{peer{name: "quicker"}, 1, "api", unique, 9000, nil},
+		{peer{name: "batches", batch: 100}, 1, "api", zipf, 9000, nil},
+		{peer{name: "dead"}, 1, "api", zipf, 0, nil},
 	} {
-		j := job{peer: &step.peer, policy: policy.Policy{Name: step.policy}, keys: step.keys}
+		j := job{peer: &step.peer, instances: step.instances, policy: policy.Policy{Name: step.policy}, keys: step.keys}
 		if got := b.openRates(j, step.closed); !slices.Equal(got, step.want) {
 			t.Errorf("%s, %s, %v after %v: %v, want %v", step.peer.name, step.policy, step.keys, step.closed, got, step.want)
 		}
@@ -75,20 +105,22 @@ func TestOpenRates(t *testing.T) {
 // A node that was just started has compiled nothing yet, so whoever is first on it settles longer; others once, with their first keys.
 func TestTheFirstOnCassandraSettlesLonger(t *testing.T) {
 	zipf, unique := keys(t, "zipf"), keys(t, "unique")
-	b := &bench{settings: &settings{settling: time.Minute, keys: []load.Keys{zipf, unique}}}
+	b := &bench{settings: &settings{settling: time.Minute, instances: []int{1, 3}, keys: []load.Keys{zipf, unique}}}
 	memory, store := &peer{}, &peer{cassandra: true}
 	for i, step := range []struct {
-		peer *peer
-		keys load.Keys
-		want time.Duration
+		peer      *peer
+		instances int
+		keys      load.Keys
+		want      time.Duration
 	}{
-		{memory, zipf, 0},
-		{store, zipf, 3 * time.Minute},
-		{store, unique, 0},
-		{store, zipf, time.Minute},
-		{memory, zipf, 0},
+		{memory, 1, zipf, 0},
+		{store, 1, zipf, 3 * time.Minute},
+		{store, 3, zipf, 0},
+		{store, 1, unique, 0},
+		{store, 1, zipf, time.Minute},
+		{memory, 1, zipf, 0},
 	} {
-		if got := b.nextSettling(job{peer: step.peer, keys: step.keys}); got != step.want {
+		if got := b.nextSettling(job{peer: step.peer, instances: step.instances, keys: step.keys}); got != step.want {
 			t.Errorf("step %d settles for %v, want %v", i, got, step.want)
 		}
 	}
@@ -124,9 +156,27 @@ func TestProcessesEnd(t *testing.T) {
 func TestServiceThatEndsAtOnce(t *testing.T) {
 	b := &bench{settings: &settings{}, scratch: t.TempDir()}
 	s := &subject{}
-	err := s.serve(b, job{}, "/bin/sh", "-c", "echo no room; exit 3")
+	err := s.serve(b, job{instances: 1}, "/bin/sh", "-c", "echo no room; exit 3")
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
+	}
+}
+
+// All instances are asked once each knows of all others.
+func TestInstancesJoin(t *testing.T) {
+	for metrics, fails := range map[string]bool{
+		"ratelimitd_members 3\nratelimitd_members_view_installed 1\n":  false,
+		"ratelimitd_members 2\nratelimitd_members_view_installed 1\n":  true,
+		"ratelimitd_members 3\nratelimitd_members_view_installed 0\n":  true,
+		"ratelimitd_members 30\nratelimitd_members_view_installed 1\n": true,
+		"": true,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, metrics) }))
+		err := joined(strings.TrimPrefix(server.URL, "http://"), 3)
+		server.Close()
+		if (err != nil) != fails {
+			t.Errorf("%q: %v", metrics, err)
+		}
 	}
 }
 

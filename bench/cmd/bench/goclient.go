@@ -33,9 +33,12 @@ func (g goClient) Take(keys []uint64) (load.Outcome, error) {
 // Close does nothing: the client is the others' too.
 func (g goClient) Close() error { return nil }
 
-// ask has s asked by the Go client.
-func (s *subject) ask(address, policy string) (err error) {
-	s.client, err = client.New("http://"+address, &client.Options{Timeout: patience})
-	s.open = func(cost int64) (load.Caller, error) { return goClient{s.client, policy, cost}, nil }
-	return err
+// byClient returns what opens callers of the instance at address that share a Go client.
+func (s *subject) byClient(address, policy string) (func(cost int64) (load.Caller, error), error) {
+	c, err := client.New("http://"+address, &client.Options{Timeout: patience})
+	if err != nil {
+		return nil, err
+	}
+	s.clients = append(s.clients, c)
+	return func(cost int64) (load.Caller, error) { return goClient{c, policy, cost}, nil }, nil
 }

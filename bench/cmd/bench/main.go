@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ import (
 type settings struct {
 	dir, out       string
 	peers          []*peer
+	instances      []int // of peers over a shared store
 	keys           []load.Keys
 	policies       string // names; empty: all
 	connections    int
@@ -72,6 +74,7 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	flags.StringVar(&s.dir, "dir", ".", "folder of this module")
 	flags.StringVar(&s.out, "out", "results", "folder for the table, JSON and charts")
 	chosen := flags.String("peers", "", "comma-separated, of "+strings.Join(names(allPeers()), ", ")+" (default all)")
+	instances := flags.String("instances", "3", "comma-separated, how many processes of each peer over a shared store there are")
 	keys := flags.String("keys", "", fmt.Sprintf("comma-separated, of %v (default all)", load.Distributions()))
 	flags.StringVar(&s.policies, "policies", "", "comma-separated, of policies.yaml (default all)")
 	flags.IntVar(&s.connections, "connections", 64, "how many callers there are")
@@ -92,7 +95,22 @@ func parse(args []string, stderr io.Writer) (*settings, error) {
 	if hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS"); hosts != "" {
 		s.hosts = strings.Split(hosts, ",")
 	}
+	if err := s.count(*instances); err != nil {
+		return nil, err
+	}
 	return s, s.choose(*chosen, *keys)
+}
+
+// count fills in the numbers of instances.
+func (s *settings) count(list string) error {
+	for item := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(item)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is no number of instances", item)
+		}
+		s.instances = append(s.instances, n)
+	}
+	return nil
 }
 
 // choose fills in what is chosen by names.

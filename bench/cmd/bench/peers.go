@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,13 +15,11 @@ import (
 // peer is one way of deciding.
 type peer struct {
 	name      string
-	policies  string // file of ratelimitd's policies; empty: policies.yaml
 	cassandra bool
+	shared    bool // over a store that several instances share
 	batch     int  // decisions a call, by POST /v1/batch; 0: one
 	client    bool // asked by the Go client
 	limitless bool // allows everything
-	leases    bool // counts units of large limits ahead
-	behind    bool // no call waits for the store
 	start     func(context.Context, *bench, job) (*subject, error)
 }
 
@@ -33,7 +28,7 @@ type subject struct {
 	open           func(cost int64) (load.Caller, error)
 	service, store []int // process ids
 	processes      []*process
-	client         *client.Client // nil: asked without one
+	clients        []*client.Client // one for each instance; none: asked without one
 }
 
 const batchSize = 100
@@ -41,18 +36,14 @@ const batchSize = 100
 // allPeers are those there are, in the order of the table.
 func allPeers() []*peer {
 	return []*peer{
-		{name: "redis_rate", start: startRedisRate},
+		{name: "redis_rate", start: startRedisRate, shared: true},
 		{name: "bare", start: startPeer, limitless: true},
 		{name: "go-limiter", start: startPeer},
 		{name: "embedded", start: startRatelimitd},
 		{name: "embedded-batch", start: startRatelimitd, batch: batchSize},
 		{name: "embedded-client", start: startRatelimitd, client: true},
-		{name: "embedded-local", start: startRatelimitd, policies: "policies-local.yaml"},
-		{name: "cassandra", start: startRatelimitd, cassandra: true, leases: true},
-		{name: "cassandra-client", start: startRatelimitd, cassandra: true, client: true, leases: true},
-		{name: "cassandra-rows", start: startRatelimitd, cassandra: true, policies: "policies-rows.yaml", leases: true},
-		{name: "cassandra-rows-client", start: startRatelimitd, cassandra: true, client: true, policies: "policies-rows.yaml", leases: true},
-		{name: "cassandra-local", start: startRatelimitd, cassandra: true, policies: "policies-local.yaml", leases: true, behind: true},
+		{name: "cassandra", start: startRatelimitd, cassandra: true, shared: true},
+		{name: "cassandra-client", start: startRatelimitd, cassandra: true, shared: true, client: true},
 	}
 }
 
@@ -63,44 +54,22 @@ func names(peers []*peer) (names []string) {
 	return names
 }
 
-// file returns the peer's policy file.
-func (p *peer) file(b *bench) string {
-	if p.policies == "" {
-		return filepath.Join(b.dir, "policies.yaml")
-	}
-	return filepath.Join(b.dir, p.policies)
-}
-
-// has says whether the peer knows a policy of that name.
-func (p *peer) has(name string, b *bench) bool {
-	own, err := policy.Read(p.file(b))
-	return err == nil && slices.ContainsFunc(own, func(p policy.Policy) bool { return p.Name == name })
-}
-
 // skip returns why a peer is left out, or nothing.
-func (p *peer) skip(ctx context.Context, b *bench) string {
+func (p *peer) skip(b *bench) string {
 	if p.cassandra && len(b.hosts) == 0 {
 		return "RATELIMITD_TEST_CASSANDRA_HOSTS names no Cassandra"
-	}
-	out, err := exec.CommandContext(ctx, b.program("ratelimitd"), "policies", "lint", p.file(b)).CombinedOutput()
-	if err != nil {
-		reason, _, _ := strings.Cut(string(out), "\n")
-		return strings.TrimPrefix(reason, b.dir+"/")
 	}
 	return ""
 }
 
 func startRatelimitd(_ context.Context, b *bench, j job) (*subject, error) {
-	timeout := "5s" // it is saturated on purpose
-	if j.peer.behind {
-		timeout = "1s"
-	}
-	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + j.peer.file(b), "--store-timeout=" + timeout,
+	args := []string{"serve", "--listen=127.0.0.1:0", "--log-level=error", "--policies=" + b.policyFile(),
+		"--store-timeout=5s",  // it is saturated on purpose
 		"--max-keys=16777216"} // unique keys come by the million, and others keep all of them
 	s := &subject{}
 	if j.peer.cassandra {
 		args = append(args, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(b.hosts, ","),
-			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM",
+			"--cassandra-keyspace=bench", "--consistency=LOCAL_QUORUM", "--peer-listen=127.0.0.1:0",
 			fmt.Sprintf("--namespace=bench-%d-%d", b.report.Started.UnixMilli(), b.started))
 		s.store = b.cassandra
 	}
@@ -133,30 +102,51 @@ func policyFlags(policies policy.List) (flags []string) {
 	return flags
 }
 
-// serve starts the service of s, and stops all of s if that fails.
-func (s *subject) serve(b *bench, j job, program string, args ...string) error {
-	service, err := b.start(program, args...)
-	if err != nil {
-		return errors.Join(err, s.stop())
-	}
-	s.service, s.processes = []int{service.pid()}, append(s.processes, service)
-	address, err := service.listening()
-	if err != nil {
-		return errors.Join(err, s.stop())
-	}
-	if j.peer.client {
-		if err := s.ask(address, j.policy.Name); err != nil {
-			return errors.Join(err, s.stop())
+// serve starts the instances of s, and stops all of s if that fails.
+func (s *subject) serve(b *bench, j job, program string, args ...string) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
 		}
+	}()
+	services, open := map[string]*process{}, []func(int64) (load.Caller, error)(nil)
+	for range j.instances {
+		service, err := b.start(program, args...)
+		if err != nil {
+			return err
+		}
+		s.service, s.processes = append(s.service, service.pid()), append(s.processes, service)
+		address, err := service.listening()
+		if err != nil {
+			return err
+		}
+		caller, err := s.caller(b, j, address)
+		if err != nil {
+			return err
+		}
+		services[address], open = service, append(open, caller)
+	}
+	s.open = load.RoundRobin(open)
+	if !j.peer.cassandra {
 		return nil
 	}
-	s.open = func(cost int64) (load.Caller, error) {
-		return load.Target{
-			Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
-			Lifetime: b.warmUp + max(b.lasts(j), firstSettling*b.settling) + patience,
-		}.Open(cost)
+	for address, service := range services {
+		if err := service.ready(func() error { return joined(address, j.instances) }); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// caller returns what opens callers of the instance at address.
+func (s *subject) caller(b *bench, j job, address string) (func(int64) (load.Caller, error), error) {
+	if j.peer.client {
+		return s.byClient(address, j.policy.Name)
+	}
+	return load.Target{
+		Address: address, Policy: j.policy.Name, Prefix: prefix, Batch: j.peer.batch,
+		Lifetime: b.warmUp + max(b.lasts(j), firstSettling*b.settling) + patience,
+	}.Open, nil
 }
 
 // prefix is how all identifiers begin, as phone numbers do.
@@ -167,8 +157,8 @@ const patience = 30 * time.Second
 
 // stop ends the processes, the last started first.
 func (s *subject) stop() (err error) {
-	if s.client != nil {
-		err = s.client.Close()
+	for _, c := range s.clients {
+		err = errors.Join(err, c.Close())
 	}
 	for i := range s.processes {
 		err = errors.Join(err, s.processes[len(s.processes)-1-i].stop())

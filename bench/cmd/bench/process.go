@@ -25,12 +25,12 @@ const stopLimit = 15 * time.Second
 
 // start starts a program, in a process group of its own: a Ctrl-C is for this process. What it prints goes to a file.
 func (b *bench) start(program string, args ...string) (*process, error) {
-	p := &process{log: filepath.Join(b.scratch, filepath.Base(program)+".log"), exited: make(chan struct{})}
-	log, err := os.Create(p.log)
+	log, err := os.CreateTemp(b.scratch, filepath.Base(program)+"-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
+	p := &process{log: log.Name(), exited: make(chan struct{})}
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, b.scratch
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

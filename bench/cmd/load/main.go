@@ -47,7 +47,6 @@ func parse() (*arguments, error) {
 	keys := flag.String("keys", "zipf", fmt.Sprint("one of ", load.Distributions()))
 	flag.IntVar(&a.Connections, "connections", 64, "how many callers there are")
 	flag.Float64Var(&a.Rate, "rate", 0, "calls a second that are due, whatever is answered; 0: each caller asks when it was answered")
-	flag.Int64Var(&a.Ahead, "ahead", 0, "units of a caller that the service may have counted ahead, and so denied, when a window ends")
 	flag.IntVar(&a.Batch, "batch", 0, "takes a call, by POST /v1/batch; 0: one by POST /v1/take")
 	flag.DurationVar(&a.WarmUp, "warmup", 5*time.Second, "how long to ask before measuring")
 	flag.DurationVar(&a.Duration, "duration", 15*time.Second, "how long to measure")
@@ -78,7 +77,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Peer, r.Policy = a.target.Address, a.target.Policy
+	r.Peer, r.Policy, r.Instances = a.target.Address, a.target.Policy, 1
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(r); err != nil {
