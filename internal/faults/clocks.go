@@ -32,25 +32,29 @@ func (r *run) putClocksOff(ctx context.Context) ([]history.ClockTest, error) {
 	var all sync.WaitGroup
 	for i := range tests {
 		all.Go(func() {
-			errs[i] = r.putClockOff(ctx, r.newProcess(r.Processes+i, 0, "--clock-beyond-tolerance="+tests[i].Beyond), &tests[i])
+			errs[i] = r.putClockOff(ctx, r.Processes+i, &tests[i])
 		})
 	}
 	all.Wait()
 	return tests, errors.Join(errs...)
 }
 
-func (r *run) putClockOff(ctx context.Context, p *process, test *history.ClockTest) error {
-	if err := p.start(ctx); err != nil {
+func (r *run) putClockOff(ctx context.Context, number int, test *history.ClockTest) error {
+	p, err := r.newProcess(number, 0, "--clock-beyond-tolerance="+test.Beyond)
+	if err != nil {
 		return err
+	}
+	if err := p.start(ctx); err != nil {
+		return errors.Join(err, p.close())
 	}
 	watch := r.watchClock
 	if test.Ahead < 0 {
 		watch = r.watchClockBehind
 	}
-	err := watch(ctx, p, test)
+	err = watch(ctx, p, test)
 	r.Logf("clock off by %v under %s: refused after %v, back after %v %s", test.Ahead, test.Beyond,
 		test.Noticed.Round(time.Millisecond), test.Back.Round(time.Millisecond), test.Wrong)
-	return errors.Join(err, p.kill())
+	return errors.Join(err, p.close())
 }
 
 func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTest) error {

@@ -93,6 +93,10 @@ func (r *run) disturbProcess(ctx context.Context, f *schedule.Fault) error {
 		return p.start(ctx)
 	case history.ProcessSlow:
 		return slow(ctx, f.Lasts, p.pause, p.resume)
+	case history.PeersCut:
+		return freeze(ctx, f.Lasts, p.wire.cut, p.wire.mend)
+	case history.PeersHeld:
+		return freeze(ctx, f.Lasts, p.wire.hold, p.wire.release)
 	}
 	return freeze(ctx, f.Lasts, p.pause, p.resume)
 }

@@ -92,7 +92,10 @@ func (r *run) start(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range r.Processes {
-		p := r.newProcess(i, r.Offsets[i%len(r.Offsets)], "--clock-beyond-tolerance=refuse")
+		p, err := r.newProcess(i, r.Offsets[i%len(r.Offsets)], "--clock-beyond-tolerance=refuse")
+		if err != nil {
+			return err
+		}
 		r.processes = append(r.processes, p)
 		if err := p.start(ctx); err != nil {
 			return err
@@ -109,7 +112,7 @@ func (r *run) policiesFile() string {
 func (r *run) stop() error {
 	var errs []error
 	for _, p := range r.processes {
-		errs = append(errs, p.kill())
+		errs = append(errs, p.close())
 	}
 	if r.cluster != nil {
 		errs = append(errs, r.cluster.Close())
@@ -147,8 +150,8 @@ func (r *run) warmUp(ctx context.Context) error {
 func (r *run) load(ctx context.Context) error {
 	r.began = time.Now()
 	r.history.Header = history.Header{
-		Seed: r.Seed, Started: r.began, Lasts: r.Lasts, Processes: r.Processes, Offsets: r.Offsets, Tolerance: r.Tolerance,
-		StoreTimeout: r.StoreTimeout, Policies: r.policies,
+		Seed: r.Seed, Started: r.began, Lasts: r.Lasts, Processes: r.Processes, Peers: schedule.Peers(r.Seed),
+		Offsets: r.Offsets, Tolerance: r.Tolerance, StoreTimeout: r.StoreTimeout, Policies: r.policies,
 	}
 	r.Logf("seed %d: %v of calls and faults", r.Seed, r.Lasts)
 	ctx, cancel := context.WithCancel(ctx)

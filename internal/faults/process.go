@@ -7,15 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
+	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
 )
 
 // process is a ratelimitd, which is started again after it died. Its methods but address
@@ -27,6 +30,7 @@ type process struct {
 	clock  string        // file of its clock
 	log    string        // file of what it logs
 	ahead  time.Duration // its clock, at each start
+	wire   *wire         // over which other processes reach it; nil: they don't
 
 	mu    sync.Mutex
 	url   string
@@ -35,9 +39,9 @@ type process struct {
 	ended chan struct{} // closed when it has
 }
 
-func (r *run) newProcess(number int, ahead time.Duration, more ...string) *process {
+func (r *run) newProcess(number int, ahead time.Duration, more ...string) (p *process, err error) {
 	name := filepath.Join(r.Dir, fmt.Sprintf("%d-process%d", r.Seed, number))
-	return &process{
+	p = &process{
 		number: number, binary: r.Binary, clock: name + ".clock", log: name + ".log", ahead: ahead,
 		args: append([]string{
 			"serve", "--listen=127.0.0.1:0", "--policies=" + r.policiesFile(), "--store=cassandra", r.hosts(), keyspace,
@@ -45,6 +49,22 @@ func (r *run) newProcess(number int, ahead time.Duration, more ...string) *proce
 			"--clock-tolerance=" + r.Tolerance.String(), "--store-timeout=" + r.StoreTimeout.String(),
 		}, more...),
 	}
+	if schedule.Peers(r.Seed) {
+		if p.wire, err = newWire(); err != nil {
+			return nil, err
+		}
+		p.args = append(p.args, "--peer-listen=127.0.0.1:0", "--peer-address="+p.wire.address())
+	}
+	return p, nil
+}
+
+// close ends the process, and its wire.
+func (p *process) close() error {
+	err := p.kill()
+	if p.wire != nil {
+		err = errors.Join(err, p.wire.close())
+	}
+	return err
 }
 
 const keyspace = "--cassandra-keyspace=faults"
@@ -89,6 +109,10 @@ func (p *process) startOnce() error {
 		return err
 	}
 	defer log.Close()
+	before, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Env = append(os.Environ(), clock.Variable+"="+p.clock)
 	cmd.Stderr = log
@@ -108,9 +132,31 @@ func (p *process) startOnce() error {
 	if err != nil {
 		return fmt.Errorf("no first line: %w", err)
 	}
+	if err := p.connectWire(before); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.url = strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
+	return nil
+}
+
+var peerLine = regexp.MustCompile(`msg="listening for peers" address=(\S+)`)
+
+// connectWire has the wire lead to where the process listens for peers, by what it has logged since.
+func (p *process) connectWire(since int64) error {
+	if p.wire == nil {
+		return nil
+	}
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err
+	}
+	line := peerLine.FindSubmatch(text[since:])
+	if line == nil {
+		return errors.New("it does not log where it listens for peers")
+	}
+	p.wire.leadTo(string(line[1]))
 	return nil
 }
 

@@ -23,46 +23,55 @@ func (e *Engine) openKeys(ctx context.Context, targets ...*target) (*guest, erro
 	if e.opts.Owners == nil {
 		return g, nil
 	}
-	for _, t := range targets {
-		if err := e.openKey(ctx, g, t.key); err != nil {
-			g.leave()
-			return nil, &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+	for {
+		again, err := e.openAll(ctx, g, targets)
+		if err == nil {
+			return g, nil
 		}
+		g.leave() // members may wait for it, and any of the keys may get another owner now: all are opened anew
+		if again && pause(ctx, ownerPause) == nil {
+			continue
+		}
+		return nil, &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
 	}
-	return g, nil
 }
 
-func (e *Engine) openKey(ctx context.Context, g *guest, key Key) error {
-	for {
-		mine, err := e.opts.Owners.Guest(ctx)
-		if err != nil {
-			return err
-		}
-		g.rights = append(g.rights, mine) // before the owner is asked: it ends before the owner changes
-		place, err := e.opts.Owners.Place(ctx, key)
-		if err != nil {
-			return err
-		}
-		if place.Right != nil {
-			g.rights = append(g.rights, place.Right)
-			if !place.Right.Owned() {
-				return nil
-			}
-			return e.shared.open(ctx, key)
-		}
-		var a PeerAnswer
-		err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View}, &a)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotStored):
-			return err
-		}
-		g.leave()
-		if err := pause(ctx, ownerPause); err != nil {
-			return fmt.Errorf("the owner of the key can't be reached: %w", err)
+// openAll opens the keys of targets, and reports whether it can be tried again where it can't.
+func (e *Engine) openAll(ctx context.Context, g *guest, targets []*target) (again bool, err error) {
+	for _, t := range targets {
+		if again, err = e.openKey(ctx, g, t.key); err != nil {
+			return again, err
 		}
 	}
+	return false, nil
+}
+
+func (e *Engine) openKey(ctx context.Context, g *guest, key Key) (again bool, err error) {
+	mine, err := e.opts.Owners.Guest(ctx)
+	if err != nil {
+		return false, err
+	}
+	g.rights = append(g.rights, mine) // before the owner is asked: it ends before the owner changes
+	place, err := e.opts.Owners.Place(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	if place.Right != nil {
+		g.rights = append(g.rights, place.Right)
+		if !place.Right.Owned() {
+			return false, nil
+		}
+		return false, e.shared.open(ctx, key)
+	}
+	var a PeerAnswer
+	err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View}, &a)
+	switch {
+	case errors.Is(err, ErrRefused):
+		return true, fmt.Errorf("%w: the owner of the key changes: %w", ErrUnavailable, err)
+	case errors.Is(err, ErrNotStored):
+		return true, err
+	}
+	return false, err
 }
 
 // verify returns nil if all that was done may be admitted. The error is a StoreError.

@@ -160,7 +160,7 @@ func (x *serial) updateOnce(
 			return err
 		}
 		if err := pause(ctx, x.opts.jitter(wait)); err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: err}
+			return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: other instances kept coming first: %w", ErrUnavailable, err)}
 		}
 	}
 }
@@ -274,6 +274,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: other instances kept coming first: %w", ErrUnavailable, ctx.Err())
+		return ctx.Err()
 	}
 }

@@ -57,7 +57,7 @@ func (c *checker) inTime(call *history.Call) {
 func (c *checker) stood(call *history.Call) (d time.Duration) {
 	span := history.Span{From: call.Called, Until: call.Returned}
 	for i := range c.h.Faults {
-		if f := &c.h.Faults[i]; !history.OfNodes(f.Kind) && f.Target == call.Process {
+		if f := &c.h.Faults[i]; !history.OfNodes(f.Kind) && !history.OfPeers(f.Kind) && f.Target == call.Process {
 			d += f.Overlap(span)
 		}
 	}

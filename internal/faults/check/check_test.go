@@ -450,6 +450,28 @@ func TestDeniedThoughThereWasRoom(t *testing.T) {
 	s.finds(t, check.CheckDenied)
 }
 
+// An owner that stood still may count later what the process that was asked gave up on: until a
+// store timeout after it goes on, and only where keys have owners.
+func TestOwnersThatStoodStillCountLate(t *testing.T) {
+	story := func(peers bool, kind string, deniedAt float64) *story {
+		s := newStory()
+		s.Header.Peers = peers
+		s.Faults = []history.Fault{{Kind: kind, Target: 1, Span: history.Span{From: seconds(1), Until: seconds(5)}}}
+		for range 2 {
+			s.unknown("serial-fixed", 3).Process = 0
+		}
+		s.denied("serial-fixed", deniedAt, 2)
+		return s
+	}
+	story(true, history.ProcessPause, 5.5).finds(t)
+	story(true, history.PeersHeld, 5.5).finds(t)
+	wrong := []string{check.CheckDenied, check.CheckSerial}
+	story(true, history.ProcessPause, 9).finds(t, wrong...)
+	story(true, history.PeersCut, 5.5).finds(t, wrong...)
+	story(true, history.ProcessKill, 5.5).finds(t, wrong...)
+	story(false, history.ProcessPause, 5.5).finds(t, wrong...)
+}
+
 func TestAnswersComeInTime(t *testing.T) {
 	bothWays(t, check.CheckLate, func(s *story) {
 		s.allowed("log", 1, 1).Returned = seconds(5)

@@ -17,6 +17,7 @@ func rows(h *history.History, f *Findings) []row {
 		{"seed", fmt.Sprint(h.Header.Seed)},
 		{"lasted", h.Header.Lasts.String()},
 		{"processes, and their clocks' offsets", fmt.Sprintf("%d, %v", h.Header.Processes, offsets(h))},
+		{"each key has an owner", map[bool]string{true: "yes", false: "no"}[h.Header.Peers]},
 		{"faults", faultsDone(h)},
 		{"calls", fmt.Sprint(f.Calls)},
 		{"allowed / denied", fmt.Sprintf("%d / %d", f.Admitted, f.Denied)},

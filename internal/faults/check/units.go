@@ -73,9 +73,26 @@ func (c *checker) keys() (keys []*key) {
 	for _, k := range keys {
 		for _, u := range k.units {
 			u.finish()
+			c.delay(u)
 		}
 	}
 	return keys
+}
+
+// delay has u, of which nobody knows whether it counts, dated as late as the owner of its key may
+// have heard of it: when the owner, or what it is reached over, no longer stood still.
+func (c *checker) delay(u *unit) {
+	if !c.h.Header.Peers || !u.may || u.counts {
+		return
+	}
+	for _, call := range u.calls {
+		underWay := history.Span{From: call.Called, Until: call.Returned}
+		for i := range c.h.Faults {
+			if f := &c.h.Faults[i]; history.StandsStill(f.Kind) && f.Meets(underWay) {
+				u.until = max(u.until, f.Until+c.h.Header.StoreTimeout+c.blur)
+			}
+		}
+	}
 }
 
 // addTo adds call to the unit that it is about.

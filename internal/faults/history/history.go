@@ -26,6 +26,7 @@ type Header struct {
 	Started      time.Time
 	Lasts        time.Duration // of the load; faults end with it
 	Processes    int
+	Peers        bool            `json:",omitempty"` // each key has an owner, to which others hand on its calls
 	Offsets      []time.Duration // of the processes' clocks, from the true one
 	Tolerance    time.Duration   // of clocks
 	StoreTimeout time.Duration
@@ -105,11 +106,24 @@ const (
 	ProcessStop   = "process stopped"
 	ProcessPause  = "process paused"
 	ProcessSlow   = "process slow"
+	PeersCut      = "peers cut off" // from a process, and refused: it reaches them, and all reach the nodes
+	PeersHeld     = "peers held up" // the same, but nothing they send arrives before it is over
 )
 
 // Kinds lists all kinds of Fault, in the order of reports.
 func Kinds() []string {
-	return []string{NodeKill, NodePause, NodeSlow, MajorityPause, ProcessKill, ProcessStop, ProcessPause, ProcessSlow}
+	return []string{
+		NodeKill, NodePause, NodeSlow, MajorityPause, ProcessKill, ProcessStop, ProcessPause, ProcessSlow, PeersCut, PeersHeld,
+	}
+}
+
+// OfPeers reports whether kind is done to what is between processes.
+func OfPeers(kind string) bool { return kind == PeersCut || kind == PeersHeld }
+
+// StandsStill reports whether what is sent to a process, or to it by others, may arrive only after
+// a fault of that kind.
+func StandsStill(kind string) bool {
+	return kind == ProcessPause || kind == ProcessSlow || kind == PeersHeld
 }
 
 // OfNodes reports whether kind is done to nodes and not to processes.

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
@@ -35,13 +36,22 @@ type weight struct {
 var (
 	ofNodes     = []weight{{history.NodeKill, 3}, {history.NodePause, 3}, {history.NodeSlow, 3}, {history.MajorityPause, 2}}
 	ofProcesses = []weight{{history.ProcessKill, 4}, {history.ProcessStop, 1}, {history.ProcessPause, 3}, {history.ProcessSlow, 2}}
+	ofPeers     = []weight{{history.PeersCut, 2}, {history.PeersHeld, 2}}
 )
 
-// Faults returns what is done to nodes and what to processes, each one after the other:
+// Peers reports whether each key has an owner in a run, to which other processes hand on its calls.
+// In one run of three every process decides for every key.
+func Peers(seed uint64) bool { return seed%3 != 0 }
+
+// Faults returns what is done to nodes and what to processes and between them, each one after the other:
 // never more than a minority of either, but for a majority of nodes that stands still.
 // Early on, each kind is there once.
 func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {
-	return draw(random(seed, streamNodes), ofNodes, nodes, lasts), draw(random(seed, streamProcesses), ofProcesses, processes, lasts)
+	kinds := ofProcesses
+	if Peers(seed) {
+		kinds = slices.Concat(ofProcesses, ofPeers)
+	}
+	return draw(random(seed, streamNodes), ofNodes, nodes, lasts), draw(random(seed, streamProcesses), kinds, processes, lasts)
 }
 
 func draw(rng *rand.Rand, kinds []weight, targets int, lasts time.Duration) (faults []Fault) {

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -119,6 +120,20 @@ func TestFaultsComeOneAfterTheOther(t *testing.T) {
 		if seen[kind] < 50 {
 			t.Errorf("%s: %d times in 50 runs", kind, seen[kind])
 		}
+	}
+}
+
+// What is between processes is disturbed where they are each other's peers, and only there.
+func TestPeersAreDisturbedWhereThereAreAny(t *testing.T) {
+	for seed := range uint64(30) {
+		_, processes := schedule.Faults(seed, 3, 3, lasts)
+		disturbed := slices.ContainsFunc(processes, func(f schedule.Fault) bool { return history.OfPeers(f.Kind) })
+		if disturbed != schedule.Peers(seed) {
+			t.Errorf("seed %d: peers %t, disturbed %t", seed, schedule.Peers(seed), disturbed)
+		}
+	}
+	if !schedule.Peers(1) {
+		t.Error("the run that is done most has no peers")
 	}
 }
 

@@ -1,0 +1,70 @@
+package limiter
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// views are owners that change: the second key's first owner is no longer that when it is asked.
+type views struct {
+	second Key
+	view   int64           // that is known to this instance
+	opened map[Key][]int64 // by which views keys were opened
+	held   map[int64]int   // rights of views
+}
+
+func (v *views) Guest(context.Context) (Right, error) {
+	v.held[v.view]++
+	return viewRight{v, v.view}, nil
+}
+
+func (v *views) Place(_ context.Context, _ Key) (Place, error) {
+	return Place{Owner: v, View: v.view}, nil
+}
+
+func (v *views) PlaceFor(context.Context, Key, int64) (Right, error) { return nil, ErrRefused }
+
+func (v *views) Decide(_ context.Context, call *PeerCall, _ *PeerAnswer) error {
+	if call.Key == v.second && v.view == 1 {
+		v.view = 2
+		return ErrRefused
+	}
+	v.opened[call.Key] = append(v.opened[call.Key], call.View)
+	return nil
+}
+
+type viewRight struct {
+	views *views
+	view  int64
+}
+
+func (r viewRight) Owned() bool                  { return false }
+func (r viewRight) Began() time.Time             { return time.Time{} }
+func (r viewRight) Verify(context.Context) error { return nil }
+func (r viewRight) Leave()                       { r.views.held[r.view]-- }
+
+// Whoever counts for several keys under the rights of one view has opened all of them by it: a key
+// that was opened by an earlier one may have an owner by now that knows nothing of it.
+func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
+	first, second := &target{key: KeyFrom([KeySize]byte{1})}, &target{key: KeyFrom([KeySize]byte{2})}
+	v := &views{second: second.key, view: 1, opened: make(map[Key][]int64), held: make(map[int64]int)}
+	e := &Engine{}
+	e.opts.Owners = v
+	g, err := e.openKeys(t.Context(), first, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.held[1] != 0 || v.held[2] == 0 {
+		t.Errorf("rights by view: %v", v.held)
+	}
+	for _, key := range []Key{first.key, second.key} {
+		if by := v.opened[key]; len(by) == 0 || by[len(by)-1] != 2 {
+			t.Errorf("key %v was opened by views %v, and is counted for by view 2", key, by)
+		}
+	}
+	g.leave()
+	if v.held[2] != 0 {
+		t.Errorf("%d rights are never left", v.held[2])
+	}
+}
