@@ -24,8 +24,8 @@ func owners() []Build {
 			Name: "keys not opened for guests", Broke: limit, Vital: true,
 			Tests: []string{"peer.TestOwnerKnowsWhatGuestsCount"},
 			Edits: []Edit{
-				{guestsFile, `return e.shared.open(ctx, key)`, `return nil`},
-				{ownersFile, `return e.shared.open(ctx, call.Key)`, `return nil`},
+				{guestsFile, `return e.shared.open(ctx, key, e.opts.StoreTimeout)`, `return nil`},
+				{ownersFile, `return e.shared.open(ctx, call.Key, time.Duration(call.Cost)*time.Millisecond)`, `return nil`},
 			},
 		},
 		{
@@ -52,8 +52,8 @@ func owners() []Build {
 			Tests: []string{"peer.TestOpeningWaitsForWhatIsUnderWay"},
 			Edits: []Edit{{
 				ownedFile, `s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(context.Context, []*request) {
-		led, err = true, s.counted.owned.open(key)
-	})`, `led, err = true, s.counted.owned.open(key)`,
+		led, err = true, s.counted.owned.open(key, theirs)
+	})`, `led, err = true, s.counted.owned.open(key, theirs)`,
 			}},
 		},
 	}

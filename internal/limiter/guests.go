@@ -61,10 +61,10 @@ func (e *Engine) openKey(ctx context.Context, g *guest, key Key) (again bool, er
 		if !place.Right.Owned() {
 			return false, nil
 		}
-		return false, e.shared.open(ctx, key)
+		return false, e.shared.open(ctx, key, e.opts.StoreTimeout)
 	}
 	var a PeerAnswer
-	err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View}, &a)
+	err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View, Cost: e.opts.StoreTimeout.Milliseconds()}, &a)
 	switch {
 	case errors.Is(err, ErrRefused):
 		return true, fmt.Errorf("%w: the owner of the key changes: %w", ErrUnavailable, err)

@@ -48,8 +48,10 @@ const (
 )
 
 // openFor returns for how long a key that is opened is not remembered: who opened it has one store
-// timeout for all that it does, which it measures from an earlier moment.
-func (o *owned) openFor() time.Duration { return 2 * o.opts.StoreTimeout }
+// timeout of its own for all that it does, which it measures from an earlier moment.
+func (o *owned) openFor(theirs time.Duration) time.Duration {
+	return 2 * max(theirs, o.opts.StoreTimeout)
+}
 
 func (o *owned) shard(key Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
@@ -115,8 +117,9 @@ func (o *owned) forget(key Key) {
 	delete(sh.old, key)
 }
 
-// open forgets key, and has nothing of it remembered for a while.
-func (o *owned) open(key Key) error {
+// open forgets key, and has nothing of it remembered for a while, in which somebody with that store
+// timeout counts for it.
+func (o *owned) open(key Key, theirs time.Duration) error {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -136,7 +139,7 @@ func (o *owned) open(key Key) error {
 	if sh.open == nil {
 		sh.open = make(map[Key]time.Time)
 	}
-	sh.open[key] = now.Add(o.openFor())
+	sh.open[key] = now.Add(o.openFor(theirs))
 	return nil
 }
 
@@ -359,12 +362,12 @@ func (o *owned) rightOf(t *target, batch []*request) Right {
 
 // open has nothing remembered of key for a while. It returns when no batch that went by memory is
 // under way.
-func (s *shared) open(ctx context.Context, key Key) error {
+func (s *shared) open(ctx context.Context, key Key, theirs time.Duration) error {
 	r := &request{alone: true}
 	var err error
 	led := false
 	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(context.Context, []*request) {
-		led, err = true, s.counted.owned.open(key)
+		led, err = true, s.counted.owned.open(key, theirs)
 	})
 	if !led && r.err != nil {
 		return r.err

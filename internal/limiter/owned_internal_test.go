@@ -44,3 +44,16 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 		t.Error("a generation that grew beyond its bound goes on")
 	}
 }
+
+// TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as whoever opened it may
+// count, be its store timeout longer than this instance's or not.
+func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
+	o := owned{opts: &Options{StoreTimeout: time.Second}}
+	for theirs, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, 500 * time.Millisecond: 2 * time.Second, 5 * time.Second: 10 * time.Second,
+	} {
+		if got := o.openFor(theirs); got != want {
+			t.Errorf("opened by who has %v, a key stays open for %v, want %v", theirs, got, want)
+		}
+	}
+}

@@ -69,7 +69,7 @@ type PeerCall struct {
 	Key    Key    // that is written under
 	Old    []Key  // that are read as well, while the hash key changes
 	Op     Op     // OpCheck, OpRecord, OpTake, or one of the package's own
-	Cost   int64  // units
+	Cost   int64  // units; to open a key, the asker's store timeout in milliseconds
 	View   int64  // the number of the view by which the owner was chosen
 }
 
@@ -79,7 +79,7 @@ func (c *PeerCall) Valid() bool {
 	case OpCheck, OpRecord, OpTake:
 		return c.Cost >= 1 && c.Cost <= MaxCost
 	case opOpen:
-		return true
+		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds()
 	}
 	return false
 }
@@ -100,6 +100,9 @@ type PeerEntry struct {
 	Epoch Instant // the reset that it was counted under; 0: none
 	Cost  int64
 }
+
+// maxGuestTime is the longest store timeout of an instance that has a key opened.
+const maxGuestTime = time.Minute
 
 // ownerPause is between two tries to reach an owner: members agree on another one meanwhile.
 const ownerPause = 10 * time.Millisecond
@@ -254,7 +257,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 	if call.Op == opOpen {
 		defer right.Leave()
 		a.Recorded = RecordedNo
-		return e.shared.open(ctx, call.Key)
+		return e.shared.open(ctx, call.Key, time.Duration(call.Cost)*time.Millisecond)
 	}
 	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
 	if e.decideBy(ctx, &c, right); c.err != nil {
