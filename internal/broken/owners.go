@@ -24,7 +24,7 @@ func owners() []Build {
 			Name: "keys not opened for guests", Broke: limit, Vital: true,
 			Tests: []string{"peer.TestOwnerKnowsWhatGuestsCount"},
 			Edits: []Edit{
-				{guestsFile, `return e.shared.open(ctx, key, e.opts.StoreTimeout)`, `return nil`},
+				{guestsFile, `return false, e.shared.open(ctx, key, e.opts.StoreTimeout)`, `return false, nil`},
 				{ownersFile, `return e.shared.open(ctx, call.Key, time.Duration(call.Cost)*time.Millisecond)`, `return nil`},
 			},
 		},
