@@ -56,10 +56,18 @@ func (s *simStore) delay(ctx context.Context) error {
 	}
 }
 
-func (s *simStore) chance(p float64) bool {
+// isLost reports whether an answer is lost.
+func (s *simStore) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.rng.Float64() < p
+	return s.rng.Float64() < s.loses
+}
+
+// isStalled reports whether a way takes long.
+func (s *simStore) isStalled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rng.Float64() < s.stalls
 }
 
 func (s *simStore) cell(name string) *simCell {
@@ -94,7 +102,7 @@ func (s *simStore) Set(ctx context.Context, name string, have Version, value []b
 	if err := s.delay(ctx); err != nil {
 		return Version{}, err
 	}
-	if s.chance(s.loses) {
+	if s.isLost() {
 		go s.later(name, have, value)
 		return Version{}, errLostAnswer
 	}
@@ -102,7 +110,7 @@ func (s *simStore) Set(ctx context.Context, name string, have Version, value []b
 	if !ok {
 		return Version{}, ErrConflict
 	}
-	if err := s.delay(ctx); err != nil || s.chance(s.loses) {
+	if err := s.delay(ctx); err != nil || s.isLost() {
 		return Version{}, errors.Join(errLostAnswer, err)
 	}
 	s.mu.Lock()

@@ -311,7 +311,7 @@ func (in *instance) reach(ctx context.Context) error {
 	if err := in.link.pass(ctx); err != nil {
 		return err
 	}
-	if in.world.store.chance(in.world.store.stalls) { // longer than what moves is waited for
+	if in.world.store.isStalled() { // longer than what moves is waited for
 		in.world.store.mu.Lock()
 		d := time.Duration(in.world.store.rng.Int64N(int64(2 * time.Second)))
 		in.world.store.mu.Unlock()
@@ -343,7 +343,10 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	until := time.Now().Add(simFor)
 	for time.Now().Before(until) && !t.Failed() {
-		time.Sleep(time.Duration(w.rng.IntN(1200)) * time.Millisecond)
+		w.mu.Lock()
+		pause := time.Duration(w.rng.IntN(1200)) * time.Millisecond
+		w.mu.Unlock()
+		time.Sleep(pause)
 		w.disturb(addresses)
 	}
 	w.calm()

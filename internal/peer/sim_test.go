@@ -295,7 +295,7 @@ func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.
 }
 
 func (w *simWorld) start() {
-	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", len(w.cells.beats)+w.rng.IntN(1<<30)), ended: make(chan struct{})}
+	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", w.rng.IntN(1<<30)), ended: make(chan struct{})}
 	opts := &cluster.Options{Address: in.name}
 	if w.seed%5 == 0 {
 		opts.Address = ""
@@ -331,9 +331,11 @@ func simulateOwners(t *testing.T, seed uint64) {
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
 		},
 	}
+	w.mu.Lock()
 	for range 1 + w.rng.IntN(3) {
 		w.start()
 	}
+	w.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
 	for range 10 {
