@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
@@ -20,7 +21,7 @@ type members struct {
 }
 
 // join returns what makes this process a member of those that are kept in store.
-func (o *Options) join(store cluster.Store) (*members, error) {
+func (o *Options) join(store *cassandra.Members) (*members, error) {
 	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
 		var err error
@@ -28,7 +29,7 @@ func (o *Options) join(store cluster.Store) (*members, error) {
 			return nil, fmt.Errorf("options: PeerSecret: %w", err)
 		}
 	}
-	c := cluster.New(store, &cluster.Options{Logger: o.Logger})
+	c := cluster.New(store, &cluster.Options{Logger: o.Logger, LookThrough: store.LookThrough})
 	return &members{cluster: c, pool: peer.NewPool(c, creds, o.Logger)}, nil
 }
 

@@ -68,7 +68,13 @@ func openPeers(ctx context.Context, s *settings, store *backend, log *slog.Logge
 		}
 		log.Info("listening for peers", "address", p.listener.Addr().String(), "advertised", advertised)
 	}
-	p.cluster = cluster.New(store.members(s.namespace), &cluster.Options{Address: advertised, Logger: log})
+	members := store.members(s.namespace)
+	p.cluster = cluster.New(members, &cluster.Options{
+		Address: advertised, Logger: log, LookThrough: members.LookThrough,
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+			return p.pool.HandOver(ctx, to, view, slices)
+		},
+	})
 	p.pool = peer.NewPool(p.cluster, p.creds, log)
 	return p, nil
 }
@@ -127,7 +133,7 @@ func (p *peers) run(engine *limiter.Engine) stage {
 	}
 	stages := []stage{p.cluster.Run, p.pool.Run}
 	if p.listener != nil {
-		server := peer.NewServer(p.listener, p.creds, engine, p.cluster.Known)
+		server := peer.NewServer(p.listener, p.creds, engine, p.cluster)
 		stages = []stage{p.cluster.Run, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
-	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -22,9 +21,9 @@ type backend struct {
 	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
-	onMove     func(func(datacenter string) error)  // has the name told that is not known yet; nil: it is
-	members    func(namespace string) cluster.Store // of instances that decide together; nil: this one is alone
-	canPromise func([]limiter.Policy) error         // nil: whatever they say
+	onMove     func(func(datacenter string) error)       // has the name told that is not known yet; nil: it is
+	members    func(namespace string) *cassandra.Members // of instances that decide together; nil: this one is alone
+	canPromise func([]limiter.Policy) error              // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
@@ -106,7 +105,7 @@ func openCassandra(
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, measured) }),
 	}
-	b.members = func(namespace string) cluster.Store { return store.Members(namespace) }
+	b.members = store.Members
 	if s.clockBeyondTolerance == clockRefuse {
 		b.skewed, b.ready = store.Skewed, readyInTime(store)
 	}

@@ -3,7 +3,7 @@ package broken
 const (
 	ownedFile  = "internal/limiter/owned.go"
 	guestsFile = "internal/limiter/guests.go"
-	ownersFile = "internal/limiter/owners.go"
+	handedFile = "internal/cluster/handover.go"
 )
 
 // owners are builds that break what each key's owner goes by, and who owns it.
@@ -23,15 +23,51 @@ func owners() []Build {
 		{
 			Name: "keys not opened for guests", Broke: limit, Vital: true,
 			Tests: []string{"peer.TestOwnerKnowsWhatGuestsCount"},
-			Edits: []Edit{
-				{guestsFile, `return false, e.shared.open(ctx, key, e.opts.StoreTimeout)`, `return false, nil`},
-				{ownersFile, `return e.shared.open(ctx, call.Key, time.Duration(call.Cost)*time.Millisecond)`, `return nil`},
-			},
+			Edits: []Edit{{guestsFile, `return e.shared.open(ctx, key, theirs)`, `return nil`}},
 		},
 		{
 			Name: "a guest that does not verify", Broke: limit,
 			Tests: []string{"peer.TestGuestWhoseRightIsOverAdmitsNothing"},
 			Edits: []Edit{{guestsFile, `if err := g.verify(ctx); err`, `if err := ctx.Err(); err`}},
+		},
+		{
+			Name: "guests' keys that stay new", Broke: limit, Tests: []string{"TestOpenedKeysAreNotNew"},
+			Edits: []Edit{{guestsFile, `if err := right.Note(key, life); err`, `if err := ctx.Err(); err`}},
+		},
+		{
+			Name: "units that the next owner does not know of", Broke: limit,
+			Tests: []string{"TestNothingIsCountedThatTheNextOwnerMayNotKnowOf", "TestNewKeysAreNotRead"},
+			Edits: []Edit{{ownedFile, `if err := k.right.Note(t.key, t.plan.life()); err`, `if err := ctx.Err(); err`}},
+		},
+		{
+			Name: "a key noted after its slice was handed over", Broke: limit,
+			Tests: []string{"cluster.TestNoteFailsOnceTheTenureIsOver"},
+			Edits: []Edit{{handedFile, `if t.Ended() { // the keys`, `if false { // the keys`}},
+		},
+		{
+			Name: "knowledge of another tenure", Broke: limit,
+			Tests: []string{"cluster.TestKnowledgeIsForOneTenure"},
+			Edits: []Edit{{handedFile, `t != nil && t.Since == view`, `t != nil`}},
+		},
+		{
+			Name: "knowledge handed over past a view that was missed", Broke: limit,
+			Tests: []string{"cluster.TestWhatIsHandedOver"},
+			Edits: []Edit{{"internal/cluster/seat.go", `s.moved = nil; stays`, `s.moved = nil; true`}},
+		},
+		{
+			Name: "knowledge handed over before the view is confirmed", Broke: limit,
+			Tests: []string{"cluster.TestWhatIsHandedOver"},
+			Edits: []Edit{{handedFile, `len(moved) > 0 && s.confirmed == view.Number`, `len(moved) > 0`}},
+		},
+		{
+			Name: "keys new to who has just begun", Broke: limit,
+			Tests: []string{"cluster.TestKnowledgeIsCompleteInTime"},
+			Edits: []Edit{{handedFile, `(t.known.complete.Load() || time.Since(t.began) > life)`, `true`}},
+		},
+		{
+			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
+			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn"},
+			Edits: []Edit{{"internal/limiter/news.go", `	e.denied.forget(key)`, ``}},
 		},
 		{
 			Name: "memory used by another right", Broke: limit,

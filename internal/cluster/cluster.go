@@ -18,12 +18,16 @@ type Cluster struct {
 	routes  atomic.Pointer[routes]
 	kick    chan struct{} // holds a token when there is reason to look at the view at once
 	refused refusals
+	inbox   inbox
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
 type Options struct {
 	Address string       // where others reach this instance, host:port; empty: nowhere
 	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
+
+	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
+	LookThrough LookThrough // nil: until windows are over
 }
 
 // New returns a cluster that keeps its members in store. A nil opts means the zero Options.
@@ -77,14 +81,16 @@ func (c *Cluster) sit(ctx context.Context) error {
 	s := newSeat(c)
 	lasting := context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(lasting)
+	s.lasting = beating
 	var beats sync.WaitGroup
 	beats.Go(func() { s.pulse.run(beating) })
 	err := s.tendUntil(ctx)
-	s.endAll()
+	ended := s.endAll()
 	c.put(&routes{})
 	stop()
 	beats.Wait()
 	s.leave(lasting)
+	s.handOverLast(lasting, ended)
 	return err
 }
 
@@ -129,6 +135,7 @@ type Status struct {
 	View      View // the latest one that it knows
 	Installed bool // it is in force
 	Owned     int  // slices that it decides for; all of them in mode Shared
+	Complete  int  // of these, slices of which it knows all keys
 }
 
 // Status returns what this instance knows.
@@ -146,6 +153,9 @@ func (c *Cluster) Status() Status {
 	for _, t := range r.tenures {
 		if t != nil && !t.closed.Load() {
 			st.Owned++
+			if t.isComplete() {
+				st.Complete++
+			}
 		}
 	}
 	return st

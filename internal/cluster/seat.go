@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -25,6 +26,10 @@ type seat struct {
 	tenures   [Slices]*Tenure
 	all       *Tenure // of mode Shared
 	guest     *Tenure // until the next view: for keys that others own
+
+	lasting context.Context // of the membership
+	handing sync.WaitGroup  // what is handed over and looked through
+	moved   []*Tenure       // that ended with the view, and are to be handed over when it is confirmed
 
 	wanted time.Time // since when there is reason for another view; zero: there is none
 	doubt  bool      // a view was proposed, and it is not known what became of it
@@ -103,6 +108,7 @@ func (s *seat) tend(ctx context.Context) error {
 	if err := s.confirm(ctx); err != nil {
 		return err
 	}
+	s.handOverMoved(ctx)
 	if err := s.install(ctx); err != nil {
 		return err
 	}
@@ -157,6 +163,9 @@ func (s *seat) learn(v View) error {
 	for _, t := range moved {
 		t.end()
 	}
+	if s.moved = nil; stays { // else somebody may own them in a view that this member missed
+		s.moved = moved
+	}
 	return nil
 }
 
@@ -204,31 +213,36 @@ func (s *seat) install(ctx context.Context) error {
 		return s.setOutLate(ctx, known)
 	}
 	s.installed = true
-	s.begin()
+	begun := s.begin()
 	s.publish()
+	s.cluster.inbox.empty(s.view.Number, begun)
+	s.findOut(ctx, begun)
 	st := s.cluster.Status()
 	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
 		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID)
 	return nil
 }
 
-// begin begins the tenures that the view gives this member and that it has not yet.
-func (s *seat) begin() {
+// begin begins the tenures that the view gives this member and that it has not yet, and returns
+// those of slices.
+func (s *seat) begin() (begun []*Tenure) {
 	if !s.view.Lists(s.self.ID) {
-		return
+		return nil
 	}
 	s.guest = s.tenure(guestOf)
 	if s.view.Mode == Shared {
 		if s.all == nil {
 			s.all = s.tenure(allSlices)
 		}
-		return
+		return nil
 	}
 	for slice, i := range s.view.owners() {
 		if i >= 0 && s.view.Members[i].ID == s.self.ID && s.tenures[slice] == nil {
 			s.tenures[slice] = s.tenure(slice)
+			begun = append(begun, s.tenures[slice])
 		}
 	}
+	return begun
 }
 
 // tenure returns one that begins with the view.
@@ -256,8 +270,8 @@ func (s *seat) publish() {
 	})
 }
 
-// endAll ends every tenure.
-func (s *seat) endAll() {
+// endAll ends every tenure, and returns them.
+func (s *seat) endAll() []*Tenure {
 	var ended []*Tenure
 	for _, t := range append(s.tenures[:], s.all, s.guest) {
 		if t != nil {
@@ -269,6 +283,7 @@ func (s *seat) endAll() {
 	for _, t := range ended {
 		t.end()
 	}
+	return ended
 }
 
 // leave sets this member's row out, so that others need not wait for it, and tells them.

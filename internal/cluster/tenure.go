@@ -21,6 +21,7 @@ type Tenure struct {
 	calls  atomic.Int64 // that are being decided
 	closed atomic.Bool  // no further call begins
 	ended  atomic.Bool  // nothing is admitted any more
+	known  knowledge
 }
 
 // What a tenure is for that is not for one slice.

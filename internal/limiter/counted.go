@@ -85,6 +85,12 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	if len(batch) == 0 {
 		return
 	}
+	if right := batch[0].right; right != nil {
+		if err := right.Note(t.key, t.plan.life()); err != nil {
+			failAll(batch, RecordedNo, unavailable(err))
+			return
+		}
+	}
 	open := c.attempt(ctx, t, batch)
 	if len(open) == 0 {
 		return

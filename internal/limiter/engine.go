@@ -18,10 +18,11 @@ type Engine struct {
 	setting   sync.Mutex // held while plans change
 	plans     atomic.Pointer[planSet]
 	ids       *eventIDs
-	exclusive *exclusive // decides over a store that can hold keys still; else nil
-	shared    *shared    // decides over one that can't; else nil
-	local     *exclusive // decides for OnStoreErrorLocal; nil: nobody does
-	behind    *behind    // decides under GuaranteeLocal over a store that is shared; nil: nobody does
+	exclusive *exclusive  // decides over a store that can hold keys still; else nil
+	shared    *shared     // decides over one that can't; else nil
+	local     *exclusive  // decides for OnStoreErrorLocal; nil: nobody does
+	denied    toldDenials // what owners denied
+	behind    *behind     // decides under GuaranteeLocal over a store that is shared; nil: nobody does
 	blocks    *blocks
 	overrides overrides
 	news      *news   // nil: there is no feed
@@ -136,6 +137,7 @@ func New(store Store, opts *Options) *Engine {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
 		e.shared = newShared(store, e.ids, &e.opts)
+		e.denied.opts = &e.opts
 		e.shared.counted.standings.exempt = e.overrides.knows
 	}
 	if e.opts.Local != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // What takes more than one step, or is made of several keys, counts as it would without owners: by
@@ -39,14 +40,14 @@ func (e *Engine) openKeys(ctx context.Context, targets ...*target) (*guest, erro
 // openAll opens the keys of targets, and reports whether it can be tried again where it can't.
 func (e *Engine) openAll(ctx context.Context, g *guest, targets []*target) (again bool, err error) {
 	for _, t := range targets {
-		if again, err = e.openKey(ctx, g, t.key); err != nil {
+		if again, err = e.openKey(ctx, g, t.key, t.plan.life()); err != nil {
 			return again, err
 		}
 	}
 	return false, nil
 }
 
-func (e *Engine) openKey(ctx context.Context, g *guest, key Key) (again bool, err error) {
+func (e *Engine) openKey(ctx context.Context, g *guest, key Key, life time.Duration) (again bool, err error) {
 	mine, err := e.opts.Owners.Guest(ctx)
 	if err != nil {
 		return false, err
@@ -61,10 +62,11 @@ func (e *Engine) openKey(ctx context.Context, g *guest, key Key) (again bool, er
 		if !place.Right.Owned() {
 			return false, nil
 		}
-		return false, e.shared.open(ctx, key, e.opts.StoreTimeout)
+		return false, e.open(ctx, place.Right, key, e.opts.StoreTimeout, life)
 	}
 	var a PeerAnswer
-	err = place.Owner.Decide(ctx, &PeerCall{Op: opOpen, Key: key, View: place.View, Cost: e.opts.StoreTimeout.Milliseconds()}, &a)
+	call := PeerCall{Op: opOpen, Key: key, View: place.View, Cost: e.opts.StoreTimeout.Milliseconds(), Keep: life}
+	err = place.Owner.Decide(ctx, &call, &a)
 	switch {
 	case errors.Is(err, ErrRefused):
 		return true, fmt.Errorf("%w: the owner of the key changes: %w", ErrUnavailable, err)
@@ -72,6 +74,14 @@ func (e *Engine) openKey(ctx context.Context, g *guest, key Key) (again bool, er
 		return true, err
 	}
 	return false, err
+}
+
+// open has nothing remembered of key, which right is for, by whoever owns it now or next.
+func (e *Engine) open(ctx context.Context, right Right, key Key, theirs, life time.Duration) error {
+	if err := right.Note(key, life); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return e.shared.open(ctx, key, theirs)
 }
 
 // verify returns nil if all that was done may be admitted. The error is a StoreError.

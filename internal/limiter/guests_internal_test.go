@@ -39,10 +39,12 @@ type viewRight struct {
 	view  int64
 }
 
-func (r viewRight) Owned() bool                  { return false }
-func (r viewRight) Began() time.Time             { return time.Time{} }
-func (r viewRight) Verify(context.Context) error { return nil }
-func (r viewRight) Leave()                       { r.views.held[r.view]-- }
+func (r viewRight) Owned() bool                   { return false }
+func (r viewRight) Began() time.Time              { return time.Time{} }
+func (r viewRight) Verify(context.Context) error  { return nil }
+func (r viewRight) IsNew(Key, time.Duration) bool { return false }
+func (r viewRight) Note(Key, time.Duration) error { return nil }
+func (r viewRight) Leave()                        { r.views.held[r.view]-- }
 
 // Whoever counts for several keys under the rights of one view has opened all of them by it: a key
 // that was opened by an earlier one may have an owner by now that knows nothing of it.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash"
 	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
 // Key is what counts are kept under: a hash of who counts what for whom. It is made
@@ -35,6 +37,11 @@ func KeyFrom(sum [KeySize]byte) Key { return Key{sum: sum} }
 // Prefix returns the first eight bytes as a number, evenly spread; stores choose
 // shards by it.
 func (k Key) Prefix() uint64 { return binary.BigEndian.Uint64(k.sum[:8]) }
+
+// Hash returns the rest of the key, or as much of it as tells it from others with the same Prefix.
+func (k Key) Hash() seen.Hash {
+	return seen.Hash{A: binary.BigEndian.Uint64(k.sum[8:16]), B: binary.BigEndian.Uint64(k.sum[16:24])}
+}
 
 // String returns the start of the hash, enough to tell keys apart in a failed
 // test and too little to look one up.

@@ -72,6 +72,13 @@ func (o *owned) of(t *target, right Right) *known {
 	return k
 }
 
+func (o *owned) put(key Key, k *known) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.put(key, k)
+}
+
 func (sh *ownedShard) put(key Key, k *known) {
 	if sh.young == nil || len(sh.young) >= maxKnown {
 		sh.age()
@@ -143,10 +150,32 @@ func (o *owned) open(key Key, theirs time.Duration) error {
 	return nil
 }
 
+// life is for how long what is counted for a key of p matters, by any clock.
+func (p *plan) life() time.Duration { return min(p.resetTTL+time.Minute, longestLife) }
+
+// longestLife is that of any policy: two of the longest windows, and what clocks may differ.
+const longestLife = 2*MaxWindow + 24*time.Hour
+
+// remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
+// under one key.
+func (t *target) remembers() bool {
+	return t.plan.promising && t.plan.regional && len(t.old) == 0 && !t.plan.cell
+}
+
+// new returns what is known of t by right if nothing is counted for it: nil if that is not sure.
+func (o *owned) new(t *target, right Right, now Instant) *known {
+	if !t.remembers() || !right.IsNew(t.key, t.plan.life()) {
+		return nil
+	}
+	return &known{
+		right: right, plan: t.plan, state: State{Logs: make([]Log, len(t.plan.logs))}, latest: now, read: time.Now(),
+	}
+}
+
 // keep remembers state, which is all that is counted for t by right, if it is certain to be. It
 // keeps state itself.
 func (o *owned) keep(t *target, right Right, state *State, now Instant) {
-	if !t.plan.promising || !t.plan.regional || len(t.old) > 0 || t.plan.cell || holdsAnything(state) {
+	if !t.remembers() || holdsAnything(state) {
 		return
 	}
 	k := &known{right: right, plan: t.plan, state: State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset}, latest: now}
@@ -202,6 +231,9 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 		return false
 	}
 	k := o.of(&c.target, c.right)
+	if k == nil && c.op == OpCheck && !o.isOpen(c.key) {
+		k = o.new(&c.target, c.right, now)
+	}
 	if k == nil {
 		return false
 	}
@@ -241,7 +273,12 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 	k := c.owned.of(t, right)
 	now, err := c.opts.instant()
 	switch {
-	case k == nil || err != nil:
+	case err != nil:
+		return k
+	case k == nil:
+		if k = c.owned.new(t, right, now); k != nil {
+			c.owned.put(t.key, k)
+		}
 		return k
 	case c.opts.isSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
 		return nil
@@ -329,6 +366,11 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 	}
 	if len(t.plan.logs) > 0 {
 		c.owned.grew(t.key, len(t.plan.logs)*len(own.events))
+	}
+	if err := k.right.Note(t.key, t.plan.life()); err != nil {
+		c.owned.forget(t.key)
+		failAll(own.batch, RecordedNo, unavailable(err))
+		return
 	}
 	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 {

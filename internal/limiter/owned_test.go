@@ -31,6 +31,9 @@ func (s *sole) Began() time.Time             { return s.began }
 func (s *sole) Verify(context.Context) error { return nil }
 func (s *sole) Leave()                       {}
 
+func (s *sole) IsNew(limiter.Key, time.Duration) bool { return false }
+func (s *sole) Note(limiter.Key, time.Duration) error { return nil }
+
 // visitor is a guest's right.
 type visitor struct{ ended error }
 
@@ -38,6 +41,9 @@ func (v *visitor) Owned() bool                  { return false }
 func (v *visitor) Began() time.Time             { return time.Time{} }
 func (v *visitor) Verify(context.Context) error { return v.ended }
 func (v *visitor) Leave()                       {}
+
+func (v *visitor) IsNew(limiter.Key, time.Duration) bool { return false }
+func (v *visitor) Note(limiter.Key, time.Duration) error { return nil }
 
 func ownsAll() *owners { return &owners{right: &sole{}} }
 

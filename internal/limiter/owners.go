@@ -40,6 +40,12 @@ type Right interface {
 	// Verify returns nil if the right was not taken away before it was called. An error that
 	// wraps ErrRightEnded says that it was, any other one that nobody knows.
 	Verify(ctx context.Context) error
+	// IsNew reports whether nothing is counted for key, of which nothing matters that was counted
+	// longer ago than life.
+	IsNew(key Key, life time.Duration) bool
+	// Note says that something is about to be counted for key, which matters for life. An error that
+	// wraps ErrRightEnded says that whoever owns the key now may not know of it.
+	Note(key Key, life time.Duration) error
 	// Leave ends the use of it.
 	Leave()
 }
@@ -71,6 +77,8 @@ type PeerCall struct {
 	Op     Op     // OpCheck, OpRecord, OpTake, or one of the package's own
 	Cost   int64  // units; to open a key, the asker's store timeout in milliseconds
 	View   int64  // the number of the view by which the owner was chosen
+
+	Keep time.Duration // to open a key: for how long what is counted for it matters
 }
 
 // Valid reports whether c asks for anything that there is. It does not look at the policy.
@@ -79,7 +87,7 @@ func (c *PeerCall) Valid() bool {
 	case OpCheck, OpRecord, OpTake:
 		return c.Cost >= 1 && c.Cost <= MaxCost
 	case opOpen:
-		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds()
+		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= longestLife
 	}
 	return false
 }
@@ -90,7 +98,8 @@ type PeerAnswer struct {
 	WouldAllow bool
 	Remembered bool
 	Recorded   Recorded
-	Entry      PeerEntry // what was counted, if Recorded is RecordedYes
+	Entry      PeerEntry     // what was counted, if Recorded is RecordedYes
+	Steady     time.Duration // for how long a denial stays as it is, if nothing is given back; 0: unknown
 }
 
 // PeerEntry is what was counted for a PeerCall: what it takes beside the key to give it back.
@@ -131,6 +140,9 @@ func (c *charge) isPlain() bool {
 
 // byOwner has c decided by who owns its key.
 func (e *Engine) byOwner(ctx context.Context, c *charge) {
+	if e.denied.answer(c) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
 	for refused := 0; refused < maxRefused; {
@@ -175,10 +187,13 @@ func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome
 		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
 	}
 	var a PeerAnswer
+	mark, began := e.denied.since(c.key), time.Now()
 	err := place.Owner.Decide(ctx, &call, &a)
 	switch failed := (*StoreError)(nil); {
 	case err == nil:
-		c.err = a.fill(&c.decision, c.plan)
+		if c.err = a.fill(&c.decision, c.plan); c.err == nil {
+			e.denied.put(c, &a, began, mark)
+		}
 	case errors.Is(err, ErrRefused):
 		return refusedThat
 	case errors.As(err, &failed):
@@ -239,6 +254,15 @@ func (a *PeerAnswer) fill(d *Decision, p *plan) error {
 	return nil
 }
 
+// steadyFor returns for how long a denial of t, which right decided, stays as it is.
+func (e *Engine) steadyFor(t *target, right Right) time.Duration {
+	now, err := e.instant()
+	if err != nil || !right.Owned() || t.plan.cell {
+		return 0
+	}
+	return e.shared.counted.owned.steadyFor(t, right, now)
+}
+
 // DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
 // Take, and ErrRefused. It tells no observer, and blocks nobody: the instance that was asked
 // does.
@@ -257,13 +281,16 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 	if call.Op == opOpen {
 		defer right.Leave()
 		a.Recorded = RecordedNo
-		return e.shared.open(ctx, call.Key, time.Duration(call.Cost)*time.Millisecond)
+		return e.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	}
 	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
 	if e.decideBy(ctx, &c, right); c.err != nil {
 		return c.err
 	}
 	d := &c.decision
+	if !d.WouldAllow {
+		a.Steady = e.steadyFor(&c.target, right)
+	}
 	for i := range d.Limits() {
 		a.Verdicts = append(a.Verdicts, d.Limits()[i].Verdict)
 	}

@@ -44,7 +44,7 @@ func usedOfLog(r *rule, s *State, now Instant) int64 {
 // is not known, as some may be holds.
 func steadyLog(r *rule, s *State, now Instant) Instant {
 	log := &s.Logs[r.log]
-	if log.Sum == 0 {
+	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e Event) bool { return e.Ends != 0 }) {
 		return now
 	}
 	counted := log.after(r.logBound(s, now))

@@ -14,6 +14,7 @@ var slidingTail = &algorithm{
 	memory: memoryCounters,
 	used:   usedOfTail,
 	wait:   waitForTail,
+	steady: steadyTail,
 	width:  func(l *Limit) time.Duration { return l.Window },
 	lasts:  func(l *Limit) time.Duration { return 2 * l.Window },
 	check: func(l Limit, path string, found *problems) {
@@ -36,6 +37,35 @@ func usedOfTail(r *rule, s *State, now Instant) int64 {
 		tail++
 	}
 	return addSaturating(current, int64(tail))
+}
+
+// steadyTail returns the end of now's window, or until when the previous one fades by a unit.
+func steadyTail(r *rule, s *State, now Instant) Instant {
+	start := now.floor(r.Window)
+	end := start.Add(r.Window)
+	previous, w := uint64(s.unitsAt(r.id, start.Add(-r.Window))), uint64(r.Window.Milliseconds())
+	if previous == 0 {
+		return end
+	}
+	hi, lo := bits.Mul64(previous, w-uint64(now-start))
+	tail, rest := bits.Div64(hi, lo, w)
+	if r.Rounding == RoundUp && rest > 0 {
+		tail++
+	}
+	left := uint64(0) // of the window, at which it has faded
+	switch {
+	case tail == 0:
+	case r.Rounding == RoundUp: // previous × left ≤ (tail − 1) × W
+		hi, lo = bits.Mul64(tail-1, w)
+		left, _ = bits.Div64(hi, lo, previous)
+	default: // previous × left < tail × W
+		hi, lo = bits.Mul64(tail, w)
+		left, rest = bits.Div64(hi, lo, previous)
+		if rest == 0 {
+			left--
+		}
+	}
+	return end - Instant(left)
 }
 
 // waitForTail returns the time until cost fits beside what is counted now: in

@@ -16,6 +16,7 @@ var slidingWindow = &algorithm{
 	memory: memoryCounters,
 	used:   usedOfBuckets,
 	wait:   waitForBuckets,
+	steady: steadyBuckets,
 	width:  func(l *Limit) time.Duration { return l.Window / time.Duration(l.Buckets) },
 	lasts:  func(l *Limit) time.Duration { return l.Window },
 	check: func(l Limit, path string, found *problems) {
@@ -50,6 +51,17 @@ func abs(n int) int { return max(n, -n) }
 // later ones too, so that a clock that stepped back admits nothing more.
 func usedOfBuckets(r *rule, s *State, now Instant) int64 {
 	return s.unitsFrom(r.id, now.Add(-r.Window)+1)
+}
+
+// steadyBuckets returns when the oldest bucket that counts leaves.
+func steadyBuckets(r *rule, s *State, now Instant) Instant {
+	from, until := now.Add(-r.Window)+1, now.Add(r.Window)
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start >= from && c.Epoch >= s.Reset && c.Limit == r.id {
+			until = min(until, c.Start.Add(r.Window))
+		}
+	}
+	return until
 }
 
 // waitForBuckets lets buckets go, the oldest first, until cost fits. It goes the other way,

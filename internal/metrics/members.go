@@ -12,7 +12,7 @@ type members struct {
 	status func() cluster.Status
 	counts func() peer.Counts
 
-	view, listed, installed, owned, handed *prometheus.Desc
+	view, listed, installed, owned, known, handed *prometheus.Desc
 }
 
 // NewMembers returns what publishes what this instance knows of those that decide together, and
@@ -39,6 +39,10 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			Name: "ratelimitd_members_owned_share",
 			Help: "Share of all keys that this instance owns, 0 to 1.",
 		}),
+		known: desc(prometheus.Opts{
+			Name: "ratelimitd_members_known_share",
+			Help: "Share of all keys that this instance owns and need not read when they are new, 0 to 1.",
+		}),
 		handed: desc(prometheus.Opts{
 			Name: "ratelimitd_peer_calls_total",
 			Help: "Calls for keys that another instance owns, by what became of them: answered; failed; " +
@@ -49,7 +53,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.owned, m.handed} {
+	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.owned, m.known, m.handed} {
 		to <- d
 	}
 }
@@ -69,6 +73,7 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 		{m.listed, float64(len(st.View.Members))},
 		{m.installed, installed},
 		{m.owned, float64(st.Owned) / cluster.Slices},
+		{m.known, float64(st.Complete) / cluster.Slices},
 	} {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
 	}

@@ -33,6 +33,9 @@ func (l *lasting) Began() time.Time             { return time.Time{} }
 func (l *lasting) Verify(context.Context) error { return l.ended }
 func (l *lasting) Leave()                       {}
 
+func (l *lasting) IsNew(limiter.Key, time.Duration) bool { return false }
+func (l *lasting) Note(limiter.Key, time.Duration) error { return nil }
+
 // fixedOwners says of all keys the same: this instance owns them, or owner does.
 type fixedOwners struct {
 	right, guest *lasting

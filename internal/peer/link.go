@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,6 +164,7 @@ func (l *link) send(ctx context.Context, stream grpc.BidiStreamingClient[peerpb.
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		runtime.Gosched() // whoever else is about to ask does so first: a message costs more than a call
 		for full := false; !full && len(calls.Calls) < maxTogether; {
 			select {
 			case o := <-l.queue:

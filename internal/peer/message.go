@@ -18,7 +18,7 @@ const (
 // callOf returns h as it travels.
 func callOf(h *limiter.PeerCall) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, Keys: [][]byte{h.Key.Bytes()},
+		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()},
 	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
@@ -30,6 +30,7 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 	h := limiter.PeerCall{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
+		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond,
 	}
 	keys := call.GetKeys()
 	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
@@ -66,6 +67,7 @@ func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 		return answer
 	}
 	answer.WouldAllow, answer.Remembered, answer.Recorded = a.WouldAllow, a.Remembered, string(a.Recorded)
+	answer.SteadyNanos = int64(a.Steady)
 	for _, v := range a.Verdicts {
 		answer.Verdicts = append(answer.Verdicts, &peerpb.Verdict{
 			Allowed: v.Allowed, Used: v.Used, Remaining: v.Remaining,
@@ -109,6 +111,7 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 		return failedOf(recorded, limiter.ErrUnavailable, answer)
 	}
 	a.WouldAllow, a.Remembered, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
+	a.Steady = time.Duration(answer.GetSteadyNanos())
 	a.Verdicts = make([]limiter.Verdict, len(answer.GetVerdicts()))
 	for i, v := range answer.GetVerdicts() {
 		a.Verdicts[i] = limiter.Verdict{

@@ -22,7 +22,7 @@ var _ limiter.Owners = (*Owners)(nil)
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
 
 // SliceOf returns the slice that key belongs to.
-func SliceOf(key limiter.Key) int { return int(key.Prefix() % cluster.Slices) }
+func SliceOf(key limiter.Key) int { return cluster.SliceOf(key.Prefix()) }
 
 // Place returns who decides for key; see limiter.Owners.
 func (o *Owners) Place(ctx context.Context, key limiter.Key) (limiter.Place, error) {
@@ -76,6 +76,23 @@ func (r *right) Owned() bool { return (*cluster.Tenure)(r).Owned() }
 
 // Began returns when it began to.
 func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
+
+// IsNew reports whether nothing is counted for key.
+func (r *right) IsNew(key limiter.Key, life time.Duration) bool {
+	return (*cluster.Tenure)(r).IsNew(key.Hash(), life)
+}
+
+// Note says that something is about to be counted for key.
+func (r *right) Note(key limiter.Key, life time.Duration) error {
+	t := (*cluster.Tenure)(r)
+	if !t.Owned() {
+		return nil
+	}
+	if err := t.Note(key.Hash(), time.Now().Add(life)); err != nil {
+		return fmt.Errorf("%w: %w", limiter.ErrRightEnded, err)
+	}
+	return nil
+}
 
 // Leave ends the use of it.
 func (r *right) Leave() { (*cluster.Tenure)(r).Leave() }

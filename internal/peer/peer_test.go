@@ -38,6 +38,18 @@ func (f deciderFunc) DecideForPeer(ctx context.Context, h *limiter.PeerCall, a *
 	return f(ctx, h, a)
 }
 
+// views is what an instance knows of views.
+type views struct {
+	view  int64
+	taken []cluster.Handed
+}
+
+func (*views) Known() int64 { return 9 }
+
+func (v *views) Take(view int64, slices []cluster.Handed) {
+	v.view, v.taken = view, append(v.taken, slices...)
+}
+
 // serve runs a server that decides by f, and returns its address and what stops it.
 func serve(t *testing.T, address string, creds credentials.TransportCredentials, f deciderFunc) (string, func()) {
 	t.Helper()
@@ -47,7 +59,7 @@ func serve(t *testing.T, address string, creds credentials.TransportCredentials,
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := NewServer(listener, creds, f, func() int64 { return 9 })
+	server := NewServer(listener, creds, f, new(views))
 	go func() { done <- server.Run(ctx) }()
 	end := sync.OnceFunc(func() {
 		stop()

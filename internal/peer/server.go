@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,14 +36,14 @@ type Server struct {
 
 	listener net.Listener
 	decider  Decider
-	view     func() int64
+	members  Views
 	server   *grpc.Server
 }
 
 // NewServer returns what has decider decide the calls of those who connect to listener by
-// creds. view returns the number of the latest view that this instance knows.
-func NewServer(listener net.Listener, creds credentials.TransportCredentials, decider Decider, view func() int64) *Server {
-	s := &Server{listener: listener, decider: decider, view: view}
+// creds, and members, which is a cluster.Cluster, take over what they hand over.
+func NewServer(listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views) *Server {
+	s := &Server{listener: listener, decider: decider, members: members}
 	s.server = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -127,7 +128,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 		err = s.decider.DecideForPeer(ctx, &h, &a)
 	}
 	answer := answerOf(call.GetNumber(), &a, err)
-	answer.View = s.view()
+	answer.View = s.members.Known()
 	return answer
 }
 
@@ -141,6 +142,7 @@ func sendAnswers(ctx context.Context, stream answering, answers <-chan *peerpb.A
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		runtime.Gosched() // calls that were decided together are answered together
 		for more := true; more && len(together.Answers) < maxTogether; {
 			select {
 			case a := <-answers:

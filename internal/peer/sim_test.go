@@ -1,13 +1,16 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
 var (
@@ -29,8 +33,12 @@ var (
 // is slow and fails, while instances join, leave, die, stand still and lose each other, and holds
 // that no key is ever admitted more than its limit.
 func TestOwnersSimulation(t *testing.T) {
+	handed := 0
 	for seed := *simFirst; seed < *simFirst+*simSchedules; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulateOwners(t, seed) }) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { handed += simulateOwners(t, seed) }) })
+	}
+	if handed < int(*simSchedules) {
+		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", *simSchedules, handed)
 	}
 }
 
@@ -75,6 +83,8 @@ type simWorld struct {
 	admitted map[string]int64
 	decided  int
 	fails    float64
+	stored   map[limiter.Key]bool // that something was counted for
+	news     int                  // how often knowledge was handed over or looked up
 }
 
 func (w *simWorld) chance(p float64) bool {
@@ -240,11 +250,100 @@ func (s simCounts) write(ctx context.Context, do func() error) error {
 
 func (s simCounts) Write(ctx context.Context, w *limiter.Write) error {
 	kept := *w
-	return s.write(ctx, func() error { return s.in.w.counts.Write(context.Background(), &kept) })
+	return s.write(ctx, func() error {
+		s.in.w.note(kept.Key)
+		return s.in.w.counts.Write(context.Background(), &kept)
+	})
 }
 
 func (s simCounts) WriteAll(ctx context.Context, w []limiter.Write) error {
-	return s.write(ctx, func() error { return s.in.w.counts.WriteAll(context.Background(), w) })
+	return s.write(ctx, func() error {
+		for i := range w {
+			s.in.w.note(w[i].Key)
+		}
+		return s.in.w.counts.WriteAll(context.Background(), w)
+	})
+}
+
+func (w *simWorld) note(key limiter.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stored[key] = true
+}
+
+// lookThrough tells found all that was stored when it began.
+func (in *simInstance) lookThrough(ctx context.Context, found func(int, seen.Hash, time.Time)) error {
+	if err := in.pass(ctx); err != nil {
+		return err
+	}
+	in.w.mu.Lock()
+	stored := slices.Collect(maps.Keys(in.w.stored))
+	in.w.mu.Unlock()
+	slices.SortFunc(stored, func(a, b limiter.Key) int { return bytes.Compare(a.Bytes(), b.Bytes()) })
+	for _, key := range stored {
+		if in.w.chance(0.01) {
+			if err := in.pass(ctx); err != nil {
+				return err
+			}
+		}
+		found(SliceOf(key), key.Hash(), time.Now().Add(48*time.Hour))
+	}
+	if in.w.chance(0.1) {
+		return errors.New("no answer")
+	}
+	in.w.mu.Lock()
+	in.w.news++
+	in.w.mu.Unlock()
+	return nil
+}
+
+// handOver tells another instance what this one knew: late at times, and twice.
+func (in *simInstance) handOver(ctx context.Context, to cluster.Member, view int64, handed []cluster.Handed) error {
+	other := in.w.reached(in, to)
+	if other == nil || in.w.wait(ctx) != nil {
+		return errGone
+	}
+	late, again := in.w.chance(0.3), in.w.chance(0.3)
+	if !late {
+		other.cluster.Take(view, layersOf(handed))
+	}
+	if late || again {
+		delay := in.w.below(5 * time.Second)
+		go func() {
+			time.Sleep(delay)
+			other.cluster.Take(view, layersOf(handed))
+		}()
+	}
+	in.w.mu.Lock()
+	in.w.news++
+	in.w.mu.Unlock()
+	return nil
+}
+
+// layersOf returns a copy of handed, as it would come over a network.
+func layersOf(handed []cluster.Handed) []cluster.Handed {
+	copied, err := handedOf(knowledgeOf(1, handed))
+	if err != nil {
+		panic(err)
+	}
+	for i := range copied {
+		for j := range copied[i].Layers {
+			copied[i].Layers[j].Bits = slices.Clone(copied[i].Layers[j].Bits)
+		}
+	}
+	return copied
+}
+
+// reached returns the instance that from means by to; nil where it can't reach it.
+func (w *simWorld) reached(from *simInstance, to cluster.Member) *simInstance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, in := range w.alive {
+		if in.name == to.Address && !w.cut[[2]*simInstance{from, in}] && !w.cut[[2]*simInstance{in, from}] {
+			return in
+		}
+	}
+	return nil
 }
 
 // simOwners reaches other engines without a network.
@@ -274,14 +373,7 @@ func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.
 	if err := w.wait(ctx); err != nil {
 		return errGone
 	}
-	w.mu.Lock()
-	var to *simInstance
-	for _, in := range w.alive {
-		if in.name == p.to.Address && !w.cut[[2]*simInstance{p.from, in}] && !w.cut[[2]*simInstance{in, p.from}] {
-			to = in
-		}
-	}
-	w.mu.Unlock()
+	to := w.reached(p.from, p.to)
 	if to == nil {
 		p.from.cluster.Refused(p.to.ID, true)
 		return errGone
@@ -296,7 +388,7 @@ func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.
 
 func (w *simWorld) start() {
 	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", w.rng.IntN(1<<30)), ended: make(chan struct{})}
-	opts := &cluster.Options{Address: in.name}
+	opts := &cluster.Options{Address: in.name, HandOver: in.handOver, LookThrough: in.lookThrough}
 	if w.seed%5 == 0 {
 		opts.Address = ""
 	}
@@ -323,10 +415,11 @@ func (w *simWorld) start() {
 	w.alive = append(w.alive, in)
 }
 
-func simulateOwners(t *testing.T, seed uint64) {
+// simulateOwners returns how often knowledge was handed over or looked up.
+func simulateOwners(t *testing.T, seed uint64) (handed int) {
 	w := &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
-		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01,
+		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[limiter.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
 		},
@@ -358,6 +451,7 @@ func simulateOwners(t *testing.T, seed uint64) {
 	if w.decided < 200 {
 		t.Errorf("seed %d: only %d calls were decided", seed, w.decided)
 	}
+	return w.news
 }
 
 // admit notes that units were admitted, and holds that they fit.

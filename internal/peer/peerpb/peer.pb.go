@@ -125,10 +125,11 @@ type Call struct {
 	View          int64                  `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`                                     // the number of the view by which the caller chose this instance
 	WithinMicros  int64                  `protobuf:"varint,3,opt,name=within_micros,json=withinMicros,proto3" json:"within_micros,omitempty"` // the time that is left, in microseconds
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
-	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"` // of the policy's definition
-	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`     // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`         // check, record or take; or open: remember nothing of the key for a while
-	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`    // units
+	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
+	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; or open: remember nothing of the key for a while
+	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
+	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +220,215 @@ func (x *Call) GetCost() int64 {
 	return 0
 }
 
+func (x *Call) GetKeepMillis() int64 {
+	if x != nil {
+		return x.KeepMillis
+	}
+	return 0
+}
+
+type Knowledge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	View          int64                  `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
+	Slices        []*Slice               `protobuf:"bytes,2,rep,name=slices,proto3" json:"slices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Knowledge) Reset() {
+	*x = Knowledge{}
+	mi := &file_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Knowledge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Knowledge) ProtoMessage() {}
+
+func (x *Knowledge) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Knowledge.ProtoReflect.Descriptor instead.
+func (*Knowledge) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Knowledge) GetView() int64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *Knowledge) GetSlices() []*Slice {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+// A slice's keys that something may be counted for; there are no others.
+type Slice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Layers        []*Layer               `protobuf:"bytes,2,rep,name=layers,proto3" json:"layers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Slice) Reset() {
+	*x = Slice{}
+	mi := &file_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Slice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Slice) ProtoMessage() {}
+
+func (x *Slice) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Slice.ProtoReflect.Descriptor instead.
+func (*Slice) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Slice) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Slice) GetLayers() []*Layer {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+// A Bloom filter.
+type Layer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bits          []uint64               `protobuf:"fixed64,1,rep,packed,name=bits,proto3" json:"bits,omitempty"`
+	Room          uint32                 `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`                               // for so many further keys
+	LeftMillis    int64                  `protobuf:"varint,3,opt,name=left_millis,json=leftMillis,proto3" json:"left_millis,omitempty"` // until all of it is over
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Layer) Reset() {
+	*x = Layer{}
+	mi := &file_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Layer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Layer) ProtoMessage() {}
+
+func (x *Layer) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Layer.ProtoReflect.Descriptor instead.
+func (*Layer) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Layer) GetBits() []uint64 {
+	if x != nil {
+		return x.Bits
+	}
+	return nil
+}
+
+func (x *Layer) GetRoom() uint32 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *Layer) GetLeftMillis() int64 {
+	if x != nil {
+		return x.LeftMillis
+	}
+	return 0
+}
+
+type Taken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Taken) Reset() {
+	*x = Taken{}
+	mi := &file_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Taken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Taken) ProtoMessage() {}
+
+func (x *Taken) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Taken.ProtoReflect.Descriptor instead.
+func (*Taken) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{5}
+}
+
 type Answers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answers       []*Answer              `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
@@ -228,7 +438,7 @@ type Answers struct {
 
 func (x *Answers) Reset() {
 	*x = Answers{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -240,7 +450,7 @@ func (x *Answers) String() string {
 func (*Answers) ProtoMessage() {}
 
 func (x *Answers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -253,7 +463,7 @@ func (x *Answers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answers.ProtoReflect.Descriptor instead.
 func (*Answers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Answers) GetAnswers() []*Answer {
@@ -271,16 +481,17 @@ type Answer struct {
 	Recorded      string                 `protobuf:"bytes,4,opt,name=recorded,proto3" json:"recorded,omitempty"` // yes, no or unknown
 	WouldAllow    bool                   `protobuf:"varint,5,opt,name=would_allow,json=wouldAllow,proto3" json:"would_allow,omitempty"`
 	Remembered    bool                   `protobuf:"varint,6,opt,name=remembered,proto3" json:"remembered,omitempty"`
-	Verdicts      []*Verdict             `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"` // one for each limit, in the policy's order
-	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`       // what was counted, if recorded is yes
-	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`        // the latest that this instance knows
+	Verdicts      []*Verdict             `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`                            // one for each limit, in the policy's order
+	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`                                  // what was counted, if recorded is yes
+	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                                   // the latest that this instance knows
+	SteadyNanos   int64                  `protobuf:"varint,10,opt,name=steady_nanos,json=steadyNanos,proto3" json:"steady_nanos,omitempty"` // for how long a denial stays as it is, if nothing is given back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +503,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +516,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -371,6 +582,13 @@ func (x *Answer) GetView() int64 {
 	return 0
 }
 
+func (x *Answer) GetSteadyNanos() int64 {
+	if x != nil {
+		return x.SteadyNanos
+	}
+	return 0
+}
+
 type Verdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allowed       bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
@@ -384,7 +602,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +614,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +627,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Verdict) GetAllowed() bool {
@@ -459,7 +677,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +689,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +702,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Entry) GetId() []byte {
@@ -522,7 +740,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xbd\x01\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xde\x01\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -531,9 +749,23 @@ const file_peer_proto_rawDesc = "" +
 	"\x05print\x18\x05 \x01(\x06R\x05print\x12\x12\n" +
 	"\x04keys\x18\x06 \x03(\fR\x04keys\x12\x0e\n" +
 	"\x02op\x18\a \x01(\tR\x02op\x12\x12\n" +
-	"\x04cost\x18\b \x01(\x03R\x04cost\"?\n" +
+	"\x04cost\x18\b \x01(\x03R\x04cost\x12\x1f\n" +
+	"\vkeep_millis\x18\t \x01(\x03R\n" +
+	"keepMillis\"R\n" +
+	"\tKnowledge\x12\x12\n" +
+	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
+	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
+	"\x05Slice\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x121\n" +
+	"\x06layers\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.LayerR\x06layers\"P\n" +
+	"\x05Layer\x12\x12\n" +
+	"\x04bits\x18\x01 \x03(\x06R\x04bits\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\rR\x04room\x12\x1f\n" +
+	"\vleft_millis\x18\x03 \x01(\x03R\n" +
+	"leftMillis\"\a\n" +
+	"\x05Taken\"?\n" +
 	"\aAnswers\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xca\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xed\x02\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\afailure\x18\x02 \x01(\x0e2\x1b.ratelimitd.peer.v1.FailureR\afailure\x12\x16\n" +
@@ -546,7 +778,9 @@ const file_peer_proto_rawDesc = "" +
 	"remembered\x127\n" +
 	"\bverdicts\x18\a \x03(\v2\x1b.ratelimitd.peer.v1.VerdictR\bverdicts\x12/\n" +
 	"\x05entry\x18\b \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
-	"\x04view\x18\t \x01(\x03R\x04view\"\x97\x01\n" +
+	"\x04view\x18\t \x01(\x03R\x04view\x12!\n" +
+	"\fsteady_nanos\x18\n" +
+	" \x01(\x03R\vsteadyNanos\"\x97\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +
@@ -565,9 +799,10 @@ const file_peer_proto_rawDesc = "" +
 	"\vUNAVAILABLE\x10\x01\x12\x0e\n" +
 	"\n" +
 	"OVERLOADED\x10\x02\x12\v\n" +
-	"\aREFUSED\x10\x032L\n" +
+	"\aREFUSED\x10\x032\x92\x01\n" +
 	"\x04Peer\x12D\n" +
-	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01B7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
+	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
+	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.TakenB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -582,29 +817,37 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_peer_proto_goTypes = []any{
-	(Failure)(0),    // 0: ratelimitd.peer.v1.Failure
-	(*Calls)(nil),   // 1: ratelimitd.peer.v1.Calls
-	(*Call)(nil),    // 2: ratelimitd.peer.v1.Call
-	(*Answers)(nil), // 3: ratelimitd.peer.v1.Answers
-	(*Answer)(nil),  // 4: ratelimitd.peer.v1.Answer
-	(*Verdict)(nil), // 5: ratelimitd.peer.v1.Verdict
-	(*Entry)(nil),   // 6: ratelimitd.peer.v1.Entry
+	(Failure)(0),      // 0: ratelimitd.peer.v1.Failure
+	(*Calls)(nil),     // 1: ratelimitd.peer.v1.Calls
+	(*Call)(nil),      // 2: ratelimitd.peer.v1.Call
+	(*Knowledge)(nil), // 3: ratelimitd.peer.v1.Knowledge
+	(*Slice)(nil),     // 4: ratelimitd.peer.v1.Slice
+	(*Layer)(nil),     // 5: ratelimitd.peer.v1.Layer
+	(*Taken)(nil),     // 6: ratelimitd.peer.v1.Taken
+	(*Answers)(nil),   // 7: ratelimitd.peer.v1.Answers
+	(*Answer)(nil),    // 8: ratelimitd.peer.v1.Answer
+	(*Verdict)(nil),   // 9: ratelimitd.peer.v1.Verdict
+	(*Entry)(nil),     // 10: ratelimitd.peer.v1.Entry
 }
 var file_peer_proto_depIdxs = []int32{
-	2, // 0: ratelimitd.peer.v1.Calls.calls:type_name -> ratelimitd.peer.v1.Call
-	4, // 1: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
-	0, // 2: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
-	5, // 3: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
-	6, // 4: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
-	1, // 5: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
-	3, // 6: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	2,  // 0: ratelimitd.peer.v1.Calls.calls:type_name -> ratelimitd.peer.v1.Call
+	4,  // 1: ratelimitd.peer.v1.Knowledge.slices:type_name -> ratelimitd.peer.v1.Slice
+	5,  // 2: ratelimitd.peer.v1.Slice.layers:type_name -> ratelimitd.peer.v1.Layer
+	8,  // 3: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
+	0,  // 4: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
+	9,  // 5: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
+	10, // 6: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
+	1,  // 7: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
+	3,  // 8: ratelimitd.peer.v1.Peer.HandOver:input_type -> ratelimitd.peer.v1.Knowledge
+	7,  // 9: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
+	6,  // 10: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
+	9,  // [9:11] is the sub-list for method output_type
+	7,  // [7:9] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -618,7 +861,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

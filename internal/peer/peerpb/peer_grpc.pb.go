@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Peer_Decide_FullMethodName = "/ratelimitd.peer.v1.Peer/Decide"
+	Peer_Decide_FullMethodName   = "/ratelimitd.peer.v1.Peer/Decide"
+	Peer_HandOver_FullMethodName = "/ratelimitd.peer.v1.Peer/HandOver"
 )
 
 // PeerClient is the client API for Peer service.
@@ -30,6 +31,8 @@ const (
 type PeerClient interface {
 	// Decide carries calls one way and their answers the other way, in any order.
 	Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Calls, Answers], error)
+	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
+	HandOver(ctx context.Context, in *Knowledge, opts ...grpc.CallOption) (*Taken, error)
 }
 
 type peerClient struct {
@@ -53,12 +56,24 @@ func (c *peerClient) Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_DecideClient = grpc.BidiStreamingClient[Calls, Answers]
 
+func (c *peerClient) HandOver(ctx context.Context, in *Knowledge, opts ...grpc.CallOption) (*Taken, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Taken)
+	err := c.cc.Invoke(ctx, Peer_HandOver_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 type PeerServer interface {
 	// Decide carries calls one way and their answers the other way, in any order.
 	Decide(grpc.BidiStreamingServer[Calls, Answers]) error
+	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
+	HandOver(context.Context, *Knowledge) (*Taken, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -71,6 +86,9 @@ type UnimplementedPeerServer struct{}
 
 func (UnimplementedPeerServer) Decide(grpc.BidiStreamingServer[Calls, Answers]) error {
 	return status.Error(codes.Unimplemented, "method Decide not implemented")
+}
+func (UnimplementedPeerServer) HandOver(context.Context, *Knowledge) (*Taken, error) {
+	return nil, status.Error(codes.Unimplemented, "method HandOver not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -100,13 +118,36 @@ func _Peer_Decide_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_DecideServer = grpc.BidiStreamingServer[Calls, Answers]
 
+func _Peer_HandOver_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Knowledge)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).HandOver(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_HandOver_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).HandOver(ctx, req.(*Knowledge))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Peer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "ratelimitd.peer.v1.Peer",
 	HandlerType: (*PeerServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "HandOver",
+			Handler:    _Peer_HandOver_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Decide",

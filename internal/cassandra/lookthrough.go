@@ -1,0 +1,86 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/seen"
+)
+
+// countTables are the tables that counts are kept in under keys, but for those of cells, and for how long
+// what they hold may matter: two windows, and an hour for clocks that differ.
+var countTables = []struct {
+	name string
+	life time.Duration
+}{
+	{"events_hour", 3 * time.Hour},
+	{"events_day", 49 * time.Hour},
+	{"events_month", 2*limiter.MaxWindow + time.Hour},
+	{"tallies_hour", 3 * time.Hour},
+	{"tallies_day", 49 * time.Hour},
+	{"tallies_month", 2*limiter.MaxWindow + time.Hour},
+	{"counters", 2*limiter.MaxWindow + time.Hour},
+}
+
+const (
+	lookPage = 5000    // keys that are read at once
+	lookRest = 1       // times as long as a page took, before the next: callers wait for the same nodes
+	maxLook  = 1 << 20 // keys of all tables; beyond, new keys are read instead until windows are over
+)
+
+// LookThrough tells found each key that something is counted for, whatever the namespace: all that was
+// acknowledged at LOCAL_QUORUM before it was called. It is a cluster.LookThrough.
+func (m *Members) LookThrough(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error {
+	store, err := m.store()
+	if err != nil {
+		return err
+	}
+	keys := 0
+	for _, table := range countTables {
+		query := "SELECT DISTINCT key FROM " + table.name
+		var next []byte
+		for more := true; more; more = len(next) > 0 {
+			began := time.Now()
+			rows := store.repeated(store.session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
+				PageSize(lookPage).PageState(next)).Iter()
+			next = append(next[:0:0], rows.PageState()...)
+			until := time.Now().Add(table.life)
+			var key []byte
+			for range rows.NumRows() {
+				if !rows.Scan(&key) {
+					break
+				}
+				if keys++; len(key) == limiter.KeySize {
+					of := limiter.KeyFrom([limiter.KeySize]byte(key))
+					found(cluster.SliceOf(of.Prefix()), of.Hash(), until)
+				}
+			}
+			if err := rows.Close(); err != nil {
+				return unavailable("looking through "+table.name, err)
+			}
+			if keys > maxLook {
+				return fmt.Errorf("there are more than %d keys", maxLook)
+			}
+			if len(next) > 0 {
+				if err := rest(ctx, lookRest*time.Since(began)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

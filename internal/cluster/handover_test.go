@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/seen"
+)
+
+var somebody, somebodyElse = seen.Hash{A: 1, B: 2}, seen.Hash{A: 0x9e3779b97f4a7c15, B: 0xbf58476d1ce4e5b9}
+
+// ofView returns a seat that goes by a view of itself and another member, and the slices that are its own.
+func ofView(t *testing.T, number int64, opts *Options) (s *seat, owned []int) {
+	t.Helper()
+	s = newSeat(New(nil, opts))
+	s.self.Address = "here:1"
+	s.view = View{Number: number, Mode: Owners, Members: []Member{s.self, {ID: "other", Address: "there:1"}}}
+	s.installed, s.confirmed = true, number
+	for slice, i := range s.view.owners() {
+		if i == 0 {
+			owned = append(owned, slice)
+		}
+	}
+	return s, owned
+}
+
+// alone returns the view after s's, of another member alone.
+func (s *seat) withoutSelf() View {
+	return View{Number: s.view.Number + 1, Mode: Owners, Members: []Member{s.self, {ID: "new", Address: "new:1"}}}
+}
+
+// TestNoteFailsOnceTheTenureIsOver holds that who says what it counts for is told if that may not have been
+// handed over: it was heard, or it is refused.
+func TestNoteFailsOnceTheTenureIsOver(t *testing.T) {
+	s, owned := ofView(t, 3, nil)
+	tenure := s.tenure(owned[0])
+	if err := tenure.Note(somebody, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	tenure.end()
+	if err := tenure.Note(somebodyElse, time.Now().Add(time.Hour)); !errors.Is(err, ErrOut) {
+		t.Errorf("noted after the end: %v, want %v", err, ErrOut)
+	}
+	if !tenure.known.keys.Has(somebody) {
+		t.Error("what was noted before the end is not there")
+	}
+}
+
+// TestKnowledgeIsForOneTenure hands over to tenures that began with the view that it is for, and with others,
+// before they begin and after.
+func TestKnowledgeIsForOneTenure(t *testing.T) {
+	for _, test := range []struct {
+		what        string
+		view, begin int64
+		early       bool
+		want        bool
+	}{
+		{"after it began", 4, 4, false, true},
+		{"before it began", 4, 4, true, true},
+		{"a later tenure", 4, 5, false, false},
+		{"a later tenure, early", 4, 5, true, false},
+		{"an earlier tenure", 4, 3, false, false},
+	} {
+		s, owned := ofView(t, 3, nil)
+		slice := owned[0]
+		var theirs seen.Set
+		theirs.Add(somebody, time.Now().Add(time.Hour))
+		s.publish()
+		hand := func() { s.cluster.Take(test.view, []Handed{{Slice: slice, Layers: theirs.Layers()}}) }
+		if test.early {
+			hand()
+		}
+		s.view.Number = test.begin
+		tenure := s.tenure(slice)
+		s.tenures[slice] = tenure
+		s.publish()
+		s.cluster.inbox.empty(test.begin, []*Tenure{tenure})
+		if !test.early {
+			hand()
+		}
+		if got := tenure.IsNew(somebodyElse, time.Hour); got != test.want {
+			t.Errorf("%s: it knows all keys: %v, want %v", test.what, got, test.want)
+		}
+		if tenure.IsNew(somebody, time.Hour) {
+			t.Errorf("%s: a key that was handed over is new", test.what)
+		}
+	}
+}
+
+// TestWhatIsHandedOver has a member go from one view to another, and holds that it hands over what it knew
+// only if it confirmed the view right before, and after it has confirmed the new one.
+func TestWhatIsHandedOver(t *testing.T) {
+	for _, test := range []struct {
+		what                        string
+		confirmed, confirmsNow, new int64
+		want                        bool
+	}{
+		{"the next view", 3, 4, 4, true},
+		{"not confirmed yet", 3, 3, 4, false},
+		{"a view was missed", 3, 5, 5, false},
+		{"the one before was not confirmed", 2, 4, 4, false},
+	} {
+		handed := make(map[int]bool)
+		opts := &Options{HandOver: func(_ context.Context, to Member, view int64, slices []Handed) error {
+			for _, h := range slices {
+				handed[h.Slice] = to.ID == "new" && view == test.new
+			}
+			return nil
+		}}
+		s, owned := ofView(t, 3, opts)
+		s.confirmed = test.confirmed
+		for _, slice := range owned {
+			s.tenures[slice] = s.tenure(slice)
+			s.tenures[slice].known.complete.Store(slice != owned[0])
+		}
+		v := s.withoutSelf()
+		v.Number = test.new
+		if err := s.learn(v); err != nil {
+			t.Fatal(err)
+		}
+		s.confirmed = test.confirmsNow
+		s.handOverMoved(t.Context())
+		s.handing.Wait()
+		owners := v.owners()
+		for _, slice := range owned {
+			moves := v.Members[owners[slice]].ID == "new"
+			if want := test.want && moves && slice != owned[0]; handed[slice] != want {
+				t.Fatalf("%s: slice %d handed over: %v, want %v", test.what, slice, handed[slice], want)
+			}
+		}
+	}
+}
+
+// TestLookingThroughCompletesKnowledge has all that is counted looked through: what was found is not new,
+// and nothing is known if that fails.
+func TestLookingThroughCompletesKnowledge(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		var slice int
+		opts := &Options{LookThrough: func(_ context.Context, found func(int, seen.Hash, time.Time)) error {
+			found(slice, somebody, time.Now().Add(time.Hour))
+			found(Slices-1, somebody, time.Now().Add(time.Hour))
+			if fails {
+				return errors.New("no answer")
+			}
+			return nil
+		}}
+		s, owned := ofView(t, 3, opts)
+		slice = owned[0]
+		tenure := s.tenure(slice)
+		s.lookThrough(t.Context(), []*Tenure{tenure}, true)
+		if tenure.IsNew(somebody, time.Hour) {
+			t.Error("a key that was found is new")
+		}
+		if got := tenure.IsNew(somebodyElse, time.Hour); got == fails {
+			t.Errorf("looking failed: %v, a key that was not found is new: %v", fails, got)
+		}
+	}
+}
+
+// TestKnowledgeIsCompleteInTime holds that nothing is new that may have been counted for before the tenure,
+// and that everything else is once that matters no more.
+func TestKnowledgeIsCompleteInTime(t *testing.T) {
+	s, owned := ofView(t, 3, nil)
+	tenure := s.tenure(owned[0])
+	if tenure.IsNew(somebody, time.Hour) {
+		t.Error("a key is new to who has just begun")
+	}
+	tenure.began = time.Now().Add(-time.Hour - time.Second)
+	if !tenure.IsNew(somebody, time.Hour) {
+		t.Error("a key is not new that nobody asked for in all the time that matters")
+	}
+	if tenure.IsNew(somebody, 2*time.Hour) {
+		t.Error("a key is new of which older counts matter")
+	}
+}

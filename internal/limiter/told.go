@@ -1,0 +1,121 @@
+package limiter
+
+import (
+	"sync"
+	"time"
+)
+
+// toldDenials are denials that owners told this instance, so that who tries again and again is denied where
+// it asks, for as long as the owner would tell the same.
+//
+// As with denials, what is remembered can only be too much: units that were given back since by a
+// refund or a reset. These are news, which end the memory, and nothing is remembered longer than
+// maxDenialAge. It is a layer that costs no promise: nothing is admitted by it.
+type toldDenials struct {
+	opts *Options
+	full recent[*toldDenial]
+
+	mu        sync.Mutex
+	forgotten [denialMarks]uint64 // how many times something was, by the first bits of its key
+}
+
+// toldDenial is what an owner told of a key without room. It does not change.
+type toldDenial struct {
+	plan     *plan
+	cost     int64
+	verdicts []Verdict
+	at       time.Time // when it was told
+	until    time.Time // when it may no longer be so
+}
+
+// answer decides c, and reports true, if what an owner told does.
+func (h *toldDenials) answer(c *charge) bool {
+	if c.op == OpRecord {
+		return false
+	}
+	d, ok := h.full.get(c.key)
+	if !ok || d.plan != c.plan || d.cost != c.cost {
+		return false
+	}
+	now := time.Now()
+	if !now.Before(d.until) {
+		return false
+	}
+	passed := now.Sub(d.at)
+	for i, limits := 0, c.plan.begin(&c.decision); i < len(limits); i++ {
+		v := d.verdicts[i]
+		v.ResetAfter = max(0, v.ResetAfter-passed)
+		if v.RetryAfter != Never {
+			v.RetryAfter = max(0, v.RetryAfter-passed)
+		}
+		limits[i].Verdict = v
+	}
+	c.decision.conclude()
+	c.decision.WouldAllow, c.decision.Allowed = false, c.plan.Mode != ModeEnforce
+	c.decision.Remembered, c.decision.Recorded = true, RecordedNo
+	return true
+}
+
+// put remembers a for c, which was asked at since mark was taken and is answered now.
+func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, mark uint64) {
+	steady := min(a.Steady, maxDenialAge)
+	if h.opts.Feed == nil {
+		steady = min(steady, h.opts.StoreTimeout)
+	}
+	if steady <= 0 || a.WouldAllow || c.op == OpRecord || c.plan.Count == CountAll || len(c.old) > 0 || h.opts.forgetful {
+		return
+	}
+	d := &toldDenial{plan: c.plan, cost: c.cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.forgotten[c.key.Prefix()%denialMarks] == mark {
+		h.full.put(c.key, d)
+	}
+}
+
+// forget ends what is remembered of key, and what is being asked now.
+func (h *toldDenials) forget(key Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgotten[key.Prefix()%denialMarks]++
+	h.full.remove(key)
+}
+
+// since marks the time before a call for key whose answer may be remembered.
+func (h *toldDenials) since(key Key) (mark uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.forgotten[key.Prefix()%denialMarks]
+}
+
+// steadyFor returns for how long, from now on, a request of t that was denied would be told the same;
+// 0 if that is not known.
+func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
+	k := o.of(t, right)
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.writing > 0 || o.opts.isSetBack(k.latest, now) || !k.plan.full(&k.state, max(now, k.state.Reset+1)) {
+		return 0
+	}
+	steady := min(k.plan.steadyUntil(&k.state, now).Sub(now), maxDenialAge-time.Since(k.read))
+	if !k.until.IsZero() {
+		steady = min(steady, time.Until(k.until))
+	}
+	return max(0, steady)
+}
+
+// steadyUntil returns until when what p tells of s at now stays the same if nothing is counted.
+func (p *plan) steadyUntil(s *State, now Instant) Instant {
+	until := Distant
+	for i := range p.rules {
+		r := &p.rules[i]
+		if r.algorithm.steady == nil {
+			return now
+		}
+		until = min(until, r.algorithm.steady(r, s, now))
+	}
+	return until
+}

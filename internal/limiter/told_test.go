@@ -1,0 +1,201 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// toOwner hands calls on to another engine, and counts them.
+type toOwner struct {
+	engine *limiter.Engine
+	asked  atomic.Int64
+}
+
+func (o *toOwner) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	o.asked.Add(1)
+	return o.engine.DecideForPeer(ctx, call, a)
+}
+
+// askerOf returns an engine that asks another one, which owns all keys, and hears of changes as it does.
+func askerOf(t *testing.T, policy limiter.Policy) (asks, owns *limiter.Engine, link *toOwner) {
+	t.Helper()
+	feed := embedded.New(nil)
+	store := &fakeStore{Store: feed}
+	link = new(toOwner)
+	owns = ownerOf(t, store, ownsAll(), limiter.Options{Feed: feed}, policy)
+	link.engine = owns
+	asks = ownerOf(t, store, &owners{other: link}, limiter.Options{Feed: feed}, policy)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = asks.Run(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	return asks, owns, link
+}
+
+// TestOwnersAreAskedOnceOfFullKeys denies who does not stop where it asks, and tells the same as the owner.
+func TestOwnersAreAskedOnceOfFullKeys(t *testing.T) {
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
+		synctest.Test(t, func(t *testing.T) {
+			asks, owns, link := askerOf(t, policyOf(algorithm, 3, time.Hour))
+			for range 3 {
+				mustTake(t, asks)
+			}
+			if d := mustTake(t, asks); d.Allowed {
+				t.Fatalf("%s: the fourth of three is allowed", algorithm)
+			}
+			asked := link.asked.Load()
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				d, want := mustTake(t, asks), mustTake(t, owns)
+				if d.Allowed || d.WouldAllow || d.Recorded != limiter.RecordedNo || d.Verdict != want.Verdict {
+					t.Fatalf("%s: %+v, the owner says %+v", algorithm, d.Verdict, want.Verdict)
+				}
+			}
+			if n := link.asked.Load() - asked; n > 1 {
+				t.Errorf("%s: the owner was asked %d times of a key that is full", algorithm, n)
+			}
+			time.Sleep(11 * time.Second)
+			asked = link.asked.Load()
+			mustTake(t, asks)
+			if link.asked.Load() == asked {
+				t.Errorf("%s: a denial was remembered for longer than ten seconds", algorithm)
+			}
+		})
+	}
+}
+
+// TestToldDenialEndsWithWhatItRestsOn holds that nobody is denied by what was told once there is room again:
+// by time, after a reset, or under another cost.
+func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
+	t.Run("time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			asks, _, _ := askerOf(t, policyOf("sliding-log", 1, 3*time.Second))
+			mustTake(t, asks)
+			if d := mustTake(t, asks); d.Allowed || d.RetryAfter > 3*time.Second+time.Second {
+				t.Fatalf("%+v", d.Verdict)
+			}
+			d := mustTake(t, asks)
+			time.Sleep(d.RetryAfter)
+			if d := mustTake(t, asks); !d.Allowed {
+				t.Errorf("denied once the wait that it was told is over: %+v", d.Verdict)
+			}
+		})
+	})
+	t.Run("reset", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			policy := policyOf("sliding-log", 1, time.Hour)
+			asks, _, _ := askerOf(t, policy)
+			mustTake(t, asks)
+			mustTake(t, asks)
+			if err := asks.Reset(t.Context(), policy.Name, somebody.Identifier); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if d := mustTake(t, asks); !d.Allowed {
+				t.Errorf("denied after a reset: %+v", d.Verdict)
+			}
+		})
+	})
+	t.Run("records are counted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			asks, owns, _ := askerOf(t, policyOf("sliding-log", 1, time.Hour))
+			mustTake(t, asks)
+			mustTake(t, asks)
+			if _, err := asks.Record(t.Context(), somebody); err != nil {
+				t.Fatal(err)
+			}
+			if d := mustTake(t, owns); d.Used != 2 {
+				t.Errorf("%d used, want 2: a record counts though the key is full", d.Used)
+			}
+		})
+	})
+}
+
+// newcomers is the right of who knows which keys are new.
+type newcomers struct {
+	sole
+	seen map[limiter.Key]bool
+	over error // of who counts for them
+}
+
+func (n *newcomers) IsNew(key limiter.Key, _ time.Duration) bool { return !n.seen[key] }
+
+func (n *newcomers) Note(key limiter.Key, _ time.Duration) error {
+	n.seen[key] = true
+	return n.over
+}
+
+// TestNewKeysAreNotRead holds that an owner who knows that nothing is counted for a key writes what it
+// admits, reads nothing, and denies what is too many; and that it reads again what it has forgotten.
+func TestNewKeysAreNotRead(t *testing.T) {
+	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
+		store, right := newFakeStore(), &newcomers{seen: make(map[limiter.Key]bool)}
+		policy := policyOf(algorithm, 2, time.Hour)
+		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policy)
+		for i, want := range []bool{true, true, false, false} {
+			if d := mustTake(t, e); d.Allowed != want {
+				t.Errorf("%s: take %d is allowed: %t, want %t", algorithm, i, d.Allowed, want)
+			}
+		}
+		if len(store.reads) > 0 || len(store.writes) != 2 {
+			t.Errorf("%s: %d reads and %d writes, want 0 and 2", algorithm, len(store.reads), len(store.writes))
+		}
+		another := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policy) // which remembers nothing
+		if d := mustTake(t, another); d.Allowed || len(store.reads) == 0 {
+			t.Errorf("%s: a key that something was counted for: allowed %t by %d reads", algorithm, d.Allowed, len(store.reads))
+		}
+	}
+}
+
+// TestNothingIsCountedThatTheNextOwnerMayNotKnowOf ends a right between the decision and the write.
+func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
+	store, right := newFakeStore(), &newcomers{seen: make(map[limiter.Key]bool), over: limiter.ErrRightEnded}
+	for _, known := range []bool{true, false} {
+		if !known { // it is to be read
+			e := ownerOf(t, store, ownsAll(), limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
+			mustTake(t, e)
+		}
+		before := len(store.writes)
+		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
+		_, err := e.Take(t.Context(), somebody)
+		var failed *limiter.StoreError
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedNo || len(store.writes) != before {
+			t.Errorf("known %t: error %v and %d writes, want one that says that nothing is recorded", known, err, len(store.writes)-before)
+		}
+	}
+}
+
+// TestOpenedKeysAreNotNew has a call of two keys counted, and asks for one of them once its owner goes by
+// memory again.
+func TestOpenedKeysAreNotNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		right := &newcomers{seen: make(map[limiter.Key]bool)}
+		policy := policyOf("sliding-log", 2, time.Hour)
+		e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{}, policy)
+		other := somebody
+		other.Identifier = "another"
+		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, other}}
+		if a, err := e.Do(t.Context(), &call); err != nil || !a.Allowed {
+			t.Fatal(a, err)
+		}
+		time.Sleep(time.Minute)
+		if d := mustTake(t, e); d.Used != 2 {
+			t.Errorf("%d used, want 2", d.Used)
+		}
+		right.over = limiter.ErrRightEnded
+		ask := limiter.PeerCall{Op: "open", Key: limiter.Key{}, Keep: time.Hour}
+		if err := e.DecideForPeer(t.Context(), &ask, new(limiter.PeerAnswer)); !errors.Is(err, limiter.ErrRefused) {
+			t.Errorf("a key was opened of which the next owner may not know: %v", err)
+		}
+	})
+}

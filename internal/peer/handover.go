@@ -1,0 +1,77 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+	"github.com/ratelimitd/ratelimitd/internal/seen"
+)
+
+// HandOver tells to what this instance knew of slices that it owned up to the view before that one. It
+// is a cluster.HandOver.
+func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+	conn, err := grpc.NewClient(to.Address, grpc.WithTransportCredentials(p.creds))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = peerpb.NewPeerClient(conn).HandOver(ctx, knowledgeOf(view, slices), grpc.WaitForReady(true))
+	return err
+}
+
+// Views is what this instance knows of views. A cluster.Cluster is one.
+type Views interface {
+	// Known returns the number of the latest one.
+	Known() int64
+	// Take takes over what others knew of slices up to the view before that one.
+	Take(view int64, slices []cluster.Handed)
+}
+
+// HandOver takes over what a peer knew of slices.
+func (s *Server) HandOver(_ context.Context, k *peerpb.Knowledge) (*peerpb.Taken, error) {
+	slices, err := handedOf(k)
+	if err != nil {
+		return nil, err
+	}
+	s.members.Take(k.GetView(), slices)
+	return &peerpb.Taken{}, nil
+}
+
+// knowledgeOf returns slices as they travel.
+func knowledgeOf(view int64, slices []cluster.Handed) *peerpb.Knowledge {
+	k := &peerpb.Knowledge{View: view}
+	for _, h := range slices {
+		of := &peerpb.Slice{Number: uint32(h.Slice)} //nolint:gosec // one of cluster.Slices
+		for _, l := range h.Layers {
+			of.Layers = append(of.Layers, &peerpb.Layer{
+				Bits: l.Bits, Room: uint32(max(0, l.Room)), LeftMillis: time.Until(l.Until).Milliseconds() + 1, //nolint:gosec // of some thousand
+			})
+		}
+		k.Slices = append(k.Slices, of)
+	}
+	return k
+}
+
+// maxLeft is longer than anything matters that is counted.
+const maxLeft = 100 * 24 * time.Hour
+
+// handedOf returns what k says. The error says what makes no sense.
+func handedOf(k *peerpb.Knowledge) (all []cluster.Handed, err error) {
+	for _, of := range k.GetSlices() {
+		h := cluster.Handed{Slice: int(of.GetNumber())}
+		for _, l := range of.GetLayers() {
+			if l.GetLeftMillis() < 0 || l.GetLeftMillis() > maxLeft.Milliseconds() || h.Slice >= cluster.Slices {
+				return nil, fmt.Errorf("%w: slice %d, %d ms", errNonsense, h.Slice, l.GetLeftMillis())
+			}
+			left := time.Duration(l.GetLeftMillis()) * time.Millisecond
+			h.Layers = append(h.Layers, seen.Layer{Bits: l.GetBits(), Room: int(l.GetRoom()), Until: time.Now().Add(left)})
+		}
+		all = append(all, h)
+	}
+	return all, nil
+}
