@@ -63,6 +63,7 @@ func (p *process) used(t *testing.T, op, policy string) (used int64) {
 type answered struct {
 	Used        int64
 	Reservation string
+	Receipt     string
 }
 
 func (p *process) post(t *testing.T, op, body string) (a answered) {

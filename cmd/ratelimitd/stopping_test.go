@@ -10,26 +10,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
 
-// countedAhead are policies of which an instance counts units before they are asked for.
-const countedAhead = `policies:
+// keptApart are policies whose units are kept in different ways.
+const keptApart = `policies:
   - {name: counters, limits: [{algorithm: fixed-window, limit: 2000, window: 31d}]}
   - {name: rows, counting: rows, limits: [{algorithm: fixed-window, limit: 2000, window: 31d}]}
-  - {name: tail, counting: rows, leases: early, limits: [{algorithm: sliding-tail, limit: 2000, window: 31d}]}
-  - {name: standing, counting: rows, leases: standing, limits: [{algorithm: sliding-tail, limit: 2000, window: 31d}]}
-  - {name: log, leases: standing, limits: [{algorithm: sliding-log, limit: 64, window: 31d}]}
+  - {name: log, limits: [{algorithm: sliding-log, limit: 64, window: 31d}]}
   - {name: memory, guarantee: local, limits: [{algorithm: token-bucket, limit: 2000, window: 31d}]}
 `
 
-// A process that is stopped gives back what it counted ahead, also where subtractions from
-// counters have to wait for long: another one finds what was taken.
-func TestStoppingGivesBackWhatWasCountedAhead(t *testing.T) {
+// A process that is stopped gives back what was refunded before, also where subtractions from
+// counters have to wait for long, and writes what it counted in memory: another one finds what
+// was taken.
+func TestStoppingGivesBackWhatWasRefunded(t *testing.T) {
 	flags := []string{
 		"--store-timeout=3s", "--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + writeFile(t, "p.yaml", countedAhead),
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + writeFile(t, "p.yaml", keptApart),
 	}
-	const takes, inTurn = 300, 20
+	const takes, inTurn, refunds = 300, 20, 5
 	p := startProcess(t, flags...)
-	policies := map[string]int64{"counters": takes, "rows": takes, "tail": takes, "standing": takes, "log": inTurn, "memory": takes}
+	policies := map[string]int64{"counters": takes, "rows": takes, "log": inTurn, "memory": takes}
 	for policy, n := range policies {
 		var callers sync.WaitGroup
 		for range inTurn {
@@ -40,6 +39,11 @@ func TestStoppingGivesBackWhatWasCountedAhead(t *testing.T) {
 			})
 		}
 		callers.Wait()
+	}
+	for policy := range policies {
+		for range refunds {
+			p.post(t, "refund", `{"receipt":"`+p.post(t, "take", takeBody(policy)).Receipt+`"}`)
+		}
 	}
 	p.end(t, syscall.SIGTERM)
 	p = startProcess(t, flags...)

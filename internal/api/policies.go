@@ -19,7 +19,6 @@ type policyView struct {
 	Limits       []limitView          `json:"limits"`
 	Count        limiter.CountMode    `json:"count"`
 	Counting     limiter.Counting     `json:"counting"`
-	Leases       limiter.LeaseMode    `json:"leases"`
 	Guarantee    limiter.Guarantee    `json:"guarantee"`
 	Consistency  consistencyView      `json:"consistency"`
 	Scope        limiter.Scope        `json:"scope"`
@@ -91,7 +90,6 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 		Limits:       make([]limitView, len(p.Limits)),
 		Count:        p.Count,
 		Counting:     p.Counting,
-		Leases:       p.Leases,
 		Guarantee:    p.Guarantee,
 		Consistency:  consistencyView{Write: p.Consistency.Write, Read: p.Consistency.Read},
 		Scope:        scope,

@@ -33,8 +33,8 @@ type Edit struct {
 
 // Builds returns all of them.
 func Builds() []Build {
-	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), leases(), allowancesOfLogs(), rowsAhead(),
-		inMemory(), comparing(), together(), once(), keys(), overrides(), owners())
+	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), inMemory(), comparing(),
+		together(), once(), keys(), overrides(), owners())
 }
 
 // Apply returns the files that b changes, by path below root, as they are then. The

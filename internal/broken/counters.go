@@ -14,12 +14,12 @@ func counters() []Build {
 		{
 			Name: "a counter taken back at once", Broke: "a subtraction is late enough",
 			Tests: []string{"TestSubtractionIsNoYoungerThanAStoreTimeout"},
-			Edits: []Edit{{takeBackFile, `b.ripe = b.ripe.Add(t.timeout << b.tries)`, `b.ripe = b.ripe.Add(0)`}},
+			Edits: []Edit{{takeBackFile, `b.ripe = time.Now().Add(t.timeout << b.tries)`, `b.ripe = time.Now()`}},
 		},
 		{
 			Name: "an unknown addition subtracted", Broke: "only what was acknowledged is subtracted", Finds: 1500,
 			Tests: []string{"TestCounterThatTimedOutIsNeverSubtractedFrom"},
-			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown:`, `counts == RecordedUnknown:`}},
+			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown {`, `counts == RecordedUnknown {`}},
 		},
 		{
 			Name: "subtracted again after a time-out", Broke: "a subtraction is made once", Finds: 1500,
@@ -46,7 +46,7 @@ func counters() []Build {
 		},
 		{
 			Name: "discounted and lowered", Broke: "units are discounted only until their subtraction begins",
-			Tests: []string{"TestSubtractionWhileAllowancesAreAskedFor"},
+			Tests: []string{"TestSubtractionWhileAnotherKeyIsRead"},
 			Edits: []Edit{{countedFile, `c.takeBacks.recount(own.discounted, state)`, `_ = own.discounted`}},
 		},
 	}

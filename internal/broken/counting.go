@@ -49,7 +49,7 @@ func counting() []Build {
 		{
 			Name: "read of L + 1 rows", Broke: "the read is complete", Vital: true, Finds: 1500,
 			Tests: []string{"TestReadIsLongEnoughForTheWholeBatch"},
-			Edits: []Edit{{planFile, `Max: p.mostRows(log) + own}`, `Max: p.mostRows(log) + 1}`}},
+			Edits: []Edit{{planFile, `Max: log.limit + own}`, `Max: log.limit + 1}`}},
 		},
 		{
 			Name: "rank instead of total", Broke: "all that is counted is, whatever its place in the order", Vital: true, Finds: 1500,
@@ -71,7 +71,17 @@ func counting() []Build {
 		{
 			Name: "writes at ONE", Broke: "levels meet", Finds: 1500,
 			Tests: []string{"TestLevelsOfWritesAndReads"},
-			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.added(),`, `Level: LevelOne, Add: own.added(),`}},
+			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts,`, `Level: LevelOne, Add: own.counts,`}},
+		},
+		{
+			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
+			Tests: []string{"TestFullLogIsReadBeforeItIsWritten"},
+			Edits: []Edit{{countedFile, `fullUntil(&state, own.now); until > own.now {`, `fullUntil(&state, own.now); false && until > own.now {`}},
+		},
+		{
+			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",
+			Tests: []string{"TestFullLogIsWrittenFirstOnceThereIsRoom"},
+			Edits: []Edit{{countedFile, `c.denied.put(t.key, until)`, `c.denied.put(t.key, Distant)`}},
 		},
 	}
 }
@@ -129,7 +139,7 @@ func answering() []Build {
 		{
 			Name: "own units missing accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestOwnUnitsMissingFromTheRead"},
-			Edits: []Edit{{countedFile, `whole || !t.plan.promising {`, `whole || !whole {`}},
+			Edits: []Edit{{countedFile, `own.now.Add(-c.opts.slack())) || !t.plan.promising {`, `own.now.Add(-c.opts.slack())) || t != nil {`}},
 		},
 		{
 			Name: "a denial in memory remembered beyond a change", Broke: "a denial is told again only while it is true",

@@ -11,7 +11,7 @@ const (
 
 // inMemory are builds that decide in memory without what its promises rest on.
 func inMemory() []Build {
-	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits(), inMemoryDemands(), inMemoryAhead())
+	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits(), inMemoryDemands())
 }
 
 // inMemoryBound are those that let more through than the bound says, or less than they

@@ -13,7 +13,7 @@ func totals() []Build {
 		{
 			Name: "a total lowered twice", Broke: "a total is never lowered below what was admitted",
 			Tests: []string{"TestTotalIsNotLoweredTwice"},
-			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown:`, `p.tally:`}},
+			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown {`, `p.tally {`}},
 		},
 		{
 			Name: "a total lowered for a read that failed", Broke: "a total is never lowered below what was admitted",

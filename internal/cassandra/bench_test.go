@@ -84,17 +84,11 @@ func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
 
 // BenchmarkTakeOfZipf takes from keys some of which are asked for often, 64 at a time.
 func BenchmarkTakeOfZipf(b *testing.B) {
-	for _, leases := range []limiter.LeaseMode{limiter.LeasesOff, limiter.LeasesLate, limiter.LeasesEarly} {
-		b.Run(string(leases), func(b *testing.B) { takeOfZipf(b, leases) })
-	}
-}
-
-func takeOfZipf(b *testing.B, leases limiter.LeaseMode) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
 		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
 	})
 	if err := e.SetPolicies([]limiter.Policy{{
-		Name: "p", Counting: limiter.CountingRows, Leases: leases,
+		Name: "p", Counting: limiter.CountingRows,
 		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
 	}}); err != nil {
 		b.Fatal(err)
@@ -104,7 +98,7 @@ func takeOfZipf(b *testing.B, leases limiter.LeaseMode) {
 	ended.Go(func() { _ = e.Run(running) })
 	defer ended.Wait()
 	defer stop()
-	var leased, remembered atomic.Int64
+	var remembered atomic.Int64
 	const callers, s, keys = 64, 1.1, 100_000
 	b.SetParallelism(callers)
 	b.ResetTimer()
@@ -115,15 +109,11 @@ func takeOfZipf(b *testing.B, leases limiter.LeaseMode) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if d.Leased {
-				leased.Add(1)
-			}
 			if d.Remembered {
 				remembered.Add(1)
 			}
 		}
 	})
-	b.ReportMetric(float64(leased.Load())/float64(b.N), "leased/op")
 	b.ReportMetric(float64(remembered.Load())/float64(b.N), "remembered/op")
 }
 

@@ -75,7 +75,7 @@ func checkLogs(b *testing.B, events int64) {
 func BenchmarkLiveKeys(b *testing.B) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{StoreTimeout: 10 * time.Second})
 	policy := limiter.Policy{
-		Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesOff,
+		Name: "p", Counting: limiter.CountingRows,
 		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Hour}},
 	}
 	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
@@ -115,14 +115,12 @@ func takeOfKeys(b *testing.B, e *limiter.Engine, n int, key func(i int) int) {
 // BenchmarkInstances takes from keys some of which are asked for often, through so many
 // instances in turn, which have sessions of their own.
 func BenchmarkInstances(b *testing.B) {
-	for _, leases := range []limiter.LeaseMode{limiter.LeasesEarly, limiter.LeasesStanding} {
-		for _, n := range []int{1, 2, 4} {
-			b.Run(fmt.Sprintf("%s/%d", leases, n), func(b *testing.B) { takeThroughInstances(b, leases, n) })
-		}
+	for _, n := range []int{1, 2, 4} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { takeThroughInstances(b, n) })
 	}
 }
 
-func takeThroughInstances(b *testing.B, leases limiter.LeaseMode, n int) {
+func takeThroughInstances(b *testing.B, n int) {
 	running, stop := context.WithCancel(b.Context())
 	var ended sync.WaitGroup
 	defer ended.Wait()
@@ -131,7 +129,7 @@ func takeThroughInstances(b *testing.B, leases limiter.LeaseMode, n int) {
 	for i := range engines {
 		engines[i] = limiter.New(newStore(b, config), &limiter.Options{StoreTimeout: 10 * time.Second, Feed: news})
 		if err := engines[i].SetPolicies([]limiter.Policy{{
-			Name: "p", Counting: limiter.CountingRows, Leases: leases,
+			Name: "p", Counting: limiter.CountingRows,
 			Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
 		}}); err != nil {
 			b.Fatal(err)
@@ -151,7 +149,7 @@ func takeThroughInstances(b *testing.B, leases limiter.LeaseMode, n int) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if d.Leased || d.Remembered {
+			if d.Remembered {
 				known.Add(1)
 			}
 		}

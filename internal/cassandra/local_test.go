@@ -126,49 +126,6 @@ func TestLocalKeysTravelTogether(t *testing.T) {
 	}
 }
 
-// Of new callers nothing is written under standing leases, and several instances admit no more
-// of one than its limit: what each may have handed out unseen is counted.
-func TestLocalStandingLeases(t *testing.T) {
-	const callers = 500
-	policy := limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Leases: limiter.LeasesStanding, Limits: []limiter.Limit{
-		{Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
-	}}
-	store := newStore(t, newConfig(t))
-	engines := []*limiter.Engine{localInstance(t, store, 0, policy), localInstance(t, store, 0, policy)}
-	take := func(e *limiter.Engine, id string) limiter.Decision {
-		d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(id)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	for i, e := range engines {
-		ready := 0
-		eventually(t, "it has an allowance", func() bool {
-			ready++
-			return take(e, fmt.Sprint(i, " comes first: ", ready)).Leased
-		})
-	}
-	eventually(t, "all is written", func() bool { return engines[0].Behind().Waiting+engines[1].Behind().Waiting == 0 })
-	before := engines[0].Behind().Written
-	for i := range callers {
-		if d := take(engines[0], fmt.Sprint(i)); !d.Leased || d.Used != 1 {
-			t.Fatalf("%+v: want the first unit, counted ahead", d)
-		}
-	}
-	time.Sleep(2 * limiter.DefaultSyncInterval)
-	if now := engines[0].Behind().Written; now != before {
-		t.Errorf("%d writes of %d callers who came once", now-before, callers)
-	}
-	admitted := 1
-	for d := take(engines[1], "7"); d.Allowed; d = take(engines[1], "7") {
-		admitted++
-	}
-	if admitted > 10 || admitted < 7 {
-		t.Errorf("%d admitted, of which one was not written: want 7 to 10", admitted)
-	}
-}
-
 // localInstance returns an instance of its own whose minute began when the test did.
 func localInstance(t *testing.T, store limiter.Store, behind time.Duration, policy limiter.Policy) *limiter.Engine {
 	t.Helper()

@@ -57,7 +57,8 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				}
 				if keys++; len(key) == limiter.KeySize {
 					of := limiter.KeyFrom([limiter.KeySize]byte(key))
-					found(cluster.SliceOf(of.Prefix()), of.Hash(), until)
+					a, b := of.Rest()
+					found(cluster.SliceOf(of.Prefix()), seen.Hash{A: a, B: b}, until)
 				}
 			}
 			if err := rows.Close(); err != nil {

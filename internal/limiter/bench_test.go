@@ -134,13 +134,12 @@ func BenchmarkEmbeddedCall(b *testing.B) {
 	}
 }
 
-// BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: units
-// of a lease, and denials that are remembered.
+// BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: denials that
+// are remembered.
 func BenchmarkUnaskedTake(b *testing.B) {
 	for name, policy := range map[string]limiter.Policy{
-		"leased":      policyOf("sliding-tail", limiter.MaxLimit, time.Hour),
-		"denied/tail": policyOf("sliding-tail", 10, time.Hour),
-		"denied/log":  policyOf("sliding-log", 10, time.Hour),
+		"tail": policyOf("sliding-tail", 10, time.Hour),
+		"log":  policyOf("sliding-log", 10, time.Hour),
 	} {
 		b.Run(name, func(b *testing.B) {
 			store := embedded.New(nil)
@@ -155,64 +154,13 @@ func BenchmarkUnaskedTake(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if !d.Leased && !d.Remembered {
+				if !d.Remembered {
 					asked++
 				}
 			}
 			b.ReportMetric(float64(asked)/float64(b.N), "asked/op")
 		})
 	}
-}
-
-// BenchmarkStandingTake measures takes of a million callers by an allowance, each of whom
-// comes seldom enough to be within it.
-func BenchmarkStandingTake(b *testing.B) {
-	for _, algorithm := range []string{"sliding-tail", "sliding-log"} {
-		b.Run(algorithm, func(b *testing.B) {
-			policy := standingRows(time.Hour)
-			policy.Limits[0].Algorithm, policy.Limits[0].Limit = algorithm, limiter.MaxLimit
-			if algorithm == "sliding-log" {
-				policy.Limits[0].Limit = 10
-			}
-			benchmarkStanding(b, policy)
-		})
-	}
-}
-
-func benchmarkStanding(b *testing.B, policy limiter.Policy) {
-	store := embedded.New(nil)
-	e := limiter.New(struct{ limiter.Store }{store}, &limiter.Options{Feed: store})
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = e.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
-	demands := make([]limiter.Demand, 1<<20)
-	for i := range demands {
-		demands[i] = limiter.Demand{Policy: "p", Identifier: limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i))}
-	}
-	for d, i := (limiter.Decision{}), 0; !d.Leased; i++ {
-		time.Sleep(10 * time.Millisecond)
-		var err error
-		if d, err = e.Take(ctx, demands[i]); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportAllocs()
-	asked, i := 0, 0
-	for b.Loop() {
-		i++
-		d, err := e.Take(ctx, demands[i%len(demands)])
-		if err != nil {
-			b.Fatal(err)
-		}
-		if !d.Leased {
-			asked++
-		}
-	}
-	b.ReportMetric(float64(asked)/float64(b.N), "asked/op")
 }
 
 // BenchmarkLocalTake measures a take that is decided in memory and written behind, to a

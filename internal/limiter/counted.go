@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -26,8 +25,6 @@ type counted struct {
 	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
 	owned     owned // what is known of the keys that this instance owns
-	leases    leases
-	standings standings
 }
 
 // Bounds of one decision over a shared store.
@@ -42,29 +39,10 @@ const (
 
 func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	tallies := newTallies(store, ids, opts)
-	c := &counted{
+	return &counted{
 		store: tallies, tallies: tallies, ids: ids, opts: opts,
 		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout), owned: owned{opts: opts},
 	}
-	c.leases = leases{
-		opts: opts, store: tallies, give: c.give, erase: c.erase, mark: c.denials.since,
-		deny: func(t *target, s *State, now Instant) Instant {
-			return c.denials.until(t, s, c.tallies.areOfOwnRows(t, s), now)
-		},
-	}
-	c.standings = standings{
-		store: store, ids: ids, opts: opts,
-		exempt: func(Key) bool { return false }, states: sync.Pool{New: func() any { return new(State) }},
-	}
-	return c
-}
-
-// run gives back what is to be, until ctx ends, and then what is left.
-func (c *counted) run(ctx context.Context) {
-	var leases sync.WaitGroup
-	leases.Go(func() { c.leases.run(ctx) })
-	leases.Go(func() { c.standings.run(ctx) })
-	c.takeBacks.run(ctx, leases.Wait)
 }
 
 // check answers r as if it came now, and records nothing.
@@ -113,26 +91,11 @@ func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 		return nil
 	}
 	for _, r := range batch {
-		switch {
-		case c.recallLease(&r.decision, t, r.op, r.cost, now):
-		case r.op.mayDeny() && c.denials.answer(&r.decision, t, r.cost, now):
-		default:
+		if !r.op.mayDeny() || !c.denials.answer(&r.decision, t, r.cost, now) {
 			rest = append(rest, r)
 		}
 	}
 	return rest
-}
-
-// recallLease answers a request if a lease does. A record counts even where there is no
-// room, which denials that are remembered don't know of.
-func (c *counted) recallLease(d *Decision, t *target, op Op, cost int64, now Instant) bool {
-	if !c.allow(d, t, op, cost, now) && !c.leases.answer(d, t, op, cost, c.ids, now) {
-		return false
-	}
-	if op == OpRecord {
-		c.denials.forget(t.key)
-	}
-	return true
 }
 
 // attemptAgain answers batch, whose requests are denied already. Where the store
@@ -170,9 +133,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 	c.denials.keepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
 	if refused.any() {
-		if len(refused.batch) > 0 {
-			c.denied.put(t.key, Distant)
-		}
+		c.denied.put(t.key, Distant)
 		if !c.takeBack(ctx, t, refused) {
 			return open
 		}
@@ -195,7 +156,6 @@ func (c *counted) place(ctx context.Context, t *target, batch []*request) (*unit
 		return nil, State{}, false
 	}
 	if batch[0].id != (EventID{}) && own.now <= own.epoch {
-		c.giveLeaseBack(t, own)
 		batch[0].err = &datedError{after: own.epoch}
 		return own, State{}, false
 	}
@@ -260,14 +220,12 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		return false, err
 	}
 	q := t.plan.query(t.key, now, len(batch), nil)
-	mark, ahead := c.denials.since(t.key), c.leases.spare(t, now)
+	mark := c.denials.since(t.key)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
 		failAll(batch, RecordedNo, err)
 		return false, err
 	}
-	c.leases.discount(t, ahead, &state, now)
-	c.addKnownAllowances(t, &state, max(now, state.Reset+1))
 	unsettled = c.hasUnsettled(t.plan, &state, now)
 	at := max(now, state.Reset+1)
 	c.denials.keepFull(t, &state, at, mark)
@@ -288,25 +246,21 @@ func (c *counted) forgetDenial(key Key) {
 	c.denied.remove(key)
 	c.owned.forget(key)
 	c.denials.forget(key)
-	c.leases.askAgain(key)
 }
 
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
 func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.added(), Tally: t.plan.tally, Span: t.plan.span}
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
 	if len(t.plan.logs) > 0 && !own.dated {
-		w.Events, w.Logs = slices.Concat(own.events, own.rows), t.plan.logWritesFor(own, c.opts)
+		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
-	q := t.plan.query(t.key, own.now, len(own.batch)+len(own.rows), nil)
+	q := t.plan.query(t.key, own.now, len(own.batch), nil)
 	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
 	own.discounted = discounted
 	if !wrote {
 		c.failUnwritten(t, own, err)
 		return State{}, false
-	}
-	if err == nil {
-		err = c.addAllowances(ctx, t, own, &state)
 	}
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
@@ -322,7 +276,6 @@ func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (Sta
 // failUnwritten answers the batch of own, whose write failed with err.
 func (c *counted) failUnwritten(t *target, own *units, err error) {
 	if errors.Is(err, ErrNotStored) && !own.dated {
-		c.giveLeaseBack(t, own)
 		failAll(own.batch, RecordedNo, err)
 		return
 	}
@@ -341,8 +294,7 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused
 // that of the write.
 func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
 	before := c.takeBacks.before(q)
-	readOnly := len(w.Add) == 0 && len(w.Events) == 0
-	if wrote = readOnly; wrote {
+	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
 		state, err = c.store.Read(ctx, q)
 	} else {
 		state, wrote, err = WriteThenRead(ctx, c.store, w, q)
@@ -362,7 +314,6 @@ func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) 
 		}
 		state.merge(&more)
 	}
-	c.leases.redate(t, &state, q, readOnly)
 	return state, discounted, wrote, nil
 }
 
@@ -373,10 +324,7 @@ func (c *counted) complete(t *target, own *units, state *State) bool {
 		own.totals = c.tallies.totalsOf(t.key, own.counts)
 		c.takeBacks.recount(own.discounted, state) // from which totals may be lower by that
 	}
-	if whole := strip(t.plan, own, state, own.now.Add(-c.opts.slack())); whole || !t.plan.promising {
-		if len(own.beside) > 0 {
-			t.plan.standing.addEvents(state, own.beside)
-		}
+	if strip(t.plan, own, state, own.now.Add(-c.opts.slack())) || !t.plan.promising {
 		return true
 	}
 	c.forget(t, own, RecordedYes)
@@ -401,7 +349,6 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 		r.decision.entry = entry{id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
 		return r.decision.Recorded != RecordedYes
 	})
-	c.grantLease(t, own, refused, state)
 	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == OpRecord }) {
 		c.denials.forget(t.key) // more is counted now, whatever the limit
 	}
@@ -417,7 +364,7 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
 	for i := range state.Logs {
 		for _, e := range state.Logs[i].Events {
-			if e.At > settled && e.ID.node() != c.ids.nodeBits && e.ID != allowanceRow && !e.ID.isAhead() {
+			if e.At > settled && e.ID.node() != c.ids.nodeBits {
 				return true
 			}
 		}
@@ -452,26 +399,26 @@ func (c *counted) forget(t *target, own *units, counts Recorded) {
 	if p.Count == CountAll {
 		return
 	}
-	c.leases.retract(t, own.rows)
 	allows := p.OnStoreError != OnStoreErrorDeny || p.Mode == ModeShadow
 	takes := own.filter(func(_ int, r *request) bool { return r.op.mayDeny() && (r.denied || !allows) })
-	switch added := withUnits(takes.counts, sumOf(takes.batch)+own.ahead); {
-	case counts == RecordedYes || p.tally && counts == RecordedUnknown:
-		c.give(t, added) // if in a total, whether it was stored or not: the next one makes up for it
-	default: // a counter whose add timed out may not have counted: leave it, its window ends
-		c.leases.doubt(t, own)
-		c.giveLeaseBack(t, own)
+	// A counter whose add timed out may not have counted: leave it, its window ends.
+	if counts == RecordedYes || p.tally && counts == RecordedUnknown {
+		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
 	}
-	c.endLease(t, own)
 	if len(p.logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}
 }
 
-// erase removes rows of t's log that were counted ahead, and that nobody was admitted for.
-func (c *counted) erase(t *target, rows []EventID) {
-	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: rows}
-	c.takeBacks.push(takeBack{write: w, soon: true})
+// give gives back counts that were acknowledged and that nobody was admitted for.
+func (c *counted) give(t *target, counts []Count) {
+	if t.plan.tally {
+		c.takeBacks.push(takeBack{write: &Write{
+			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.span,
+		}})
+		return
+	}
+	c.takeBacks.subtract(t, counts)
 }
 
 // fateOf says what became of a write that failed with err.

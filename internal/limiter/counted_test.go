@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -385,5 +387,46 @@ func TestEngineErrors(t *testing.T) {
 		if !errors.Is(err, c.want) || c.field != "" && (!errors.As(err, &field) || field.Field != c.field) {
 			t.Errorf("%+v: %v, want %v of %q", c.demand, err, c.want, c.field)
 		}
+	}
+}
+
+// One instance that counts alone decides as its algorithm does, below the limit and at it.
+func TestOneInstanceDecidesAsTheAlgorithm(t *testing.T) {
+	for _, algorithm := range writtenFirst() {
+		bubble(t, algorithm, func(t *testing.T) {
+			const window = time.Minute
+			rng := rand.New(rand.NewPCG(1, 2))
+			e := toldEngine(t, newFakeStore(), inRows(algorithm, 10, window))
+			running(t, e)
+			counts := window
+			if algorithm == "sliding-log" {
+				counts += 2 * tolerance
+			}
+			pure := make(map[limiter.Identifier]*limiter.Machine)
+			denied := 0
+			for range 3000 {
+				time.Sleep(time.Duration(rng.Int64N(int64(window / 150))))
+				d := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(rng.IntN(1 + rng.IntN(60)))), Cost: 1 + rng.Int64N(2)}
+				op := limiter.OpTake
+				if rng.IntN(30) == 0 {
+					op = limiter.OpRecord
+				}
+				if pure[d.Identifier] == nil {
+					pure[d.Identifier] = limiter.NewMachine(policyOf(algorithm, 10, counts))
+				}
+				want := pure[d.Identifier].Do(op, limiter.InstantOf(time.Now()), d.Cost)
+				got := mustDo(t, e, limiter.Call{Op: op, Demands: []limiter.Demand{d}})
+				late := (want.RetryAfter - got.RetryAfter).Abs()
+				if want.Allowed != got.Allowed || min(want.Used, 10) != min(got.Used, 10) || late > 2*time.Millisecond {
+					t.Fatalf("%v: %s of %d: %+v\nwant %+v", time.Now(), op, d.Cost, got.Decision, want)
+				}
+				if !got.Allowed {
+					denied++
+				}
+			}
+			if denied < 100 {
+				t.Errorf("%d of 3000 denied", denied)
+			}
+		})
 	}
 }

@@ -42,7 +42,6 @@ type Decision struct {
 	Blocked    bool         // a block decided, and nobody was asked: Used and Remaining are the limit and 0
 	Override   OverrideKind // by which it was decided otherwise than the policy says; empty: there is none
 	Remembered bool         // a denial by what was read before: the store was not asked
-	Leased     bool         // decided by units that this instance had counted ahead: the store was not asked
 	Recorded   Recorded     // whether the units count now
 
 	entry   entry            // what was counted, if Recorded is RecordedYes

@@ -112,13 +112,8 @@ func (d *denials) until(t *target, state *State, own bool, now Instant) Instant 
 func (d *denials) settled(p *plan, state *State, own bool, now Instant) bool {
 	bound := now.Add(-2*d.opts.StoreTimeout - 2*d.opts.ClockTolerance)
 	for i := range state.Logs {
-		for _, e := range slices.Backward(state.Logs[i].Events) {
-			if e.At <= bound {
-				break
-			}
-			if e.ID != allowanceRow {
-				return false
-			}
+		if events := state.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > bound {
+			return false
 		}
 	}
 	return !p.counters || own

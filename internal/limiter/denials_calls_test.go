@@ -214,3 +214,55 @@ func TestBothDemandsBlock(t *testing.T) {
 		}
 	})
 }
+
+// A unit that is taken back with a call that falls leaves its room, whatever was read of it
+// meanwhile.
+func TestRoomOfACallThatFalls(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		policy, never := inRows("fixed-window", 10, time.Hour), policyOf("fixed-window", 0, time.Hour)
+		never.Name = "never"
+		store := newFakeStore()
+		e := toldEngine(t, store, policy, never)
+		takes(t, e, 9)
+		store.set(func() { store.readTakes, store.writeTakes = 10*time.Millisecond, 10*time.Millisecond })
+		both := []limiter.Demand{somebody, {Policy: "never", Identifier: somebody.Identifier}}
+		go func() {
+			time.Sleep(15 * time.Millisecond) // it is written by then, and judged 5 ms later
+			if d, err := e.Check(t.Context(), somebody); err != nil || d.WouldAllow {
+				t.Errorf("%+v, %v: want the unit of the call read", d, err)
+			}
+		}()
+		if answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both}); answer.Allowed {
+			t.Fatalf("%+v", answer)
+		}
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("%+v: want the unit that was taken back", d)
+		}
+	})
+}
+
+// So does one whose call may not have been confirmed.
+func TestRoomOfACallInDoubt(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		policy, events := inRows("fixed-window", 10, time.Hour), policyOf("sliding-log", 10, time.Hour)
+		events.Name = "events"
+		store := newFakeStore()
+		e := toldEngine(t, store, policy, events)
+		takes(t, e, 9)
+		store.set(func() {
+			store.onWriteAll = func([]limiter.Write) error {
+				if d, err := e.Check(t.Context(), somebody); err != nil || d.WouldAllow {
+					t.Errorf("%+v, %v: want the unit of the call read", d, err)
+				}
+				return limiter.ErrUnavailable
+			}
+		})
+		both := []limiter.Demand{somebody, {Policy: "events", Identifier: somebody.Identifier}}
+		if answer, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err == nil {
+			t.Fatalf("%+v", answer)
+		}
+		if d := mustTake(t, e); !d.Allowed {
+			t.Errorf("%+v: want the unit that was taken back", d)
+		}
+	})
+}

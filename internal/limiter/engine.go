@@ -60,7 +60,6 @@ type Options struct {
 	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
 	keys      *keyCache                               // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
-	eager     bool                                    // units are taken ahead wherever there is room for two: simulations have small limits
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
 	unsynced  int                                     // how many keys may wait to be written behind; zero: maxUnsyncedKeys
 }
@@ -138,7 +137,6 @@ func New(store Store, opts *Options) *Engine {
 	} else {
 		e.shared = newShared(store, e.ids, &e.opts)
 		e.denied.opts = &e.opts
-		e.shared.counted.standings.exempt = e.overrides.knows
 	}
 	if e.opts.Local != nil {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
@@ -189,7 +187,7 @@ func (e *Engine) SetPolicies(policies []Policy) error {
 
 // setPolicies is SetPolicies for who holds e.setting.
 func (e *Engine) setPolicies(policies []Policy) error {
-	before, plans := e.plans.Load().byName, make(map[string]*plan, len(policies))
+	plans := make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
 			return fmt.Errorf("policy %q: %w", p.Name, found[0])
@@ -202,7 +200,6 @@ func (e *Engine) setPolicies(policies []Policy) error {
 			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
 				p.Name, GuaranteeLocal, GuaranteeCounted)
 		}
-		made.keepStanding(before[p.Name])
 		plans[p.Name] = made
 	}
 	if err := e.readIdentifiers(policies, plans); err != nil {
@@ -212,7 +209,6 @@ func (e *Engine) setPolicies(policies []Policy) error {
 		e.news.reach(plans)
 	}
 	e.plans.Store(newPlanSet(plans))
-	endStanding(before, plans)
 	return nil
 }
 
@@ -303,11 +299,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	all.Go(func() { e.blocks.run(ctx, &e.opts) })
 	all.Go(func() { e.overrides.run(ctx, &e.opts) })
 	if e.shared != nil {
-		all.Go(func() { e.shared.counted.run(ctx) })
+		all.Go(func() { e.shared.counted.takeBacks.run(ctx) })
 	}
 	if e.behind != nil {
 		all.Go(func() { e.behind.run(ctx) })
-		all.Go(func() { e.behind.watch(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.run(ctx) })

@@ -17,8 +17,7 @@ const uuidEpoch = 0x01B21DD213814000
 
 const (
 	ticksPerMilli  = 10_000  // of 100 ns
-	clockSequences = 1 << 13 // values of a version 1 UUID's clock sequence, but for its first bit
-	aheadSequence  = 1 << 5  // that bit, in the byte where it is: of what was counted ahead
+	clockSequences = 1 << 14 // values of a version 1 UUID's clock sequence
 )
 
 // String returns the usual text form of the UUID.
@@ -38,7 +37,7 @@ func (id EventID) Instant() Instant {
 func (id EventID) node() (n [6]byte) { return [6]byte(id[10:]) }
 
 // eventIDs makes the ids of one process. Ids of the same millisecond differ by a
-// counter over the millisecond's ticks and the clock sequence, 81,920,000 of
+// counter over the millisecond's ticks and the clock sequence, 163,840,000 of
 // them before it comes round.
 type eventIDs struct {
 	nodeBits [6]byte

@@ -11,10 +11,9 @@ type exclusive struct {
 	store  *watched
 	ids    *eventIDs
 	opts   *Options
-	poured func(*charge)                  // told of what a bucket takes, while its key is held still; nil: nobody is
-	beside func(*charge, *State, Instant) // adds to what is read of a charge's key what else counts; nil: nothing does
-	stills sync.Pool                      // of *stillCharge
-	calls  sync.Pool                      // of *exclusiveCall
+	poured func(*charge) // told of what a bucket takes, while its key is held still; nil: nobody is
+	stills sync.Pool     // of *stillCharge
+	calls  sync.Pool     // of *exclusiveCall
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
@@ -91,17 +90,9 @@ func (c *stillCharge) decide(s *State, w *Write) {
 	}
 	c.now = c.exclusive.redate(ch.plan, s, c.now, w)
 	c.redated = w.Present != 0
-	c.exclusive.addBeside(ch, s, c.now)
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
 	if !ch.decision.WouldAllow && ch.decision.Recorded == RecordedNo {
 		c.exclusive.remember(ch, s, c.now, c.changes)
-	}
-}
-
-// addBeside adds to s, which was read for ch, what else counts at now.
-func (x *exclusive) addBeside(ch *charge, s *State, now Instant) {
-	if x.beside != nil {
-		x.beside(ch, s, max(now, s.Reset+1))
 	}
 }
 
@@ -111,9 +102,6 @@ func (x *exclusive) addBeside(ch *charge, s *State, now Instant) {
 func (x *exclusive) date(ch *charge, now Instant) {
 	if ch.id == (EventID{}) || ch.plan.mirrors != nil && ch.id.Instant() < now {
 		ch.id = x.ids.next(now)
-		if ch.ahead {
-			ch.id = ch.id.ahead()
-		}
 	}
 }
 

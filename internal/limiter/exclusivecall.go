@@ -92,7 +92,6 @@ func (c *exclusiveCall) open(states []State, writes []Write) error {
 		for j := range ch.old {
 			s.merge(&states[at+1+j])
 		}
-		c.exclusive.addBeside(ch, s, c.now)
 		at += 1 + len(ch.old)
 	}
 	return nil

@@ -3,10 +3,9 @@ package limiter
 import "time"
 
 // Simulated returns o with the random waits that jitter gives, so that they can be
-// replayed. Forgetful engines remember no denials, so that more comes to the store; eager
-// ones take units ahead of small limits.
-func (o Options) Simulated(jitter func(below time.Duration) time.Duration, forgetful, eager bool) *Options {
-	o.jitter, o.forgetful, o.eager = jitter, forgetful, eager
+// replayed. Forgetful engines remember no denials, so that more comes to the store.
+func (o Options) Simulated(jitter func(below time.Duration) time.Duration, forgetful bool) *Options {
+	o.jitter, o.forgetful = jitter, forgetful
 	return &o
 }
 

@@ -44,7 +44,7 @@ func pairOfEngines(t *testing.T, policy limiter.Policy) (e, plain *limiter.Engin
 	options := limiter.Options{Now: now}
 	asked = &askedStore{Store: embedded.New(&embedded.Options{Now: now})}
 	e = limiter.New(asked, &options)
-	plain = limiter.New(embedded.New(&embedded.Options{Now: now}), options.Simulated(nil, true, false))
+	plain = limiter.New(embedded.New(&embedded.Options{Now: now}), options.Simulated(nil, true))
 	for _, engine := range []*limiter.Engine{e, plain} {
 		if err := engine.SetPolicies([]limiter.Policy{policy}); err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestFullKeysAtTheSameTime(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
 		store := embedded.New(nil)
 		options := limiter.Options{}
-		e, other := limiter.New(store, &options), limiter.New(store, options.Simulated(nil, true, false))
+		e, other := limiter.New(store, &options), limiter.New(store, options.Simulated(nil, true))
 		for _, engine := range []*limiter.Engine{e, other} {
 			if err := engine.SetPolicies([]limiter.Policy{policyOf(algorithm, 3, time.Hour)}); err != nil {
 				t.Fatal(err)

@@ -172,6 +172,16 @@ func mustTake(t testing.TB, e *limiter.Engine) limiter.Decision {
 	return d
 }
 
+// takeAs takes cost for id and returns the whole answer.
+func takeAs(t *testing.T, e *limiter.Engine, id limiter.Identifier, cost int64) limiter.Answer {
+	t.Helper()
+	a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: id, Cost: cost}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // takeAtOnce makes n takes at the same time and returns how many were allowed, and
 // the errors.
 func takeAtOnce(e *limiter.Engine, n int) (allowed int, failed []error) {

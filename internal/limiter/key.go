@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"sync"
-
-	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
 // Key is what counts are kept under: a hash of who counts what for whom. It is made
@@ -38,9 +36,10 @@ func KeyFrom(sum [KeySize]byte) Key { return Key{sum: sum} }
 // shards by it.
 func (k Key) Prefix() uint64 { return binary.BigEndian.Uint64(k.sum[:8]) }
 
-// Hash returns the rest of the key, or as much of it as tells it from others with the same Prefix.
-func (k Key) Hash() seen.Hash {
-	return seen.Hash{A: binary.BigEndian.Uint64(k.sum[8:16]), B: binary.BigEndian.Uint64(k.sum[16:24])}
+// Rest returns the sixteen bytes after the Prefix as two numbers, which tell keys apart that have the
+// same one.
+func (k Key) Rest() (a, b uint64) {
+	return binary.BigEndian.Uint64(k.sum[8:16]), binary.BigEndian.Uint64(k.sum[16:24])
 }
 
 // String returns the start of the hash, enough to tell keys apart in a failed
@@ -76,9 +75,8 @@ type Keyer struct {
 type KeySpace struct {
 	Policy      string
 	Guarantee   Guarantee
-	SerialLevel string    // under GuaranteeSerial only
-	Scope       string    // a data centre's name, or empty for the whole cluster
-	Leases      LeaseMode // LeasesStanding, which all instances have to know of, or empty
+	SerialLevel string // under GuaranteeSerial only
+	Scope       string // a data centre's name, or empty for the whole cluster
 }
 
 // Keys makes the keys of one space. It is safe for concurrent use; make one with
@@ -98,8 +96,8 @@ func (k *Keys) cachedIn(cache *keyCache) *Keys {
 }
 
 // For returns the keys of space. What they have in common is hashed here, once:
-// (format version, hash key id, namespace, policy, guarantee, serial level, scope and,
-// if there are any, standing leases), each preceded by its length.
+// (format version, hash key id, namespace, policy, guarantee, serial level and scope), each
+// preceded by its length.
 func (k *Keyer) For(space KeySpace) *Keys {
 	id := ""
 	keys := new(Keys)
@@ -108,11 +106,7 @@ func (k *Keyer) For(space KeySpace) *Keys {
 		keys.macs = &sync.Pool{New: func() any { return hmac.New(sha256.New, secret.Secret) }}
 	}
 	var b []byte
-	parts := []string{keyFormat, id, k.Namespace, space.Policy, string(space.Guarantee), space.SerialLevel, space.Scope}
-	if space.Leases != "" {
-		parts = append(parts, string(space.Leases))
-	}
-	for _, part := range parts {
+	for _, part := range []string{keyFormat, id, k.Namespace, space.Policy, string(space.Guarantee), space.SerialLevel, space.Scope} {
 		b = appendPart(b, part)
 	}
 	keys.prefix = sha256.Sum256(b)
@@ -146,12 +140,6 @@ func (k *Keys) ofSecret(id Identifier) (key Key) {
 	mac.Write(appendPart(append([]byte(nil), k.prefix[:]...), string(id)))
 	mac.Sum(key.sum[:0])
 	return key
-}
-
-// beside returns a key for what a space has beside those of identifiers: the hash of what it
-// has in common, of the empty identifier, which nobody has, and of a name.
-func (k *Keys) beside(name string) Key {
-	return Key{sum: sha256.Sum256(append(appendPart(k.prefix[:], ""), name...))}
 }
 
 func appendPart(b []byte, part string) []byte {

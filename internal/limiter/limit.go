@@ -105,11 +105,6 @@ func (l Limit) InCell() bool {
 	return known && algorithm.memory == memoryCells
 }
 
-// endsWhole reports whether l counts in windows that follow each other, each in one sum.
-func (l Limit) endsWhole() bool {
-	return l.Algorithm == slidingTail.Name || l.Algorithm == fixedWindow.Name
-}
-
 // longest returns the longest that a window of l can last.
 func (l Limit) longest() time.Duration {
 	if l.Calendar != "" {

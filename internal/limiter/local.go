@@ -106,7 +106,7 @@ var errLocalReserve = &FieldError{
 
 func newBehind(s *shared, memory Exclusive) *behind {
 	b := &behind{counted: s.counted, serial: s.serial, memory: newExclusive(memory, s.counted.ids, s.opts), opts: s.opts}
-	b.memory.poured, b.memory.beside, b.started = b.notePoured, b.besideMemory, s.opts.now()
+	b.memory.poured, b.started = b.notePoured, s.opts.now()
 	b.room = newRoom(s.opts)
 	return b
 }
@@ -140,11 +140,8 @@ func (b *behind) enter(ctx context.Context, c *charge, now Instant) (Instant, en
 	if b.room.free() || !b.needsRoom(c) {
 		return now, walkedIn
 	}
-	switch {
-	case b.deniedInMemory(ctx, c, now):
+	if b.deniedInMemory(ctx, c, now) {
 		return now, turnedAway
-	case c.ahead: // nothing of it has to be written
-		return now, walkedIn
 	}
 	if c.err = b.room.wait(ctx, b.opts.StoreTimeout/2); c.err != nil {
 		return now, turnedAway
@@ -236,11 +233,7 @@ func (b *behind) note(c *charge, seated bool) {
 		return
 	}
 	counted, stale := d.Recorded == RecordedYes, b.isStale(c.key)
-	ahead := counted && d.entry.id.isAhead()
-	d.Leased = ahead
 	switch {
-	case ahead && !stale:
-		return
 	case counted:
 	case !d.WouldAllow && !stale:
 		return
@@ -253,7 +246,7 @@ func (b *behind) note(c *charge, seated bool) {
 	if stale && waits.read {
 		b.wasRead(c.key)
 	}
-	if !counted || ahead || c.plan.cell { // what was poured is noted already
+	if !counted || c.plan.cell { // what was poured is noted already
 		return
 	}
 	n := &d.entry

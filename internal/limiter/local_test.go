@@ -164,8 +164,6 @@ type admission struct {
 	at   time.Time
 	by   int
 	cost int64
-
-	leased bool
 }
 
 // TestLocalOvershootIsBounded has several instances hammer one key, or touch it now and
@@ -225,7 +223,7 @@ func askAround(t *testing.T, store *fakeStore, rnd *rand.Rand, policy limiter.Po
 				if got, err := e.Take(context.Background(), d); err != nil {
 					t.Error(err)
 				} else if got.Allowed {
-					admitted[i] = append(admitted[i], admission{time.Now(), i, cost, got.Leased})
+					admitted[i] = append(admitted[i], admission{time.Now(), i, cost})
 				}
 			}
 		})

@@ -57,11 +57,8 @@ func (b *behind) enterAll(ctx context.Context, charges []charge, now Instant) (I
 	if b.room.free() || !slices.ContainsFunc(charges, func(c charge) bool { return b.needsRoom(&c) }) {
 		return now, walkedIn
 	}
-	switch {
-	case b.deniedTogether(ctx, charges, now):
+	if b.deniedTogether(ctx, charges, now) {
 		return now, turnedAway
-	case !slices.ContainsFunc(charges, func(c charge) bool { return !c.ahead && b.needsRoom(&c) }):
-		return now, walkedIn
 	}
 	at, err := turnedAway, b.room.wait(ctx, b.opts.StoreTimeout/2)
 	if err == nil {

@@ -29,12 +29,6 @@ const maxLateRefunds = 1 << 14
 // next sync. What another instance counted is given back as soon as it surely wrote it.
 func (b *behind) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
 	own := n.id.node() == b.counted.ids.nodeBits
-	switch {
-	case n.id.isAhead() && own: // it was never written
-		return b.memory.giveBack(ctx, &target{plan: t.plan.local, key: t.key}, n, sums, b.opts.now())
-	case n.id.isAhead(): // who handed it out is told
-		return nil
-	}
 	if !own && b.opts.now().Sub(n.at) <= b.refundWait() {
 		b.later.push(lateRefund{target: *t, entry: *n, sums: sums, ripe: time.Now().Add(b.refundWait())})
 		return nil

@@ -405,7 +405,7 @@ func (b *behind) goneFrom(there, here []Event, from, settled Instant) (gone []Ev
 		left[e.ID] = true
 	}
 	for _, e := range here {
-		if !left[e.ID] && e.At >= from && e.ID != (EventID{}) && !e.ID.isAhead() && (e.At < settled || e.ID.node() != b.counted.ids.nodeBits) {
+		if !left[e.ID] && e.At >= from && e.ID != (EventID{}) && (e.At < settled || e.ID.node() != b.counted.ids.nodeBits) {
 			gone = append(gone, e.ID)
 		}
 	}

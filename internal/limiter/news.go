@@ -82,12 +82,8 @@ func newNews(feed Feed, ids *eventIDs, opts *Options) *news {
 	return n
 }
 
-func (n *news) overlap() time.Duration { return n.opts.newsOverlap() }
-
-// newsOverlap returns how long after a change was made every instance that hears news has
-// heard of it.
-func (o *Options) newsOverlap() time.Duration {
-	return 2*o.ClockTolerance + 2*o.StoreTimeout + pollOverlap
+func (n *news) overlap() time.Duration {
+	return 2*n.opts.ClockTolerance + 2*n.opts.StoreTimeout + pollOverlap
 }
 
 // livesUntil returns the time to live, in whole seconds, of a change that matters until
@@ -347,14 +343,14 @@ func (n *news) reach(plans map[string]*plan) {
 	n.level.Store(&level)
 }
 
-// publish does what kind says for t on this instance, and tells the others, with details;
-// those that read under another hash key, too. Should that fail, they are told later.
-func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target, details string) error {
+// publish does what kind says for t on this instance, and tells the others; those that read
+// under another hash key, too. Should that fail, they are told later.
+func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error {
 	now := e.now()
 	_, clockErr := e.instant()
 	var failed error
 	for _, key := range append([]Key{t.key}, t.old...) {
-		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives)), Details: details}
+		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
 		e.dropHints(key)
 		lifted := block{}
 		if kind == ChangeReset {
@@ -384,7 +380,7 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target, detail
 
 // tellReset tells every instance that t was reset. The error is a StoreError.
 func (e *Engine) tellReset(ctx context.Context, t *target) error {
-	if err := e.publish(ctx, ChangeReset, t, ""); err != nil {
+	if err := e.publish(ctx, ChangeReset, t); err != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: fmt.Errorf(
 			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", ErrUnavailable, err)}
 	}
@@ -405,8 +401,6 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 	case ChangeReset:
 		e.heardReset(ctx, c)
 	case ChangeRefund:
-		e.heardRefund(c)
-		e.heardAhead(ctx, c)
 		e.dropHints(c.Key)
 		if e.behind != nil {
 			e.behind.heardOf(c.Key)
@@ -423,9 +417,6 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 func (e *Engine) heardReset(ctx context.Context, c *Change) {
 	at, now := e.resetBy(c), e.now()
 	e.dropHints(c.Key)
-	if e.shared != nil {
-		e.shared.counted.leases.forget(c.Key)
-	}
 	lifted := e.blocks.lift(c.Key, at)
 	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not

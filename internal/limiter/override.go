@@ -229,15 +229,10 @@ func (e *Engine) publishOverride(ctx context.Context, t *target, until Instant, 
 	return made, nil
 }
 
-// learnOverride puts the override that c tells of in force, or its end. What is counted ahead of
-// its key ends: it does not know what others count while that lasts.
+// learnOverride puts the override that c tells of in force, or its end.
 func (e *Engine) learnOverride(c *Change) {
-	now := e.now()
-	e.overrides.learn(c, now)
+	e.overrides.learn(c, e.now())
 	e.dropHints(c.Key)
-	if e.shared != nil {
-		e.shared.counted.leases.end(c.Key, now)
-	}
 }
 
 // unavailable returns err as one that wraps ErrUnavailable, or what a store makes of it.

@@ -112,27 +112,6 @@ func TestOtherLimits(t *testing.T) {
 	})
 }
 
-// TestLeasesUnderOtherLimits lowers the limit of a key that an instance has counted units
-// ahead for.
-func TestLeasesUnderOtherLimits(t *testing.T) {
-	bubble(t, "leases", func(t *testing.T) {
-		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("fixed-window", 2000, 24*time.Hour)
-		a, b := instance(t, store, feed, p), instance(t, store, feed, p)
-		leased := 0
-		for range 600 {
-			if mustTake(t, b).Leased {
-				leased++
-			}
-		}
-		override(t, a, otherLimit(&p, 601), time.Hour)
-		time.Sleep(time.Second)
-		if leased == 0 {
-			t.Error("nothing was counted ahead")
-		}
-		admits(t, b, "by less", 1)
-	})
-}
-
 // TestAllowAndBlock allows and blocks, asks nobody, and counts nothing meanwhile.
 func TestAllowAndBlock(t *testing.T) {
 	everyWay(t, func(t *testing.T, _ limiter.Policy, a, b *limiter.Engine, store *fakeStore) {

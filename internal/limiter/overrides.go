@@ -20,7 +20,6 @@ type overrides struct {
 	mu    sync.RWMutex
 	live  map[Key]*override
 	known map[Key]EventID // the latest change of a key, of one that is over too
-	heard atomic.Int64    // of known: nobody looks further where there are none
 }
 
 // override is one of overrides. It does not change, but for what is made of it.
@@ -86,17 +85,6 @@ func (o *overrides) latestOf(t *target) *override {
 	return latest
 }
 
-// knows reports whether key has an override, or had one of which is still told.
-func (o *overrides) knows(key Key) bool {
-	if o.heard.Load() == 0 {
-		return false
-	}
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	_, heard := o.known[key]
-	return heard
-}
-
 // isAfter reports whether what a made stands above what b made: every instance says the
 // same of two.
 func isAfter(a, b EventID) bool {
@@ -139,7 +127,6 @@ func (o *overrides) learn(c *Change, now Instant) {
 		o.live, o.known = make(map[Key]*override), make(map[Key]EventID)
 	}
 	o.known[c.Key] = c.ID
-	o.heard.Store(int64(len(o.known)))
 	delete(o.live, c.Key)
 	if news != nil {
 		o.live[c.Key] = news
@@ -177,7 +164,6 @@ func (o *overrides) sweep(now Instant) {
 			delete(o.known, key)
 		}
 	}
-	o.heard.Store(int64(len(o.known)))
 	o.count.Store(int64(len(o.live)))
 }
 
@@ -210,11 +196,6 @@ func (o *override) planFor(e *Engine, base *plan) *plan {
 		made = e.newPlans(policy)
 		made.read, made.derives = base.read, base.derives
 		made.keepAsMuchAs(base)
-		if made.standing != nil {
-			made.standing.over.Store(true)
-			made.standing.wary = true
-			made.standing.base, made.standing.since = base.standing, o.made.Instant().Add(e.opts.newsOverlap()+e.opts.slack())
-		}
 	}
 	o.plan.Store(&overridePlan{base, made})
 	return made

@@ -23,13 +23,11 @@ type plan struct {
 	serial    bool       // all rules do: counts are in the cell, and logs beside it
 	promising bool       // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
-	print     uint64        // of the policy's definition
-	sums      uint64        // tells the limits whose units are in counters and cells from others
-	behind    bool          // decided in memory, and written behind to a store that instances share
-	mirrors   *plan         // of the plan that does so: the one of the shared store, whose counts are beside its own
-	standing  *standing     // of a policy under LeasesStanding; nil: it has no allowances
-	ahead     time.Duration // by how much rows are dated ahead that are counted before they are asked for; 0: none are
-	regional  bool          // what it promises ends at a data centre's border, and claims about it may
+	print     uint64 // of the policy's definition
+	sums      uint64 // tells the limits whose units are in counters and cells from others
+	behind    bool   // decided in memory, and written behind to a store that instances share
+	mirrors   *plan  // of the plan that does so: the one of the shared store, whose counts are beside its own
+	regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
 	limit []int   // of a part: for each rule, where the whole policy has its limit
@@ -53,9 +51,6 @@ type logPlan struct {
 func newPlan(policy Policy, o *Options, still bool) *plan {
 	p := &plan{Policy: policy.WithDefaults()}
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
-	if o.Owners != nil && p.Guarantee != GuaranteeLocal {
-		p.Leases = LeasesOff // owners know all that is counted: they take nothing ahead
-	}
 	p.promising = p.Consistency.Scope() != ScopeNone
 	p.serial = !still && p.Guarantee == GuaranteeSerial
 	p.behind = !still && p.Guarantee == GuaranteeLocal
@@ -68,25 +63,20 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	}
 	inCell := p.cell && (p.serial || len(p.logs) == 0 && !p.counters)
 	space := p.space(o, inCell && !still)
-	if p.Leases == LeasesStanding && !still {
-		space.Leases = p.Leases
-	}
 	p.keys = []*Keys{o.Keyer.For(space).cachedIn(o.keys)}
 	if !inCell { // a cell's condition spans one key: it starts anew under another
 		for i := range o.AlsoRead {
 			p.keys = append(p.keys, o.AlsoRead[i].For(space).cachedIn(o.keys))
 		}
 	}
-	p.ahead = p.datedAhead(o, still)
 	for _, log := range p.logs {
-		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o) + p.ahead, Keep: log.limit + 1})
+		p.logWrites = append(p.logWrites, LogWrite{Span: log.span, TTL: log.ttl(o), Keep: log.limit + 1})
 	}
 	p.regional = still || p.Consistency.Scope() == ScopeDatacenter || inCell
 	if p.cell && !still {
 		p.regional = p.regional && o.Serial.scope() == ScopeDatacenter
 	}
 	p.tally = p.counters && !still && !p.serial && p.Counting == CountingRows
-	p.standing = newStanding(p, o, still)
 	p.sums, p.print = p.sumLimits(), printOf(&p.Policy)
 	p.resetTTL = wholeSeconds(2*p.longestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 	if !still && !p.serial {
@@ -240,7 +230,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	for i := range p.logs {
 		log := &p.logs[i]
-		logs = append(logs, LogQuery{Span: log.span, After: now - log.counts, Max: p.mostRows(log) + own})
+		logs = append(logs, LogQuery{Span: log.span, After: now - log.counts, Max: log.limit + own})
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,

@@ -16,7 +16,6 @@ type Policy struct {
 	Limits       []Limit      // 1 to MaxLimits; all must admit
 	Count        CountMode    // which attempts use quota; zero: CountAdmitted
 	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
-	Leases       LeaseMode    // when units of large windows are counted ahead; zero: LeasesLate
 	Guarantee    Guarantee    // zero: GuaranteeCounted
 	Consistency  Consistency  // empty levels mean the server's default
 	Mode         Mode         // zero: ModeEnforce
@@ -58,21 +57,6 @@ const (
 	CountingCounters Counting = "counters" // one counter per window that all instances add to
 	CountingRows     Counting = "rows"     // a running total per window and instance, which expires by itself
 )
-
-// LeaseMode says when an instance counts units of a window ahead, over a store that
-// instances share, to hand them out from memory. Other instances see them as used.
-type LeaseMode string
-
-// The values of LeaseMode.
-const (
-	LeasesLate     LeaseMode = "late"     // of callers with more than four units in a window
-	LeasesEarly    LeaseMode = "early"    // of every caller, from the first unit
-	LeasesStanding LeaseMode = "standing" // and of all callers at once, before they come
-	LeasesOff      LeaseMode = "off"      // never: what is used is exact on every instance
-)
-
-// early reports whether units are counted ahead of callers of whom nothing is known.
-func (m LeaseMode) early() bool { return m == LeasesEarly || m == LeasesStanding }
 
 // Guarantee says how many can get through when several instances decide at once.
 // docs/guarantees.md states each with its proof.
@@ -130,7 +114,6 @@ const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter 
 func (p Policy) WithDefaults() Policy {
 	setDefault(&p.Count, CountAdmitted)
 	setDefault(&p.Counting, CountingCounters)
-	setDefault(&p.Leases, LeasesLate)
 	setDefault(&p.Guarantee, GuaranteeCounted)
 	setDefault(&p.Mode, ModeEnforce)
 	setDefault(&p.OnStoreError, OnStoreErrorDeny)
@@ -163,13 +146,11 @@ func (p Policy) Problems() []Problem {
 	}
 	oneOf(&found, "count", p.Count, CountAdmitted, CountAll)
 	oneOf(&found, "counting", p.Counting, CountingCounters, CountingRows)
-	oneOf(&found, "leases", p.Leases, LeasesLate, LeasesEarly, LeasesStanding, LeasesOff)
 	oneOf(&found, "mode", p.Mode, ModeEnforce, ModeShadow, ModeOff)
 	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
 	p.checkGuarantee(&found)
 	p.checkLevels(&found)
 	p.checkCount(&found)
-	p.checkLeases(&found)
 	p.checkLimits(&found)
 	p.checkBlock(&found)
 	p.checkNormalize(&found)
@@ -197,33 +178,6 @@ func (p Policy) checkLocal(found *problems) {
 	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
 		p.Guarantee, i, p.Limits[i].Algorithm)
 }
-
-// checkLeases refuses early leases of what can't be counted ahead, rather than making none.
-func (p Policy) checkLeases(found *problems) {
-	if !p.Leases.early() {
-		return
-	}
-	i := slices.IndexFunc(p.Limits, func(l Limit) bool {
-		a, known := algorithmByName(l.Algorithm)
-		return known && a.memory != memoryCounters
-	})
-	inLog := p.Leases == LeasesStanding && i >= 0 && p.Limits[i].Algorithm == slidingLog.Name
-	switch {
-	case i >= 0 && !inLog:
-		found.add("leases", "nothing can be counted ahead in limits[%d], a %s: remove %q", i, p.Limits[i].Algorithm, p.Leases)
-	case p.Leases == LeasesStanding && (p.Guarantee == GuaranteeSerial || p.Count != CountAdmitted):
-		found.add("leases", "%q needs guarantee %q or %q, and count %q", p.Leases, GuaranteeCounted, GuaranteeLocal, CountAdmitted)
-	case p.Leases != LeasesStanding && (p.Guarantee != GuaranteeCounted || p.Count != CountAdmitted):
-		found.add("leases", "%q needs guarantee %q and count %q", p.Leases, GuaranteeCounted, CountAdmitted)
-	case p.Leases == LeasesStanding && (len(p.Limits) != 1 || !inLog && (!p.inRows() || !p.Limits[0].endsWhole())):
-		found.add("leases", "%q needs one limit: a %s or, with counting %q, a %s or a %s",
-			p.Leases, slidingLog.Name, CountingRows, slidingTail.Name, fixedWindow.Name)
-	}
-}
-
-// inRows reports whether windows are counted in running totals, as they always are under
-// GuaranteeLocal: what was written and is repeated must not count twice.
-func (p Policy) inRows() bool { return p.Counting == CountingRows || p.Guarantee == GuaranteeLocal }
 
 // checkCount refuses to count denied attempts in a bucket: it would never drain
 // while anybody tries.

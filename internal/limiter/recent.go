@@ -16,10 +16,6 @@ const maxRecent = 1 << 16
 func (r *recent[V]) get(key Key) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known(key)
-}
-
-func (r *recent[V]) known(key Key) (v V, ok bool) {
 	if v, ok = r.young[key]; ok {
 		return v, true
 	}
@@ -27,14 +23,9 @@ func (r *recent[V]) known(key Key) (v V, ok bool) {
 	return v, ok
 }
 
-func (r *recent[V]) put(key Key, v V) { r.change(key, func(V) V { return v }) }
-
-// change puts what to makes of what is remembered of key; if nothing is, of the zero V.
-func (r *recent[V]) change(key Key, to func(V) V) {
+func (r *recent[V]) put(key Key, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, _ := r.known(key)
-	v := to(before)
 	if len(r.young) >= maxRecent || r.young == nil {
 		r.old, r.young = r.young, make(map[Key]V)
 	}

@@ -116,20 +116,12 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 	for i := range t.entries {
 		n := &t.entries[i]
 		at := target{plan: plans[i], key: n.key, cell: n.cell}
-		details := e.refundDetails(&at, &n.entry, n.sums == plans[i].sums)
 		if t.kind == tokenReservation && e.exclusive != nil {
 			failed = errors.Join(failed, e.endHold(ctx, &at, &n.entry, n.sums == plans[i].sums, t.ends))
 		} else {
 			failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
 		}
-		err := e.publish(ctx, ChangeRefund, &at, details)
-		switch {
-		case details == "": // elsewhere a hint goes unrefreshed at worst
-		case e.news == nil:
-			failed = errors.Join(failed, fmt.Errorf("%w: nobody can be told what was given back", ErrUnavailable))
-		default:
-			failed = errors.Join(failed, err)
-		}
+		_ = e.publish(ctx, ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
 		return &StoreError{Recorded: RecordedUnknown, Err: failed}
@@ -216,9 +208,6 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) 
 	var counts []Count
 	if sums {
 		counts = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
-	}
-	if s := t.plan.standing; s != nil && s.giveBack(t.key, n.id) { // nobody else knows of it
-		return nil
 	}
 	events := removal(t, []Event{{ID: n.id}})
 	now, err := c.opts.instant()

@@ -143,27 +143,3 @@ func TestReloadBetweenCallers(t *testing.T) {
 		}
 	})
 }
-
-// What an instance has left of units that it counted ahead is where it counted them: nothing
-// is taken off for them from what is counted elsewhere after a reload.
-func TestReloadWithUnitsAhead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		policy := policyOf("fixed-window", 1000, 24*time.Hour)
-		rows := policy
-		rows.Counting = limiter.CountingRows
-		store, feed := newFakeStore(), newFakeFeed()
-		opts := &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Feed: feed}
-		e, other := instanceWith(t, store, opts, policy), instanceWith(t, store, opts, rows)
-		for range 100 {
-			mustTake(t, e)
-		}
-		if d := mustCheck(t, other); d.Used != 0 {
-			t.Fatalf("%d used in rows", d.Used)
-		}
-		must(t, e.SetPolicies([]limiter.Policy{rows}))
-		takes(t, other, 4)
-		if d := mustCheck(t, e); d.Used != 4 {
-			t.Errorf("%d used, want the 4 of the other instance", d.Used)
-		}
-	})
-}

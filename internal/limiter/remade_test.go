@@ -46,10 +46,16 @@ func TestRefundAfterBucketsHaveChanged(t *testing.T) {
 	}
 }
 
-// A subtraction that begins while a decision asks for allowances is not taken off twice: once
-// from what was read, and once as this process's total is lower by then.
-func TestSubtractionWhileAllowancesAreAskedFor(t *testing.T) {
-	standing(t, standingRows(time.Hour), func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
+// A subtraction that begins while a decision reads under another hash key is not taken off twice:
+// once from what was read, and once as this process's total is lower by then.
+func TestSubtractionWhileAnotherKeyIsRead(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		store := newFakeStore()
+		e := limiter.New(store, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout, Keyer: secretOf("1"), AlsoRead: []limiter.Keyer{secretOf("2")},
+		})
+		must(t, e.SetPolicies([]limiter.Policy{inRows("sliding-tail", 1000, time.Hour)}))
+		running(t, e)
 		demand := limiter.Demand{Policy: "p", Identifier: "a", Cost: 100}
 		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}})
 		demand.Cost = 20
@@ -61,7 +67,7 @@ func TestSubtractionWhileAllowancesAreAskedFor(t *testing.T) {
 		store.set(func() {
 			reads := 0
 			store.beforeRead = func(*limiter.Query) {
-				if reads++; reads == 3 { // of allowances, after two of the key
+				if reads++; reads == 4 { // under the other hash key, after the first one was written to and read
 					_, from := store.counts()
 					time.Sleep(timeout - 100*time.Millisecond)
 					_, to := store.counts()

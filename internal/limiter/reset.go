@@ -142,11 +142,7 @@ func (c *counted) reset(ctx context.Context, t *target) error {
 			return &StoreError{Recorded: RecordedUnknown, Err: err}
 		}
 	}
-	if s := t.plan.standing; s != nil {
-		s.forget(t.key, now)
-	}
 	c.denials.forget(t.key)
-	c.leases.forget(t.key)
 	c.learn(t.key, at) // what is counted from now on is dated after it
 	return nil
 }

@@ -1,10 +1,8 @@
 package limiter_test
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -76,65 +74,6 @@ func TestPollsFollowAClockThatWasRight(t *testing.T) {
 	})
 }
 
-// An allowance for a window that a clock thought to be now is not spent when that comes: in
-// the store it has expired by then.
-func TestAllowanceByAClockThatWasSetBack(t *testing.T) {
-	for _, quiet := range []bool{false, true} {
-		bubble(t, map[bool]string{false: "asked for meanwhile", true: "quiet"}[quiet], func(t *testing.T) {
-			const far = 10 * time.Minute
-			var clock wanderer
-			e := clock.engine(t, newFakeStore(), standingRows(time.Minute))
-			stand(t, e)
-			clock.ahead.Store(int64(far))
-			stand(t, e)
-			if d := takeOf(t, e, "by the wrong clock"); !d.Leased {
-				t.Fatalf("%+v: no allowance", d)
-			}
-			clock.ahead.Store(0)
-			if !quiet {
-				stand(t, e)
-			}
-			time.Sleep(far)
-			if d := takeOf(t, e, "when the window has come"); d.Leased {
-				t.Errorf("%+v: by an allowance that nobody else counts", d)
-			}
-			time.Sleep(2 * time.Minute)
-			stand(t, e)
-			if d := takeOf(t, e, "later"); !d.Leased {
-				t.Errorf("%+v: there is no allowance any more", d)
-			}
-		})
-	}
-}
-
-// A lease that is dated by a clock which was set back since serves nobody, and is given back.
-func TestLeaseByAClockThatWasSetBack(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		var clock wanderer
-		e := clock.engine(t, store, earlyRows(time.Minute))
-		clock.ahead.Store(int64(10 * time.Minute))
-		mustTake(t, e)
-		if d := mustTake(t, e); !d.Leased {
-			t.Fatalf("%+v: no lease", d)
-		}
-		clock.ahead.Store(0)
-		if d := mustTake(t, e); d.Leased {
-			t.Errorf("%+v: by a lease of a window that is not yet", d)
-		}
-		if d := mustTake(t, e); !d.Leased {
-			t.Errorf("%+v: no new lease", d)
-		}
-		clock.ahead.Store(int64(10 * time.Minute))
-		takeOf(t, e, "somebody else")
-		clock.ahead.Store(0)
-		time.Sleep(3 * time.Second)
-		if total := store.total(t); total.Units != 1 {
-			t.Errorf("%+v: want what is left given back", total)
-		}
-	})
-}
-
 // What a clock that was set back remembers of a denial is not gone by.
 func TestDenialByAClockThatWasSetBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -153,54 +92,6 @@ func TestDenialByAClockThatWasSetBack(t *testing.T) {
 		clock.ahead.Store(0)
 		if _, asked := store.asks(t, e); asked == 0 {
 			t.Error("a denial is remembered for a minute and more")
-		}
-	})
-}
-
-// A note of high keys that can't be read is no reason to end, nor one to make allowances:
-// it may be of any key.
-func TestHighKeyThatCannotBeRead(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), standingRows(time.Hour)
-		other := toldEngine(t, store, policy)
-		running(t, other)
-		stand(t, other)
-		if _, err := other.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "high", Cost: 900}); err != nil {
-			t.Fatal(err)
-		}
-		var note limiter.Write
-		store.set(func() {
-			for i := range store.writes {
-				if isNote(&store.writes[i]) {
-					note = store.writes[i]
-				}
-			}
-		})
-		damaged := note.Put[0]
-		damaged.Limit = limiter.LimitID(strings.Repeat("ab", limiter.KeySize+8))
-		note.Put = []limiter.Tally{damaged}
-		must(t, store.Write(t.Context(), &note))
-		e := toldEngine(t, store, policy)
-		running(t, e)
-		stand(t, e)
-		synctest.Wait()
-		if d := takeOf(t, e, "somebody else"); d.Leased {
-			t.Errorf("%+v: beside a note that can't be read", d)
-		}
-	})
-}
-
-// A lease that is dated later than its instance's clock says, because a reset was, is gone by.
-func TestLeaseAfterALaterReset(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), earlyRows(time.Hour)
-		var ahead wanderer
-		ahead.ahead.Store(int64(5 * time.Second))
-		must(t, ahead.engine(t, store, policy).Reset(t.Context(), somebody.Policy, somebody.Identifier))
-		e := toldEngine(t, store, policy)
-		mustTake(t, e)
-		if d := mustTake(t, e); !d.Leased || d.Used != 2 {
-			t.Errorf("%+v: want a unit of a lease", d)
 		}
 	})
 }

@@ -34,18 +34,12 @@ func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
 		c.decision, c.err, c.placed = charges[0].decision, charges[0].err, charges[0].placed
 		return
 	}
-	if c.right != nil && s.counted.owned.answer(&c.decision, c, now) || s.recall(&c.decision, &c.target, c.op, c.cost, now) {
+	if c.right != nil && s.counted.owned.answer(&c.decision, c, now) || s.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 		return
 	}
 	r := &request{op: c.op, cost: c.cost, under: c.plan, right: c.right}
 	s.ask(ctx, c.target, r)
 	c.decision, c.err = r.decision, r.err
-}
-
-// recall decides a request of t without asking the store if a lease holds enough, which
-// also knows better how much there is, or what is known leaves no room.
-func (s *shared) recall(d *Decision, t *target, op Op, cost int64, now Instant) (decided bool) {
-	return s.counted.recallLease(d, t, op, cost, now) || s.recallDenial(d, t, op, cost, now)
 }
 
 // recallDenial denies a request of t without asking the store if what is known leaves no

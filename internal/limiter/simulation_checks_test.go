@@ -228,8 +228,8 @@ func floor(at limiter.Instant, width time.Duration) limiter.Instant {
 }
 
 // checkUsed holds that an answer knows of all that was counted before it was asked
-// for, but for a denial by what is remembered and a unit of a lease, which may not know
-// what others counted since; and that what it denies could not pass: never wrongly under guarantee serial,
+// for, but for a denial by what is remembered, which may not know what others counted
+// since; and that what it denies could not pass: never wrongly under guarantee serial,
 // and seldom under counted.
 func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit) {
 	if u.lost || u.err != nil || u.answer.Replayed || len(u.call.Demands) > 1 || u.call.IdempotencyKey != "" {
@@ -239,14 +239,7 @@ func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		sure, possible := w.bounds(l, u, units)
-		remembered := p.Guarantee == limiter.GuaranteeCounted && (!u.answer.Allowed || u.answer.Leased)
-		if p.Leases == limiter.LeasesStanding { // what was handed out of allowances is not told, over a log of two periods'
-			ahead := l.Limit / 4
-			if l.Algorithm == "sliding-log" {
-				ahead *= 2
-			}
-			sure -= ahead
-		}
+		remembered := p.Guarantee == limiter.GuaranteeCounted && !u.answer.Allowed
 		if used := u.answer.Limits()[i].Used; used < min(sure, l.Limit) && !remembered {
 			f.add(u.record, "%d used where %d were counted before", used, sure)
 		}

@@ -72,78 +72,24 @@ func (s scenario) tallied(seed uint64) scenario {
 	return s
 }
 
-// leased returns s with units counted ahead from the first one on, in every other one of
-// the schedules whose instances take any ahead.
-func (s scenario) leased(seed uint64) scenario {
-	if seed%8 != 1 {
+// crowded returns s or, in its place, in one schedule of 16, a window in rows or a log that holds
+// more, with more clients who ask for it more often.
+func (s scenario) crowded(seed uint64) scenario {
+	if seed%16 != 5 {
 		return s
 	}
-	s.policies = slices.Clone(s.policies)
-	for i, p := range s.policies {
-		p.Leases = limiter.LeasesEarly
-		if len(p.Problems()) == 0 {
-			s.policies[i] = p
-		}
-	}
-	return s
-}
-
-// carried returns s, or in its place, in every other schedule with early leases, windows
-// in rows with room enough for leases that go on from one to the next.
-func (s scenario) carried(seed uint64) scenario {
-	if seed%16 != 9 {
-		return s
-	}
-	rng := rand.New(rand.NewPCG(seed, streamCarried))
-	algorithm := "sliding-tail"
-	if seed%64 == 57 {
-		algorithm = "fixed-window"
-	}
-	l := shortLimit(rng, algorithm)
-	l.Limit = 6 + rng.Int64N(20)
-	return scenario{
-		name: "carried leases", instances: s.instances, clients: s.clients, weather: s.weather, trouble: s.trouble, settles: s.settles,
-		act: hammer, plain: true, lasts: 6 * time.Second, thinks: 60 * time.Millisecond,
-		costs: rng.IntN(6) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
-		policies: []limiter.Policy{{
-			Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesEarly, Limits: []limiter.Limit{l},
-		}},
-	}
-}
-
-// standing returns s, or in its place, in one schedule of 32, windows in rows of which every
-// instance has an allowance of each key before it is asked for.
-func (s scenario) standing(seed uint64) scenario {
-	if seed%32 != 21 {
-		return s
-	}
-	rng := rand.New(rand.NewPCG(seed, streamStanding))
-	l := shortLimit(rng, oneOf(rng, "sliding-tail", "sliding-tail", "sliding-tail", "fixed-window"))
-	l.Limit = 8 + rng.Int64N(40)
-	return scenario{
-		name: "standing leases", instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble, settles: s.settles,
-		act: hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
-		costs: rng.IntN(6) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
-		policies: []limiter.Policy{{
-			Name: "p", Counting: limiter.CountingRows, Leases: limiter.LeasesStanding, Limits: []limiter.Limit{l},
-		}},
-	}
-}
-
-// standingLog returns s, or in its place, in one schedule of 32, a log of which every
-// instance has an allowance of each key before it is asked for.
-func (s scenario) standingLog(seed uint64) scenario {
-	if seed%32 != 13 {
-		return s
-	}
-	rng := rand.New(rand.NewPCG(seed, streamStandingLog))
-	l := shortLimit(rng, "sliding-log")
-	l.Limit = 4 + rng.Int64N(24)
+	rng := rand.New(rand.NewPCG(seed, streamCrowded))
+	l := shortLimit(rng, oneOf(rng, "sliding-log", "sliding-log", "sliding-tail", "fixed-window"))
+	l.Limit = 4 + rng.Int64N(40)
 	made := scenario{
-		name: "standing log", instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble, settles: s.settles,
-		act: hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
+		name: "crowded " + l.Algorithm, instances: s.instances, clients: s.clients + 3, weather: s.weather, trouble: s.trouble,
+		settles: s.settles,
+		act:     hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
 		costs: rng.IntN(4) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
-		policies: []limiter.Policy{{Name: "p", Leases: limiter.LeasesStanding, Limits: []limiter.Limit{l}}},
+		policies: []limiter.Policy{{Name: "p", Counting: limiter.CountingRows, Limits: []limiter.Limit{l}}},
+	}
+	if l.Algorithm != "sliding-log" {
+		return made
 	}
 	switch rng.IntN(6) {
 	case 0:

@@ -42,27 +42,11 @@ func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier,
 			lo, hi := w.left(p, l, u)
 			least, most = least+lo, most+hi
 		}
-		if w.mayBeAhead(p, l) {
-			most += l.Limit
-		}
 		if used < min(least, l.Limit) || used > most {
 			f.wrong = append(f.wrong, fmt.Sprintf("%s/%s, %s: %d used in the end, of at least %d and at most %d",
 				p.Name, string(id), l.Algorithm, used, least, most))
 		}
 	}
-}
-
-// mayBeAhead reports whether what was counted ahead of l may stay: by a process that died,
-// by a write of which nothing is known, or early, for longer than a schedule lasts.
-func (w *world) mayBeAhead(p *limiter.Policy, l *limiter.Limit) bool {
-	if !w.eager() || l.InCell() || endsItself(l) {
-		return false
-	}
-	if p.Leases == limiter.LeasesEarly {
-		return true
-	}
-	dead := slices.ContainsFunc(w.instances, (*process).isDead)
-	return dead || slices.ContainsFunc(w.history, func(r *record) bool { return r.recorded() == limiter.RecordedUnknown })
 }
 
 // left returns the least and the most that l may count of u in the end.

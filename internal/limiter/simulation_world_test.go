@@ -54,16 +54,13 @@ const (
 	streamWorld = iota
 	streamCluster
 	streamClients
-	streamTallied  = 1 << 32
-	streamCarried  = 1 << 33
-	streamStanding = 1 << 34
-
-	streamStandingLog = 1 << 35
+	streamTallied = 1 << 32
+	streamCrowded = 1 << 33
 )
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, streamWorld))}
-	w.scenario = drawScenario(w.rng).tallied(seed).leased(seed).carried(seed).standing(seed).standingLog(seed)
+	w.scenario = drawScenario(w.rng).tallied(seed).crowded(seed)
 	time.Sleep(time.Second + time.Duration(w.rng.Int64N(int64(time.Second)))) // a bubble starts on the edge of all windows
 	w.cluster = &cluster{
 		start: time.Now(), weather: w.scenario.weather, partitions: make(map[limiter.Key]*partition),
@@ -106,7 +103,7 @@ func (w *world) start(ahead time.Duration) *process {
 		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
 		opts.Keyer, opts.AlsoRead = secrets[i.n%2], secrets[1-i.n%2:][:1]
 	}
-	i.engine = limiter.New(i, opts.Simulated(i.jitter, w.seed%2 == 0, w.eager()))
+	i.engine = limiter.New(i, opts.Simulated(i.jitter, w.seed%2 == 0))
 	if err := i.engine.SetPolicies(w.scenario.policies); err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,9 +118,6 @@ func (w *world) start(ahead time.Duration) *process {
 	}()
 	return i
 }
-
-// eager reports whether instances take units ahead. News of resets would have to end that.
-func (w *world) eager() bool { return w.seed%4 == 1 && !w.scenario.resets }
 
 func secretOf(id string) limiter.Keyer {
 	return limiter.Keyer{Secret: &limiter.HashKey{ID: id, Secret: []byte("sixteen bytes of " + id)}}

@@ -48,8 +48,7 @@ func counterAt(key Key, tally bool, span Span) counter {
 type takeBack struct {
 	write *Write
 	ripe  time.Time
-	tries int  // that failed
-	soon  bool // it need not wait before it is made the first time: nobody could miss what it removes
+	tries int // that failed
 }
 
 // refusals are units of one counter that are counted, that nobody was admitted for,
@@ -98,9 +97,7 @@ func (t *takeBacks) push(b takeBack) {
 	if len(t.queue) >= maxTakeBacks || b.tries >= takeBackTries {
 		return
 	}
-	if b.ripe = time.Now(); !b.soon || b.tries > 0 {
-		b.ripe = b.ripe.Add(t.timeout << b.tries)
-	}
+	b.ripe = time.Now().Add(t.timeout << b.tries)
 	t.queue = append(t.queue, b)
 	w := b.write
 	if len(w.Add) == 0 {
@@ -164,10 +161,9 @@ func (t *takeBacks) hasBegun(r refused) bool {
 }
 
 // run makes the queued writes in their time until ctx ends, and then those that
-// are left, as far as a store timeout and lastTakeBacks allow. last waits for those who
-// still queue any. What is being written when ctx ends is not given up: a subtraction that
+// are left, as far as a store timeout and lastTakeBacks allow. What is being written when ctx ends is not given up: a subtraction that
 // has no answer is not repeated.
-func (t *takeBacks) run(ctx context.Context, last func()) {
+func (t *takeBacks) run(ctx context.Context) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -180,7 +176,6 @@ func (t *takeBacks) run(ctx context.Context, last func()) {
 		case <-ctx.Done():
 		}
 	}
-	last()
 	t.hasten()
 	tick.Reset(min(t.timeout/2, lastTakeBackTick))
 	for t.waiting() && longer.Err() == nil {

@@ -180,31 +180,12 @@ func (w *Write) again(err error) *Write {
 }
 
 // emptied returns counts without their units.
-func emptied(counts []Count) []Count { return withUnits(counts, 0) }
-
-// withUnits returns counts of units each.
-func withUnits(counts []Count, units int64) []Count {
+func emptied(counts []Count) []Count {
 	same := slices.Clone(counts)
 	for i := range same {
-		same[i].Units = units
+		same[i].Units = 0
 	}
 	return same
-}
-
-// appendKnown appends to counts what this process has counted for key and remembers.
-func (t *tallies) appendKnown(counts []Count, key Key) []Count {
-	t.mu.Lock()
-	own, ok := t.young[key]
-	if !ok {
-		own = t.old[key]
-	}
-	t.mu.Unlock()
-	if own == nil {
-		return counts
-	}
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	return append(counts, own.totals...)
 }
 
 // totalsOf returns key's totals for the windows of counts: this process knows them better
@@ -225,17 +206,6 @@ func (t *tallies) totalsOf(key Key, counts []Count) []Count {
 // areAllOwn reports whether all sums of state are totals of this process, as it knows them
 // itself. It says nothing of units that are being written or taken back.
 func (t *tallies) areAllOwn(of *target, state *State) bool {
-	return t.all(of, state, func(total, c *Count) bool { return *total == *c })
-}
-
-// areOfOwnRows is areAllOwn for a state that lacks units of this process, or has units
-// of it that belong to no row yet.
-func (t *tallies) areOfOwnRows(of *target, state *State) bool {
-	return t.all(of, state, func(total, c *Count) bool { return c.Row == total.Row || c.Row == EventID{} })
-}
-
-// all reports whether each sum of state has a total that fits it.
-func (t *tallies) all(of *target, state *State, fits func(total, c *Count) bool) bool {
 	if !of.plan.tally {
 		return false
 	}
@@ -243,11 +213,8 @@ func (t *tallies) all(of *target, state *State, fits func(total, c *Count) bool)
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	return !slices.ContainsFunc(state.Counts, func(c Count) bool {
-		if c.Row == allowanceRow { // nobody takes it back
-			return false
-		}
 		total := own.total(&c)
-		return total == nil || !fits(total, &c)
+		return total == nil || *total != c
 	})
 }
 

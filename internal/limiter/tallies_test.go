@@ -203,21 +203,18 @@ func TestTotalsLiveLongEnough(t *testing.T) {
 	}
 }
 
-// So does a total that is stored before its window begins.
+// So does a total that is stored before its window begins, as after a reset by a clock that is ahead.
 func TestTotalsOfTheNextWindowLiveLongEnough(t *testing.T) {
-	carried(t, func(t *testing.T, store *fakeStore, e, _ *limiter.Engine) {
-		for range 3 {
-			mustTake(t, e)
-		}
-		var early atomic.Int64
-		store.set(func() {
-			store.onWrite = func(*limiter.Write) error { early.Store(int64(time.Until(nextMinute()))); return nil }
-		})
-		nearEnd(100 * time.Millisecond)
-		lead := time.Duration(early.Load())
+	bubble(t, "", func(t *testing.T) {
+		const lead = 5 * time.Second
+		store, policy := newFakeStore(), inRows("sliding-tail", 3, time.Minute)
+		start := time.Now().Truncate(time.Minute).Add(time.Minute)
+		time.Sleep(time.Until(start.Add(-lead)))
+		must(t, newEngine(t, store, lead, policy).Reset(t.Context(), somebody.Policy, somebody.Identifier))
+		mustTake(t, newEngine(t, store, 0, policy))
 		least := lead + 2*time.Minute + 2*tolerance + timeout + time.Second
-		if total := store.total(t); lead < time.Second || total.TTL < least || total.TTL > least+3*time.Second {
-			t.Errorf("stored %v before its window, it lives for %v, want %v and the margins", lead, total.TTL, least)
+		if total := store.total(t); total.Start != limiter.InstantOf(start) || total.TTL < least || total.TTL > least+3*time.Second {
+			t.Errorf("stored %v before its window, %+v, want it to live for %v and the margins", lead, total, least)
 		}
 	})
 }

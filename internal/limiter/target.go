@@ -92,14 +92,13 @@ func (s *State) merge(other *State) {
 // it.
 type charge struct {
 	target
-	op    Op
-	cost  int64
-	hold  time.Duration // for how long the units are held unless they are settled; 0: they stay
-	id    EventID       // of its event; zero: the store's decider makes one
-	over  *override     // of its key; nil: none
-	ends  bool          // it has no more time than its context; else a store timeout, which others may share
-	told  bool          // its decision is made
-	ahead bool          // its units are counted in an allowance, if they are admitted
+	op   Op
+	cost int64
+	hold time.Duration // for how long the units are held unless they are settled; 0: they stay
+	id   EventID       // of its event; zero: the store's decider makes one
+	over *override     // of its key; nil: none
+	ends bool          // it has no more time than its context; else a store timeout, which others may share
+	told bool          // its decision is made
 
 	placed bool // its event may have been written to a log, whether it counts or not
 

@@ -177,8 +177,6 @@ func (s *shared) place(ctx context.Context, p *part) {
 	s.counted.denials.keepFull(&p.target, &state, own.now, own.mark)
 	if refused.any() {
 		s.counted.takeBack(ctx, &p.target, refused)
-	}
-	if len(refused.batch) > 0 {
 		s.counted.denied.put(p.key, Distant)
 		return
 	}
@@ -254,7 +252,6 @@ func (s *shared) abandon(parts []*part, err error) {
 		if p.own != nil {
 			s.counted.forget(&p.target, p.own, RecordedYes)
 			s.counted.denials.forget(p.key)
-			s.counted.leases.askAgain(p.key)
 		}
 	}
 }
@@ -266,7 +263,6 @@ func (s *shared) undo(ctx context.Context, p *part) {
 	if p.own != nil {
 		s.counted.takeBack(ctx, &p.target, p.own)
 		s.counted.denials.forget(p.key)
-		s.counted.leases.askAgain(p.key)
 		return
 	}
 	if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {

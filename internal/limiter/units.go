@@ -8,21 +8,13 @@ type units struct {
 	now    Instant
 	epoch  Instant // the reset that they are counted under
 	events []Event // one for each request of batch, in its order
-	rows   []Event // of a log, counted ahead
 	counts []Count // the sum of the batch, for each counter
 	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
-	high   bool    // what was read makes it a high key
-	beside []Event // of allowances of a log, which count beside what was read
 	dated  bool    // events are stored, and count: only the counts are to be written
 
 	discounted refused // what was taken out of the state that was read
 
-	lease []Count // what was left of a lease when it ended
-	next  []Count // what of it is counted in the next window as well
-	had   int64   // of that, what is in the same windows and epoch as counts: it is stored already
-	ahead int64   // units that counts have beside those of the batch, to make a lease of
-	taken int64   // what this process had admitted in these windows before
-	mark  uint64  // of denials, when the lease ended
+	mark uint64 // of denials, before anything was written
 }
 
 // newUnits returns units for batch, dated now. The error says that this instance's clock is
@@ -33,13 +25,11 @@ func (c *counted) newUnits(t *target, batch []*request) (*units, error) {
 		return nil, err
 	}
 	epoch, _ := c.resets.get(t.key)
-	own := &units{batch: batch, epoch: epoch}
+	own := &units{batch: batch, epoch: epoch, mark: c.denials.since(t.key)}
 	now = max(now, epoch+1)
 	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
 		now = id.Instant()
 	}
-	own.mark = c.denials.since(t.key)
-	c.leases.draw(t, own, now)
 	c.date(t.plan, own, now)
 	return own, nil
 }
@@ -54,35 +44,11 @@ func (c *counted) date(p *plan, own *units, now Instant) {
 		}
 		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
-	if p.ahead > 0 && now > c.opts.now() { // as after a reset by a clock that is ahead: rows live from now on, and would be gone too soon
-		own.ahead = 0
-	}
-	own.rows = p.rowsDated(c.ids, own)
-	c.count(p, own)
+	own.count(p)
 }
 
-// count makes own's counts: for the batch, and for what is counted ahead. What is left of
-// a lease in the same windows is a part of that.
-func (c *counted) count(p *plan, own *units) {
-	sum := sumOf(own.batch)
-	own.counts = p.appendCounts(nil, own.epoch, own.now, sum)
-	own.had = 0
-	if len(own.lease) > 0 && slices.EqualFunc(own.lease, own.counts, Count.same) {
-		own.had = own.lease[0].Units
-	}
-	own.ahead = max(own.ahead, own.had-sum)
-	for i := range own.counts {
-		own.counts[i].Units = addSaturating(sum, own.ahead)
-	}
-}
-
-// added returns what is to be added to the counters for own.
-func (u *units) added() []Count {
-	if len(u.counts) == 0 || u.counts[0].Units == u.had {
-		return nil
-	}
-	return withUnits(u.counts, u.counts[0].Units-u.had)
-}
+// count makes own's counts.
+func (u *units) count(p *plan) { u.counts = p.appendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
 
 // renew makes own anew if a reset that came before the read has forgotten it,
 // and reports whether it did: what is forgotten must not be admitted.
@@ -100,7 +66,7 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 		own.dated = false
 	default:
 		own.dated = true
-		c.count(t.plan, own)
+		own.count(t.plan)
 	}
 	return true
 }
@@ -124,8 +90,8 @@ func sumOf(batch []*request) int64 {
 // was read, though fewer than the limit stood before them: the read missed a write.
 func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 	complete = true
-	mine := make(map[EventID]bool, len(own.events)+len(own.rows))
-	for _, e := range slices.Concat(own.events, own.rows) {
+	mine := make(map[EventID]bool, len(own.events))
+	for _, e := range own.events {
 		mine[e.ID] = true
 	}
 	for i := range state.Logs {
@@ -148,9 +114,6 @@ func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
 			add.Units = -add.Units
 			state.add(add)
 		}
-	}
-	for _, c := range negated(own.next) {
-		state.add(c)
 	}
 	return complete
 }
@@ -196,9 +159,7 @@ func (u *units) filter(keep func(i int, r *request) bool) *units {
 }
 
 // any reports whether u has anything to take back.
-func (u *units) any() bool {
-	return len(u.batch) > 0 || len(u.counts) > 0 && u.counts[0].Units != 0
-}
+func (u *units) any() bool { return len(u.batch) > 0 }
 
 func removal(t *target, events []Event) *Write {
 	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Tally: t.plan.tally, Span: t.plan.span}

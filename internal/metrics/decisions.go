@@ -34,7 +34,6 @@ type decisionVecs struct {
 	total      *prometheus.CounterVec // policy, limit, op, outcome
 	degraded   *prometheus.CounterVec // policy
 	remembered *prometheus.CounterVec // policy
-	leased     *prometheus.CounterVec // policy
 	limits     *prometheus.GaugeVec   // policy, limit
 	windows    *prometheus.GaugeVec   // policy, limit
 	overshootVecs
@@ -55,10 +54,6 @@ func newDecisionVecs() decisionVecs {
 			Name: "ratelimitd_remembered_denials_total",
 			Help: "Denials from memory, for which the store was not asked.",
 		}, []string{"policy"}),
-		leased: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "ratelimitd_leased_decisions_total",
-			Help: "Requests that were allowed from units counted ahead, for which the store was not asked.",
-		}, []string{"policy"}),
 		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_limit_units",
 			Help: "Units that a limit holds in its window.",
@@ -72,7 +67,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.leased, v.limits, v.windows)
+	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy. It names each: decisions may wait, and looking for
@@ -83,7 +78,6 @@ func (v *decisionVecs) remove(s *policySeries) {
 	}
 	v.degraded.DeleteLabelValues(s.name)
 	v.remembered.DeleteLabelValues(s.name)
-	v.leased.DeleteLabelValues(s.name)
 	v.overshootVecs.remove(s.name)
 }
 
@@ -105,7 +99,6 @@ type policySeries struct {
 	limits     []limitSeries
 	degraded   prometheus.Counter
 	remembered prometheus.Counter
-	leased     prometheus.Counter
 	overshootSeries
 }
 
@@ -154,7 +147,6 @@ func (m *Metrics) newPolicySeries(p *limiter.Policy, old *policySeries) *policyS
 		limits:          make([]limitSeries, len(p.Limits)),
 		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
 		remembered:      m.decisions.remembered.WithLabelValues(p.Name),
-		leased:          m.decisions.leased.WithLabelValues(p.Name),
 		overshootSeries: m.decisions.of(p.Name, tally, m.now()),
 	}
 	for i, l := range p.Limits {
@@ -194,9 +186,6 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter
 	}
 	if d.Remembered {
 		s.remembered.Inc()
-	}
-	if d.Leased {
-		s.leased.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
 		m.countOver(s, key, cost, d, over)

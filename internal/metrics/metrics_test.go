@@ -134,22 +134,6 @@ func TestDecisions(t *testing.T) {
 	`, "ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total")
 }
 
-// TestLeasedDecisions counts takes of units that were counted ahead.
-func TestLeasedDecisions(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
-	d, err := f.engine.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Leased = true
-	f.metrics.Observe(limiter.OpTake, limiter.Key{}, 1, &d)
-	f.want(`
-		# HELP ratelimitd_leased_decisions_total Requests that were allowed from units counted ahead, for which the store was not asked.
-		# TYPE ratelimitd_leased_decisions_total counter
-		ratelimitd_leased_decisions_total{policy="p"} 1
-	`, "ratelimitd_leased_decisions_total")
-}
-
 // TestRememberedDenials counts denials for which the store was not asked.
 func TestRememberedDenials(t *testing.T) {
 	f := newFixture(t, policy("p", 1))

@@ -18,7 +18,8 @@ const (
 // callOf returns h as it travels.
 func callOf(h *limiter.PeerCall) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost, KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()},
+		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost,
+		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()},
 	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
 // Owners says who decides for a key, by what members agree on. It implements limiter.Owners.
@@ -20,6 +21,11 @@ var _ limiter.Owners = (*Owners)(nil)
 
 // NewOwners returns what goes by c, and reaches other members over pool.
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
+
+func hashOf(key limiter.Key) seen.Hash {
+	a, b := key.Rest()
+	return seen.Hash{A: a, B: b}
+}
 
 // SliceOf returns the slice that key belongs to.
 func SliceOf(key limiter.Key) int { return cluster.SliceOf(key.Prefix()) }
@@ -79,7 +85,7 @@ func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
 
 // IsNew reports whether nothing is counted for key.
 func (r *right) IsNew(key limiter.Key, life time.Duration) bool {
-	return (*cluster.Tenure)(r).IsNew(key.Hash(), life)
+	return (*cluster.Tenure)(r).IsNew(hashOf(key), life)
 }
 
 // Note says that something is about to be counted for key.
@@ -88,7 +94,7 @@ func (r *right) Note(key limiter.Key, life time.Duration) error {
 	if !t.Owned() {
 		return nil
 	}
-	if err := t.Note(key.Hash(), time.Now().Add(life)); err != nil {
+	if err := t.Note(hashOf(key), time.Now().Add(life)); err != nil {
 		return fmt.Errorf("%w: %w", limiter.ErrRightEnded, err)
 	}
 	return nil

@@ -286,7 +286,7 @@ func (in *simInstance) lookThrough(ctx context.Context, found func(int, seen.Has
 				return err
 			}
 		}
-		found(SliceOf(key), key.Hash(), time.Now().Add(48*time.Hour))
+		found(SliceOf(key), hashOf(key), time.Now().Add(48*time.Hour))
 	}
 	if in.w.chance(0.1) {
 		return errors.New("no answer")

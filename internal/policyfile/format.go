@@ -35,7 +35,6 @@ func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
 	}
 	fmt.Fprintf(b, "    count: %s\n", p.Count)
 	fmt.Fprintf(b, "    counting: %s\n", p.Counting)
-	fmt.Fprintf(b, "    leases: %s\n", p.Leases)
 	fmt.Fprintf(b, "    guarantee: %s\n", p.Guarantee)
 	if levels := formatLevels(p.Consistency); levels != "" {
 		fmt.Fprintf(b, "    consistency: %s\n", levels)

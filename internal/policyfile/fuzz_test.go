@@ -64,7 +64,6 @@ func TestFormatFillsInDefaults(t *testing.T) {
       - {name: sliding-tail-1d, algorithm: sliding-tail, limit: 5, window: 1d, rounding: down}
     count: admitted
     counting: counters
-    leases: late
     guarantee: counted
     mode: enforce
     on_store_error: deny

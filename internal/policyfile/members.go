@@ -34,7 +34,6 @@ var (
 		{"limits", "give the policy at least one limit", readLimits},
 		{"count", "", word(func(p *limiter.Policy) *limiter.CountMode { return &p.Count })},
 		{"counting", "", word(func(p *limiter.Policy) *limiter.Counting { return &p.Counting })},
-		{"leases", "", word(func(p *limiter.Policy) *limiter.LeaseMode { return &p.Leases })},
 		{"guarantee", "", word(func(p *limiter.Policy) *limiter.Guarantee { return &p.Guarantee })},
 		{"consistency", "", readConsistency},
 		{"mode", "", word(func(p *limiter.Policy) *limiter.Mode { return &p.Mode })},

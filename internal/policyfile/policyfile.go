@@ -112,6 +112,9 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 // readPolicy reads one policy and adds what is wrong with it. It returns false
 // when it is no policy at all.
 func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy limiter.Policy, ok bool) {
+	if leases := n.Member("leases"); leases != nil {
+		f.Add(leases, "leases are gone since every key has an owner: delete the line")
+	}
 	if !readMap(f, n, policyMembers, "write name: and limits:", &policy) {
 		return policy, false
 	}

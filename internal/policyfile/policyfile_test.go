@@ -111,18 +111,12 @@ func TestMistakes(t *testing.T) {
 		{"a bucket beside a log in memory", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
 			"{algorithm: sliding-log, limit: 1, window: 1h}]", "guarantee: local"),
 			`4: policies[0].guarantee: "local" can't keep limits[0], a leaky-bucket, beside other limits`},
-		{"early leases of a log", policy(goodLimits, "leases: early"),
-			`4: policies[0].leases: nothing can be counted ahead in limits[0], a sliding-log: remove "early"`},
-		{"early leases beside serial", policy("limits: [{algorithm: fixed-window, limit: 1, window: 1h}]", "leases: early",
-			"guarantee: serial"),
-			`4: policies[0].leases: "early" needs guarantee "counted" and count "admitted"`},
-		{"leases there are not", policy(goodLimits, "leases: never"),
-			`4: policies[0].leases: "never" is not known: use one of late, early, standing, off`},
-		{"standing leases of two logs", policy("leases: standing",
-			"limits: [{algorithm: sliding-log, limit: 9, window: 1m}, {algorithm: sliding-log, limit: 9, window: 1h}]"),
-			`3: policies[0].leases: "standing" needs one limit: a sliding-log or, with counting "rows", a sliding-tail or a fixed-window`},
-		{"standing leases in counters", policy("limits: [{algorithm: fixed-window, limit: 1, window: 1h}]", "leases: standing"),
-			`4: policies[0].leases: "standing" needs one limit: a sliding-log or, with counting "rows", a sliding-tail or a fixed-window`},
+		{"leases", policy(goodLimits, "leases: early"),
+			"4: policies[0].leases: leases are gone since every key has an owner: delete the line"},
+		{"leases of no mode", policy("leases: [1]", goodLimits),
+			"3: policies[0].leases: leases are gone since every key has an owner: delete the line"},
+		{"a key like one that is gone", policy(goodLimits, "lease: late"),
+			"4: policies[0].lease: unknown key: the ones there are: name, description"},
 		{"levels beside serial", policy(goodLimits, "guarantee: serial", "consistency: {read: ONE}"),
 			`5: policies[0].consistency: "ONE" is no majority`},
 		{"buckets that count denied attempts", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
@@ -173,7 +167,7 @@ func TestMistakes(t *testing.T) {
 		{"a merge key", policy("<<: {mode: shadow}"), "3: policies[0].<<: merge keys are not supported: write the members out"},
 		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
 		{"a key nothing is like", policy(goodLimits, "x: 1"),
-			"the ones there are: name, description, limits, count, counting, leases, guarantee"},
+			"the ones there are: name, description, limits, count, counting, guarantee"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := lines(t, test.text)

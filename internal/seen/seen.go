@@ -61,7 +61,8 @@ func (s *Set) grow() {
 		}
 	}
 	clear(s.layers[len(kept):])
-	s.layers = append(kept, Layer{Bits: make([]uint64, words), Room: words * 64 / bitsOfKey})
+	kept = append(kept, Layer{Bits: make([]uint64, words), Room: words * 64 / bitsOfKey})
+	s.layers = kept
 }
 
 // Has reports whether h may be in s.

@@ -11,14 +11,15 @@ func (f *File) Expect(n *Node, want Kind, cure string) bool {
 	return n.Kind == want
 }
 
-// ExpectKeys adds a mistake for each key of n that is not among known, with the
-// nearest of them, which is then Wrong too when it is likely to be meant.
+// ExpectKeys adds a mistake for each key of n that is not among known, unless one was added
+// there before, with the nearest of them, which is then Wrong too when it is likely to be meant.
 func (f *File) ExpectKeys(n *Node, known []string) {
 	for _, m := range n.Members {
-		if slices.Contains(known, m.Key) {
+		path := Join(n.Path, m.Key)
+		if slices.Contains(known, m.Key) || f.Wrong(path) {
 			continue
 		}
-		f.AddAt(m.Value.Position, Join(n.Path, m.Key), "unknown key: %s", DidYouMean(m.Key, known))
+		f.AddAt(m.Value.Position, path, "unknown key: %s", DidYouMean(m.Key, known))
 		if nearest, likely := Nearest(m.Key, known); likely {
 			f.wrong[Join(n.Path, nearest)] = true
 		}

@@ -16,23 +16,22 @@ const (
 	KindBucket  = "buckets"       // never
 	KindLog     = "logs"          // where instances meet at the limit, and after one of them died
 	KindWindow  = "windows"       // the same, and until what was denied has been subtracted
-	KindLarge   = "large windows" // the same, and for what others have counted ahead: every one of a burst
-	KindEarly   = "early leases"  // the same, beyond what is counted ahead with a caller's first unit
+	KindLarge   = "large windows" // the same: every one of a burst
 	KindSeveral = "several demands"
 )
 
 // Kinds lists all kinds of denials, in the order of reports.
 func Kinds() []string {
-	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindEarly, KindSeveral}
+	return []string{KindSerial, KindBucket, KindLog, KindWindow, KindLarge, KindSeveral}
 }
 
 // mostWrong is the share of denials that may be wrong, where some may be: far more than
 // is seen, less than a service that denies at random. A few are too few to tell.
-var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindEarly: 0.95, KindSeveral: 0.6}
+var mostWrong = map[string]float64{KindLog: 0.4, KindWindow: 0.6, KindLarge: 0.95, KindSeveral: 0.6}
 
 const tooFewToTell = 40
 
-// largeLimit is the least of which units are counted ahead.
+// largeLimit is the least of large windows.
 const largeLimit = 128
 
 func kindOf(p *history.Policy) string {
@@ -45,9 +44,6 @@ func kindOf(p *history.Policy) string {
 		return KindBucket
 	case p.Algorithm == "sliding-log":
 		return KindLog
-	}
-	if p.Early {
-		return KindEarly
 	}
 	if p.Limit >= largeLimit {
 		return KindLarge
@@ -67,7 +63,7 @@ func (c *checker) denials(k *key) {
 			continue
 		}
 		c.f.DeniedOf[kind]++
-		if c.mostUsed(k, u)+c.countedAhead(k.policy)+1 > c.leastCapacity(k.policy) {
+		if c.mostUsed(k, u)+1 > c.leastCapacity(k.policy) {
 			continue
 		}
 		c.f.WronglyDenied[kind]++
@@ -85,29 +81,6 @@ func (c *checker) leastCapacity(p *history.Policy) int64 {
 		least = min(least, other.Capacity())
 	}
 	return least
-}
-
-// earlyShare is the part of a limit that a process counts ahead with a caller's first unit.
-const earlyShare = 64
-
-// standingShare is the part of a limit that all processes, those that are gone among them, count
-// ahead of all callers in a window.
-const standingShare = 4
-
-// countedAhead returns what all processes may have counted ahead with the first units of one
-// of p's callers, in this window and for the next, and of all callers at once: over a log in the
-// period before, too.
-func (c *checker) countedAhead(p *history.Policy) (ahead int64) {
-	if p.Early {
-		ahead += 2 * int64(c.h.Header.Processes) * (p.Limit / earlyShare)
-	}
-	if p.Standing {
-		ahead += 2 * p.Limit / standingShare
-	}
-	if p.Standing && !p.Early {
-		ahead += p.Limit / standingShare
-	}
-	return ahead
 }
 
 // mostUsed returns the most units that others can have used of k when u was decided.

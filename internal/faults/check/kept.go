@@ -15,7 +15,6 @@ const settlesIn = 10 * time.Second
 // than was asked for.
 func (c *checker) kept(k *key) {
 	least, most := k.bounds()
-	most += c.ahead(k)
 	read := 0
 	for _, call := range c.finals(k) {
 		used := call.Used[0]
@@ -34,26 +33,6 @@ func (c *checker) kept(k *key) {
 		c.f.add(Violation{Check: CheckEmpty, Where: k.String(), What: "nobody could be asked in the end what it counts"})
 	}
 	c.f.Kept++
-}
-
-// ahead returns how many units processes that died may have counted ahead of k, and had
-// no time to give back: no more than each had been asked for.
-func (c *checker) ahead(k *key) (units int64) {
-	if k.policy.Serial || k.policy.InBucket() || k.policy.Algorithm == "sliding-log" {
-		return 0
-	}
-	died := make(map[int]bool)
-	for _, u := range k.units {
-		if c.diedOver(u) {
-			died[u.answer.Process] = true
-		}
-	}
-	for _, u := range k.units {
-		if u.counts && died[u.answer.Process] {
-			units++
-		}
-	}
-	return units
 }
 
 // bounds returns the least and the most that k can count when all is over: what is held

@@ -39,8 +39,6 @@ type Policy struct {
 	Algorithm string
 	Serial    bool // guarantee serial instead of counted
 	Rows      bool `json:",omitempty"` // counting rows instead of counters
-	Early     bool `json:",omitempty"` // units are counted ahead with a caller's first one, and go on from window to window
-	Standing  bool `json:",omitempty"` // units are counted ahead of all callers at once
 	Limit     int64
 	Window    time.Duration
 	Buckets   int    // of a sliding window

@@ -46,12 +46,8 @@ func loadOf(p *history.Policy) load {
 		return load{every: burstEvery / 2, burst: 2, rotate: 2 * rotateEvery}
 	case p.With != "":
 		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
-	case p.Standing && !p.Early: // new callers come often, and fill their log
-		return load{every: burstEvery, burst: 8, rotate: rotateEvery}
-	case p.Standing:
-		return load{every: 4 * burstEvery, burst: standingLimit / 2, rotate: 2 * rotateEvery}
-	case p.Early: // about as much as it lets: at the limit in some windows, with leases left at the end of others
-		return load{every: 2 * burstEvery, burst: earlyLimit / 2, rotate: 2 * rotateEvery}
+	case p.Limit >= wideLimit: // about as much as it lets: at the limit in some windows only
+		return load{every: 2 * burstEvery, burst: wideLimit / 2, rotate: 2 * rotateEvery}
 	case p.Limit >= largeLimit:
 		return load{every: 2 * burstEvery, burst: 2 * largeLimit, rotate: rotateEvery}
 	case p.Window > 10*time.Second:

@@ -22,13 +22,10 @@ const (
 
 func random(seed uint64, stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(stream))) }
 
-// largeLimit is one of which processes count units ahead, and earlyLimit one of which they
-// count some with a caller's first unit.
+// Limits with much room: largeLimit is reached by a burst, wideLimit by several.
 const (
 	largeLimit = 150
-	earlyLimit = 320
-	// standingLimit is one of which they count some ahead of all callers.
-	standingLimit = 192
+	wideLimit  = 320
 )
 
 // Policies returns the policies of a run: every algorithm counted, some of them serial or
@@ -42,9 +39,6 @@ func Policies(now time.Time) []history.Policy {
 	}
 	bucket := kept
 	bucket.Limit, bucket.Burst = 1, 1000 // drains a unit a day, and a part of one is used whole
-	standing := early("sliding-tail")
-	standing.Name, standing.Standing, standing.Limit = "standing", true, standingLimit
-	standingLog := history.Policy{Name: "standing-log", Algorithm: "sliding-log", Standing: true, Limit: 12, Window: 15 * time.Second}
 	return []history.Policy{
 		{Name: "log", Algorithm: "sliding-log", Limit: 4, Window: 2 * time.Second},
 		{Name: "long-log", Algorithm: "sliding-log", Limit: 8, Window: 15 * time.Second},
@@ -55,6 +49,8 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "rows-tail", Algorithm: "sliding-tail", Rows: true, Limit: 5, Window: 3 * time.Second},
 		{Name: "large", Algorithm: "fixed-window", Limit: largeLimit, Window: 6 * time.Second},
 		{Name: "rows-large", Algorithm: "fixed-window", Rows: true, Limit: largeLimit, Window: 6 * time.Second},
+		{Name: "wide-fixed", Algorithm: "fixed-window", Rows: true, Limit: wideLimit, Window: 16 * time.Second},
+		{Name: "wide-tail", Algorithm: "sliding-tail", Rows: true, Limit: wideLimit, Window: 16 * time.Second},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 3, Window: 2 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
@@ -67,18 +63,6 @@ func Policies(now time.Time) []history.Policy {
 		inRows(as(fixed, "kept-rows", "fixed-window", false)),
 		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
-		early("fixed-window"),
-		early("sliding-tail"),
-		standing,
-		standingLog,
-	}
-}
-
-// early returns a policy of windows in rows, long enough for what is left of a lease to go on
-// from one to the next.
-func early(algorithm string) history.Policy {
-	return history.Policy{
-		Name: "early-" + algorithm, Algorithm: algorithm, Rows: true, Early: true, Limit: earlyLimit, Window: 16 * time.Second,
 	}
 }
 
@@ -103,12 +87,6 @@ func File(policies []history.Policy) []byte {
 		}
 		if p.Rows {
 			guarantee += "\n    counting: rows"
-		}
-		switch {
-		case p.Standing:
-			guarantee += "\n    leases: standing"
-		case p.Early:
-			guarantee += "\n    leases: early"
 		}
 		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",
 			p.Name, guarantee, p.Algorithm, p.Limit, p.Window)

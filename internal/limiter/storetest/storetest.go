@@ -84,7 +84,6 @@ var promises = []test{
 	{"ResetIsCountedUnderFromThenOn", testResetIsCountedUnderFromThenOn},
 	{"ReloadKeepsCounts", testReloadKeepsCounts},
 	{"NeverMoreThanTheLimit", testNeverMoreThanTheLimit},
-	{"StandingLeases", testStandingLeases},
 	{"TracesUnderSerial", testTracesUnderSerial},
 	{"EveryKindDenies", testEveryKindDenies},
 	{"AllOrNone", testAllOrNone},
