@@ -49,7 +49,7 @@ func (r viewRight) Leave()                        { r.views.held[r.view]-- }
 // Whoever counts for several keys under the rights of one view has opened all of them by it: a key
 // that was opened by an earlier one may have an owner by now that knows nothing of it.
 func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
-	first, second := &target{key: KeyFrom([KeySize]byte{1})}, &target{key: KeyFrom([KeySize]byte{2})}
+	first, second := &target{plan: &plan{}, key: KeyFrom([KeySize]byte{1})}, &target{plan: &plan{}, key: KeyFrom([KeySize]byte{2})}
 	v := &views{second: second.key, view: 1, opened: make(map[Key][]int64), held: make(map[int64]int)}
 	e := &Engine{}
 	e.opts.Owners = v

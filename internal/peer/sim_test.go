@@ -448,6 +448,8 @@ func simulateOwners(t *testing.T, seed uint64) (handed int) {
 		<-in.ended
 	}
 	time.Sleep(time.Minute)
+	w.mu.Lock() // who hands over late still writes
+	defer w.mu.Unlock()
 	if w.decided < 200 {
 		t.Errorf("seed %d: only %d calls were decided", seed, w.decided)
 	}
