@@ -270,6 +270,7 @@ func TestLocalIsWrittenBeforeItIsRead(t *testing.T) {
 		bubble(t, fmt.Sprint(limit), func(t *testing.T) {
 			time.Sleep(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
 			store, policy := newFakeStore(), inMemory("fixed-window", limit, time.Hour)
+			store.writeTakes = time.Millisecond // so that both are at it at the same time
 			engines := []*limiter.Engine{instance(t, store, nil, policy), instance(t, store, nil, policy)}
 			time.Sleep(pace / 2)
 			total := 0
