@@ -67,7 +67,7 @@ func owners() []Build {
 		{
 			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
 			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn"},
-			Edits: []Edit{{"internal/limiter/news.go", `	e.denied.forget(key)`, ``}},
+			Edits: []Edit{{"internal/limiter/news.go", `	e.denied.changes.note(&key)`, ``}},
 		},
 		{
 			Name: "memory used by another right", Broke: limit,

@@ -459,7 +459,7 @@ func (e *Engine) dropHints(key Key) {
 	if e.shared != nil {
 		e.shared.counted.forgetDenial(key)
 	}
-	e.denied.forget(key)
+	e.denied.changes.note(&key)
 }
 
 // forgetIn forgets what store, of this instance alone, has counted for key up to at.

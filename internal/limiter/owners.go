@@ -187,12 +187,12 @@ func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome
 		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
 	}
 	var a PeerAnswer
-	mark, began := e.denied.since(c.key), time.Now()
+	changes, began := e.denied.changes.of(&c.key), time.Now()
 	err := place.Owner.Decide(ctx, &call, &a)
 	switch failed := (*StoreError)(nil); {
 	case err == nil:
 		if c.err = a.fill(&c.decision, c.plan); c.err == nil {
-			e.denied.put(c, &a, began, mark)
+			e.denied.put(c, &a, began, changes)
 		}
 	case errors.Is(err, ErrRefused):
 		return refusedThat

@@ -1,9 +1,6 @@
 package limiter
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // toldDenials are denials that owners told this instance, so that who tries again and again is denied where
 // it asks, for as long as the owner would tell the same.
@@ -12,15 +9,14 @@ import (
 // refund or a reset. These are news, which end the memory, and nothing is remembered longer than
 // maxDenialAge. It is a layer that costs no promise: nothing is admitted by it.
 type toldDenials struct {
-	opts *Options
-	full recent[*toldDenial]
-
-	mu        sync.Mutex
-	forgotten [denialMarks]uint64 // how many times something was, by the first bits of its key
+	opts    *Options
+	full    recent[*toldDenial]
+	changes changes
 }
 
 // toldDenial is what an owner told of a key without room. It does not change.
 type toldDenial struct {
+	changes  uint64 // that were noted before the owner was asked
 	plan     *plan
 	cost     int64
 	verdicts []Verdict
@@ -34,7 +30,7 @@ func (h *toldDenials) answer(c *charge) bool {
 		return false
 	}
 	d, ok := h.full.get(c.key)
-	if !ok || d.plan != c.plan || d.cost != c.cost {
+	if !ok || d.plan != c.plan || d.cost != c.cost || d.changes != h.changes.of(&c.key) {
 		return false
 	}
 	now := time.Now()
@@ -56,8 +52,8 @@ func (h *toldDenials) answer(c *charge) bool {
 	return true
 }
 
-// put remembers a for c, which was asked at since mark was taken and is answered now.
-func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, mark uint64) {
+// put remembers a for c, which was asked at that time, after so many changes, and is answered now.
+func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, changes uint64) {
 	steady := min(a.Steady, maxDenialAge)
 	if h.opts.Feed == nil {
 		steady = min(steady, h.opts.StoreTimeout)
@@ -65,27 +61,9 @@ func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, mark uint64
 	if steady <= 0 || a.WouldAllow || c.op == OpRecord || c.plan.Count == CountAll || len(c.old) > 0 || h.opts.forgetful {
 		return
 	}
-	d := &toldDenial{plan: c.plan, cost: c.cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.forgotten[c.key.Prefix()%denialMarks] == mark {
-		h.full.put(c.key, d)
-	}
-}
-
-// forget ends what is remembered of key, and what is being asked now.
-func (h *toldDenials) forget(key Key) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.forgotten[key.Prefix()%denialMarks]++
-	h.full.remove(key)
-}
-
-// since marks the time before a call for key whose answer may be remembered.
-func (h *toldDenials) since(key Key) (mark uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.forgotten[key.Prefix()%denialMarks]
+	h.full.put(c.key, &toldDenial{
+		changes: changes, plan: c.plan, cost: c.cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
+	})
 }
 
 // steadyFor returns for how long, from now on, a request of t that was denied would be told the same;
