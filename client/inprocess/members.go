@@ -29,8 +29,15 @@ func (o *Options) join(store *cassandra.Members) (*members, error) {
 			return nil, fmt.Errorf("options: PeerSecret: %w", err)
 		}
 	}
-	c := cluster.New(store, &cluster.Options{Logger: o.Logger, LookThrough: store.LookThrough})
-	return &members{cluster: c, pool: peer.NewPool(c, creds, o.Logger)}, nil
+	m := new(members)
+	m.cluster = cluster.New(store, &cluster.Options{
+		Logger: o.Logger, LookThrough: store.LookThrough,
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+			return m.pool.HandOver(ctx, to, view, slices)
+		},
+	})
+	m.pool = peer.NewPool(m.cluster, creds, o.Logger)
+	return m, nil
 }
 
 // owners returns what says who decides for a key; nil: this process does, for all.

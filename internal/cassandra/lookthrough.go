@@ -65,7 +65,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				return unavailable("looking through "+table.name, err)
 			}
 			if keys > maxLook {
-				return fmt.Errorf("there are more than %d keys", maxLook)
+				return fmt.Errorf("%w: more than %d", cluster.ErrTooManyKeys, maxLook)
 			}
 			if len(next) > 0 {
 				if err := rest(ctx, lookRest*time.Since(began)); err != nil {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,9 +44,13 @@ type Handed struct {
 type (
 	// HandOver tells to what this instance knew of slices that it owned up to the view before that one.
 	HandOver func(ctx context.Context, to Member, view int64, slices []Handed) error
-	// LookThrough tells found every key that something is counted for, in the slice that SliceOf says.
+	// LookThrough tells found every key that something is counted for, in the slice that SliceOf says. An
+	// error that wraps ErrTooManyKeys says that it is not worth another try.
 	LookThrough func(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error
 )
+
+// ErrTooManyKeys is more than are looked through.
+var ErrTooManyKeys = errors.New("there are too many keys to look through")
 
 // inbox holds what is handed over before the tenure begins that it is for.
 type inbox struct {
@@ -105,8 +110,11 @@ func (t *Tenure) isComplete() bool { return t.known.complete.Load() }
 // Bounds of what is handed over and looked through.
 const (
 	handOverWithin = 2 * time.Second
-	handedAtOnce   = 256             // slices
+	handedAtOnce   = 256             // slices of one message, or
+	wordsAtOnce    = 1 << 17         // of their sets: a mebibyte
 	lookAfter      = 2 * time.Second // after a view is in force, for others to hand over what they know
+	firstLookRetry = 30 * time.Second
+	lastLookRetry  = time.Hour
 )
 
 // handOver tells those that own the slices of ended in view what this member knew of them.
@@ -131,7 +139,7 @@ func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
 		}
 		all.Go(func() {
 			for len(handed) > 0 {
-				n := min(len(handed), handedAtOnce)
+				n := together(handed)
 				if err := s.cluster.opts.HandOver(ctx, member, view.Number, handed[:n]); err != nil {
 					s.cluster.opts.Logger.Info("a slice's next owner has to find out what is counted", "member", member.ID,
 						"slices", len(handed), "view", view.Number, "error", err)
@@ -142,6 +150,18 @@ func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
 		})
 	}
 	all.Wait()
+}
+
+// together returns how many of handed, from the first on, go by one message.
+func together(handed []Handed) (n int) {
+	words := 0
+	for n < min(len(handed), handedAtOnce) && words < wordsAtOnce {
+		for _, l := range handed[n].Layers {
+			words += len(l.Bits)
+		}
+		n++
+	}
+	return n
 }
 
 // handOverMoved hands over what ended with the view that is confirmed now.
@@ -170,17 +190,25 @@ func (s *seat) findOut(ctx context.Context, begun []*Tenure) {
 	}
 }
 
-// lookThrough makes the knowledge of those of begun complete for which nobody handed over any.
+// lookThrough makes the knowledge of those of begun complete for which nobody handed over any, and tries
+// again where that fails.
 func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
-	wait := lookAfter
+	wait, retry := lookAfter, firstLookRetry
 	if alone {
 		wait = 0 // nobody is there to hand over anything
 	}
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-		return
+	for again := true; again; wait, retry = retry, min(2*retry, lastLookRetry) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		again = s.lookOnce(ctx, begun)
 	}
+}
+
+// lookOnce reports whether it is worth another try.
+func (s *seat) lookOnce(ctx context.Context, begun []*Tenure) (again bool) {
 	wanted := make(map[int]*Tenure)
 	for _, t := range begun {
 		if !t.Ended() && !t.isComplete() {
@@ -188,7 +216,7 @@ func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 		}
 	}
 	if len(wanted) == 0 {
-		return
+		return false
 	}
 	began := time.Now()
 	err := s.cluster.opts.LookThrough(ctx, func(slice int, key seen.Hash, until time.Time) {
@@ -197,13 +225,14 @@ func (s *seat) lookThrough(ctx context.Context, begun []*Tenure, alone bool) {
 		}
 	})
 	if err != nil {
-		s.cluster.opts.Logger.Info("new keys are read until windows are over", "slices", len(wanted), "error", err)
-		return
+		s.cluster.opts.Logger.Info("new keys are read until all are known", "slices", len(wanted), "error", err)
+		return !errors.Is(err, ErrTooManyKeys)
 	}
 	for _, t := range wanted {
 		t.known.complete.Store(true)
 	}
 	s.cluster.opts.Logger.Info("all keys are known", "slices", len(wanted), "took", time.Since(began))
+	return false
 }
 
 // SliceOf returns the slice of keys that begin with these eight bytes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/seen"
@@ -134,28 +135,62 @@ func TestWhatIsHandedOver(t *testing.T) {
 }
 
 // TestLookingThroughCompletesKnowledge has all that is counted looked through: what was found is not new,
-// and nothing is known if that fails.
+// nothing is known while that fails, and it is tried again unless there are too many keys.
 func TestLookingThroughCompletesKnowledge(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		var slice int
-		opts := &Options{LookThrough: func(_ context.Context, found func(int, seen.Hash, time.Time)) error {
-			found(slice, somebody, time.Now().Add(time.Hour))
-			found(Slices-1, somebody, time.Now().Add(time.Hour))
-			if fails {
-				return errors.New("no answer")
+	for _, test := range []struct {
+		fails error
+		want  bool // that all is known in the end
+	}{{nil, true}, {errors.New("no answer"), true}, {ErrTooManyKeys, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			var slice, looked int
+			fails := test.fails
+			opts := &Options{LookThrough: func(_ context.Context, found func(int, seen.Hash, time.Time)) error {
+				looked++
+				found(slice, somebody, time.Now().Add(time.Hour))
+				found(Slices-1, somebody, time.Now().Add(time.Hour))
+				return fails
+			}}
+			s, owned := ofView(t, 3, opts)
+			slice = owned[0]
+			tenure := s.tenure(slice)
+			ctx, stop := context.WithCancel(t.Context())
+			s.handing.Go(func() { s.lookThrough(ctx, []*Tenure{tenure}, true) })
+			synctest.Wait()
+			if got := tenure.IsNew(somebodyElse, 100*time.Hour); looked != 1 || got != (fails == nil) {
+				t.Errorf("looking failed: %v, after %d times: a key that was not found is new: %v", fails, looked, got)
 			}
-			return nil
-		}}
-		s, owned := ofView(t, 3, opts)
-		slice = owned[0]
-		tenure := s.tenure(slice)
-		s.lookThrough(t.Context(), []*Tenure{tenure}, true)
-		if tenure.IsNew(somebody, time.Hour) {
-			t.Error("a key that was found is new")
-		}
-		if got := tenure.IsNew(somebodyElse, time.Hour); got == fails {
-			t.Errorf("looking failed: %v, a key that was not found is new: %v", fails, got)
-		}
+			if !errors.Is(fails, ErrTooManyKeys) {
+				fails = nil
+			}
+			time.Sleep(time.Minute)
+			stop()
+			s.handing.Wait()
+			if got := tenure.IsNew(somebodyElse, 100*time.Hour); got != test.want {
+				t.Errorf("looking failed at first: %v: a key that was not found is new in the end: %v, want %v", test.fails, got, test.want)
+			}
+			if tenure.IsNew(somebody, time.Hour) {
+				t.Error("a key that was found is new")
+			}
+		})
+	}
+}
+
+// TestKnowledgeTravelsInMessagesOfBoundedSize holds that slices of many keys don't go by one message.
+func TestKnowledgeTravelsInMessagesOfBoundedSize(t *testing.T) {
+	few := make([]Handed, 1000)
+	if n := together(few); n != handedAtOnce {
+		t.Errorf("%d slices without keys go together, want %d", n, handedAtOnce)
+	}
+	many := make([]Handed, 1000)
+	for i := range many {
+		many[i].Layers = []seen.Layer{{Bits: make([]uint64, wordsAtOnce/4)}}
+	}
+	if n := together(many); n != 4 {
+		t.Errorf("%d slices of a quarter of a message each go together, want 4", n)
+	}
+	many[0].Layers[0].Bits = make([]uint64, 2*wordsAtOnce)
+	if n := together(many); n != 1 {
+		t.Errorf("%d slices go together after one that fills a message, want 1", n)
 	}
 }
 

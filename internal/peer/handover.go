@@ -20,7 +20,7 @@ func (p *Pool) HandOver(ctx context.Context, to cluster.Member, view int64, slic
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = peerpb.NewPeerClient(conn).HandOver(ctx, knowledgeOf(view, slices), grpc.WaitForReady(true))
+	_, err = peerpb.NewPeerClient(conn).HandOver(ctx, knowledgeOf(view, slices))
 	return err
 }
 

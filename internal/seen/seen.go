@@ -4,6 +4,7 @@
 package seen
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -31,14 +32,14 @@ const (
 	probes     = 9  // of each key: one in 900 is said to be in a full layer that is not
 	firstWords = 8  // of a layer: 36 keys
 	lastWords  = 1 << 9
-	maxLayers  = 12 // 34 KiB for 19,000 keys; beyond, the last one takes more than it has room for
+	maxWords   = 1 << 13 // of all layers, 64 KiB for 37,000 keys; beyond, the last one takes more than it has room for
 )
 
 // Add puts h into s until then.
 func (s *Set) Add(h Hash, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.layers); n == 0 || s.layers[n-1].Room <= 0 && n < maxLayers {
+	if n := len(s.layers); n == 0 || s.layers[n-1].Room <= 0 {
 		s.grow()
 	}
 	last := &s.layers[len(s.layers)-1]
@@ -50,19 +51,17 @@ func (s *Set) Add(h Hash, until time.Time) {
 	}
 }
 
-// grow adds a layer, and forgets those that are over.
+// grow forgets the layers that are over, and adds another one if it may.
 func (s *Set) grow() {
-	now, words := time.Now(), firstWords
-	kept := s.layers[:0]
+	now := time.Now()
+	s.layers = slices.DeleteFunc(s.layers, func(l Layer) bool { return !l.Until.After(now) })
+	words, all := firstWords, 0
 	for _, l := range s.layers {
-		if l.Until.After(now) {
-			kept = append(kept, l)
-			words = max(words, min(4*len(l.Bits), lastWords))
-		}
+		words, all = max(words, min(4*len(l.Bits), lastWords)), all+len(l.Bits)
 	}
-	clear(s.layers[len(kept):])
-	kept = append(kept, Layer{Bits: make([]uint64, words), Room: words * 64 / bitsOfKey})
-	s.layers = kept
+	if all+words <= maxWords || len(s.layers) == 0 {
+		s.layers = append(s.layers, Layer{Bits: make([]uint64, words), Room: words * 64 / bitsOfKey})
+	}
 }
 
 // Has reports whether h may be in s.

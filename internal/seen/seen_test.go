@@ -112,3 +112,38 @@ func BenchmarkSet(b *testing.B) {
 		}
 	})
 }
+
+// TestFullSetHasRoomAgain fills a set beyond its bounds, and holds that it neither loses a key then nor says
+// of all others that they are there once those keys are over.
+func TestFullSetHasRoomAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Set
+		full := hashes(1, 200_000)
+		for _, h := range full {
+			s.Add(h, time.Now().Add(time.Minute))
+		}
+		words := 0
+		for _, l := range s.Layers() {
+			words += len(l.Bits)
+		}
+		if words > maxWords {
+			t.Errorf("%d words, want %d at most", words, maxWords)
+		}
+		for _, h := range full {
+			if !s.Has(h) {
+				t.Fatal("a key was lost")
+			}
+		}
+		time.Sleep(time.Hour)
+		wrong, others := 0, hashes(2, 2000)
+		for _, h := range others {
+			if s.Has(h) {
+				wrong++
+			}
+			s.Add(h, time.Now().Add(time.Minute))
+		}
+		if wrong > len(others)/20 {
+			t.Errorf("%d of %d keys are said to be there that are not", wrong, len(others))
+		}
+	})
+}
