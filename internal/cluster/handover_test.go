@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,9 +143,14 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 		want  bool // that all is known in the end
 	}{{nil, true}, {errors.New("no answer"), true}, {ErrTooManyKeys, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			var slice, looked int
-			fails := test.fails
+			var (
+				mu            sync.Mutex
+				slice, looked int
+				fails         = test.fails
+			)
 			opts := &Options{LookThrough: func(_ context.Context, found func(int, seen.Hash, time.Time)) error {
+				mu.Lock()
+				defer mu.Unlock()
 				looked++
 				found(slice, somebody, time.Now().Add(time.Hour))
 				found(Slices-1, somebody, time.Now().Add(time.Hour))
@@ -156,12 +162,14 @@ func TestLookingThroughCompletesKnowledge(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			s.handing.Go(func() { s.lookThrough(ctx, []*Tenure{tenure}, true) })
 			synctest.Wait()
+			mu.Lock()
 			if got := tenure.IsNew(somebodyElse, 100*time.Hour); looked != 1 || got != (fails == nil) {
 				t.Errorf("looking failed: %v, after %d times: a key that was not found is new: %v", fails, looked, got)
 			}
 			if !errors.Is(fails, ErrTooManyKeys) {
 				fails = nil
 			}
+			mu.Unlock()
 			time.Sleep(time.Minute)
 			stop()
 			s.handing.Wait()
