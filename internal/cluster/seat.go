@@ -112,7 +112,23 @@ func (s *seat) tend(ctx context.Context) error {
 	if err := s.install(ctx); err != nil {
 		return err
 	}
+	if err := s.heedOwnRow(ctx); err != nil {
+		return err
+	}
 	return s.propose(ctx)
+}
+
+// heedOwnRow returns ErrOut if this member was set out. Whoever did that may be gone, and others may hear
+// this member again and see no reason for a view without it.
+func (s *seat) heedOwnRow(ctx context.Context) error {
+	if !s.view.Lists(s.self.ID) {
+		return nil
+	}
+	st, err := standingOf(ctx, s.store, s.self.ID)
+	if err == nil && st.out {
+		return ErrOut
+	}
+	return err
 }
 
 // insert makes this member's row, which nobody else writes before it is there.

@@ -238,6 +238,30 @@ func TestMemberThatStoodStillAdmitsNothing(t *testing.T) {
 	})
 }
 
+// TestMemberThatWasSetOutJoinsAnew sets a member out and holds that it joins under another id, although
+// all hear it and nobody else knows of a reason for another view.
+func TestMemberThatWasSetOutJoinsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, store: newSimStore(4)}
+		w.store.loses = 0
+		one, other := w.start(true), w.start(true)
+		time.Sleep(5 * time.Second)
+		was := one.cluster.Self()
+		if err := setOut(t.Context(), w.store, was); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		st := one.cluster.Status()
+		if st.Self == was || !st.Installed || len(st.View.Members) != 2 || st.Owned == 0 {
+			t.Errorf("five seconds later it is %s (was %s) in %+v, want another id, two members and slices of its own", st.Self, was, st.View)
+		}
+		for _, in := range []*instance{one, other} {
+			in.stop()
+			<-in.ended
+		}
+	})
+}
+
 func ownedBy(t *testing.T, in *instance) int {
 	t.Helper()
 	for slice, tenure := range in.cluster.routes.Load().tenures {
