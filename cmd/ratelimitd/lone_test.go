@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// loneLimit is each lone caller's.
+const loneLimit = 10
+
+// loneCaller takes from one key of one policy, one call at a time, of one instance after the other.
+type loneCaller struct {
+	policy, identifier string
+	admitted, unknown  int
+	denied             int
+}
+
+func (c *loneCaller) String() string {
+	return fmt.Sprintf("%s %s: %d admitted, %d unknown, %d denied", c.policy, c.identifier, c.admitted, c.unknown, c.denied)
+}
+
+// take takes once. A call that was surely not decided is made again; one of which nobody knows is not.
+func (c *loneCaller) take(t *testing.T, p *process) {
+	t.Helper()
+	body := fmt.Sprintf(`{"policy": %q, "identifier": %q}`, c.policy, c.identifier)
+	for late := time.Now().Add(patience); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
+		resp, err := http.Post(p.url+"/v1/take", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err) // the instance lives
+		}
+		var answer struct{ Recorded string }
+		err = json.NewDecoder(resp.Body).Decode(&answer)
+		resp.Body.Close()
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case resp.StatusCode == http.StatusOK:
+			c.admitted++
+			return
+		case resp.StatusCode == http.StatusTooManyRequests:
+			c.denied++
+			return
+		case answer.Recorded == "unknown":
+			c.unknown++
+			return
+		}
+	}
+	t.Fatalf("%v: nobody decides", c)
+}
+
+// loneCallers returns one caller for each algorithm.
+func loneCallers(identifier string) (all []*loneCaller) {
+	for _, name := range limiter.Algorithms() {
+		all = append(all, &loneCaller{policy: name, identifier: identifier})
+	}
+	return all
+}
+
+// trio is instances on one keyspace that hand calls on to each other.
+type trio struct {
+	flags []string
+	all   []*process
+	turn  int
+}
+
+func (s *trio) start(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		s.all = append(s.all, startProcess(t, s.flags...))
+	}
+}
+
+// end ends the instance that lives for longest.
+func (s *trio) end(t *testing.T, signal os.Signal) {
+	t.Helper()
+	s.all[0].end(t, signal)
+	s.all = s.all[1:]
+}
+
+// round has every caller take n times, of one instance after the other.
+func (s *trio) round(t *testing.T, callers []*loneCaller, n int) {
+	t.Helper()
+	for _, c := range callers {
+		for range n {
+			s.turn++
+			c.take(t, s.all[s.turn%len(s.all)])
+		}
+	}
+}
+
+// hold holds that callers who asked for more than their limit got it, and no more. What nobody knows
+// may have counted.
+func (s *trio) hold(t *testing.T, callers []*loneCaller) {
+	t.Helper()
+	for _, c := range callers {
+		if c.admitted > loneLimit || c.admitted+c.unknown < loneLimit {
+			t.Errorf("%v, want %d admitted", c, loneLimit)
+		}
+	}
+}
+
+// TestLoneCallerGetsItsLimit has callers of every algorithm who go from instance to instance, while
+// instances come, are stopped and are killed: each gets exactly its limit.
+func TestLoneCallerGetsItsLimit(t *testing.T) {
+	text := "policies:\n"
+	for _, name := range limiter.Algorithms() {
+		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, limit: %d, window: 31d}]}\n", name, name, loneLimit)
+	}
+	s := &trio{flags: []string{
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + writeFile(t, "p.yaml", text),
+		"--peer-listen=127.0.0.1:0", "--store-timeout=5s",
+	}}
+	s.start(t, 1)
+	grows, stopped, killed, shrinks := loneCallers("grows"), loneCallers("stopped"), loneCallers("killed"), loneCallers("shrinks")
+	s.round(t, grows, 4)
+	s.start(t, 2)
+	s.round(t, grows, loneLimit)
+	s.hold(t, grows)
+
+	for range 3 {
+		s.round(t, stopped, 3)
+		s.start(t, 1)
+		s.end(t, syscall.SIGTERM)
+	}
+	s.round(t, stopped, loneLimit)
+	s.hold(t, stopped)
+
+	for range 3 {
+		s.round(t, killed, 3)
+		s.end(t, syscall.SIGKILL)
+		s.round(t, killed, 1)
+		s.start(t, 1)
+	}
+	s.round(t, killed, loneLimit)
+	s.hold(t, killed)
+
+	s.round(t, shrinks, 4)
+	s.end(t, syscall.SIGTERM)
+	s.end(t, syscall.SIGTERM)
+	s.round(t, shrinks, loneLimit)
+	s.hold(t, shrinks)
+
+	afresh := loneCallers("afresh")
+	s.round(t, afresh, 4)
+	s.end(t, syscall.SIGTERM)
+	s.start(t, 3)
+	for _, all := range [][]*loneCaller{afresh, grows, stopped, killed, shrinks} {
+		s.round(t, all, loneLimit)
+		s.hold(t, all)
+	}
+	for len(s.all) > 0 {
+		s.end(t, syscall.SIGTERM)
+	}
+}
