@@ -90,9 +90,9 @@ docs: ## write docs/api.md from the OpenAPI document
 BENCH ?=
 
 .PHONY: bench
-bench: ## ratelimitd and its peers under the same load, into bin/bench: 50 minutes; BENCH='-peers embedded,redis_rate'
+bench: ## ratelimitd and its peers under the same load, into bin/bench: 50 minutes; BENCH='-peers embedded,redis_rate', NODES=3
 	go build -C bench -o ../bin/ratelimitd-bench ./cmd/bench
-	$(localcassandra) -tuned -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
+	$(localcassandra) -tuned -nodes $(NODES) -- bin/ratelimitd-bench -dir bench -out bin/bench $(BENCH)
 
 .PHONY: bench-smoke
 bench-smoke: ## the same for fractions of a second, and its tests: do all peers decide as they must?

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ const batchSize = 100
 func allPeers() []*peer {
 	return []*peer{
 		{name: "redis_rate", start: startRedisRate, shared: true},
+		{name: "redis_rate-wait", start: startRedisRateThatWaits, shared: true},
 		{name: "bare", start: startPeer, limitless: true},
 		{name: "go-limiter", start: startPeer},
 		{name: "embedded", start: startRatelimitd},
@@ -87,12 +89,49 @@ func startPeer(_ context.Context, b *bench, j job) (*subject, error) {
 }
 
 func startRedisRate(ctx context.Context, b *bench, j job) (*subject, error) {
-	redis, address, err := b.startRedis(ctx)
+	s, address, err := b.onRedis(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{store: []int{redis.pid()}, processes: []*process{redis}}
 	return s, s.serve(b, j, b.program("redisrate"), append(policyFlags(b.policies), "-redis", address)...)
+}
+
+// startRedisRateThatWaits starts redis_rate on a Redis with two replicas, of which one must have what was counted: as many
+// copies as a quorum of three nodes of Cassandra.
+func startRedisRateThatWaits(ctx context.Context, b *bench, j job) (*subject, error) {
+	s, address, err := b.onRedis(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for range 2 {
+		if err := s.addReplica(ctx, b, address); err != nil {
+			return nil, errors.Join(err, s.stop())
+		}
+	}
+	return s, s.serve(b, j, b.program("redisrate"), append(policyFlags(b.policies), "-redis", address, "-wait", "1")...)
+}
+
+// onRedis returns a subject whose store is a Redis, and where that listens.
+func (b *bench) onRedis(ctx context.Context) (s *subject, address string, err error) {
+	redis, address, err := b.startRedis(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return &subject{store: []int{redis.pid()}, processes: []*process{redis}}, address, nil
+}
+
+// addReplica starts a replica of the Redis at address.
+func (s *subject) addReplica(ctx context.Context, b *bench, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	replica, at, err := b.startRedis(ctx, "--replicaof", host+" "+port)
+	if err != nil {
+		return err
+	}
+	s.store, s.processes = append(s.store, replica.pid()), append(s.processes, replica)
+	return replica.ready(func() error { return inStep(ctx, at) })
 }
 
 func policyFlags(policies policy.List) (flags []string) {

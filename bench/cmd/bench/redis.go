@@ -8,6 +8,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // redisServer returns the program. It is installed on Debian by root, if it must be.
@@ -30,8 +33,8 @@ func redisServer(ctx context.Context, log io.Writer) (string, error) {
 	return exec.LookPath(name)
 }
 
-// startRedis starts a Redis that keeps nothing on disk.
-func (b *bench) startRedis(ctx context.Context) (p *process, address string, err error) {
+// startRedis starts a Redis that keeps nothing on disk, with further settings.
+func (b *bench) startRedis(ctx context.Context, settings ...string) (p *process, address string, err error) {
 	program, err := redisServer(ctx, b.log)
 	if err != nil {
 		return nil, "", err
@@ -40,7 +43,8 @@ func (b *bench) startRedis(ctx context.Context) (p *process, address string, err
 	if err != nil {
 		return nil, "", err
 	}
-	if p, err = b.start(program, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"); err != nil {
+	settings = append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no"}, settings...)
+	if p, err = b.start(program, settings...); err != nil {
 		return nil, "", err
 	}
 	address = net.JoinHostPort("127.0.0.1", port)
@@ -78,4 +82,15 @@ func ping(address string) error {
 		return fmt.Errorf("redis answers %q", answer)
 	}
 	return nil
+}
+
+// inStep returns nil once the Redis at address is a replica that follows its primary.
+func inStep(ctx context.Context, address string) error {
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer client.Close()
+	info, err := client.Info(ctx, "replication").Result()
+	if err == nil && !strings.Contains(info, "master_link_status:up") {
+		err = errors.New("the replica does not follow yet")
+	}
+	return err
 }

@@ -3,9 +3,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
@@ -19,26 +21,38 @@ func main() {
 	flag.Var(&policies, "policy", "NAME=LIMIT/WINDOW, for each policy")
 	address := flag.String("redis", "127.0.0.1:6379", "address of the Redis")
 	pool := flag.Int("pool", 64, "connections to the Redis at most")
+	replicas := flag.Int("wait", 0, "how many replicas must have what was counted before it is answered, by WAIT; 0: none")
 	flag.Parse()
 	client := redis.NewClient(&redis.Options{Addr: *address, PoolSize: *pool})
-	if err := wire.Serve(wire.Handler(decider(client, policies))); err != nil {
+	if err := wire.Serve(wire.Handler(decider(client, policies, *replicas))); err != nil {
 		fmt.Fprintln(os.Stderr, "redisrate:", err)
 		os.Exit(1)
 	}
 }
 
-func decider(client *redis.Client, policies policy.List) wire.Decider {
+// waitTimeout is how long replicas may take; then the call fails.
+const waitTimeout = 5 * time.Second
+
+func decider(client *redis.Client, policies policy.List, replicas int) wire.Decider {
 	limiter := redis_rate.NewLimiter(client)
 	limits := make(map[string]redis_rate.Limit)
 	for _, p := range policies {
 		limits[p.Name] = redis_rate.Limit{Rate: int(p.Limit), Burst: int(p.Limit), Period: p.Window}
+	}
+	allow := func(ctx context.Context, r wire.Request, limit redis_rate.Limit) (*redis_rate.Result, error) {
+		return limiter.AllowN(ctx, r.Policy+":"+r.Identifier, limit, int(r.Cost))
+	}
+	if replicas > 0 {
+		allow = func(ctx context.Context, r wire.Request, limit redis_rate.Limit) (*redis_rate.Result, error) {
+			return allowAndWait(ctx, client, r, limit, replicas)
+		}
 	}
 	return func(ctx context.Context, r wire.Request) (wire.Answer, error) {
 		limit, found := limits[r.Policy]
 		if !found {
 			return wire.Answer{}, wire.ErrUnknownPolicy
 		}
-		result, err := limiter.AllowN(ctx, r.Policy+":"+r.Identifier, limit, int(r.Cost))
+		result, err := allow(ctx, r, limit)
 		if err != nil {
 			return wire.Answer{}, err
 		}
@@ -47,4 +61,21 @@ func decider(client *redis.Client, policies policy.List) wire.Decider {
 			RetryAfterMS: max(0, result.RetryAfter.Milliseconds()), // -1 ns when allowed
 		}, nil
 	}
+}
+
+// allowAndWait decides, and waits for so many replicas to have what was counted. WAIT is about what its own connection wrote.
+func allowAndWait(
+	ctx context.Context, client *redis.Client, r wire.Request, limit redis_rate.Limit, replicas int,
+) (_ *redis_rate.Result, err error) {
+	conn := client.Conn()
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	result, err := redis_rate.NewLimiter(conn).AllowN(ctx, r.Policy+":"+r.Identifier, limit, int(r.Cost))
+	if err != nil || result.Allowed == 0 {
+		return result, err
+	}
+	n, err := conn.Wait(ctx, replicas, waitTimeout).Result()
+	if err == nil && n < int64(replicas) {
+		err = fmt.Errorf("%d of %d replicas have it", n, replicas)
+	}
+	return result, err
 }
