@@ -65,7 +65,8 @@ func TestNumbersOfInstances(t *testing.T) {
 		got = append(got, fmt.Sprint(j.peer.name, " ", j.instances))
 	}
 	want := []string{
-		"redis_rate 1", "redis_rate 3", "redis_rate-wait 1", "redis_rate-wait 3", "bare 1", "go-limiter 1", "embedded 1", "embedded-batch 1", "embedded-client 1",
+		"redis_rate 1", "redis_rate 3", "redis_rate-wait 1", "redis_rate-wait 3", "bare 1", "go-limiter 1",
+		"embedded 1", "embedded-batch 1", "embedded-client 1",
 		"cassandra 1", "cassandra 3", "cassandra-client 1", "cassandra-client 3",
 	}
 	if !slices.Equal(got, want) {
