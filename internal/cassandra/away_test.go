@@ -20,12 +20,9 @@ import (
 // say that schemas differ.
 const awayPatience = 100 * time.Second
 
-// TestOneOfThreeNodesIsAway migrates, and begins to serve, while a node stands still and while
+// testOneOfThreeNodesIsAway migrates, and begins to serve, while a node stands still and while
 // one is dead.
-func TestOneOfThreeNodesIsAway(t *testing.T) {
-	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{
-		Nodes: 3, JavaOptions: []string{"-Dcassandra.migration_delay_ms=1000"}, // a minute else, until a node that was paused learns of tables
-	})
+func testOneOfThreeNodesIsAway(t *testing.T, cluster *cassandratest.Cluster) {
 	for _, away := range []struct {
 		name       string
 		node       *cassandratest.Node

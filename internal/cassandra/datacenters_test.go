@@ -43,6 +43,7 @@ type reach struct {
 // TestTwoDatacenters has instances in two data centres count for the same identifiers:
 // each data centre for itself, or both together, as the levels say.
 func TestTwoDatacenters(t *testing.T) {
+	t.Parallel()
 	r := startRegions(t)
 	t.Run("none is said to be local", r.testNoneIsLocal)
 	for _, c := range reaches() {

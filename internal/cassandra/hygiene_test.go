@@ -129,6 +129,7 @@ const strictTombstones = 500
 // TestNothingIsRefusedForWhatIsGone runs on a node that refuses reads which walk over
 // many tombstones: nothing that instances do may depend on there being few.
 func TestNothingIsRefusedForWhatIsGone(t *testing.T) {
+	t.Parallel()
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Config: map[string]string{
 		"tombstone_warn_threshold": "100", "tombstone_failure_threshold": fmt.Sprint(strictTombstones),
 	}})

@@ -26,6 +26,7 @@ const (
 // TestStoreThatIsPausedStoppedAndBack freezes and ends the only node while
 // requests go on.
 func TestStoreThatIsPausedStoppedAndBack(t *testing.T) {
+	t.Parallel()
 	cluster := cassandratest.StartCluster(t, nil)
 	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
 	store := newStore(t, config)
@@ -52,6 +53,7 @@ func TestStoreThatIsPausedStoppedAndBack(t *testing.T) {
 // TestStoreThatIsOpenedBeforeItsNode begins to decide while the only node is dead, and counts in
 // it once it has started.
 func TestStoreThatIsOpenedBeforeItsNode(t *testing.T) {
+	t.Parallel()
 	cluster := cassandratest.StartCluster(t, nil)
 	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Timeout: outageTimeout}
 	if err := cassandra.Migrate(t.Context(), config); err != nil {

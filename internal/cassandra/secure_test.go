@@ -16,6 +16,7 @@ import (
 // TestUserPasswordAndTLS speaks to a node that asks for a password and shows a
 // certificate.
 func TestUserPasswordAndTLS(t *testing.T) {
+	t.Parallel()
 	keystore, authorities := newKeystore(t)
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Config: map[string]string{
 		"authenticator": "PasswordAuthenticator",

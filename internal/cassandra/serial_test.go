@@ -25,9 +25,12 @@ const (
 
 // TestThreeNodes makes instances contend for keys, by quorums and by compare-and-set,
 // while all is well, while the nodes that coordinate are frozen in the middle of it, and
-// while one is dead.
+// while one is dead. Then it migrates while one is away.
 func TestThreeNodes(t *testing.T) {
-	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{Nodes: 3})
+	t.Parallel()
+	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{
+		Nodes: 3, JavaOptions: []string{"-Dcassandra.migration_delay_ms=1000"}, // a minute else, until a node that was paused learns of tables
+	})
 	config := cassandra.Config{Hosts: cluster.Hosts(), Keyspace: cassandratest.KeyspaceName(t), Connections: 1}
 	if err := cassandra.Migrate(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -40,6 +43,7 @@ func TestThreeNodes(t *testing.T) {
 	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
 	t.Run("frozen node", func(t *testing.T) { testFrozenNode(t, cluster, openStores(t, config, minorityTimeout)[0]) })
 	t.Run("dead minority", func(t *testing.T) { testDeadMinority(t, cluster, patient) })
+	t.Run("one is away", func(t *testing.T) { testOneOfThreeNodesIsAway(t, cluster) })
 }
 
 // openStores returns a store for each instance.
