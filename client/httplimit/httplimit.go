@@ -7,8 +7,8 @@
 // A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
 // one that is allowed gets the headers too. Several policies take one request to the service,
 // and stand or fall together. While the service does not decide, requests pass, unless
-// Options.FailClosed: each is counted (Limiter.Undecided) and told (Options.Undecided), and the
-// log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
+// Options.FailClosed is set. Each is counted (Limiter.Undecided) and told (Options.Undecided),
+// and the log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
 // What a request turns out to be, such as the bytes of its response, is charged after it
 // (After), and the next one is denied when the quota is spent.
 //
@@ -52,11 +52,12 @@ type Options struct {
 	// 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
 
-	// Undecided learns of every request that nobody decided, and so passed or, under
-	// FailClosed, was refused; and of every charge that is lost. It must not block. nil: nobody
-	// does.
-	Undecided func(*http.Request, error)
-	Logger    *slog.Logger // of what Undecided learns of, once a second; nil: slog.Default()
+	// Undecided learns of every call that nobody decided, with its policies and identifiers, and
+	// why: the request passed or, under FailClosed, was refused; a call that records is a charge
+	// that is lost. It is called on the goroutine of the request, and must not block. nil:
+	// nobody learns of them.
+	Undecided func(r *http.Request, call client.Call, err error)
+	Logger    *slog.Logger // a line a second of what Undecided learns; nil: slog.Default()
 }
 
 // Limiter makes middleware. It is safe for concurrent use; make one with New.
@@ -141,7 +142,8 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 		l.refuseHidden(w, r)
 		return nil
 	}
-	d, err := l.limits.Do(r.Context(), client.Call{Op: op, Demands: demands})
+	call := client.Call{Op: op, Demands: demands}
+	d, err := l.limits.Do(r.Context(), call)
 	switch {
 	case err != nil && refusesIdentifier(err):
 		refused(w, err)
@@ -150,13 +152,13 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	case err != nil && r.Context().Err() != nil: // who asked is gone
 		unavailable(w)
 	case err != nil && l.opts.FailClosed:
-		l.note(r, &l.asked, "ratelimitd does not decide: requests are refused", err)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests are refused", err)
 		unavailable(w)
 	case err != nil:
-		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", err)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests pass without a limit", err)
 		return r
 	case len(d.Limits) == 0 && d.Allowed && d.Degraded: // by client.FailOpen
-		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", client.ErrUnavailable)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests pass without a limit", client.ErrUnavailable)
 		return r
 	case !d.Allowed:
 		setHeaders(w.Header(), &d)
