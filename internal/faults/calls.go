@@ -36,14 +36,15 @@ func (r *run) call(ctx context.Context, requests []schedule.Request) {
 		}
 		all.Go(func() {
 			defer func() { <-tickets }()
-			r.make(ctx, i+1, q)
+			r.makeCalls(ctx, i+1, q)
 		})
 	}
 	all.Wait()
 }
 
-// make makes the call that is the n-th, and those that come after it.
-func (r *run) make(ctx context.Context, n int, q *schedule.Request) {
+// makeCalls makes the n-th call, and those that follow from it: repetitions under its idempotency
+// key, or the record that settles its reservation.
+func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	c := history.Call{N: n, Process: q.Process, Op: q.Op, Demands: q.Demands, Key: q.Key, Reserve: q.Reserve}
 	a, reservation := r.do(ctx, c, "")
 	switch {
