@@ -40,8 +40,8 @@ type Decider interface {
 
 // Options of a Limiter. The zero value suits a service that no proxy is in front of.
 type Options struct {
-	// TrustedProxies are the addresses of those whose X-Forwarded-For is believed; empty: of
-	// nobody.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is believed; empty: none
+	// is.
 	TrustedProxies []netip.Prefix
 	Identify       Identify                  // who asks, for rules without By; nil: IP(TrustedProxies...)
 	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1 for GET, HEAD and OPTIONS, else 2
@@ -182,8 +182,8 @@ func DecisionOf(r *http.Request) (client.Decision, bool) {
 	return d, ok
 }
 
-// refuseHidden answers a request that a trusted proxy says of no address for: all that come
-// by it would share a limit.
+// refuseHidden answers a request that a trusted proxy gives no address of: all that come through
+// that proxy would share a limit.
 func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
 	if l.hidden.Open(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
@@ -216,20 +216,20 @@ func Cost(units int64) RuleOption {
 	return CostOf(func(*http.Request) int64 { return units })
 }
 
-// CostOf has each request take as many units as cost says, such as its length; if that is less
-// than 1, it is not limited. One that costs more than its limit can ever hold is answered with
-// 413.
+// CostOf has each request take as many units as cost returns, such as its length. If that is less
+// than 1, the request is not limited. If it is more than the limit can ever hold, the request is
+// answered with 413.
 func CostOf(cost func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.cost = cost }
 }
 
-// By says who asks. A request of which identify does not know it is limited by its address, so
-// that nobody gets around a limit by leaving a header out.
+// By says whom a request is counted for. If identify returns nothing, that is the address, so that
+// nobody gets around a limit by leaving a header out.
 func By(identify Identify) RuleOption {
 	return func(rule *Rule) { rule.identify = identify }
 }
 
-// demands returns what is taken for r: what two rules say alike, once.
+// demands returns the demands for r, without repetitions.
 func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
 	demands := make([]client.Demand, 0, len(rules))
 	for _, rule := range rules {

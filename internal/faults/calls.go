@@ -60,8 +60,7 @@ func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	}
 }
 
-// insist repeats c by other processes until it is answered, and once more if it is to be
-// made again.
+// insist repeats c by other processes until it is answered, and once more if again is set.
 func (r *run) insist(ctx context.Context, c history.Call, reservation string, a *history.Answer, again bool) {
 	for try := 1; try < tries && ctx.Err() == nil; try++ {
 		if a.Decided() && !again {
@@ -88,7 +87,7 @@ func (r *run) do(ctx context.Context, c history.Call, settle string) (history.An
 
 var errUndecided = errors.New("not decided yet")
 
-// askAll asks, of each key whose counts last, what is used, by two processes.
+// askAll asks two processes how much is used of each key whose counts have not expired.
 func (r *run) askAll(ctx context.Context) {
 	for i, d := range r.lasting() {
 		for j := range min(2, r.Processes) {

@@ -39,7 +39,7 @@ type Call[V any] struct {
 // States of a Call.
 const (
 	waiting  int32 = iota // in the queue; changed under its lock only
-	sent                  // from here, whoever changes the state has the say about what becomes of the call
+	sent                  // from here, the first to change the state decides whether the call is answered or left
 	answered              // or failed
 	left                  // its caller does not wait any more
 )

@@ -217,7 +217,7 @@ func SerialLevel(name string) (gocql.SerialConsistency, error) {
 }
 
 // driverLog passes the driver's messages on as debug ones: what they lead to is
-// reported by whoever made the request.
+// reported by the caller of the request.
 type driverLog struct{ to *slog.Logger }
 
 // Print logs its arguments as fmt.Sprint formats them.

@@ -15,7 +15,7 @@ import (
 const connectWithin = 2 * connectTimeout
 
 // Connect starts a session, unless ctx ends first. The driver's errors don't say whom it tried,
-// and are Mistakes where a node refused whoever asks.
+// and are Mistakes where a node refused the user.
 func Connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()

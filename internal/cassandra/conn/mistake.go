@@ -43,7 +43,7 @@ const unableToAuthenticate = "Unable to perform authentication"
 // authenticationRequired begins what the driver says that was given no user.
 const authenticationRequired = "authentication required"
 
-// RefusedForGood reports whether err is a node's refusal of who asks, or of what is asked.
+// RefusedForGood reports whether err is a node's refusal of the user, or of the request.
 func RefusedForGood(err error) bool {
 	var refusal gocql.RequestError
 	if !errors.As(err, &refusal) {
