@@ -30,7 +30,7 @@ func newSlow(t *testing.T) *slow {
 		time.Sleep(time.Duration(min(8, int64(saw[len(saw)-1].calls)) * s.each.Load()))
 		return false
 	}
-	s.Client = s.inMemory(&client.Options{Trips: 1})
+	s.Client = s.inMemory(&client.Options{Concurrency: 1})
 	return s
 }
 
@@ -120,7 +120,7 @@ func newBursts(t *testing.T) *bursts {
 		}
 		return b.fails.Load()
 	}
-	b.Client = b.inMemory(&client.Options{Trips: 1, Failures: 1000})
+	b.Client = b.inMemory(&client.Options{Concurrency: 1, MaxFailures: 1000})
 	return b
 }
 
@@ -227,7 +227,7 @@ func TestAlikeCallsOfASlowService(t *testing.T) {
 			time.Sleep(time.Duration(min(8, saw[len(saw)-1].calls)) * 3 * time.Millisecond)
 			return false
 		}
-		c := s.inMemory(&client.Options{Trips: 1})
+		c := s.inMemory(&client.Options{Concurrency: 1})
 		same := strings.Split(strings.Repeat("same ", 20), " ")[:20]
 		mustAllow(t, ask(t.Context(), c, same...))
 		before := len(s.requests())

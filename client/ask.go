@@ -4,13 +4,32 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"hash/maphash"
 	"strconv"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
-// write makes a the call, with a key where it may be tried again. The error is a *Problem.
+// asked is one call while it waits, is sent and is answered.
+type asked struct {
+	call    Call
+	members []byte // of call, as appendMembers makes them
+	answer  answer
+	timer   *time.Timer // of Options.Timeout
+	joined  *join.Call[*asked]
+}
+
+func newAsked() *asked {
+	a := new(asked)
+	a.joined = join.NewCall(a)
+	return a
+}
+
+// write makes a the call, with an idempotency key where it may be tried again. The error is a
+// *Problem.
 func (c *Client) write(a *asked, call Call) error {
-	if err := call.check(); err != nil {
+	if err := call.Validate(); err != nil {
 		return err
 	}
 	a.call = call
@@ -22,9 +41,10 @@ func (c *Client) write(a *asked, call Call) error {
 		a.call.IdempotencyKey = rand.Text()
 	}
 	a.members = a.call.appendMembers(a.members[:0])
-	a.places = a.places[:0]
+	a.joined.Len = a.call.operationLen(a.members)
+	a.joined.Slots = a.joined.Slots[:0]
 	for i := range a.call.Demands {
-		a.places = append(a.places, place(&a.call.Demands[i]))
+		a.joined.Slots = append(a.joined.Slots, slotOf(&a.call.Demands[i]))
 	}
 	if len(a.members) > maxLoneLen-len("{}") {
 		return refuse("", "The call is longer than "+strconv.Itoa(maxLoneLen)+" bytes.")
@@ -32,9 +52,16 @@ func (c *Client) write(a *asked, call Call) error {
 	return nil
 }
 
+var seed = maphash.MakeSeed() // of slotOf
+
+// slotOf returns where d is counted among alike demands.
+func slotOf(d *Demand) join.Slot {
+	return join.Slot((maphash.String(seed, d.Identifier) + uint64(len(d.Policy))) % join.Slots)
+}
+
 // begin begins the time of a.
 func (a *asked) begin(ctx context.Context, timeout time.Duration) {
-	a.ctx = ctx
+	a.joined.Context = ctx
 	if a.timer == nil {
 		a.timer = time.NewTimer(timeout)
 	} else {
@@ -42,18 +69,19 @@ func (a *asked) begin(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// forget makes a ready for another call.
-func (a *asked) forget() {
-	a.ctx, a.call, a.answer, a.err, a.on = nil, Call{}, answer{}, nil, nil
+// maxSpareLen keeps the rare long call from staying in memory.
+const maxSpareLen = 4 << 10
+
+// reset makes a ready for another call.
+func (a *asked) reset() {
+	a.call, a.answer = Call{}, answer{}
+	a.joined.Reset()
 	if cap(a.members) > maxSpareLen {
 		a.members = nil
 	}
 }
 
-// maxSpareLen keeps the rare long call from staying in memory.
-const maxSpareLen = 4 << 10
-
-// tries has a answered, or gives up. kept says that a is the caller's own again.
+// tries has a answered, or gives up. kept says that nobody else uses a any more.
 func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, failed *CallError) {
 	recorded := RecordedNo
 	tries := c.newTries()
@@ -64,17 +92,17 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 				return a.answer.decision, true, nil
 			}
 		}
-		now := recordedOf(err, a.call.counts(), sent)
+		now := recordedOf(err, a.call.leavesUnits(), sent)
 		if recorded != RecordedUnknown { // an earlier try may count yet
 			recorded = now
 		}
-		if !kept || !a.call.safe(now) || !tries.again(ctx, err, a.timer.C) {
+		if !kept || !a.call.repeatable(now) || !tries.again(ctx, err, a.timer.C) {
 			return Decision{}, kept, &CallError{string(a.call.Op), recorded, err}
 		}
 	}
 }
 
-// err returns the problem that a is, or nil.
+// err returns the problem that the answer is, or nil.
 func (a *answer) err() error {
 	if a.decided {
 		return nil
@@ -84,27 +112,26 @@ func (a *answer) err() error {
 }
 
 // try asks once, and waits until a is answered or its time is over. sent says that it may
-// have reached the service; kept, that a is the caller's own again.
+// have reached the service; kept, that nobody else uses a any more.
 func (c *Client) try(ctx context.Context, a *asked) (sent, kept bool, err error) {
-	a.state.Store(waiting)
-	if err := c.traffic.enter(a); err != nil {
-		return false, true, err
+	if err := c.queue.Enter(a.joined); err != nil {
+		return false, true, queueError(err)
 	}
 	var why error
 	select {
-	case <-a.done:
-		return true, true, a.err
+	case <-a.joined.Done():
+		return true, true, a.joined.Err()
 	case <-ctx.Done():
 		why = ctx.Err()
 	case <-a.timer.C:
 		why = errTimeout
 	}
-	if sent, gone := c.traffic.leave(a, why); gone {
+	if sent, gone := c.queue.Leave(a.joined, why); gone {
 		if !errors.Is(why, context.Canceled) {
-			why = &goneError{cause: why}
+			why = &noAnswerError{cause: why}
 		}
 		return sent, !sent, why
 	}
-	<-a.done
-	return true, true, a.err
+	<-a.joined.Done()
+	return true, true, a.joined.Err()
 }

@@ -14,8 +14,8 @@ type Result struct {
 }
 
 // Batch makes up to 1000 calls as one request, and returns a result for each, in their order.
-// What is wrong with one harms no other. Calls that share a policy and identifier are decided
-// in their order. The error, a *CallError, is of calls that do not fit a batch: none was made.
+// A call that is wrong harms no other. Calls that share a policy and identifier are decided in
+// their order. The error, a *CallError, is of calls that do not fit a batch: none was made.
 func (c *Client) Batch(ctx context.Context, calls []Call) ([]Result, error) {
 	if len(calls) == 0 || len(calls) > maxBatchOps {
 		detail := "A batch has 1 to " + strconv.Itoa(maxBatchOps) + " calls."
@@ -26,13 +26,13 @@ func (c *Client) Batch(ctx context.Context, calls []Call) ([]Result, error) {
 	b := batch{c: c, ctx: ctx, results: make([]Result, len(calls)), tries: c.newTries()}
 	size := len(batchOpening) + len(batchClosing)
 	for i := range calls {
-		a := new(asked)
+		a := newAsked()
 		if err := c.write(a, calls[i]); err != nil {
 			b.results[i].Err = &CallError{string(calls[i].Op), RecordedNo, err}
 			continue
 		}
 		b.pending = append(b.pending, pending{asked: a, at: i})
-		size += a.call.operationLen(a.members)
+		size += a.joined.Len
 	}
 	if size > maxBatchLen {
 		return nil, &CallError{"batch", RecordedNo, refuse("operations", "They are longer than a batch of "+strconv.Itoa(maxBatchLen)+" bytes.")}
@@ -55,6 +55,7 @@ type pending struct {
 	*asked
 	at       int // in the results
 	recorded Recorded
+	err      error // of the last try
 }
 
 // run asks until every call is answered, or not worth another try.
@@ -64,35 +65,49 @@ func (b *batch) run(size int) {
 		for i := range b.pending {
 			calls[i] = b.pending[i].asked
 		}
-		err := b.c.traffic.bypass(func() error { return b.c.sendCalls(b.ctx, calls, size, nil) })
-		again, why := b.settle(err)
-		if len(again) == 0 || !b.tries.again(b.ctx, why, nil) {
+		err := b.c.queue.Bypass(func() error { return b.c.sendCalls(b.ctx, calls, size, nil) })
+		b.settle(queueError(err))
+		if n := len(b.pending); n > 0 && !b.tries.again(b.ctx, b.pending[n-1].err, nil) {
+			b.giveUp()
 			return
 		}
-		b.pending = again
 	}
 }
 
-// settle fills in the results, and returns the calls that another try may help, and why.
-func (b *batch) settle(err error) (again []pending, why error) {
+// settle fills in the results after a try that gave err. The calls that another try may help
+// stay pending.
+func (b *batch) settle(err error) {
+	var again []pending
 	for _, p := range b.pending {
-		failed := err
-		if failed == nil {
-			failed = p.answer.err()
+		if p.err = err; err == nil {
+			p.err = p.answer.err()
 		}
-		if failed == nil {
+		if p.err == nil {
 			b.results[p.at] = Result{Decision: p.answer.decision}
 			continue
 		}
-		now := recordedOf(failed, p.call.counts(), !errors.Is(failed, ErrClosed))
+		now := recordedOf(p.err, p.call.leavesUnits(), !errors.Is(p.err, ErrClosed))
 		if p.recorded != RecordedUnknown {
 			p.recorded = now
 		}
-		d, err := b.c.outcome(&p.call, Decision{}, &CallError{string(p.call.Op), p.recorded, failed})
-		b.results[p.at] = Result{d, err}
-		if p.call.safe(now) && b.tries.waitAfter(failed) > 0 {
-			again, why = append(again, p), failed
+		if p.call.repeatable(now) && b.tries.waitAfter(p.err) > 0 {
+			again = append(again, p)
+		} else {
+			b.fail(&p)
 		}
 	}
-	return again, why
+	b.pending = again
+}
+
+// giveUp fills in the results of calls that are still pending.
+func (b *batch) giveUp() {
+	for i := range b.pending {
+		b.fail(&b.pending[i])
+	}
+	b.pending = nil
+}
+
+func (b *batch) fail(p *pending) {
+	d, err := b.c.unanswered(&p.call, &CallError{string(p.call.Op), p.recorded, p.err})
+	b.results[p.at] = Result{d, err}
 }

@@ -54,19 +54,17 @@ const (
 	batchClosing = `]}`
 )
 
-// counts reports whether c leaves something behind: units that count, or are held.
-func (c *Call) counts() bool { return c.Op != OpCheck || c.Reserve > 0 }
+// leavesUnits reports whether c leaves units behind that count, or are held.
+func (c *Call) leavesUnits() bool { return c.Op != OpCheck || c.Reserve > 0 }
 
-// safe reports whether c may be repeated after a try that left recorded.
-func (c *Call) safe(recorded Recorded) bool { return recorded == RecordedNo || c.IdempotencyKey != "" }
+// repeatable reports whether c may be sent again after a try that left recorded.
+func (c *Call) repeatable(recorded Recorded) bool {
+	return recorded == RecordedNo || c.IdempotencyKey != ""
+}
 
-// Validate says what is wrong with c before anybody is asked, as a *Problem; what else may be is
-// the service's to say.
-func (c *Call) Validate() error { return c.check() }
-
-// check refuses what could not be sent, or would spoil the calls that it travels with. What
-// else may be wrong is the service's to say.
-func (c *Call) check() error {
+// Validate says, as a *Problem, why c could not be sent, or would spoil the calls that share its
+// request. What else may be wrong is the service's to say.
+func (c *Call) Validate() error {
 	switch {
 	case c.Op != OpCheck && c.Op != OpRecord && c.Op != OpTake:
 		return refuse("op", "It must be one of check, record, take.")
@@ -83,10 +81,10 @@ func (c *Call) check() error {
 	case !utf8.ValidString(c.Reservation):
 		return refuse("reservation", "It must be given back as it was answered.")
 	}
-	return c.checkDemands()
+	return c.validateDemands()
 }
 
-func (c *Call) checkDemands() error {
+func (c *Call) validateDemands() error {
 	for i := range c.Demands {
 		d, field := &c.Demands[i], ""
 		switch {

@@ -286,7 +286,7 @@ func TestAddressesAndOptions(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	for _, opts := range []client.Options{{Timeout: -1}, {Retries: -1}, {Trips: -1}, {Pause: -1}, {OnUnavailable: 2}} {
+	for _, opts := range []client.Options{{Timeout: -1}, {Retries: -1}, {Concurrency: -1}, {ProbeInterval: -1}, {OnUnavailable: 2}} {
 		if _, err := client.New("http://x", &opts); err == nil {
 			t.Errorf("%+v are taken", opts)
 		}

@@ -75,21 +75,3 @@ type LimitDecision struct {
 	ResetAfter time.Duration
 	RetryAfter time.Duration // Never when no wait helps
 }
-
-// failOpen is what calls of c give while nobody decides.
-func (c *Call) failOpen(recorded Recorded) Decision {
-	d := Decision{Allowed: true, WouldAllow: true, Degraded: true, Recorded: recorded}
-	if len(c.Demands) > 0 {
-		d.Policy = c.Demands[0].Policy
-	}
-	if len(c.Demands) < 2 {
-		return d
-	}
-	demands := make([]Decision, len(c.Demands))
-	for i := range demands {
-		demands[i] = d
-		demands[i].Policy = c.Demands[i].Policy
-	}
-	d.Demands = demands
-	return d
-}

@@ -4,7 +4,12 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
 )
+
+// decoder reads the bodies of answers.
+type decoder struct{ *jsonscan.Scanner }
 
 // answer is what the service says to one call: a decision, or a problem.
 type answer struct {
@@ -23,66 +28,66 @@ type answer struct {
 const maxAnswerMS = math.MaxInt64 / int64(time.Millisecond)
 
 // readAnswer reads the body of an answer to one call.
-func (s *scanner) readAnswer(status int, a *answer) error {
+func (s decoder) readAnswer(status int, a *answer) error {
 	a.status = status
 	s.readMembers(a)
-	s.end()
+	s.End()
 	s.settle(a, status)
-	return s.err
+	return s.Err()
 }
 
 // readResults reads the body of a batch's answer, with a result for each of n operations,
 // which at tells.
-func (s *scanner) readResults(n int, at func(int) *answer) error {
+func (s decoder) readResults(n int, at func(int) *answer) error {
 	found := false
-	s.object(func(name []byte) {
+	s.Object(func(name []byte) {
 		if string(name) != "results" || found {
-			s.skip()
+			s.Skip()
 			return
 		}
 		found = true
 		s.readResultList(n, at)
 	})
-	s.end()
+	s.End()
 	if !found {
-		s.fail()
+		s.Fail()
 	}
-	return s.err
+	return s.Err()
 }
 
-func (s *scanner) readResultList(n int, at func(int) *answer) {
+func (s decoder) readResultList(n int, at func(int) *answer) {
 	i := 0
-	s.expect('[')
-	for ; s.err == nil && s.next(']', i == 0); i++ {
+	s.Array(func() {
 		if i == n {
-			s.fail()
+			s.Fail()
 			return
 		}
 		a := at(i)
 		s.readMembers(a)
 		s.settle(a, a.status)
-	}
+		i++
+	})
 	if i != n {
-		s.fail()
+		s.Fail()
 	}
 }
 
 // readLine reads a line of a batch's answer, of which index tells the operation.
-func (s *scanner) readLine(a *answer) error {
+func (s decoder) readLine(a *answer) error {
 	a.index = -1
 	s.readMembers(a)
-	s.end()
+	s.End()
 	s.settle(a, a.status)
-	return s.err
+	return s.Err()
 }
 
 // settle makes of a what its members say, and refuses what contradicts itself.
-func (s *scanner) settle(a *answer, status int) {
+func (s decoder) settle(a *answer, status int) {
 	d := &a.decision
 	switch {
-	case s.err != nil:
+	case s.Err() != nil:
 	case a.status != status:
-		s.fail()
+		s.Fail()
 	case status == http.StatusOK && a.decided && d.Allowed, status == http.StatusTooManyRequests && a.decided && !d.Allowed:
 		if !a.verdictGiven {
 			d.WouldAllow = d.Allowed
@@ -94,34 +99,34 @@ func (s *scanner) settle(a *answer, status int) {
 			Recorded: d.Recorded,
 		}
 	default:
-		s.fail()
+		s.Fail()
 	}
 	a.kind, a.title, a.detail, a.field = nil, nil, nil, nil // of a body that others get
 }
 
 // readMembers reads an object of an answer.
-func (s *scanner) readMembers(a *answer) {
-	s.object(func(name []byte) {
+func (s decoder) readMembers(a *answer) {
+	s.Object(func(name []byte) {
 		d := &a.decision
 		switch string(name) {
 		case "index":
-			a.index = int(s.integer())
+			a.index = int(s.Integer())
 		case "status":
-			a.status = int(s.integer())
+			a.status = int(s.Integer())
 		case "type":
-			a.kind = s.text()
+			a.kind = s.Text()
 		case "title":
-			a.title = s.text()
+			a.title = s.Text()
 		case "detail":
-			a.detail = s.text()
+			a.detail = s.Text()
 		case "field":
-			a.field = s.text()
+			a.field = s.Text()
 		case "receipt":
-			d.Receipt = string(s.text())
+			d.Receipt = string(s.Text())
 		case "reservation":
-			d.Reservation = string(s.text())
+			d.Reservation = string(s.Text())
 		case "replayed":
-			d.Replayed = s.boolean()
+			d.Replayed = s.Boolean()
 		case "demands":
 			d.Demands = s.readDemands()
 		default:
@@ -131,37 +136,36 @@ func (s *scanner) readMembers(a *answer) {
 }
 
 // readDemands reads the decisions of single demands.
-func (s *scanner) readDemands() (list []Decision) {
-	s.expect('[')
-	for first := true; s.err == nil && s.next(']', first); first = false {
+func (s decoder) readDemands() (list []Decision) {
+	s.Array(func() {
 		var d Decision
 		var decided, verdictGiven bool
-		s.object(func(name []byte) { s.readDecisionMember(name, &d, &decided, &verdictGiven) })
+		s.Object(func(name []byte) { s.readDecisionMember(name, &d, &decided, &verdictGiven) })
 		if !verdictGiven {
 			d.WouldAllow = d.Allowed
 		}
 		if !decided {
-			s.fail()
+			s.Fail()
 		}
 		list = append(list, d)
-	}
+	})
 	return list
 }
 
 // readDecisionMember reads the value of the member of that name into d, and goes past one
 // that it does not know.
-func (s *scanner) readDecisionMember(name []byte, d *Decision, decided, verdictGiven *bool) {
+func (s decoder) readDecisionMember(name []byte, d *Decision, decided, verdictGiven *bool) {
 	switch string(name) {
 	case "allowed":
-		d.Allowed, *decided = s.boolean(), true
+		d.Allowed, *decided = s.Boolean(), true
 	case "policy":
-		d.Policy = s.name()
+		d.Policy = s.Name()
 	case "limit":
-		d.Limit = s.integer()
+		d.Limit = s.Integer()
 	case "remaining":
-		d.Remaining = s.integer()
+		d.Remaining = s.Integer()
 	case "used":
-		d.Used = s.integer()
+		d.Used = s.Integer()
 	case "reset_after_ms":
 		d.ResetAfter = s.milliseconds()
 	case "retry_after_ms":
@@ -169,70 +173,69 @@ func (s *scanner) readDecisionMember(name []byte, d *Decision, decided, verdictG
 	case "limits":
 		d.Limits = s.readLimits()
 	case "mode":
-		d.Mode = Mode(s.name())
+		d.Mode = Mode(s.Name())
 	case "would_allow":
-		d.WouldAllow, *verdictGiven = s.boolean(), true
+		d.WouldAllow, *verdictGiven = s.Boolean(), true
 	case "override":
-		d.Override = Override(s.name())
+		d.Override = Override(s.Name())
 	case "blocked":
-		d.Blocked = s.boolean()
+		d.Blocked = s.Boolean()
 	case "degraded":
-		d.Degraded = s.boolean()
+		d.Degraded = s.Boolean()
 	case "recorded":
-		d.Recorded = Recorded(s.name())
+		d.Recorded = Recorded(s.Name())
 	default:
-		s.skip()
+		s.Skip()
 	}
 }
 
-func (s *scanner) readLimits() []LimitDecision {
+func (s decoder) readLimits() []LimitDecision {
 	list := make([]LimitDecision, 0, 1)
-	s.expect('[')
-	for s.err == nil && s.next(']', len(list) == 0) {
+	s.Array(func() {
 		list = append(list, LimitDecision{})
 		l := &list[len(list)-1]
-		s.object(func(name []byte) { s.readLimitMember(name, l) })
-	}
+		s.Object(func(name []byte) { s.readLimitMember(name, l) })
+	})
 	return list
 }
 
-func (s *scanner) readLimitMember(name []byte, l *LimitDecision) {
+func (s decoder) readLimitMember(name []byte, l *LimitDecision) {
 	switch string(name) {
 	case "name":
-		l.Name = s.name()
+		l.Name = s.Name()
 	case "algorithm":
-		l.Algorithm = s.name()
+		l.Algorithm = s.Name()
 	case "limit":
-		l.Limit = s.integer()
+		l.Limit = s.Integer()
 	case "window_ms":
 		l.Window = s.milliseconds()
 	case "allowed":
-		l.Allowed = s.boolean()
+		l.Allowed = s.Boolean()
 	case "used":
-		l.Used = s.integer()
+		l.Used = s.Integer()
 	case "remaining":
-		l.Remaining = s.integer()
+		l.Remaining = s.Integer()
 	case "reset_after_ms":
 		l.ResetAfter = s.milliseconds()
 	case "retry_after_ms":
 		l.RetryAfter = s.wait()
 	default:
-		s.skip()
+		s.Skip()
 	}
 }
 
 // wait returns the time that is next: Never for null.
-func (s *scanner) wait() time.Duration {
-	if s.literal("null") {
+func (s decoder) wait() time.Duration {
+	if s.Null() {
 		return Never
 	}
 	return s.milliseconds()
 }
 
-func (s *scanner) milliseconds() time.Duration {
-	ms := s.integer()
+func (s decoder) milliseconds() time.Duration {
+	ms := s.Integer()
 	if ms < 0 || ms > maxAnswerMS {
-		s.fail()
+		s.Fail()
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond
@@ -241,7 +244,7 @@ func (s *scanner) milliseconds() time.Duration {
 // readProblem returns the problem that body is; false if it is none.
 func readProblem(status int, body []byte) (Problem, bool) {
 	a := answer{}
-	s := scanner{b: body}
+	s := decoder{jsonscan.New(body, nil)}
 	if s.readAnswer(status, &a) != nil || a.decided {
 		return Problem{}, false
 	}

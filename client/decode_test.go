@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
 )
 
 // Answers as the service gives them.
@@ -51,7 +53,7 @@ func TestAnswersAreRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got answer
-			if err := newScanner(c.body).readAnswer(c.status, &got); err != nil || !reflect.DeepEqual(got, c.want) {
+			if err := newDecoder(c.body).readAnswer(c.status, &got); err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%v\n got %+v\nwant %+v", err, got, c.want)
 			}
 		})
@@ -71,7 +73,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		`{"allowed":true,"later":"}`, `{"allowed":true "limit":1}`, `{allowed:true}`, oneProblem,
 	} {
 		var a answer
-		if err := newScanner(body).readAnswer(http.StatusOK, &a); err == nil {
+		if err := newDecoder(body).readAnswer(http.StatusOK, &a); err == nil {
 			t.Errorf("%s is read as %+v", body, a)
 		}
 	}
@@ -91,7 +93,7 @@ func TestResultsAreCounted(t *testing.T) {
 		`{}`:             false,
 	} {
 		answers := make([]answer, 2)
-		if err := newScanner(body).readResults(2, func(i int) *answer { return &answers[i] }); (err == nil) != ok {
+		if err := newDecoder(body).readResults(2, func(i int) *answer { return &answers[i] }); (err == nil) != ok {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -107,12 +109,12 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, status int) {
 		var got answer
-		err := newScanner(string(body)).readAnswer(status, &got)
+		err := newDecoder(string(body)).readAnswer(status, &got)
 		want, ok := slowAnswer(status, body)
 		if err != nil && ok { // a member that comes twice may be wrong the first time
 			body = once(t, body)
 			got = answer{}
-			err = newScanner(string(body)).readAnswer(status, &got)
+			err = newDecoder(string(body)).readAnswer(status, &got)
 		}
 		if ok != (err == nil) {
 			t.Fatalf("status %d, %s: %v; encoding/json reads it: %t", status, body, err, ok)
@@ -147,15 +149,15 @@ func FuzzResults(f *testing.F) {
 			t.Skip()
 		}
 		answers := make([]answer, n)
-		err := newScanner(string(body)).readResults(n, func(i int) *answer { return &answers[i] })
+		err := newDecoder(string(body)).readResults(n, func(i int) *answer { return &answers[i] })
 		if err == nil && !json.Valid(body) {
 			t.Errorf("%q is read, and is not JSON", body)
 		}
 	})
 }
 
-func newScanner(body string) *scanner {
-	return &scanner{b: []byte(body), names: make(map[string]string)}
+func newDecoder(body string) decoder {
+	return decoder{jsonscan.New([]byte(body), make(jsonscan.Names))}
 }
 
 // slowAnswer is readAnswer in terms of encoding/json.
@@ -231,7 +233,7 @@ func slow(all map[string]json.RawMessage, name string, into any) bool {
 	switch {
 	case !given:
 		return true
-	case string(text) == "null", text[0] != '"' && len(bytes.TrimPrefix(text, []byte("-"))) > maxDigits:
+	case string(text) == "null", text[0] != '"' && len(bytes.TrimPrefix(text, []byte("-"))) > jsonscan.MaxDigits:
 		return false
 	}
 	return json.Unmarshal(text, into) == nil

@@ -3,13 +3,13 @@ package client
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/handshake"
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
+	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
 // What errors are, for errors.Is.
@@ -98,64 +98,87 @@ func (p *Problem) Is(target error) bool {
 // refuse is the problem of a call that is not sent.
 func refuse(field, detail string) *Problem { return &Problem{Field: field, Detail: detail} }
 
-// foreignError is an answer that ratelimitd does not give: a proxy does, or it is none.
-type foreignError struct {
-	status     int
-	why        string
-	retryAfter time.Duration
-}
-
-// Error names the status; the answer itself is not repeated.
-func (e *foreignError) Error() string {
-	return "the answer is not ratelimitd's: status " + strconv.Itoa(e.status) + ", " + e.why
-}
+// foreignError is an answer that ratelimitd does not give, as an ErrUnavailable.
+type foreignError struct{ *transport.ForeignError }
 
 // Is reports that nobody decided.
-func (e *foreignError) Is(target error) bool { return target == ErrUnavailable }
+func (foreignError) Is(target error) bool { return target == ErrUnavailable }
 
-// goneError is a request that was not answered.
-type goneError struct {
+// foreign returns err, of an answer that ratelimitd does not give, as an ErrUnavailable; else it
+// returns err as it is.
+func foreign(err error) error {
+	if f := (*transport.ForeignError)(nil); errors.As(err, &f) {
+		return foreignError{f}
+	}
+	return err
+}
+
+// noAnswerError is a request that was not answered.
+type noAnswerError struct {
 	cause   error
-	unasked bool // it certainly was not sent
+	notSent bool // certainly; false: it may have been
 }
 
 // Error returns the cause, which is of the connection or of time.
-func (e *goneError) Error() string { return "no answer: " + e.cause.Error() }
+func (e *noAnswerError) Error() string { return "no answer: " + e.cause.Error() }
 
 // Unwrap returns the cause.
-func (e *goneError) Unwrap() error { return e.cause }
+func (e *noAnswerError) Unwrap() error { return e.cause }
 
 // Is reports that nobody decided.
-func (e *goneError) Is(target error) bool { return target == ErrUnavailable }
+func (e *noAnswerError) Is(target error) bool { return target == ErrUnavailable }
 
-// gone returns err, of a request, as the error that it is for its calls. That a caller went
-// away is not the service's doing.
-func gone(err error) error {
+// noAnswer returns err, of a request with ctx, as the error that it is for its calls. If the
+// callers went away, that is not the service's doing.
+func noAnswer(ctx context.Context, err error) error {
+	if f := (*transport.ForeignError)(nil); errors.As(err, &f) {
+		return foreign(err)
+	}
+	err = causeOf(ctx, err)
 	if errors.Is(err, context.Canceled) {
 		return context.Canceled
 	}
-	dial := (*net.OpError)(nil)
-	unasked := errors.As(err, &dial) && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
-	return &goneError{err, unasked}
+	return &noAnswerError{err, transport.NotSent(err)}
 }
 
-// Why a call was not answered, beside what the network says.
-var (
-	errTimeout = new(timeoutError)
-	errOpen    = errors.New("it failed several times in a row and is being probed")
-	errFull    = errors.New("too many calls wait")
-)
+// causeOf returns why a request ended: what cancelled it, or err. The cause that callers gave
+// to a context of theirs is not taken over: it says nothing of the service.
+func causeOf(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	switch cause := context.Cause(ctx).(type) { //nolint:errorlint // a caller's own may wrap the client's
+	case *join.LeftError:
+		return cause.Why
+	case *timeoutError:
+		return cause
+	}
+	return ctx.Err()
+}
 
-// timeoutError is that a call had no answer in time.
+// queueError returns err, of the queue, as the error of a call.
+func queueError(err error) error {
+	switch {
+	case errors.Is(err, join.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, join.ErrFull):
+		return &noAnswerError{cause: err, notSent: true}
+	}
+	return err
+}
+
+// errTimeout is that a call had no answer in time.
+var errTimeout = new(timeoutError)
+
 type timeoutError struct{ _ byte } // so that it has an address of its own
 
 // Error says so.
 func (*timeoutError) Error() string { return "the time of Options.Timeout is over" }
 
-// recordedOf returns what err leaves of a call that counts: sent says that it may have
-// reached the service.
-func recordedOf(err error, counts, sent bool) Recorded {
-	if !counts || !sent {
+// recordedOf returns whether units count after a call that failed with err. leavesUnits says
+// that the call counts or holds some, and sent that it may have reached the service.
+func recordedOf(err error, leavesUnits, sent bool) Recorded {
+	if !leavesUnits || !sent {
 		return RecordedNo
 	}
 	if p := (*Problem)(nil); errors.As(err, &p) {
@@ -166,7 +189,7 @@ func recordedOf(err error, counts, sent bool) Recorded {
 			return p.Recorded
 		}
 	}
-	if g := (*goneError)(nil); errors.As(err, &g) && g.unasked {
+	if n := (*noAnswerError)(nil); errors.As(err, &n) && n.notSent {
 		return RecordedNo
 	}
 	return RecordedUnknown

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"time"
 
@@ -100,8 +101,14 @@ func ExampleClient_Reserve() {
 	// Output: 1 <nil>
 }
 
-func ExampleOptions_onUnavailable() {
-	limits, err := client.New("http://127.0.0.1:1", &client.Options{OnUnavailable: client.FailOpen}) // nobody is there
+func ExampleOptions_failOpen() {
+	limits, err := client.New("http://127.0.0.1:1", &client.Options{ // nobody is there
+		OnUnavailable: client.FailOpen,
+		FailedOpen: func(call client.Call, err error) {
+			fmt.Println("not limited:", call.Demands[0].Policy, errors.Is(err, client.ErrUnavailable))
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -110,7 +117,102 @@ func ExampleOptions_onUnavailable() {
 
 	d, err := limits.Take(context.Background(), client.Demand{Policy: "api", Identifier: "alice"})
 	fmt.Println(d.Allowed, d.Degraded, err)
-	// Output: true true <nil>
+	fmt.Println("calls that nobody decided:", limits.FailedOpen()) // for a metric
+	// Output:
+	// not limited: api true
+	// true true <nil>
+	// calls that nobody decided: 1
+}
+
+func ExampleClient_Check() {
+	url, stop := serve()
+	defer stop()
+	limits, err := client.New(url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limits.Close()
+
+	for range 2 { // a check records nothing
+		d, err := limits.Check(context.Background(), client.Demand{Policy: "sms-send", Identifier: "+4915112345678"})
+		fmt.Println(d.Allowed, d.Used, d.Remaining, err)
+	}
+	// Output:
+	// true 0 3 <nil>
+	// true 0 3 <nil>
+}
+
+func ExampleClient_Record() {
+	url, stop := serve()
+	defer stop()
+	limits, err := client.New(url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limits.Close()
+
+	// What has happened counts, past the limit too.
+	d, err := limits.Record(context.Background(), client.Demand{Policy: "sms-send", Identifier: "+4915112345678", Cost: 5})
+	fmt.Println(d.Used, "of", d.Limit, err)
+	// Output: 5 of 3 <nil>
+}
+
+func ExampleClient_Batch() {
+	url, stop := serve()
+	defer stop()
+	limits, err := client.New(url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limits.Close()
+
+	results, err := limits.Batch(context.Background(), []client.Call{
+		{Op: client.OpTake, Demands: []client.Demand{{Policy: "sms-send", Identifier: "+4915112345678"}}},
+		{Op: client.OpCheck, Demands: []client.Demand{{Policy: "api", Identifier: "alice"}}},
+		{Op: client.OpTake, Demands: []client.Demand{{Policy: "no-such", Identifier: "alice"}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range results {
+		fmt.Println(r.Decision.Allowed, errors.Is(r.Err, client.ErrUnknownPolicy))
+	}
+	// Output:
+	// true false
+	// true false
+	// false true
+}
+
+func ExampleClient_Refund() {
+	url, stop := serve()
+	defer stop()
+	limits, err := client.New(url, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limits.Close()
+
+	ctx := context.Background()
+	demand := client.Demand{Policy: "sms-send", Identifier: "+4915112345678"}
+	d, err := limits.Take(ctx, demand)
+	if err != nil || !d.Allowed {
+		fmt.Println(d.RetryAfter, err)
+		return
+	}
+	// What was allowed was not done after all.
+	fmt.Println(limits.Refund(ctx, d.Receipt))
+	fmt.Println(errors.Is(limits.Refund(ctx, d.Receipt), client.ErrNoReceipt)) // once only
+	d, err = limits.Check(ctx, demand)
+	fmt.Println(d.Used, err)
+	// Output:
+	// <nil>
+	// true
+	// 0 <nil>
 }
 
 func ExampleCallError() {

@@ -1,210 +1,172 @@
 package client
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"io"
-	"mime"
 	"net/http"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/circuit"
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
+	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
+	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
-// Bounds of answers.
-const (
-	// maxAnswerLen is more than a batch of 1000 calls of 16 demands comes to, in bytes.
-	maxAnswerLen = 64 << 20
-	// maxKeptLen keeps the rare long answer from staying in memory.
-	maxKeptLen = 1 << 20
-	firstRead  = 4 << 10
-	// batchRetryAfter is the Retry-After of a 503, which results of a batch don't have.
-	batchRetryAfter = time.Second
-	// maxRetryAfter is longer than any call waits.
-	maxRetryAfter = time.Hour
-)
-
-// request is what is sent.
-type request struct {
-	path  string // below /v1/
-	key   string // of idempotency; empty: none
-	body  []byte
-	lines *lines // takes an answer in lines; nil: none is asked for
+// send sends a group of calls as one request. The error is of all that are not answered before.
+func (c *Client) send(g *join.Group[*asked]) error {
+	calls := g.Values()
+	size := len(batchOpening) + g.Len() + len(batchClosing)
+	return c.sendCalls(g.Context(), calls, size, &lines{group: g, calls: calls, heard: c.breaker.Heard})
 }
 
-// reply is what comes back.
+// sendCalls fills in the answer of every call. size bounds the bytes of a batch of them. The
+// error is of all calls but those that in has read an answer of.
+func (c *Client) sendCalls(ctx context.Context, calls []*asked, size int, in *lines) error {
+	if len(calls) == 1 {
+		a := calls[0]
+		r := transport.Request{Route: string(a.call.Op), IdempotencyKey: a.call.IdempotencyKey, Body: make([]byte, 0, len(a.members)+len("{}"))}
+		r.Body = append(append(append(r.Body, '{'), a.members...), '}')
+		return c.exchange(ctx, &r, nil, func(r *reply) error { return r.readOne(&a.answer) })
+	}
+	r := transport.Request{Route: "batch", Body: append(make([]byte, 0, size), batchOpening...)}
+	for i, a := range calls {
+		if i > 0 {
+			r.Body = append(r.Body, ',')
+		}
+		r.Body = a.call.appendOperation(r.Body, a.members)
+	}
+	r.Body = append(r.Body, batchClosing...)
+	return c.exchange(ctx, &r, in, func(r *reply) error { return r.readAll(calls) })
+}
+
+// exchange sends r, unless requests fail at once, and has read make sense of the reply. in
+// takes it in lines; nil: none are asked for. The error is a *Problem, or an ErrUnavailable.
+func (c *Client) exchange(ctx context.Context, r *transport.Request, in *lines, read func(*reply) error) error {
+	err := c.breaker.Do(func() error {
+		back := replies.Get().(*reply)
+		defer back.release()
+		if in != nil {
+			in.names, r.Lines = back.names, in
+		}
+		if err := c.transport.RoundTrip(ctx, r, &back.Reply); err != nil {
+			return noAnswer(ctx, err)
+		}
+		return read(back)
+	})
+	if errors.Is(err, circuit.ErrOpen) {
+		return &noAnswerError{cause: err, notSent: true}
+	}
+	return err
+}
+
+// reply is what came back, and memory to read it with.
 type reply struct {
-	status     int
-	retryAfter time.Duration // 0: it does not say
-	replayed   bool
-	mediaType  string
-	inLines    bool // which were taken as they came
-	body       []byte
-	names      map[string]string
+	transport.Reply
+	names jsonscan.Names
 }
 
-var replies = sync.Pool{New: func() any { return &reply{names: make(map[string]string)} }}
+var replies = sync.Pool{New: func() any { return &reply{names: make(jsonscan.Names)} }}
+
+// maxKeptLen keeps the rare long reply from staying in memory.
+const maxKeptLen = 1 << 20
 
 func (r *reply) release() {
-	if cap(r.body) <= maxKeptLen {
+	if cap(r.Body) <= maxKeptLen {
 		replies.Put(r)
 	}
 }
 
-func (r *reply) scanner() *scanner { return &scanner{b: r.body, names: r.names} }
+func (r *reply) decoder() decoder { return decoder{jsonscan.New(r.Body, r.names)} }
 
-// foreign returns r as the error of an answer that ratelimitd does not give.
-func (r *reply) foreign(why string) error { return &foreignError{r.status, why, r.retryAfter} }
+// unreadable returns the reply as the error of one that ratelimitd does not give.
+func (r *reply) unreadable() error { return foreign(r.Foreign(jsonscan.ErrUnreadable.Error())) }
 
-// problem returns the problem that r is, or else what is wrong with r.
+// problem returns the problem that the reply is, or that it is none.
 func (r *reply) problem() error {
-	p, ok := readProblem(r.status, r.body)
+	p, ok := readProblem(r.Status, r.Body)
 	if !ok {
-		return r.foreign(errNonsense.Error())
+		return r.unreadable()
 	}
-	p.RetryAfter = r.retryAfter
+	p.RetryAfter = r.RetryAfter
 	return &p
 }
 
-// exchange sends r, and has read make sense of what comes back. Its error is a *Problem, or
-// an ErrUnavailable.
-func (c *Client) exchange(ctx context.Context, r *request, read func(*reply) error) error {
-	return c.breaker.do(func() error {
-		back := replies.Get().(*reply)
-		defer back.release()
-		if err := c.roundTrip(ctx, r, back); err != nil {
-			return err
-		}
-		return read(back)
-	})
-}
-
-// roundTrip fills in back.
-func (c *Client) roundTrip(ctx context.Context, r *request, back *reply) error {
-	response, err := c.opts.Transport.RoundTrip(c.request(ctx, r))
-	if err != nil {
-		return gone(causeOf(ctx, err))
+// readOne reads the answer to one call.
+func (r *reply) readOne(a *answer) error {
+	*a = answer{}
+	if r.decoder().readAnswer(r.Status, a) != nil {
+		return r.unreadable()
 	}
-	defer response.Body.Close()
-	back.head(response)
-	back.inLines = r.lines != nil && back.status == http.StatusOK && back.mediaType == mediaLines
-	if want := back.wanted(); !back.inLines && back.mediaType != want {
-		return back.foreign("not " + cmp.Or(want, "empty"))
-	}
-	if back.inLines {
-		err = r.lines.readFrom(back, response.Body)
-	} else {
-		back.body, err = readBody(back.body[:0], response.Body, response.ContentLength)
-	}
-	switch {
-	case errors.As(err, new(*foreignError)):
-		return err
-	case errors.Is(err, errTooLong):
-		return back.foreign(err.Error())
-	case err != nil:
-		return gone(causeOf(ctx, err))
+	a.decision.Replayed = r.Replayed
+	if !a.decided {
+		a.problem.Field = strings.Replace(a.problem.Field, "Idempotency-Key", "idempotency_key", 1)
+		a.problem.RetryAfter = r.RetryAfter
 	}
 	return nil
 }
 
-// request returns r for the transport. Redirects are not followed: identifiers go to the
-// server that was named.
-func (c *Client) request(ctx context.Context, r *request) *http.Request {
-	header := c.header.Clone()
-	if r.key != "" {
-		header["Idempotency-Key"] = []string{r.key}
+// readAll reads the answer to a batch of calls.
+func (r *reply) readAll(calls []*asked) error {
+	if r.Lines {
+		return nil
 	}
-	if r.lines != nil {
-		header["Accept"] = acceptLines
+	if r.Status != http.StatusOK {
+		return r.problem()
 	}
-	getBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.body)), nil }
-	body, _ := getBody() // never fails
-	return (&http.Request{
-		Method: http.MethodPost, URL: c.routes[r.path], Host: c.routes[r.path].Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Body: body, GetBody: getBody, ContentLength: int64(len(r.body)),
-	}).WithContext(ctx)
+	err := r.decoder().readResults(len(calls), func(i int) *answer {
+		calls[i].answer = answer{}
+		return &calls[i].answer
+	})
+	if err != nil {
+		return r.unreadable()
+	}
+	for _, a := range calls {
+		a.answer.problem.outOfBatch()
+	}
+	return nil
 }
 
-// causeOf returns why a request ended: what cancelled it, or err. What a caller says of a
-// context of theirs is not said of the service. No error of the transport holds anything of a
-// body.
-func causeOf(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	switch cause := context.Cause(ctx).(type) { //nolint:errorlint // a caller's own may wrap the client's
-	case *leftError:
-		return cause.why
-	case *timeoutError:
-		return cause
-	}
-	return ctx.Err()
-}
+// batchRetryAfter is the Retry-After of a 503, which results of a batch don't have.
+const batchRetryAfter = time.Second
 
-// leftError is that nobody waits for a request any more, and why the last of them went.
-type leftError struct{ why error }
-
-// Error says so.
-func (e *leftError) Error() string { return "nobody waits any more: " + e.why.Error() }
-
-func (r *reply) head(response *http.Response) {
-	r.status, r.retryAfter = response.StatusCode, 0
-	r.replayed = response.Header.Get("Idempotent-Replayed") == "true"
-	if seconds, err := strconv.ParseInt(response.Header.Get("Retry-After"), 10, 32); err == nil && seconds > 0 {
-		r.retryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+// outOfBatch makes p what it would be if its call had gone alone.
+func (p *Problem) outOfBatch() {
+	if _, field, ok := strings.Cut(p.Field, "]."); ok && strings.HasPrefix(p.Field, "operations[") {
+		p.Field = field
 	}
-	r.mediaType = response.Header.Get("Content-Type")
-	if r.mediaType != mediaJSON && r.mediaType != mediaProblem && r.mediaType != mediaLines {
-		r.mediaType, _, _ = mime.ParseMediaType(r.mediaType) // empty: none that is known here
+	if p.Status == http.StatusServiceUnavailable {
+		p.RetryAfter = batchRetryAfter
 	}
 }
 
-const (
-	mediaJSON    = "application/json"
-	mediaProblem = "application/problem+json"
-	mediaLines   = "application/x-ndjson"
-)
-
-var acceptLines = []string{mediaLines + ", " + mediaJSON + ", " + mediaProblem}
-
-// wanted returns the media type that ratelimitd gives with this status.
-func (r *reply) wanted() string {
-	switch {
-	case r.status == http.StatusNoContent:
-		return ""
-	case r.status < http.StatusMultipleChoices:
-		return mediaJSON
-	}
-	return mediaProblem
+// lines gives the calls of a group their answers as they come, a line each.
+type lines struct {
+	group *join.Group[*asked]
+	calls []*asked
+	names jsonscan.Names
+	heard func() // is called when some answers have come
 }
 
-var errTooLong = errors.New("longer than any of ratelimitd's")
-
-// readBody appends body, which says that it is length bytes long, or -1, to b.
-func readBody(b []byte, body io.Reader, length int64) ([]byte, error) {
-	if length > maxAnswerLen {
-		return b, errTooLong
+// ReadLine reads the answer to a call.
+func (l *lines) ReadLine(line []byte) error {
+	var a answer
+	s := decoder{jsonscan.New(line, l.names)}
+	if s.readLine(&a) != nil || !l.group.Waiting(a.index) {
+		return &transport.ForeignError{Status: http.StatusOK, Why: jsonscan.ErrUnreadable.Error()}
 	}
-	if want := int(max(length+1, firstRead)); cap(b) < want {
-		b = make([]byte, 0, want)
-	}
-	for {
-		if len(b) > maxAnswerLen {
-			return b, errTooLong
-		}
-		if len(b) == cap(b) {
-			b = append(make([]byte, 0, 2*cap(b)), b...)
-		}
-		n, err := body.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
-		}
-	}
+	a.problem.outOfBatch()
+	l.calls[a.index].answer = a
+	l.group.Answer(a.index)
+	return nil
 }
+
+// Pause notes that some answers have come.
+func (l *lines) Pause() {
+	l.heard()
+	l.group.Yield()
+}
+
+// Complete reports whether all calls are answered.
+func (l *lines) Complete() bool { return l.group.Open() == 0 }

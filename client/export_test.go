@@ -3,10 +3,12 @@ package client
 import (
 	"fmt"
 	"hash/maphash"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
-// Tests count requests, which two names at one place would change: the seed is drawn until
-// those that tests use have places of their own.
+// Tests count requests, which two names in one slot would change: the seed is drawn until
+// those that tests use have slots of their own.
 func init() {
 	names := []string{"same", "other", "first", "a", "b"}
 	for i := range 40 {
@@ -17,11 +19,11 @@ func init() {
 	}
 }
 
-// apart reports whether no two of names are at one place.
+// apart reports whether no two of names are in one slot.
 func apart(names []string) bool {
-	seen := make(map[uint16]bool)
+	seen := make(map[join.Slot]bool)
 	for _, name := range names {
-		p := place(&Demand{Identifier: name})
+		p := slotOf(&Demand{Identifier: name})
 		if seen[p] {
 			return false
 		}
@@ -30,12 +32,5 @@ func apart(names []string) bool {
 	return true
 }
 
-// Marked returns how many calls of c count as under way.
-func Marked(c *Client) (n int) {
-	c.traffic.mu.Lock()
-	defer c.traffic.mu.Unlock()
-	for _, calls := range c.traffic.alike {
-		n += max(int(calls), -int(calls))
-	}
-	return n
-}
+// UnderWay returns how many demands of c count as under way.
+func UnderWay(c *Client) int { return c.queue.UnderWay() }

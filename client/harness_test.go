@@ -188,7 +188,7 @@ func newClient(t *testing.T, url string, opts *client.Options) *client.Client {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if n := client.Marked(c); n != 0 {
+		if n := client.UnderWay(c); n != 0 {
 			t.Errorf("%d calls are under way at the end", n)
 		}
 	})

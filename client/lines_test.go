@@ -88,7 +88,7 @@ func (a *scripted) lone(t *testing.T) {
 func newScript(t *testing.T, n int) (s *script, c *client.Client, batch *scripted, all []<-chan result) {
 	t.Helper()
 	s = &script{t: t, came: make(chan *scripted, 100)}
-	c = newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
+	c = newClient(t, "http://ratelimitd", &client.Options{Transport: s, Concurrency: 1, Timeout: time.Hour})
 	first := ask(t.Context(), c, "first")
 	lone := <-s.came
 	if strings.Contains(lone.accept, "ndjson") {
@@ -217,7 +217,7 @@ func TestAnswersWithoutLines(t *testing.T) {
 func TestCallersLeaveATripOfLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{t: t, came: make(chan *scripted, 100)}
-		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
+		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Concurrency: 1, Timeout: time.Hour})
 		first := ask(t.Context(), c, "first")
 		lone := <-s.came
 		ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func TestWhoLeavesCountsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{t: t, came: make(chan *scripted, 100)}
-				cl := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
+				cl := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Concurrency: 1, Timeout: time.Hour})
 				first := ask(t.Context(), cl, "first")
 				lone := <-s.came
 				var all []<-chan result
@@ -331,7 +331,7 @@ func TestTripsGoBackToTheirNumber(t *testing.T) {
 func TestLinesAreAnswersOfTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{t: t, came: make(chan *scripted, 100)}
-		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour, Failures: 3})
+		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Concurrency: 1, Timeout: time.Hour, MaxFailures: 3})
 		for range 9 {
 			first := ask(t.Context(), c, "first")
 			lone := <-s.came
@@ -356,7 +356,7 @@ func TestLinesAreAnswersOfTheService(t *testing.T) {
 func TestAlikeCallsInLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{t: t, came: make(chan *scripted, 100)}
-		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Trips: 1, Timeout: time.Hour})
+		c := newClient(t, "http://ratelimitd", &client.Options{Transport: s, Concurrency: 1, Timeout: time.Hour})
 		for range 4 {
 			all := ask(t.Context(), c, "first")
 			lone := <-s.came

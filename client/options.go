@@ -2,10 +2,15 @@ package client
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/circuit"
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
 // OnUnavailable says what a call gives while no ratelimitd answers.
@@ -17,32 +22,38 @@ const (
 	FailClosed OnUnavailable = iota
 	// FailOpen gives a Decision that allows and is Degraded. It is for a service that is gone
 	// or late: what a service that answers denies, or cannot decide by its policy's
-	// on_store_error, stands.
+	// on_store_error, stands. Each such call is counted (Client.FailedOpen) and told
+	// (Options.FailedOpen), and the log has a line a second.
 	FailOpen
 )
 
 // Options of a Client. The zero value suits most.
 type Options struct {
 	Timeout       time.Duration // of a call, with all its tries; zero: DefaultTimeout
-	OnUnavailable OnUnavailable // what a call gives while no ratelimitd answers; zero: an error
+	OnUnavailable OnUnavailable // what a call gives while no ratelimitd answers; zero: FailClosed
+
+	// FailedOpen learns of every call that FailOpen allowed, with its policies and identifiers,
+	// and of the *CallError that it would have had. It is called on the goroutine of the call,
+	// and must not block. nil: nobody learns of them.
+	FailedOpen func(call Call, err error)
 
 	// Retries is how often a call that was not answered is tried again, where that cannot
 	// count twice. If it is not zero, the client gives takes and records an idempotency key, as
 	// one whose answer was lost may have counted; the service keeps these keys, at some cost.
 	Retries int
 
-	// Trips is how many requests with calls go at the same time before further calls gather;
-	// zero: DefaultTrips.
-	Trips int
-	// Alone sends every call as a request of its own.
-	Alone bool
+	// Concurrency is how many requests with calls go at the same time before further calls wait
+	// and share one; zero: DefaultConcurrency. More go only while earlier ones are late.
+	Concurrency int
+	// DisableBatching sends every call as a request of its own, up to 256 at a time.
+	DisableBatching bool
 
-	Failures uint32        // in a row, after which calls fail at once until a probe succeeds; zero: DefaultFailures
-	Pause    time.Duration // between that and a probe; zero: DefaultPause
+	MaxFailures   uint32        // in a row, after which calls fail at once until a probe succeeds; zero: DefaultMaxFailures
+	ProbeInterval time.Duration // between that and a probe, and between probes; zero: DefaultProbeInterval
 
 	Header    http.Header       // sent with every request, for what is between here and the service; nil: nothing
 	Transport http.RoundTripper // of requests; nil: NewTransport()
-	Logger    *slog.Logger      // a line when the service goes and comes back; nil: logs nothing
+	Logger    *slog.Logger      // a line when the service goes and comes back, and a second of FailOpen; nil: slog.Default()
 }
 
 // Defaults of Options.
@@ -50,12 +61,15 @@ const (
 	// DefaultTimeout is well over the service's own store timeout of 500 ms, so that its
 	// answer about a slow store arrives.
 	DefaultTimeout = 2 * time.Second
-	// DefaultTrips keeps the service busy while answers travel; with more, trips are less full
-	// and cost it more.
-	DefaultTrips    = 2
-	DefaultFailures = 5           // fewer may be one instance's restart
-	DefaultPause    = time.Second // so that calls are decided again within seconds of the service's return
+	// DefaultConcurrency keeps the service busy while answers travel; with more, requests have
+	// fewer calls and cost it more.
+	DefaultConcurrency   = 2
+	DefaultMaxFailures   = 5           // fewer may be one instance's restart
+	DefaultProbeInterval = time.Second // so that calls are decided again within seconds of the service's return
 )
+
+// maxUnbatched is how many requests go at the same time where calls don't share them.
+const maxUnbatched = 256
 
 func (o *Options) withDefaults() Options {
 	d := Options{}
@@ -63,16 +77,44 @@ func (o *Options) withDefaults() Options {
 		d = *o
 	}
 	d.Timeout = cmp.Or(d.Timeout, DefaultTimeout)
-	d.Trips = cmp.Or(d.Trips, DefaultTrips)
-	d.Failures = cmp.Or(d.Failures, DefaultFailures)
-	d.Pause = cmp.Or(d.Pause, DefaultPause)
+	d.Concurrency = cmp.Or(d.Concurrency, DefaultConcurrency)
+	d.MaxFailures = cmp.Or(d.MaxFailures, DefaultMaxFailures)
+	d.ProbeInterval = cmp.Or(d.ProbeInterval, DefaultProbeInterval)
 	if d.Transport == nil {
 		d.Transport = NewTransport()
 	}
 	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
+		d.Logger = slog.Default()
 	}
 	return d
+}
+
+// check says what is wrong with o.
+func (o *Options) check() error {
+	switch {
+	case o.Timeout < 0:
+		return errors.New("ratelimitd: Options.Timeout is negative")
+	case o.ProbeInterval < 0:
+		return errors.New("ratelimitd: Options.ProbeInterval is negative")
+	case o.Retries < 0:
+		return errors.New("ratelimitd: Options.Retries is negative")
+	case o.Concurrency < 0:
+		return errors.New("ratelimitd: Options.Concurrency is negative")
+	case o.OnUnavailable != FailClosed && o.OnUnavailable != FailOpen:
+		return fmt.Errorf("ratelimitd: Options.OnUnavailable is %d: it must be FailClosed or FailOpen", o.OnUnavailable)
+	}
+	return nil
+}
+
+func (o *Options) circuit() circuit.Options {
+	return circuit.Options{
+		MaxFailures: o.MaxFailures, ProbeInterval: o.ProbeInterval,
+		Answered: func(err error) bool { return errors.As(err, new(*Problem)) },
+		OnOpen: func() {
+			o.Logger.Error("ratelimitd does not answer: calls give what Options.OnUnavailable says", "failures", o.MaxFailures)
+		},
+		OnClose: func() { o.Logger.Info("ratelimitd answers again") },
+	}
 }
 
 // Defaults of the transport.
@@ -80,7 +122,7 @@ const (
 	dialTimeout = time.Second            // a service within a network answers in milliseconds
 	idleTimeout = 90 * time.Second       // shorter than the service's two minutes, so that this end closes first
 	keepAlive   = 15 * time.Second       // finds out about a host that is gone
-	maxIdle     = 2 * maxTrips           // for requests that are waited for, and as many that trail behind
+	maxIdle     = 2 * join.MaxRequests   // for requests that are waited for, and as many that others went in place of
 	maxHeaders  = 64 << 10               // bytes: an answer has a kilobyte
 	continueFor = 100 * time.Millisecond // a server that says nothing gets the body all the same
 )

@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/circuit"
+	"github.com/ratelimitd/ratelimitd/client/internal/join"
 )
 
 // Bounds of the waits between tries.
@@ -29,9 +32,9 @@ func (c *Client) newTries() tries {
 	return t
 }
 
-// again waits for the time of another try. It is false where there is none: err is no
-// failure that passes, or the call's time would be over, as over says then.
-func (t *tries) again(ctx context.Context, err error, over <-chan time.Time) bool {
+// again waits until it is time for another try. It returns false if there is none: err is no
+// failure that passes, or the call's time would be over, as timeout says then.
+func (t *tries) again(ctx context.Context, err error, timeout <-chan time.Time) bool {
 	wait := t.waitAfter(err)
 	if t.left == 0 || wait == 0 || !time.Now().Add(wait).Before(t.until) {
 		return false
@@ -44,22 +47,23 @@ func (t *tries) again(ctx context.Context, err error, over <-chan time.Time) boo
 	case <-pause.C:
 		return true
 	case <-ctx.Done():
-	case <-over:
+	case <-timeout:
 	}
 	return false
 }
 
 // waitAfter returns how long to wait after err: as long as the service says, and longer by
-// chance, so that callers who failed together don't come back together. 0: for ever.
+// chance, so that callers who failed together don't come back together. 0: waiting does not
+// help.
 func (t *tries) waitAfter(err error) time.Duration {
 	var problem *Problem
-	var foreign *foreignError
-	var lost *goneError
+	var foreign foreignError
+	var lost *noAnswerError
 	switch {
 	case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable && problem.RetryAfter > 0:
 		return between(problem.RetryAfter, problem.RetryAfter*3/2)
-	case errors.As(err, &foreign) && foreign.status == http.StatusServiceUnavailable && foreign.retryAfter > 0:
-		return between(foreign.retryAfter, foreign.retryAfter*3/2)
+	case errors.As(err, &foreign) && foreign.Status == http.StatusServiceUnavailable && foreign.RetryAfter > 0:
+		return between(foreign.RetryAfter, foreign.RetryAfter*3/2)
 	case errors.As(err, &lost) && lost.ofConnection():
 		return between(t.wait/2, t.wait)
 	}
@@ -71,8 +75,8 @@ func between(least, most time.Duration) time.Duration {
 }
 
 // ofConnection reports whether the connection failed, and not the call's time or this end.
-func (e *goneError) ofConnection() bool {
-	for _, other := range []error{errTimeout, errOpen, errFull, context.Canceled, context.DeadlineExceeded} {
+func (e *noAnswerError) ofConnection() bool {
+	for _, other := range []error{errTimeout, circuit.ErrOpen, join.ErrFull, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(e.cause, other) {
 			return false
 		}

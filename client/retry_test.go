@@ -99,7 +99,7 @@ func TestALostAnswerOfABatch(t *testing.T) {
 // TestCallsThatTravelledTogetherTryAgain shares the retry too.
 func TestCallsThatTravelledTogetherTryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := failing(t, 2, client.Options{Retries: 3, Trips: 1}, lost)
+		s, c := failing(t, 2, client.Options{Retries: 3, Concurrency: 1}, lost)
 		mustAllow(t, ask(t.Context(), c, names(20)...))
 		for _, name := range names(20) {
 			if n := s.used(name); n != 1 {
@@ -152,7 +152,7 @@ func TestResultsThatAreBusy(t *testing.T) {
 // TestTriesAreBounded by number and by time.
 func TestTriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := failing(t, 100, client.Options{Retries: 2, Failures: 100}, lost)
+		s, c := failing(t, 100, client.Options{Retries: 2, MaxFailures: 100}, lost)
 		_, err := c.Take(t.Context(), one("api", "x"))
 		mustBe(t, err, client.ErrUnavailable, client.RecordedUnknown)
 		if n := len(s.requests()); n != 3 {

@@ -22,7 +22,7 @@ func held(t *testing.T, opts client.Options) (*service, *gate, *client.Client) {
 		g.hold(r)
 		return r.Context().Err() != nil
 	}
-	opts.Trips = 1
+	opts.Concurrency = 1
 	return s, g, s.inMemory(&opts)
 }
 
@@ -101,7 +101,7 @@ func TestALoneCallWaitsForNobody(t *testing.T) {
 // TestCallsOfTheirOwn has a client that joins none.
 func TestCallsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, g, c := held(t, client.Options{Alone: true})
+		s, g, c := held(t, client.Options{DisableBatching: true})
 		all := ask(t.Context(), c, names(20)...)
 		if n := len(s.sizes()); n != 20 {
 			t.Errorf("%d requests for 20 calls", n)
@@ -282,7 +282,7 @@ func TestACallIsCancelledOnItsTrip(t *testing.T) {
 // it waits or travels, and a check leaves nothing behind.
 func TestTheTimeOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, _, c := held(t, client.Options{Timeout: 300 * time.Millisecond, Trips: 1})
+		_, _, c := held(t, client.Options{Timeout: 300 * time.Millisecond, Concurrency: 1})
 		began := time.Now()
 		check := asking(func() (client.Decision, error) { return c.Check(t.Context(), one("api", "x")) })
 		all := ask(t.Context(), c, names(5)...)
@@ -312,14 +312,14 @@ func TestAServiceThatStandsStill(t *testing.T) {
 		began := time.Now()
 		for i := range 10 {
 			recorded := client.RecordedUnknown
-			if i >= client.DefaultFailures {
+			if i >= client.DefaultMaxFailures {
 				recorded = client.RecordedNo
 			}
 			_, err := c.Take(t.Context(), one("api", "x"))
 			mustBe(t, err, client.ErrUnavailable, recorded)
 			synctest.Wait() // the request has ended too
 		}
-		if took := time.Since(began); took != client.DefaultFailures*300*time.Millisecond {
+		if took := time.Since(began); took != client.DefaultMaxFailures*300*time.Millisecond {
 			t.Errorf("they took %v", took)
 		}
 	})

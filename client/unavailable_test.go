@@ -266,7 +266,7 @@ func TestOneAtATimeFindsOut(t *testing.T) {
 			g.hold(r)
 			return false
 		}
-		c := s.inMemory(&client.Options{Trips: 4})
+		c := s.inMemory(&client.Options{Concurrency: 4})
 		for range 5 {
 			_, err := c.Take(t.Context(), one("api", "x"))
 			mustBe(t, err, client.ErrUnavailable, client.RecordedUnknown)
@@ -357,7 +357,7 @@ func TestWhatACallerSaysOfAContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, _, c := held(t, client.Options{OnUnavailable: client.FailOpen})
-				for range 2 * client.DefaultFailures {
+				for range 2 * client.DefaultMaxFailures {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					time.AfterFunc(200*time.Millisecond, func() { cancel(fmt.Errorf("another's work: %w", elsewhere)) })
 					began, err := time.Now(), call(ctx, c)
@@ -384,7 +384,7 @@ func TestCallsInAHurry(t *testing.T) {
 			}
 			return stands.Load()
 		}
-		c := s.inMemory(&client.Options{Trips: 1})
+		c := s.inMemory(&client.Options{Concurrency: 1})
 		take := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
@@ -399,7 +399,7 @@ func TestCallsInAHurry(t *testing.T) {
 		stands.Store(true)
 		for range 3 {
 			time.Sleep(10 * time.Second)
-			for range 2 * client.DefaultFailures {
+			for range 2 * client.DefaultMaxFailures {
 				mustBe(t, take(little), context.DeadlineExceeded, client.RecordedUnknown)
 			}
 		}

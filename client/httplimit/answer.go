@@ -21,30 +21,30 @@ const (
 		`"detail":"Nobody can tell whether this is within its limit. Try again shortly."}` + "\n"
 )
 
-// unavailable answers a request of which nobody could tell.
+// unavailable answers a request that nobody decided.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", mediaProblem)
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = io.WriteString(w, reduced) // whoever is gone does not miss it
+	_, _ = io.WriteString(w, reduced) // a client that is gone does not miss it
 }
 
-// refusesIdentifier reports whether err says that who asks is not what the policy counts: not
-// a phone number, for example.
+// refusesIdentifier reports whether err says that the identifier is not what the policy counts:
+// not a phone number, for example.
 func refusesIdentifier(err error) bool {
 	p := (*client.Problem)(nil)
 	return errors.Is(err, client.ErrInvalid) && errors.As(err, &p) && strings.HasSuffix(p.Field, "identifier")
 }
 
-// refused answers a request of whom nothing can be counted for: let through, it would be
-// limited by nothing.
+// refused answers a request whose identifier is not what the policy counts. If it passed, nothing
+// would limit it.
 func refused(w http.ResponseWriter, err error) {
 	p := (*client.Problem)(nil)
 	_ = errors.As(err, &p) // refusesIdentifier has found it
 	badRequest(w, p.Detail)
 }
 
-// badRequest answers a request of which nobody knows whom to count it for.
+// badRequest answers a request that has no identifier to count it for.
 func badRequest(w http.ResponseWriter, detail string) {
 	body, _ := json.Marshal(map[string]any{"type": "about:blank", "title": "Bad Request", "status": http.StatusBadRequest, "detail": detail})
 	w.Header().Set("Content-Type", mediaProblem)
@@ -52,7 +52,7 @@ func badRequest(w http.ResponseWriter, detail string) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// tooLarge answers a request that costs more than a limit can ever hold: let through, it would
+// tooLarge answers a request that costs more than a limit can ever hold. If it passed, it would
 // get around the limit by its size.
 func tooLarge(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", mediaProblem)
@@ -73,7 +73,7 @@ func denied(w http.ResponseWriter, _ *http.Request, d client.Decision) {
 		`"detail":"This is over its limit. `+detail+`"}`+"\n")
 }
 
-// setHeaders tells of d as ratelimitd's answers do. A decision that nobody made has none.
+// setHeaders sets the headers of ratelimitd's own answers. A decision that nobody made has none.
 func setHeaders(h http.Header, d *client.Decision) {
 	if len(d.Limits) == 0 {
 		return

@@ -7,8 +7,8 @@
 // A request that is denied is answered with 429 and the headers of ratelimitd's own answers;
 // one that is allowed gets the headers too. Several policies take one request to the service,
 // and stand or fall together. While the service does not decide, requests pass, unless
-// Options.FailClosed: each is counted (Limiter.Undecided) and told (Options.Undecided), and the
-// log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
+// Options.FailClosed is set. Each is counted (Limiter.Undecided) and told (Options.Undecided),
+// and the log has a line a second. Limiter.Verify finds out at the start whether all policies are there.
 // What a request turns out to be, such as the bytes of its response, is charged after it
 // (After), and the next one is denied when the quota is spent.
 //
@@ -40,8 +40,8 @@ type Decider interface {
 
 // Options of a Limiter. The zero value suits a service that no proxy is in front of.
 type Options struct {
-	// TrustedProxies are the addresses of those whose X-Forwarded-For is believed; empty: of
-	// nobody.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is believed; empty: none
+	// is.
 	TrustedProxies []netip.Prefix
 	Identify       Identify                  // who asks, for rules without By; nil: IP(TrustedProxies...)
 	Cost           func(*http.Request) int64 // units, for rules without Cost; nil: 1 for GET, HEAD and OPTIONS, else 2
@@ -52,11 +52,12 @@ type Options struct {
 	// 9457.
 	Denied func(http.ResponseWriter, *http.Request, client.Decision)
 
-	// Undecided learns of every request that nobody decided, and so passed or, under
-	// FailClosed, was refused; and of every charge that is lost. It must not block. nil: nobody
-	// does.
-	Undecided func(*http.Request, error)
-	Logger    *slog.Logger // of what Undecided learns of, once a second; nil: slog.Default()
+	// Undecided learns of every call that nobody decided, with its policies and identifiers, and
+	// why: the request passed or, under FailClosed, was refused; a call that records is a charge
+	// that is lost. It is called on the goroutine of the request, and must not block. nil:
+	// nobody learns of them.
+	Undecided func(r *http.Request, call client.Call, err error)
+	Logger    *slog.Logger // a line a second of what Undecided learns; nil: slog.Default()
 }
 
 // Limiter makes middleware. It is safe for concurrent use; make one with New.
@@ -141,7 +142,8 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 		l.refuseHidden(w, r)
 		return nil
 	}
-	d, err := l.limits.Do(r.Context(), client.Call{Op: op, Demands: demands})
+	call := client.Call{Op: op, Demands: demands}
+	d, err := l.limits.Do(r.Context(), call)
 	switch {
 	case err != nil && refusesIdentifier(err):
 		refused(w, err)
@@ -150,13 +152,13 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request, op client.Op, de
 	case err != nil && r.Context().Err() != nil: // who asked is gone
 		unavailable(w)
 	case err != nil && l.opts.FailClosed:
-		l.note(r, &l.asked, "ratelimitd does not decide: requests are refused", err)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests are refused", err)
 		unavailable(w)
 	case err != nil:
-		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", err)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests pass without a limit", err)
 		return r
 	case len(d.Limits) == 0 && d.Allowed && d.Degraded: // by client.FailOpen
-		l.note(r, &l.asked, "ratelimitd does not decide: requests pass without a limit", client.ErrUnavailable)
+		l.tellUndecided(r, &call, &l.asked, "ratelimitd does not decide: requests pass without a limit", client.ErrUnavailable)
 		return r
 	case !d.Allowed:
 		setHeaders(w.Header(), &d)
@@ -180,8 +182,8 @@ func DecisionOf(r *http.Request) (client.Decision, bool) {
 	return d, ok
 }
 
-// refuseHidden answers a request that a trusted proxy says of no address for: all that come
-// by it would share a limit.
+// refuseHidden answers a request that a trusted proxy gives no address of: all that come through
+// that proxy would share a limit.
 func (l *Limiter) refuseHidden(w http.ResponseWriter, r *http.Request) {
 	if l.hidden.Open(time.Now()) {
 		l.opts.Logger.ErrorContext(r.Context(), "requests are refused", "error", origin.ErrHidden)
@@ -214,20 +216,20 @@ func Cost(units int64) RuleOption {
 	return CostOf(func(*http.Request) int64 { return units })
 }
 
-// CostOf has each request take as many units as cost says, such as its length; if that is less
-// than 1, it is not limited. One that costs more than its limit can ever hold is answered with
-// 413.
+// CostOf has each request take as many units as cost returns, such as its length. If that is less
+// than 1, the request is not limited. If it is more than the limit can ever hold, the request is
+// answered with 413.
 func CostOf(cost func(*http.Request) int64) RuleOption {
 	return func(rule *Rule) { rule.cost = cost }
 }
 
-// By says who asks. A request of which identify does not know it is limited by its address, so
-// that nobody gets around a limit by leaving a header out.
+// By says whom a request is counted for. If identify returns nothing, that is the address, so that
+// nobody gets around a limit by leaving a header out.
 func By(identify Identify) RuleOption {
 	return func(rule *Rule) { rule.identify = identify }
 }
 
-// demands returns what is taken for r: what two rules say alike, once.
+// demands returns the demands for r, without repetitions.
 func (l *Limiter) demands(r *http.Request, rules []Rule) []client.Demand {
 	demands := make([]client.Demand, 0, len(rules))
 	for _, rule := range rules {

@@ -213,7 +213,7 @@ func TestOptions(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			fmt.Fprint(w, d.Policy)
 		},
-		Identify: httplimit.Both(httplimit.User(), httplimit.Path()),
+		Identify: httplimit.Combine(httplimit.User(), httplimit.Path()),
 	}
 	h := httplimit.New(s.Client(nil), &opts).Policy("api")(ok)
 	const alice = "Basic YWxpY2U6c2VjcmV0"
@@ -348,15 +348,15 @@ func TestIdentities(t *testing.T) {
 	}
 	for _, first := range []string{"ip", "all", "sha256", "name"} { // as addresses, everybody and hashes are marked
 		r.Header.Set("X-First", first)
-		if got := httplimit.Both(httplimit.Header("X-First"), httplimit.Path())(r); got != "" {
+		if got := httplimit.Combine(httplimit.Header("X-First"), httplimit.Path())(r); got != "" {
 			t.Errorf("%q passes for another", got)
 		}
 	}
-	if got := httplimit.Both(httplimit.User(), httplimit.Path())(r); got != "alice\n/a" {
+	if got := httplimit.Combine(httplimit.User(), httplimit.Path())(r); got != "alice\n/a" {
 		t.Errorf("%q", got)
 	}
 	r.Header.Del("Authorization")
-	if got := httplimit.Both(httplimit.User(), httplimit.Path())(r); got != "" {
+	if got := httplimit.Combine(httplimit.User(), httplimit.Path())(r); got != "" {
 		t.Errorf("%q", got)
 	}
 }

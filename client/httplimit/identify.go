@@ -11,30 +11,30 @@ import (
 // Identify returns who sent a request, empty if that is not known.
 type Identify func(*http.Request) string
 
-// separator is between the parts of what Both identifies.
+// separator is between the parts of what Combine identifies.
 const separator = "\n"
 
-// Header identifies by a header that the service itself, or who is in front of it, trusts. Who
-// sends it twice is not known by it. A value that could pass for an address is marked, so that
-// nobody uses up the limit of that address.
+// Header identifies by a header that the service itself, or a proxy in front of it, trusts. It
+// knows nobody who sends the header twice. A value that could pass for an address is marked, so
+// that nobody uses up the limit of that address.
 func Header(name string) Identify { return origin.Header(name).Name }
 
-// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". It knows
-// nobody by both: the service goes by one of them, and whoever makes up the other anew for
+// APIKey identifies by X-API-Key, or by the token of "Authorization: Bearer". It knows nobody
+// who sends both: the service goes by one of them, and a client that made up the other anew for
 // each request would have a limit for each.
 func APIKey() Identify { return origin.APIKey().Name }
 
 // User identifies by the user name of basic authentication, which the service must have
-// checked. It knows none with a line break in it, which is what addresses are marked by.
+// checked. It knows no name with a line break in it: addresses are marked by one.
 func User() Identify { return origin.User().Name }
 
 // Path identifies by the path, so that all who ask for it share a limit.
 func Path() Identify { return func(r *http.Request) string { return r.URL.Path } }
 
-// Both identifies by all of several together, such as the address and the path. It knows
+// Combine identifies by all of several together, such as the address and the path. It knows
 // nobody whom one of them does not know, or whose first part is "ip", "all", "sha256" or "name",
 // by which others are marked.
-func Both(all ...Identify) Identify {
+func Combine(all ...Identify) Identify {
 	return func(r *http.Request) string {
 		parts := make([]string, len(all))
 		for i, identify := range all {

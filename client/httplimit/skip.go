@@ -29,12 +29,12 @@ func leadsAway(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
-// SkipWho returns an Options.Skip of requests that by says are of one of these: keys of one's
-// own services, for example.
-func SkipWho(by Identify, who ...string) func(*http.Request) bool {
+// SkipIdentifiers returns an Options.Skip of requests for which by returns one of these
+// identifiers, such as the API keys of one's own services.
+func SkipIdentifiers(by Identify, identifiers ...string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		is := strings.TrimPrefix(by(r), origin.Named)
-		return is != "" && slices.Contains(who, is)
+		return is != "" && slices.Contains(identifiers, is)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestSkipLists(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	h := httplimit.New(s.Client(nil), &httplimit.Options{Skip: httplimit.SkipAny(
 		httplimit.SkipPaths("/healthz", "/static/"),
-		httplimit.SkipWho(httplimit.APIKey(), "", "ours"),
+		httplimit.SkipIdentifiers(httplimit.APIKey(), "", "ours"),
 		httplimit.SkipNetworks(httplimit.IP(proxies...),
 			netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/48"), netip.MustParsePrefix("2001:db9::/128")),
 	)}).Policy("closed")(ok)

@@ -15,17 +15,26 @@ import (
 
 // Undecided returns how many requests nobody decided, and how many charges were lost: a
 // metric that should stay at 0.
+//
+//	prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "ratelimit_undecided_total"},
+//		func() float64 { return float64(limit.Undecided()) })
 func (l *Limiter) Undecided() uint64 { return l.undecided.Load() }
 
-// note counts and tells that nobody decided r, and logs what that comes to once a second.
-func (l *Limiter) note(r *http.Request, second *gate.Second, what string, err error) {
+// tellUndecided counts and tells that nobody decided call, of r. The log has it if nothing was
+// logged for a second.
+func (l *Limiter) tellUndecided(r *http.Request, call *client.Call, second *gate.Second, what string, err error) {
 	total := l.undecided.Add(1)
 	if l.opts.Undecided != nil {
-		l.opts.Undecided(r, err)
+		l.opts.Undecided(r, *call, err)
 	}
-	if second.Open(time.Now()) {
-		l.opts.Logger.ErrorContext(r.Context(), what, "error", err, "undecided", total)
+	if !second.Open(time.Now()) {
+		return
 	}
+	policies := make([]string, len(call.Demands))
+	for i := range call.Demands {
+		policies[i] = call.Demands[i].Policy
+	}
+	l.opts.Logger.ErrorContext(r.Context(), what, "policies", policies, "error", err, "undecided", total)
 }
 
 // name remembers which policies rules name.

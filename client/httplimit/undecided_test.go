@@ -41,9 +41,9 @@ func TestNothingFailsOpenInSilence(t *testing.T) {
 			var told atomic.Uint64
 			limit := httplimit.New(c.limits, &httplimit.Options{
 				FailClosed: c.closed, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-				Undecided: func(r *http.Request, err error) {
-					if r == nil || err == nil {
-						t.Errorf("%v, %v", r, err)
+				Undecided: func(r *http.Request, call client.Call, err error) {
+					if r == nil || err == nil || len(call.Demands) != 1 || call.Demands[0].Policy == "" {
+						t.Errorf("%v, %+v, %v", r, call, err)
 					}
 					told.Add(1)
 				},

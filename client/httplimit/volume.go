@@ -118,7 +118,7 @@ func (l *Limiter) charge(x *Exchange, later *measures) {
 		err = client.ErrUnavailable
 	}
 	if err != nil {
-		l.note(x.Request, &l.charged, "what responses took is not counted", err)
+		l.tellUndecided(x.Request, &call, &l.charged, "what responses took is not counted", err)
 	}
 }
 

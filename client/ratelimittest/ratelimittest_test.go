@@ -42,7 +42,7 @@ func TestADayInATest(t *testing.T) {
 
 func TestAServiceThatIsGone(t *testing.T) {
 	s := ratelimittest.New(t, policies)
-	c := s.Client(&client.Options{Pause: 1}) // the next call finds out at once
+	c := s.Client(&client.Options{ProbeInterval: 1}) // the next call finds out at once
 	him := client.Demand{Policy: "sms-send", Identifier: "him"}
 	if _, err := c.Take(t.Context(), him); err != nil {
 		t.Fatal(err)

@@ -37,9 +37,9 @@ func counting() []Build {
 		{
 			Name: "a trip's read beside its writes", Broke: "a take is counted by whoever reads after it",
 			Tests: []string{"cassandra.TestBothWays"},
-			Edits: []Edit{{"internal/cassandra/writeread.go", `		say(ctx, l, writes)
+			Edits: []Edit{{"internal/cassandra/writeread.go", `		write(ctx, l, writes)
 `, `		var said sync.WaitGroup
-		said.Go(func() { say(ctx, l, writes) })
+		said.Go(func() { write(ctx, l, writes) })
 		defer said.Wait()
 `}, {"internal/cassandra/writeread.go", `	"errors"
 `, `	"errors"

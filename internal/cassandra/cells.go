@@ -8,6 +8,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -137,7 +138,7 @@ func (s *Store) readCellAlone(ctx context.Context, level gocql.Consistency, key 
 // writeCell makes the conditional write w. The driver sends it once: what became of an
 // attempt without an answer is for the caller to find out.
 func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *limiter.Write) error {
-	serial, err := serialLevel(string(w.Cell.Serial))
+	serial, err := conn.SerialLevel(string(w.Cell.Serial))
 	if err != nil {
 		return fmt.Errorf("%w: %w: %w", limiter.ErrUnavailable, limiter.ErrNotStored, err)
 	}
@@ -205,7 +206,7 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 func neverProposed(err error) bool {
 	var refused *gocql.RequestErrUnavailable
 	if errors.As(err, &refused) {
-		return refused.Consistency == levels[limiter.LevelSerial] || refused.Consistency == levels[limiter.LevelLocalSerial]
+		return refused.Consistency == conn.Levels[limiter.LevelSerial] || refused.Consistency == conn.Levels[limiter.LevelLocalSerial]
 	}
 	return errors.Is(err, gocql.ErrNoConnections)
 }

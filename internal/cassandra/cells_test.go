@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -53,7 +54,7 @@ func TestJointLevelMeetsAll(t *testing.T) {
 		{levels{limiter.LevelThree, limiter.LevelQuorum}, limiter.LevelAll},
 		{levels{limiter.LevelAll, limiter.LevelOne}, limiter.LevelAll},
 	} {
-		if got := jointLevel(c.asked); got != c.want {
+		if got := conn.JointLevel(c.asked); got != c.want {
 			t.Errorf("%v: %s, want %s", c.asked, got, c.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
 // clock knows how far this instance's clock is from the cluster's.
@@ -144,7 +145,7 @@ func (s *Store) bestSample(ctx context.Context, host *gocql.HostInfo) (best cloc
 		began := time.Now()
 		before := s.config.Now() // after the monotonic clock, so that what came in between is a part of the trip
 		gap := time.Since(began)
-		query := s.session.Query("SELECT now() FROM system.local").WithContext(pinned(ctx, host)).Consistency(gocql.One)
+		query := s.session.Query("SELECT now() FROM system.local").WithContext(conn.Pinned(ctx, host)).Consistency(gocql.One)
 		if err := query.Scan(&id); err != nil {
 			return best, ok
 		}

@@ -1,8 +1,39 @@
-// Package cassandra is the store that instances share: events, counters and resets
-// in Apache Cassandra's tables. It also brings the schema up to date, measures this
-// instance's clock against the cluster's, and sweeps expired counters.
+// Package cassandra is the store that instances share: events, counters and resets in Apache
+// Cassandra's tables. It also measures this instance's clock against the cluster's, and sweeps
+// expired counters.
 //
-// gocql is used here and nowhere else. The package knows how things are stored,
-// read and expire, and nothing of policies or algorithms; it never sees an
-// identifier, only limiter.Key.
+// What is inside: package conn connects to the cluster and knows its nodes, migrate brings the
+// tables up to date, and lease lets one process at a time do something. This package says how
+// things are stored and read, and when they expire.
+//
+// gocql is used here and nowhere else. The package knows nothing of policies or algorithms. It
+// never sees an identifier, only limiter.Key.
 package cassandra
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/migrate"
+)
+
+// Config says where the cluster is and how to speak to it.
+type Config = conn.Config
+
+// Mistake is why a cluster that answers can't be used until a person mends something.
+type Mistake = conn.Mistake
+
+// Defaults of a Config.
+const (
+	DefaultConnections = conn.DefaultConnections
+	DefaultSweepAge    = conn.DefaultSweepAge
+	DefaultSweepPause  = conn.DefaultSweepPause
+)
+
+// IsMistake reports whether err is, or wraps, a Mistake.
+func IsMistake(err error) bool { return conn.IsMistake(err) }
+
+// Migrate creates the keyspace if it is not there, and brings its tables up to date. Instances
+// that migrate at the same time take turns. It logs whom it waits for, goes on without nodes
+// that do not answer, and returns a Mistake where waiting does not help.
+func Migrate(ctx context.Context, config Config) error { return migrate.Run(ctx, config) }

@@ -9,12 +9,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// WriteEach stores each of w as Write does. Those of one request travel together, which takes
-// no goroutine for each.
+// WriteEach stores each of w as Write does. Writes that take one request share trips, without a
+// goroutine for each.
 func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
-	e := &each{store: s, wrote: wrote, riders: make([]rider[*saying], len(w)), sayings: make([]saying, len(w))}
+	e := &each{store: s, wrote: wrote, riders: make([]rider[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
 	for i := range w {
-		l, ok := e.say(i, &w[i])
+		l, ok := e.riderOf(i, &w[i])
 		if !ok {
 			e.all.Go(func() { wrote(i, s.Write(ctx, &w[i])) })
 			continue
@@ -28,46 +28,46 @@ func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 	e.all.Wait()
 }
 
-// each is what is written together.
+// each is the writes of one WriteEach.
 type each struct {
-	store   *Store
-	wrote   func(i int, err error)
-	all     sync.WaitGroup
-	riders  []rider[*saying] // by the writes' indexes
-	sayings []saying
-	lanes   []boarded // few: one for each node
+	store     *Store
+	wrote     func(i int, err error)
+	all       sync.WaitGroup
+	riders    []rider[*keyWrite] // by the writes' indexes
+	keyWrites []keyWrite
+	lanes     []boarded // few: one for each node
 }
 
-// boarded are those that wait to travel on a lane.
+// boarded is the writes for one lane.
 type boarded struct {
 	lane   lane
-	riders []*rider[*saying]
+	riders []*rider[*keyWrite]
 }
 
-// say makes a rider of w, and returns the lane that it is for; false if w takes more than one
+// riderOf makes a rider of w, and returns the lane that it is for; false if w takes more than one
 // request, or none.
-func (e *each) say(i int, w *limiter.Write) (lane, bool) {
+func (e *each) riderOf(i int, w *limiter.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return lane{}, false
 	}
-	said, span, ok := sayingOf(w)
+	said, span, ok := keyWriteOf(w)
 	if !ok {
 		return lane{}, false
 	}
-	e.sayings[i] = said
-	e.riders[i] = rider[*saying]{request: &e.sayings[i], parts: len(said.entries), told: func(r *rider[*saying]) {
+	e.keyWrites[i] = said
+	e.riders[i] = rider[*keyWrite]{request: &e.keyWrites[i], parts: len(said.entries), told: func(r *rider[*keyWrite]) {
 		e.wrote(i, written(r.err, 1))
 		e.all.Done()
 	}}
 	return e.store.laneOf(said.key, span, level), true
 }
 
-// sayingOf returns what w says, and of which span, if it is all of events, or all of running
-// totals, and takes one request.
-func sayingOf(w *limiter.Write) (said saying, span limiter.Span, ok bool) {
+// keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w takes more
+// than one request: it has to be of events alone, or of running totals alone.
+func keyWriteOf(w *limiter.Write) (said keyWrite, span limiter.Span, ok bool) {
 	if w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
-		return saying{}, 0, false
+		return keyWrite{}, 0, false
 	}
 	said.key = w.Key.Bytes()
 	switch {
@@ -78,18 +78,18 @@ func sayingOf(w *limiter.Write) (said saying, span limiter.Span, ok bool) {
 		said.entries = putEntries(said.key, w)
 		return said, w.Span, true
 	}
-	return saying{}, 0, false
+	return keyWrite{}, 0, false
 }
 
-// board has r wait to travel on l.
-func (e *each) board(l lane, r *rider[*saying]) {
+// board adds r to those for l.
+func (e *each) board(l lane, r *rider[*keyWrite]) {
 	for i := range e.lanes {
 		if e.lanes[i].lane == l {
 			e.lanes[i].riders = append(e.lanes[i].riders, r)
 			return
 		}
 	}
-	e.lanes = append(e.lanes, boarded{lane: l, riders: append(make([]*rider[*saying], 0, len(e.riders)), r)})
+	e.lanes = append(e.lanes, boarded{lane: l, riders: append(make([]*rider[*keyWrite], 0, len(e.riders)), r)})
 }
 
 // appendEntries returns the requests to store w's events in log.

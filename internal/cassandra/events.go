@@ -6,6 +6,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -124,7 +125,7 @@ func eventOf(id gocql.UUID, cost, ends int64) limiter.Event {
 
 // appendEvents stores w's events in one request: they share the key's partition.
 func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
-	return s.say(ctx, key, log.Span, level, appendEntries(key, log, w))
+	return s.writeKey(ctx, key, log.Span, level, appendEntries(key, log, w))
 }
 
 // appendEntry returns the request to store e. What was never a hold says nothing of
@@ -149,7 +150,7 @@ func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consis
 		args := []any{timestamp(id, saysRemove), key, gocql.UUID(id)}
 		entries[i] = gocql.BatchEntry{Stmt: eventTables[log.Span].remove, Args: args, Idempotent: true}
 	}
-	return s.say(ctx, key, log.Span, level, entries)
+	return s.writeKey(ctx, key, log.Span, level, entries)
 }
 
 func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
@@ -165,10 +166,10 @@ func (s *Store) batch(ctx context.Context, kind gocql.BatchType, level gocql.Con
 	batch := s.session.NewBatch(kind).WithContext(ctx)
 	batch.SetConsistency(level)
 	if kind == gocql.UnloggedBatch {
-		batch.SpeculativeExecutionPolicy(s.config.secondNode())
+		batch.SpeculativeExecutionPolicy(s.config.SecondNode())
 	}
 	if kind != gocql.CounterBatch {
-		batch.RetryPolicy(nextHost{})
+		batch.RetryPolicy(conn.NextHost{})
 	}
 	return batch
 }

@@ -63,16 +63,16 @@ func watched[R any](
 // at level ONE. It returns how many events each has, and the errors of each.
 func (s *Store) Together(keys [][]byte, e limiter.Event) (found []int, wrote, read []error) {
 	on := lane{level: gocql.One}
-	var said []*rider[*saying]
+	var said []*rider[*keyWrite]
 	var reads []*rider[*logRead]
 	for _, key := range keys {
 		entry := appendEntry(key, &limiter.LogWrite{TTL: time.Minute}, &e, false)
-		said = append(said, &rider[*saying]{request: &saying{key, []gocql.BatchEntry{entry}}})
+		said = append(said, &rider[*keyWrite]{request: &keyWrite{key, []gocql.BatchEntry{entry}}})
 		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &limiter.LogQuery{Max: 1}}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
 	defer cancel()
-	s.sayTogether(ctx, on, said)
+	s.writeKeysTogether(ctx, on, said)
 	s.readTogether(ctx, on, reads)
 	for i := range keys {
 		found = append(found, len(reads[i].request.log.Events))

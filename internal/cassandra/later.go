@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -35,7 +36,7 @@ var (
 // reached or does not answer, it logs that, and Run goes on trying. The error is a Mistake, or
 // ctx's.
 func OpenLater(ctx context.Context, config Config) (*Later, error) {
-	l := &Later{config: config.withDefaults(), opened: time.Now(), local: config.UsesLocalLevels}
+	l := &Later{config: config.WithDefaults(), opened: time.Now(), local: config.UsesLocalLevels}
 	name := config.Datacenter // if there is none yet, that is known when a cluster tells its own
 	l.datacenter.Store(&name)
 	err := l.connect(ctx)
@@ -58,7 +59,7 @@ func (l *Later) OnMove(move func(datacenter string) error) { l.move = move }
 
 // Run connects, unless OpenLater has, and does what Store.Run does. Its error is a Mistake.
 func (l *Later) Run(ctx context.Context) error {
-	tick := time.NewTicker(reconnectInterval)
+	tick := time.NewTicker(conn.ReconnectInterval)
 	defer tick.Stop()
 	for l.store.Load() == nil {
 		select {
@@ -111,7 +112,7 @@ func (l *Later) adopt(ctx context.Context, s *Store) error {
 		l.datacenter.Store(&name)
 		if l.move != nil {
 			if err := l.move(name); err != nil {
-				return &Mistake{err}
+				return &Mistake{Err: err}
 			}
 			if err := wait(ctx, l.config.Timeout); err != nil {
 				return err
@@ -121,7 +122,7 @@ func (l *Later) adopt(ctx context.Context, s *Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.local && s.Datacenter() == "" {
-		return s.nodes.topology().ambiguous()
+		return s.nodes.Topology().Ambiguous()
 	}
 	l.config.Logger.Info("connected to Cassandra",
 		"keyspace", l.config.Keyspace, "datacenter", s.Datacenter(), "after", time.Since(l.opened).Round(time.Millisecond))
@@ -251,4 +252,16 @@ func (l *Later) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.
 		return s.Changes(ctx, q)
 	}
 	return nil, errLater
+}
+
+// wait returns after d, or with an error when ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -14,20 +15,20 @@ import (
 // another attempt would only leave that open.
 func TestTooFewReplicasAreNoReasonToAskAnotherNode(t *testing.T) {
 	refused := &gocql.RequestErrUnavailable{Required: 2, Alive: 1}
-	if got := (nextHost{}).GetRetryType(refused); got != gocql.Rethrow {
+	if got := (conn.NextHost{}).GetRetryType(refused); got != gocql.Rethrow {
 		t.Errorf("retry type %v, want Rethrow", got)
 	}
 	s := &Store{config: Config{Timeout: time.Minute}}
 	if err := s.stored(refused, 1, time.Now()); !errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("%v, want that nothing was stored", err)
 	}
-	if err := s.stored(refused, 1, time.Now().Add(-time.Minute/speculateAfter)); errors.Is(err, limiter.ErrNotStored) {
+	if err := s.stored(refused, 1, time.Now().Add(-time.Minute/conn.SpeculateAfter)); errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("%v, when an attempt may be under way that has not ended", err)
 	}
 	if err := s.stored(refused, 2, time.Now()); errors.Is(err, limiter.ErrNotStored) {
 		t.Errorf("%v after another attempt, of which nothing is known", err)
 	}
-	if got := (nextHost{}).GetRetryType(errors.New("connection reset")); got != gocql.RetryNextHost {
+	if got := (conn.NextHost{}).GetRetryType(errors.New("connection reset")); got != gocql.RetryNextHost {
 		t.Errorf("retry type %v, want the next host", got)
 	}
 }

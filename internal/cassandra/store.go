@@ -10,6 +10,8 @@ import (
 	"github.com/gocql/gocql"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/migrate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -18,15 +20,15 @@ import (
 type Store struct {
 	config     Config
 	session    *gocql.Session
-	nodes      *pinnable
+	nodes      *conn.Nodes
 	datacenter string
 	clock      clock
 	sweeper    sweeper
 
-	reads   trips[*logRead]
-	tallies trips[*tallyRead]
-	owners  owners
-	writes  trips[*saying]
+	reads      trips[*logRead]
+	tallies    trips[*tallyRead]
+	firstNodes firstNodes
+	writes     trips[*keyWrite]
 
 	logsWritten    trips[*writeRead[*logRead]]
 	talliesWritten trips[*writeRead[*tallyRead]]
@@ -41,27 +43,27 @@ var (
 // serve from, and measures its clock. The error says what is missing, and is a Mistake where
 // waiting does not help.
 func Open(ctx context.Context, config Config) (*Store, error) {
-	config = config.withDefaults()
-	if err := config.check(); err != nil {
+	config = config.WithDefaults()
+	if err := config.Check(); err != nil {
 		return nil, err
 	}
-	datacenter, err := look(ctx, &config)
+	datacenter, err := conn.LocalDatacenter(ctx, &config)
 	if err != nil {
-		return nil, judged(err)
+		return nil, conn.Judged(err)
 	}
-	cl, nodes := config.cluster(datacenter)
+	cl, nodes := config.Settings(datacenter)
 	cl.Keyspace = config.Keyspace
-	session, err := connect(ctx, cl)
+	session, err := conn.Connect(ctx, cl)
 	if err != nil {
-		return nil, keyspaceError(&config, err)
+		return nil, conn.KeyspaceError(&config, err)
 	}
 	s := &Store{config: config, session: session, nodes: nodes, datacenter: datacenter}
 	s.clock.every, s.clock.again = clockInterval, make(chan struct{}, 1)
 	s.sweeper = sweeper{session: session, config: &s.config}
 	s.openRoads()
-	if err := checkSchema(ctx, &s.config, session); err != nil {
+	if err := migrate.Check(ctx, &s.config, session); err != nil {
 		session.Close()
-		return nil, judged(err)
+		return nil, conn.Judged(err)
 	}
 	s.clock.measure(ctx, s)
 	return s, nil
@@ -72,12 +74,12 @@ func (s *Store) openRoads() {
 	timeout := s.config.Timeout
 	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout}
 	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout}
-	s.writes = trips[*saying]{send: s.sayTogether, most: maxWritten, timeout: timeout}
+	s.writes = trips[*keyWrite]{send: s.writeKeysTogether, most: maxWritten, timeout: timeout}
 	s.logsWritten = trips[*writeRead[*logRead]]{
-		send: bothWays(s.sayTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout,
+		send: bothWays(s.writeKeysTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout,
 	}
 	s.talliesWritten = trips[*writeRead[*tallyRead]]{
-		send: bothWays(s.sayTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout,
+		send: bothWays(s.writeKeysTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout,
 	}
 }
 
@@ -97,7 +99,7 @@ func (s *Store) CanPromise(policies []limiter.Policy) error {
 	}
 	serial, err := limiter.ParseSerialLevel(s.config.SerialConsistency)
 	if err == nil && limiter.WithinDatacenter(policies, s.config.Consistency, serial) {
-		err = s.nodes.topology().ambiguous()
+		err = s.nodes.Topology().Ambiguous()
 	}
 	return err
 }
@@ -191,7 +193,7 @@ func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
 		all.add(func(ctx context.Context) error { return s.addCounts(ctx, key, level, w.Add) })
 	}
 	if len(w.Put) > 0 {
-		all.add(func(ctx context.Context) error { return s.say(ctx, key, w.Span, level, putEntries(key, w)) })
+		all.add(func(ctx context.Context) error { return s.writeKey(ctx, key, w.Span, level, putEntries(key, w)) })
 	}
 	if w.Reset > 0 && w.Tally {
 		all.add(func(ctx context.Context) error { return s.resetTallies(ctx, key, level, w) })
@@ -234,7 +236,7 @@ func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	level, err := levelOf(jointLevel(asked))
+	level, err := levelOf(conn.JointLevel(asked))
 	if err != nil {
 		return err
 	}
@@ -270,14 +272,14 @@ func (t tasks) run(ctx context.Context) error {
 
 // unavailable says that the store failed at doing something.
 func unavailable(doing string, err error) error {
-	if tooFew(err) || errors.Is(err, limiter.ErrTooFewReplicas) {
+	if conn.TooFew(err) || errors.Is(err, limiter.ErrTooFewReplicas) {
 		return fmt.Errorf("%w: %s: %w: %w", limiter.ErrUnavailable, doing, limiter.ErrTooFewReplicas, err)
 	}
 	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, doing, err)
 }
 
 func levelOf(name limiter.Level) (gocql.Consistency, error) {
-	level, ok := levels[name]
+	level, ok := conn.Levels[name]
 	if !ok {
 		return 0, fmt.Errorf("%w: %q is no consistency level", limiter.ErrUnavailable, name)
 	}
@@ -286,18 +288,7 @@ func levelOf(name limiter.Level) (gocql.Consistency, error) {
 
 // repeated marks q as safe to send twice: to another node when the first is gone, and at
 // the same time when it is slow.
-func (s *Store) repeated(q *gocql.Query) *gocql.Query { return s.config.repeated(q) }
-
-// repeated is Store.repeated for sessions without a store.
-func (c *Config) repeated(q *gocql.Query) *gocql.Query {
-	return q.Idempotent(true).RetryPolicy(nextHost{}).SetSpeculativeExecutionPolicy(c.secondNode())
-}
-
-// secondNode asks another node when the first one is slow: one that stands still takes a
-// share of all requests with it, until the others notice.
-func (c *Config) secondNode() gocql.SpeculativeExecutionPolicy {
-	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: c.Timeout / speculateAfter}
-}
+func (s *Store) repeated(q *gocql.Query) *gocql.Query { return s.config.Repeatable(q) }
 
 // exec sends a write that is safe to repeat, and once more to another node when
 // the first fails or is slow.
@@ -317,32 +308,11 @@ func (s *Store) execBatch(batch *gocql.Batch) error {
 // were alive. Nothing is known of one attempt by the error of another. The driver counts
 // attempts when they end: once it may have sent the second, the first may be under way.
 func (s *Store) stored(err error, attempts int, began time.Time) error {
-	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/speculateAfter
-	if alone && (errors.Is(err, gocql.ErrNoConnections) || tooFew(err)) {
+	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/conn.SpeculateAfter
+	if alone && (errors.Is(err, gocql.ErrNoConnections) || conn.TooFew(err)) {
 		return fmt.Errorf("%w: %w", limiter.ErrNotStored, err)
 	}
 	return err
-}
-
-// tooFew reports whether the coordinator knew that a level cannot be met.
-func tooFew(err error) bool {
-	var unavailable *gocql.RequestErrUnavailable
-	return errors.As(err, &unavailable)
-}
-
-// nextHost retries once, on another node.
-type nextHost struct{}
-
-// Attempt allows one retry.
-func (nextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= 1 }
-
-// GetRetryType returns RetryNextHost for what another node may do better. That too few
-// replicas are alive is no such thing: they are the same for all nodes.
-func (nextHost) GetRetryType(err error) gocql.RetryType {
-	if tooFew(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return gocql.Rethrow
-	}
-	return gocql.RetryNextHost
 }
 
 // whole returns d in whole seconds, as a TTL is given.

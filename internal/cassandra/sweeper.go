@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/lease"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -87,12 +89,12 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// run sweeps while it holds the lease, until ctx ends. Whoever doesn't know the time
+// run sweeps while it holds the lease, until ctx ends. A process that doesn't know the time
 // leaves the lease to others. Each begins at a slice of its own: where processes end
 // sooner than a pass does, the last slices would never be swept.
 func (w *sweeper) run(ctx context.Context) {
-	level, _ := serialLevel(w.config.SerialConsistency) // Config.check has seen it
-	turn := tenure{session: w.session, holder: rand.Text(), level: level}
+	level, _ := conn.SerialLevel(w.config.SerialConsistency) // Config.check has seen it
+	turn := sweepTurn{session: w.session, holder: rand.Text(), level: level}
 	tick := time.NewTicker(w.config.SweepPause)
 	defer tick.Stop()
 	begin := mathrand.IntN(sweepSlices)
@@ -122,8 +124,8 @@ func (w *sweeper) run(ctx context.Context) {
 	}
 }
 
-// tenure is whose turn it is to sweep, as far as one process knows.
-type tenure struct {
+// sweepTurn is whose turn it is to sweep, as far as one process knows.
+type sweepTurn struct {
 	session *gocql.Session
 	holder  string
 	level   gocql.SerialConsistency
@@ -134,7 +136,7 @@ type tenure struct {
 
 // mine reports whether this process has the lease. It asks now and then only: taking a
 // lease is compare-and-set.
-func (t *tenure) mine(ctx context.Context) (held bool, err error) {
+func (t *sweepTurn) mine(ctx context.Context) (held bool, err error) {
 	every := sweepLeaseRetry
 	if t.held {
 		every = sweepLeaseRenew
@@ -142,15 +144,15 @@ func (t *tenure) mine(ctx context.Context) (held bool, err error) {
 	if time.Since(t.asked) < every {
 		return t.held, nil
 	}
-	t.held, err = takeLease(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
+	t.held, err = lease.Take(ctx, t.session, sweepLease, t.holder, sweepLeaseTTL, t.level)
 	t.asked, t.taken = time.Now(), t.held || err != nil // without an answer it may be taken
 	return t.held, err
 }
 
 // end lets others sweep.
-func (t *tenure) end() {
+func (t *sweepTurn) end() {
 	if t.taken {
-		releaseLease(context.Background(), t.session, sweepLease, t.holder, t.level)
+		lease.Release(context.Background(), t.session, sweepLease, t.holder, t.level)
 	}
 }
 
@@ -221,7 +223,7 @@ func tooLong(err error) bool {
 }
 
 func (w *sweeper) delete(ctx context.Context, key []byte, expired int64) error {
-	level := levels[w.config.Consistency.Write]
+	level := conn.Levels[w.config.Consistency.Write]
 	query := w.session.Query(sweepDelete, key, expired).WithTimestamp(expired * microsPerMilli) // which CQL has no words for, of counters
 	if err := query.WithContext(ctx).Consistency(level).Idempotent(true).Exec(); err != nil {
 		return err

@@ -45,7 +45,7 @@ func TestLeaseToSweepIsAskedForNowAndThen(t *testing.T) {
 		held bool
 		ago  time.Duration
 	}{{true, sweepLeaseRenew / 2}, {false, sweepLeaseRetry / 2}} {
-		turn := tenure{held: c.held, asked: time.Now().Add(-c.ago)} // without a session: a request would panic
+		turn := sweepTurn{held: c.held, asked: time.Now().Add(-c.ago)} // without a session: a request would panic
 		if held, err := turn.mine(t.Context()); err != nil || held != c.held {
 			t.Errorf("%v after held was %v: %v, %v", c.ago, c.held, held, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -16,7 +17,7 @@ import (
 // times as many fit in one page. Longer logs are read alone.
 const maxReadTogether = 200
 
-// logRead is a read of one key's log on its way, and what came of it.
+// logRead is a read of one key's log, and its result.
 type logRead struct {
 	key   []byte
 	query *limiter.LogQuery
@@ -24,23 +25,23 @@ type logRead struct {
 	reset limiter.Instant
 }
 
-// saying is what is said of events of one key: requests that are safe to repeat, all to
-// one partition.
-type saying struct {
+// keyWrite is requests that write to one key: all to one partition, and safe to repeat.
+type keyWrite struct {
 	key     []byte
 	entries []gocql.BatchEntry
 }
 
-// say sends entries, which speak of the log of key in the table of span.
-func (s *Store) say(ctx context.Context, key []byte, span limiter.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
-	return s.writes.do(ctx, s.laneOf(key, span, level), &saying{key, entries}, len(entries), func(ctx context.Context) error {
-		return s.sayAlone(ctx, level, entries)
+// writeKey writes entries, which are of key, to the table of span. Other keys may share the
+// request.
+func (s *Store) writeKey(ctx context.Context, key []byte, span limiter.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
+	return s.writes.do(ctx, s.laneOf(key, span, level), &keyWrite{key, entries}, len(entries), func(ctx context.Context) error {
+		return s.writeKeyAlone(ctx, level, entries)
 	})
 }
 
-// sayAlone sends requests to one partition as one, a single one without a batch around
-// it.
-func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
+// writeKeyAlone writes entries, which are of one partition, by one request: a single one without
+// a batch around it.
+func (s *Store) writeKeyAlone(ctx context.Context, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	if len(entries) == 1 {
 		return s.exec(s.session.Query(entries[0].Stmt, entries[0].Args...).WithContext(ctx).Consistency(level))
 	}
@@ -49,13 +50,13 @@ func (s *Store) sayAlone(ctx context.Context, level gocql.Consistency, entries [
 	return s.execBatch(batch)
 }
 
-// sayTogether sends what riders say: as one, or if they are more than a batch may have, in several.
-func (s *Store) sayTogether(ctx context.Context, l lane, riders []*rider[*saying]) {
-	inBatches(riders, maxWritten, func(some []*rider[*saying]) { s.sayAsOne(ctx, l, some) })
+// writeKeysTogether writes what riders have, by one batch, or by several if that is too much for one.
+func (s *Store) writeKeysTogether(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
+	inBatches(riders, maxWritten, func(some []*rider[*keyWrite]) { s.writeKeysAsOne(ctx, l, some) })
 }
 
-// inBatches does something for all riders, most of them together, in as few batches of about the
-// same size as can be, for all at the same time.
+// inBatches calls do with at most most riders at a time: with as few batches as that takes, of
+// about the same size, all at the same time.
 func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
 	if len(riders) <= most {
 		do(riders)
@@ -69,12 +70,12 @@ func inBatches[R any](riders []*rider[R], most int, do func([]*rider[R])) {
 	all.Wait()
 }
 
-// sayAsOne sends what riders say as one. That does not make it one: after an error
-// some of it may be stored, and each is sent once more, by itself, to be told its own
-// fate.
-func (s *Store) sayAsOne(ctx context.Context, l lane, riders []*rider[*saying]) {
+// writeKeysAsOne writes what riders have by one batch. The batch is not atomic: after an error
+// some of it may be stored. So each rider's write is then sent once more, by itself, to learn
+// its own outcome.
+func (s *Store) writeKeysAsOne(ctx context.Context, l lane, riders []*rider[*keyWrite]) {
 	if len(riders) == 1 {
-		riders[0].err = s.sayAlone(ctx, l.level, riders[0].request.entries)
+		riders[0].err = s.writeKeyAlone(ctx, l.level, riders[0].request.entries)
 		return
 	}
 	parts := 0
@@ -89,7 +90,7 @@ func (s *Store) sayAsOne(ctx context.Context, l lane, riders []*rider[*saying]) 
 	if s.session.ExecuteBatch(batch) == nil {
 		return
 	}
-	apart(riders, func(r *rider[*saying]) { r.err = notSure(s.sayAlone(ctx, l.level, r.request.entries)) })
+	apart(riders, func(r *rider[*keyWrite]) { r.err = notSure(s.writeKeyAlone(ctx, l.level, r.request.entries)) })
 }
 
 // notSure returns err without the promise that nothing is stored.
@@ -97,15 +98,15 @@ func notSure(err error) error {
 	switch {
 	case !errors.Is(err, limiter.ErrNotStored):
 		return err
-	case tooFew(err):
+	case conn.TooFew(err):
 		return fmt.Errorf("%w: %s", limiter.ErrTooFewReplicas, err.Error())
 	}
 	return errors.New(err.Error())
 }
 
-// readTogether reads the logs of all riders by one request, which asks for as much as
-// the one of them that needs most: each takes its own part of that. Who gets too little
-// reads by itself, and so do all if it fails.
+// readTogether reads the logs of all riders by one request, with the limit of the rider that
+// needs most rows. Each takes its own part of the answer. A rider that gets too little reads by
+// itself, and so do all if the request fails.
 func (s *Store) readTogether(ctx context.Context, l lane, riders []*rider[*logRead]) {
 	limit := 0
 	for _, r := range riders {

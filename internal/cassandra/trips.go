@@ -11,11 +11,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// trips lets requests of one kind, for different keys, travel to Cassandra together:
-// ten rows in one request cost it a third of what they cost in ten. A request goes at
-// once, and alone, unless another trip is under way; those that come meanwhile go
-// together as soon as none is, they fill a trip, or their patience is over. So a lone
-// request waits for nobody, and the busier a node is the fuller the trips.
+// trips has requests of one kind, for different keys, share trips to Cassandra: ten rows in one
+// request cost it a third of what they cost in ten. A request goes at once, and alone, unless
+// another trip is under way in its lane. Requests that come meanwhile wait, and go together as
+// soon as no trip is under way, they fill one, or tripPatience is over. So a lone request waits
+// for no other, and the busier a node is the fuller the trips.
 type trips[R any] struct {
 	send    func(context.Context, lane, []*rider[R]) // answers every rider of a trip; it must not panic
 	most    int                                      // keys in a trip
@@ -25,16 +25,16 @@ type trips[R any] struct {
 	roads map[lane]*road[R]
 }
 
-// lane is what requests have to have in common to travel together.
+// lane is what requests must have in common to share a trip.
 type lane struct {
-	owner string // host id of the node that they are sent to first
+	node  string // host id of the node that they are sent to first
 	span  limiter.Span
 	level gocql.Consistency
 	then  gocql.Consistency // the level of the read that follows a write
-	reach int               // how far back they read, to a power of two: what is older may have expired, and is walked over
+	reach int               // how far back they read, to a power of two: a read further back would walk over expired rows
 }
 
-// road is a lane's traffic.
+// road is the trips of one lane, and the requests that wait for them.
 type road[R any] struct {
 	underWay int
 	waiting  []*rider[R]
@@ -53,7 +53,7 @@ type rider[R any] struct {
 	told    func(*rider[R])
 }
 
-// answered tells who waits for r.
+// answered tells the caller of r.
 func (r *rider[R]) answered() {
 	if r.told != nil {
 		r.told(r)
@@ -82,15 +82,15 @@ const (
 	maxTripWaiting = 1 << 14
 )
 
-// do has r answered, by alone if it can go at once. The error wraps
-// limiter.ErrNotStored if it did not go at all.
+// do has r answered, by calling alone if it can go at once. The error wraps limiter.ErrNotStored
+// if r was not sent.
 func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(context.Context) error) error {
 	mine, err := t.enter(l, r, parts)
 	switch {
 	case err != nil:
 		return err
 	case mine == nil:
-		defer t.back(l)
+		defer t.end(l)
 		return alone(ctx)
 	}
 	select {
@@ -123,8 +123,8 @@ func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 	return mine, nil
 }
 
-// doAll has riders answered, who are each told. They go as others do, but that the first does
-// not go alone.
+// doAll has riders answered, and calls told of each. Unlike in do, the first one waits for the
+// others instead of going alone.
 func (t *trips[R]) doAll(l lane, riders []*rider[R]) {
 	if !t.enterAll(l, riders) {
 		for _, r := range riders {
@@ -166,7 +166,7 @@ func (t *trips[R]) road(l lane) *road[R] {
 	return on
 }
 
-// setOff sends off those that may go, and sees to it that the others do in time.
+// setOff sends off the requests that may go, and has the others sent off in time.
 func (t *trips[R]) setOff(l lane, on *road[R]) {
 	t.goOn(l, on)
 	if len(on.waiting) > 0 {
@@ -174,20 +174,20 @@ func (t *trips[R]) setOff(l lane, on *road[R]) {
 	}
 }
 
-// goOn sends off those that wait, if they may go.
+// goOn sends off waiting requests, as long as they may go.
 func (t *trips[R]) goOn(l lane, on *road[R]) {
 	for len(on.waiting) > 0 && (on.underWay == 0 || t.full(on) && on.underWay < tripsUnderWay) {
 		t.sendOff(l, on)
 	}
 }
 
-// full reports whether those that wait on a road fill a trip.
+// full reports whether the waiting requests of a road fill a trip.
 func (t *trips[R]) full(on *road[R]) bool {
 	return len(on.waiting) >= t.most || on.parts >= maxTripParts
 }
 
-// back notes that a trip is over, and sends off those that wait.
-func (t *trips[R]) back(l lane) {
+// end notes that a trip is over, and sends off those that wait.
+func (t *trips[R]) end(l lane) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	on := t.roads[l]
@@ -195,7 +195,7 @@ func (t *trips[R]) back(l lane) {
 	t.goOn(l, on)
 }
 
-// depart sends off those whose patience is over, and sees to the others when theirs is.
+// depart sends off the requests that have waited for tripPatience, and comes back for the others.
 func (t *trips[R]) depart(l lane, on *road[R]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,7 +246,7 @@ func (r *road[R]) index(mine *rider[R]) int {
 	return -1
 }
 
-// sendOff begins a trip of those that wait longest.
+// sendOff begins a trip of the requests that have waited longest.
 func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	n, parts := 1, on.waiting[0].parts
 	for n < min(len(on.waiting), t.most) && parts+on.waiting[n].parts <= maxTripParts {
@@ -258,7 +258,7 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	on.parts -= parts
 	on.underWay++
 	go func() {
-		defer t.back(l)
+		defer t.end(l)
 		ctx, cancel := context.WithTimeout(context.Background(), t.timeout)
 		defer cancel()
 		t.send(ctx, l, trip)

@@ -231,8 +231,8 @@ func TestTripsOfMany(t *testing.T) {
 // What is for different nodes, tables or levels does not travel together.
 func TestLanesOfEach(t *testing.T) {
 	e := new(each)
-	for i, l := range []lane{{owner: "a"}, {owner: "b"}, {owner: "a"}, {owner: "a", level: gocql.One}, {owner: "a", span: limiter.SpanDay}} {
-		e.board(l, &rider[*saying]{parts: i})
+	for i, l := range []lane{{node: "a"}, {node: "b"}, {node: "a"}, {node: "a", level: gocql.One}, {node: "a", span: limiter.SpanDay}} {
+		e.board(l, &rider[*keyWrite]{parts: i})
 	}
 	var got [][]int
 	for _, boarded := range e.lanes {

@@ -14,7 +14,7 @@ const maxWrittenAndRead = 2 * maxWritten
 
 // writeRead is a write to one key and the read of it that follows, on their way.
 type writeRead[R any] struct {
-	write rider[*saying]
+	write rider[*keyWrite]
 	read  rider[R]
 }
 
@@ -24,9 +24,9 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return e.err.Error() }
 func (e *unreadError) Unwrap() error { return e.err }
 
-// WriteThenRead stores w and then reads what q asks for of the same key. Where each takes one
-// request, both are one trip: those that write together read together, without waiting for
-// another trip in between, nor for each caller to wake up.
+// WriteThenRead stores w and then reads what q asks for of the same key. If each takes one
+// request, both are one trip: keys that are written together are read together. They don't wait
+// for another trip in between, nor for each caller to wake up.
 func (s *Store) WriteThenRead(
 	ctx context.Context, w *limiter.Write, q *limiter.Query,
 ) (state limiter.State, wrote bool, err error) {
@@ -53,17 +53,17 @@ func (s *Store) WriteThenRead(
 	return limiter.State{}, false, written(err, 1)
 }
 
-// bothWaysOf returns what w says, and the lane for that and for the answer to q; false if
-// they can't go by one.
-func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said saying, l lane, ok bool) {
+// bothWaysOf returns w as a keyWrite, and the lane for it and the read of q. It returns false if
+// they can't share a trip.
+func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said keyWrite, l lane, ok bool) {
 	if !canGoBothWays(w, q) {
-		return saying{}, lane{}, false
+		return keyWrite{}, lane{}, false
 	}
 	level, err := levelOf(w.Level)
 	then, errThen := levelOf(q.Level)
-	said, span, ok := sayingOf(w)
+	said, span, ok := keyWriteOf(w)
 	if err != nil || errThen != nil || !ok {
-		return saying{}, lane{}, false
+		return keyWrite{}, lane{}, false
 	}
 	l = s.laneOf(said.key, span, level)
 	l.then = then
@@ -73,7 +73,7 @@ func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said saying, l l
 	return said, l, true
 }
 
-// canGoBothWays reports whether q asks, by one request, for what w is of: the same log, or the
+// canGoBothWays reports whether q reads, by one request, what w writes to: the same log, or the
 // same table of running totals.
 func canGoBothWays(w *limiter.Write, q *limiter.Query) bool {
 	switch {
@@ -87,10 +87,10 @@ func canGoBothWays(w *limiter.Write, q *limiter.Query) bool {
 }
 
 // appendThenRead stores events, and returns what q asks for of their log.
-func (s *Store) appendThenRead(ctx context.Context, l lane, said saying, q *limiter.LogQuery) (limiter.State, error) {
+func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *limiter.LogQuery) (limiter.State, error) {
 	r := &logRead{key: said.key, query: q}
 	err := goBothWays(ctx, &s.logsWritten, l, said, r, func(ctx context.Context) (err error) {
-		if err := s.sayAlone(ctx, l.level, said.entries); err != nil {
+		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
 			return err
 		}
 		r.log, r.reset, err = s.readLogAlone(ctx, r.key, l.then, q, q.Max)
@@ -103,13 +103,13 @@ func (s *Store) appendThenRead(ctx context.Context, l lane, said saying, q *limi
 }
 
 // putThenRead stores running totals, and returns those that q asks for.
-func (s *Store) putThenRead(ctx context.Context, l lane, said saying, q *limiter.Query) (limiter.State, error) {
+func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *limiter.Query) (limiter.State, error) {
 	r := &tallyRead{key: said.key, after: q.ExpireAfter}
 	err := goBothWays(ctx, &s.talliesWritten, l, said, r, func(ctx context.Context) error {
-		if err := s.sayAlone(ctx, l.level, said.entries); err != nil {
+		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
 			return err
 		}
-		return unread(s.readTally(ctx, l.back(), r))
+		return unread(s.readTally(ctx, l.ofRead(), r))
 	})
 	if err != nil {
 		return limiter.State{}, err
@@ -117,26 +117,26 @@ func (s *Store) putThenRead(ctx context.Context, l lane, said saying, q *limiter
 	return limiter.State{Counts: r.counts, Reset: r.reset}, nil
 }
 
-// goBothWays has said written and r read then, by alone if they can go at once. The error
-// is an unreadError if it is that of the read.
+// goBothWays has said written and then r read, by calling alone if they can go at once. The error
+// is an unreadError if the write is stored and the read failed.
 func goBothWays[R any](
-	ctx context.Context, t *trips[*writeRead[R]], l lane, said saying, r R, alone func(context.Context) error,
+	ctx context.Context, t *trips[*writeRead[R]], l lane, said keyWrite, r R, alone func(context.Context) error,
 ) error {
-	both := &writeRead[R]{write: rider[*saying]{request: &said, parts: len(said.entries)}, read: rider[R]{request: r}}
+	both := &writeRead[R]{write: rider[*keyWrite]{request: &said, parts: len(said.entries)}, read: rider[R]{request: r}}
 	return t.do(ctx, l, both, both.write.parts, alone)
 }
 
-// bothWays returns what sends trips that say something first and read when all of that is
-// acknowledged. What was not written is not read.
+// bothWays returns the sender of trips that write first, and read when all writes are
+// acknowledged. A key whose write failed is not read.
 func bothWays[R any](
-	say func(context.Context, lane, []*rider[*saying]), read func(context.Context, lane, []*rider[R]),
+	write func(context.Context, lane, []*rider[*keyWrite]), read func(context.Context, lane, []*rider[R]),
 ) func(context.Context, lane, []*rider[*writeRead[R]]) {
 	return func(ctx context.Context, l lane, riders []*rider[*writeRead[R]]) {
-		writes := make([]*rider[*saying], len(riders))
+		writes := make([]*rider[*keyWrite], len(riders))
 		for i, r := range riders {
 			writes[i] = &r.request.write
 		}
-		say(ctx, l, writes)
+		write(ctx, l, writes)
 		reads := make([]*rider[R], 0, len(riders))
 		for _, r := range riders {
 			if r.err = r.request.write.err; r.err == nil {
@@ -146,7 +146,7 @@ func bothWays[R any](
 		if len(reads) == 0 {
 			return
 		}
-		read(ctx, l.back(), reads)
+		read(ctx, l.ofRead(), reads)
 		for _, r := range riders {
 			if r.err == nil {
 				r.err = unread(r.request.read.err)
@@ -155,13 +155,13 @@ func bothWays[R any](
 	}
 }
 
-// back returns the lane of the read that follows a write.
-func (l lane) back() lane {
+// ofRead returns the lane of the read that follows a write.
+func (l lane) ofRead() lane {
 	l.level = l.then
 	return l
 }
 
-// unread returns err as that of a read whose write is stored.
+// unread returns err, of a read whose write is stored, as an unreadError; nil for nil.
 func unread(err error) error {
 	if err == nil {
 		return nil

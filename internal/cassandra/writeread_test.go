@@ -19,7 +19,7 @@ func TestBothWays(t *testing.T) {
 	errUnwritten, errUnread := errors.New("not written"), errors.New("not read")
 	var did []string
 	send := bothWays(
-		func(_ context.Context, l lane, riders []*rider[*saying]) {
+		func(_ context.Context, l lane, riders []*rider[*keyWrite]) {
 			did = append(did, fmt.Sprintf("write %d at %v", len(riders), l.level))
 			riders[1].err = errUnwritten
 		},
@@ -53,7 +53,7 @@ func TestBothWays(t *testing.T) {
 // Where nothing is written there is nothing to read.
 func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 	send := bothWays(
-		func(_ context.Context, _ lane, riders []*rider[*saying]) { riders[0].err = errNegative },
+		func(_ context.Context, _ lane, riders []*rider[*keyWrite]) { riders[0].err = errNegative },
 		func(context.Context, lane, []*rider[*int]) { t.Error("it was read") },
 	)
 	r := &rider[*writeRead[*int]]{request: new(writeRead[*int])}
@@ -66,9 +66,9 @@ func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 // What is written and read by one request each, of one table, travels both ways.
 func TestWhatTravelsBothWays(t *testing.T) {
 	store := &Store{config: Config{Now: time.Now}}
-	for i := range store.owners.slices {
-		for j := range store.owners.slices[i] {
-			store.owners.slices[i][j].Store(&owner{until: time.Now().Add(time.Hour)})
+	for i := range store.firstNodes.parts {
+		for j := range store.firstNodes.parts[i] {
+			store.firstNodes.parts[i][j].Store(&firstNode{until: time.Now().Add(time.Hour)})
 		}
 	}
 	events, total := []limiter.Event{{Cost: 1}}, []limiter.Tally{{}}
@@ -105,8 +105,8 @@ func TestWhatTravelsBothWays(t *testing.T) {
 		if ok != c.want {
 			t.Errorf("%s: %v, want %v", name, ok, c.want)
 		}
-		if ok && (l.level != gocql.Quorum || l.back().level != gocql.One) {
-			t.Errorf("%s: written at %v, read at %v", name, l.level, l.back().level)
+		if ok && (l.level != gocql.Quorum || l.ofRead().level != gocql.One) {
+			t.Errorf("%s: written at %v, read at %v", name, l.level, l.ofRead().level)
 		}
 	}
 }

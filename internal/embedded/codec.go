@@ -19,9 +19,9 @@ const detailsFormat = 2
 
 var errDamaged = errors.New("it is damaged")
 
-// encode returns e as a record's value. ahead is how far the clock is ahead of the time that the
+// encode returns e as a record's value. lead is how far the clock is ahead of the time that the
 // store goes by for what is kept for some time.
-func (e *entry) encode(ahead limiter.Instant) []byte {
+func (e *entry) encode(lead limiter.Instant) []byte {
 	w := writer{recordFormat}
 	w.int(int64(e.expires))
 	w.int(int64(e.reset))
@@ -33,7 +33,7 @@ func (e *entry) encode(ahead limiter.Instant) []byte {
 		w.log(e.logOf(span))
 	}
 	w.removed(e.rare)
-	w.cell(e.cell, ahead)
+	w.cell(e.cell, lead)
 	return w
 }
 
@@ -63,8 +63,8 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	return e, r.end()
 }
 
-// encode returns p without its ID as a record's value; ahead is that of an entry.
-func (p *published) encode(ahead limiter.Instant) []byte {
+// encode returns p without its ID as a record's value; lead is that of an entry.
+func (p *published) encode(lead limiter.Instant) []byte {
 	w := writer{recordFormat}
 	if p.Details != "" {
 		w = writer{detailsFormat}
@@ -72,7 +72,7 @@ func (p *published) encode(ahead limiter.Instant) []byte {
 	w.text([]byte(p.Kind))
 	key := p.Key.Bytes()
 	w = append(w, key...)
-	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at + ahead), int64(p.expires + ahead)} {
+	for _, n := range []int64{int64(p.Until), int64(p.Strikes), int64(p.TTL), int64(p.at + lead), int64(p.expires + lead)} {
 		w.int(n)
 	}
 	if p.Details != "" {
@@ -101,7 +101,7 @@ func decodeChange(b []byte) (published, error) {
 // interned are texts that many records have in common, kept once.
 type interned map[string]limiter.LimitID
 
-func (t interned) of(text []byte) limiter.LimitID {
+func (t interned) intern(text []byte) limiter.LimitID {
 	id, ok := t[string(text)]
 	if !ok {
 		id = limiter.LimitID(text)
@@ -159,14 +159,14 @@ func (w *writer) removed(r *rare) {
 }
 
 // cell writes c, whose zero version says that there is none.
-func (w *writer) cell(c *cell, ahead limiter.Instant) {
+func (w *writer) cell(c *cell, lead limiter.Instant) {
 	if c == nil {
 		c = new(cell)
 	}
 	*w = append(*w, c.Version[:]...)
 	expires := c.expires
 	if expires != 0 && expires < limiter.Distant {
-		expires += ahead
+		expires += lead
 	}
 	w.int(int64(expires))
 	w.text(c.Value)
@@ -239,7 +239,7 @@ func (r *reader) text() []byte { return r.take(r.len()) }
 
 func (r *reader) count(texts interned) limiter.Count {
 	return limiter.Count{
-		Limit: texts.of(r.text()), Start: limiter.Instant(r.int()), Expires: limiter.Instant(r.int()),
+		Limit: texts.intern(r.text()), Start: limiter.Instant(r.int()), Expires: limiter.Instant(r.int()),
 		Epoch: limiter.Instant(r.int()), Units: r.int(),
 	}
 }

@@ -233,20 +233,20 @@ func (s *Store) save() error {
 func (s *Store) collect() (records []Record) {
 	s.several.Lock()
 	defer s.several.Unlock()
-	ahead := s.ahead()
+	lead := s.clockLead()
 	for i := range s.shards {
-		records = s.shards[i].collect(records, ahead)
+		records = s.shards[i].collect(records, lead)
 	}
 	return records
 }
 
-func (sh *shard) collect(records []Record, ahead limiter.Instant) []Record {
+func (sh *shard) collect(records []Record, lead limiter.Instant) []Record {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for k := range sh.dirty {
 		r := Record{Table: TableKeys, Key: k.Bytes()}
-		if e := sh.entries.of(&k); e != nil {
-			r.Value, r.fresh = e.encode(ahead), !e.log.saved
+		if e := sh.entries.find(&k); e != nil {
+			r.Value, r.fresh = e.encode(lead), !e.log.saved
 			e.log.dirty, e.log.saved = false, true
 		}
 		records = append(records, r)
@@ -266,7 +266,7 @@ func (s *Store) restore(records []Record) {
 func (sh *shard) restore(k limiter.Key, fresh bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.entries.of(&k)
+	e := sh.entries.find(&k)
 	if e == nil && fresh { // it has gone meanwhile
 		delete(sh.dirty, k)
 		return
@@ -280,12 +280,12 @@ func (sh *shard) restore(k limiter.Key, fresh bool) {
 // collectChanges appends to records the changes that are not on the disk yet, and
 // those there that have expired.
 func (s *Store) collectChanges(records []Record) []Record {
-	ahead := s.ahead()
+	lead := s.clockLead()
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	for id, p := range s.feed.changes {
 		if _, there := s.saver.changes[id]; !there {
-			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode(ahead)})
+			records = append(records, Record{Table: TableChanges, Key: id[:], Value: p.encode(lead)})
 		}
 	}
 	for id := range s.saver.changes {

@@ -71,11 +71,11 @@ func (e *entry) openLog(span limiter.Span) *eventLog {
 	return &e.log
 }
 
-// keptRemovals is how many removed events of a key are remembered: whoever repeats an
-// append does so within a few milliseconds.
+// keptRemovals is how many removed events of a key are remembered: an append that is repeated is
+// so within a few milliseconds.
 const keptRemovals = 64
 
-// read adds to s what q asks for. The events are e's own. A nil entry is empty.
+// read adds to s what q asks for. The events are still e's own. A nil entry is empty.
 func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 	s.Reset, s.Cell = 0, limiter.Cell{}
 	if e == nil {
@@ -241,8 +241,8 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 	e.counts = append(e.counts, c)
 }
 
-// put replaces a running total by t unless it is the later one, and forgets those that
-// have expired.
+// put replaces the running total of the same row by t, unless t is older, and forgets running
+// totals that have expired.
 func (e *entry) put(t *limiter.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
 	e.rarely().put(t, min(t.Start, clock.dated()))
@@ -271,7 +271,7 @@ func (e *entry) forget(reset limiter.Instant) {
 	e.reset = reset
 	for span := range limiter.SpanCount {
 		if l := e.logOf(span); l != nil {
-			l.keep(func(have *limiter.Event) bool { return have.At > reset })
+			l.filter(func(have *limiter.Event) bool { return have.At > reset })
 		}
 	}
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })

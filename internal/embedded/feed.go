@@ -37,7 +37,8 @@ func (s *Store) Publish(_ context.Context, c *limiter.Change) error {
 	return s.feed.add(published{Change: *c, at: now, expires: now.Add(c.TTL)}, now)
 }
 
-// Changes returns what still lives of what is dated or was published since q says or later.
+// Changes returns the changes that were dated or published since the instant of q, and have not
+// expired.
 func (s *Store) Changes(_ context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
 	return s.feed.since(q.Since, s.instant()), nil
 }
@@ -62,8 +63,8 @@ func (p *published) yields() bool {
 	return p.Kind == limiter.ChangeBlock || p.Kind == limiter.ChangeHold
 }
 
-// drop drops what yields and ends soonest, so that whoever is denied often, or holds much,
-// leaves room for others.
+// drop drops the change that ends soonest of those that yield, so that a caller that is denied
+// often, or holds much, leaves room for others.
 func (f *feed) drop() (dropped bool) {
 	var soonest published
 	for _, p := range f.changes {

@@ -40,8 +40,8 @@ const (
 
 func (x *index) init() { x.byPrefix = make(map[uint64]place) }
 
-// of returns the entry of k, nil if there is none. It stays where it is until it is removed.
-func (x *index) of(k *limiter.Key) *entry {
+// find returns the entry of k, nil if there is none. It stays where it is until it is removed.
+func (x *index) find(k *limiter.Key) *entry {
 	if p, ok := x.byPrefix[k.Prefix()]; ok {
 		if e := x.at(p); e.key == *k {
 			return e

@@ -20,7 +20,7 @@ func TestIndexIsAMap(t *testing.T) {
 		var sum [limiter.KeySize]byte
 		sum[7], sum[31] = byte(rnd.IntN(8)), byte(rnd.IntN(8))
 		k := limiter.KeyFrom(sum)
-		switch found := x.of(&k); {
+		switch found := x.find(&k); {
 		case found != want[k]:
 			t.Fatalf("step %d: %p for %v, want %p (seed %d)", i, found, sum, want[k], seed)
 		case found == nil:
@@ -59,7 +59,7 @@ func TestNextVisitsAll(t *testing.T) {
 	}
 	for i := 0; i < entries; i += 2 {
 		k := keyOf(i)
-		x.remove(x.of(&k))
+		x.remove(x.find(&k))
 	}
 	for round := range 2 {
 		seen := make(map[*entry]bool)

@@ -31,8 +31,8 @@ const (
 	// are merged, so that merging is rare.
 	spareEvents = 16
 	// searchedEvents is how many events of one millisecond an append looks at for one
-	// that has its ID: enough for whoever repeats what it just did, and little beside
-	// the append itself. Settling looks at all of them.
+	// that has its ID: enough for an append that is repeated, and little beside the append
+	// itself. Settling looks at all of them.
 	searchedEvents = 8
 	// holdMargin is how long an ended hold is left to those who count it by a clock
 	// that is behind: twice as far as two clocks are ever allowed to be apart.
@@ -70,8 +70,8 @@ func firstOf(events []limiter.Event, n int, now limiter.Instant) int {
 
 func ended(e *limiter.Event, now limiter.Instant) bool { return e.Ends != 0 && e.Ends <= now }
 
-// append adds event, unless it is there: then it is replaced, and settled for good
-// once it was.
+// append adds event. If an event with its ID is there, event replaces it, and stays settled if that
+// one was.
 func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
 	if i := l.find(&event, searchedEvents); i >= 0 {
 		if l.events[i].Ends != 0 {
@@ -153,7 +153,7 @@ func (l *eventLog) find(event *limiter.Event, few int) int {
 
 // remove removes the events with these ids.
 func (l *eventLog) remove(ids []limiter.EventID) {
-	l.keep(func(have *limiter.Event) bool { return !slices.Contains(ids, have.ID) })
+	l.filter(func(have *limiter.Event) bool { return !slices.Contains(ids, have.ID) })
 }
 
 // know finds out what l is to know of its events.
@@ -162,15 +162,15 @@ func (l *eventLog) know() {
 	l.holds = slices.ContainsFunc(l.events, func(have limiter.Event) bool { return have.Ends != 0 })
 }
 
-// keep removes all events but those of which is reports true.
-func (l *eventLog) keep(is func(*limiter.Event) bool) {
+// filter removes all events but those for which is returns true.
+func (l *eventLog) filter(is func(*limiter.Event) bool) {
 	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return !is(&have) })
 	l.know()
 }
 
-// trim makes room in a log that is full: events that have expired at an instant go,
-// ended holds too, and of what is left all but the newest keep are merged. Room is for
-// two: an Update's decide appends to what it reads before the store does.
+// trim makes room in a log that is full. It removes events that have expired at an instant, and
+// ended holds, and merges all others but the newest keep. It makes room for two: an Update's
+// decide appends to the events that it reads before the store does.
 func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	most := 2*keep + spareEvents
 	if len(l.events) == 0 || len(l.events) < cap(l.events)-1 && len(l.events) < most {
@@ -179,7 +179,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
-		l.keep(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })
+		l.filter(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })
 	}
 	if len(l.events) >= most {
 		l.merge(len(l.events) - keep)
@@ -187,7 +187,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	}
 }
 
-// drop removes the oldest n events. What is known of the rest needs no look at it.
+// drop removes the oldest n events, without a look at the others.
 func (l *eventLog) drop(n int) {
 	if l.sum != math.MaxInt64 {
 		l.sum -= limiter.SumOf(l.events[:n])

@@ -9,7 +9,7 @@ import (
 // longestReset is longer than any reset is remembered: two of the longest windows, and margins.
 const longestReset = 3 * limiter.MaxWindow
 
-// redate dates what is dated later than now as of now, because the clock was set back.
+// redate sets every date in e that is later than now to now, because the clock was set back.
 func (e *entry) redate(now limiter.Instant) {
 	e.bound(now)
 	for span := range limiter.SpanCount {
@@ -25,7 +25,7 @@ func (e *entry) redate(now limiter.Instant) {
 	}
 }
 
-// dropZeros forgets counters that have come to nothing.
+// dropZeros forgets counters that are zero.
 func (e *entry) dropZeros() {
 	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Units == 0 })
 }
@@ -33,31 +33,31 @@ func (e *entry) dropZeros() {
 // steps notices when the clock is set back.
 type steps struct{ lead limiter.Instant }
 
-// isBack reports whether the clock was set back, by more than a second, since it was last asked.
-func (s *steps) isBack(clock *Store) bool {
+// wasSetBack reports whether the clock was set back, by more than a second, since it was last asked.
+func (s *steps) wasSetBack(clock *Store) bool {
 	before := s.lead
-	s.lead = clock.ahead()
+	s.lead = clock.clockLead()
 	return s.lead < before-1000
 }
 
-// bound has e last no longer than it does if what is dated later than now is dated now: so keys
-// that a clock dated which was ahead don't fill the memory for as long.
+// bound shortens the life of e to what it would be if every later date in e were now. So keys
+// that were dated by a clock which was ahead don't fill the memory for longer than others.
 func (e *entry) bound(now limiter.Instant) {
-	until, ahead := limiter.Instant(0), e.reset > now
+	until, isAhead := limiter.Instant(0), e.reset > now
 	for span := range limiter.SpanCount {
 		if l := e.logOf(span); l != nil && len(l.events) > 0 {
 			last := l.events[len(l.events)-1].At
-			until, ahead = max(until, min(last, now).Add(l.ttl.duration())), ahead || last > now
+			until, isAhead = max(until, min(last, now).Add(l.ttl.duration())), isAhead || last > now
 		}
 	}
 	for i := range e.counts {
 		c, early := &e.counts[i], limiter.Instant(0)
 		if now < c.Start && c.Start < c.Expires {
-			early, ahead = c.Start-now, true
+			early, isAhead = c.Start-now, true
 		}
 		until = max(until, c.Expires-early)
 	}
-	if !ahead {
+	if !isAhead {
 		return
 	}
 	if e.rare != nil {
@@ -71,8 +71,8 @@ func (e *entry) bound(now limiter.Instant) {
 	e.expires = min(e.expires, until)
 }
 
-// bound has a cell that was written by a clock which was ahead last no longer than it was given. A
-// nil cell is none.
+// bound shortens the life of a cell that was written by a clock which was ahead to what it was
+// given. It does nothing if c is nil.
 func (c *cell) bound(now limiter.Instant) {
 	if c == nil || c.expires >= limiter.Distant {
 		return
@@ -82,7 +82,7 @@ func (c *cell) bound(now limiter.Instant) {
 	}
 }
 
-// outlast has a cell that a disk held last for loadedLast at least.
+// outlast extends the life of a cell that was loaded from a disk to loadedLast at least.
 func (c *cell) outlast(now limiter.Instant) {
 	if c != nil && c.expires != 0 {
 		c.expires = max(c.expires, now.Add(loadedLast))

@@ -112,7 +112,7 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var state limiter.State
-	sh.entries.of(&q.Key).read(q, &state, s)
+	sh.entries.find(&q.Key).read(q, &state, s)
 	for i := range state.Logs {
 		state.Logs[i] = limiter.Log{Events: append([]limiter.Event(nil), state.Logs[i].Events...)}
 	}
@@ -128,11 +128,11 @@ func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if w.Cell != nil {
-		if err := sh.entries.of(&w.Key).meets(w.Cell, s); err != nil {
+		if err := sh.entries.find(&w.Key).meets(w.Cell, s); err != nil {
 			return err
 		}
 	}
-	return s.store([]limiter.Write{*w}, []*entry{sh.entries.of(&w.Key)})
+	return s.store([]limiter.Write{*w}, []*entry{sh.entries.find(&w.Key)})
 }
 
 // WriteAll stores all of w or, when there is no room for a key of it, nothing.
@@ -156,7 +156,7 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e, state, w := sh.entries.of(&q.Key), &sh.one.state, &sh.one.write
+	e, state, w := sh.entries.find(&q.Key), &sh.one.state, &sh.one.write
 	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
 	e.read(q, state, s)
 	if e == nil && len(state.Logs) == 1 {
@@ -189,7 +189,7 @@ func (s *Store) UpdateAll(_ context.Context, q []limiter.Query, decide func([]li
 	s.lock(held)
 	defer s.unlock(held)
 	scratch := &s.shards[held.first()].scratch
-	states, writes := scratch.of(len(q))
+	states, writes := scratch.take(len(q))
 	for i := range q {
 		e := s.entry(q[i].Key)
 		scratch.entries[i] = e
@@ -202,8 +202,8 @@ func (s *Store) UpdateAll(_ context.Context, q []limiter.Query, decide func([]li
 	return s.store(writes, scratch.entries[:len(q)])
 }
 
-// of returns n states and n writes with nothing in them, and makes room for n entries.
-func (s *scratch) of(n int) ([]limiter.State, []limiter.Write) {
+// take returns n states and n writes with nothing in them, and makes room for n entries.
+func (s *scratch) take(n int) ([]limiter.State, []limiter.Write) {
 	for len(s.states) < n {
 		s.states, s.writes, s.entries = append(s.states, limiter.State{}), append(s.writes, limiter.Write{}), append(s.entries, nil)
 	}
@@ -248,7 +248,7 @@ func (s *Store) sweeps(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if clock.isBack(s) {
+			if clock.wasSetBack(s) {
 				bound = shardCount
 			}
 			s.shards[next%shardCount].sweep(s, bound > 0)
@@ -258,18 +258,18 @@ func (s *Store) sweeps(ctx context.Context) {
 	}
 }
 
-// instant is the time to forget by what is kept for some time: that of the start and what
-// has passed since by the monotonic clock, so that no clock that is set makes it expire.
+// instant is the time that expiry after a duration goes by: the start, and what has passed since
+// by the monotonic clock. So nothing expires because the clock is set.
 func (s *Store) instant() limiter.Instant {
 	return limiter.InstantOf(s.started.Add(s.now().Sub(s.started)))
 }
 
-// ahead is how far the clock is ahead of instant, because it was set since the start; below 0:
-// behind.
-func (s *Store) ahead() limiter.Instant { return limiter.InstantOf(s.now()) - s.instant() }
+// clockLead returns how far the clock is ahead of instant, because it was set since the start. It
+// is below 0 if the clock is behind.
+func (s *Store) clockLead() limiter.Instant { return limiter.InstantOf(s.now()) - s.instant() }
 
-// dated is the time to forget by what is dated by the clock: a clock that steps ahead makes
-// nothing expire, nor does the time that has passed while the clock was set back.
+// dated is the time that expiry at a date goes by. Nothing expires because the clock is set
+// ahead, nor by time that passes while it is set back.
 func (s *Store) dated() limiter.Instant {
 	now := s.now()
 	return min(limiter.InstantOf(now), limiter.InstantOf(s.started.Add(now.Sub(s.started))))
@@ -277,8 +277,8 @@ func (s *Store) dated() limiter.Instant {
 
 func (s *Store) shard(k limiter.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
 
-// entry returns what is kept of k, nil if nothing is. Its shard is locked.
-func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries.of(&k) }
+// entry returns the entry of k, nil if there is none. Its shard is locked.
+func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries.find(&k) }
 
 // shardSet is a set of shards, one bit each.
 type shardSet uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// refuse returns err, which is owed to who asks, and tells of it.
+// refuse returns err, which the caller is at fault for, and reports it to Options.Refused.
 func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) error {
 	if s.opts.Refused == nil {
 		return err
@@ -26,8 +26,8 @@ func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) err
 	return err
 }
 
-// admit finds out who asks, and refuses those who may not ask for op; who asks is returned
-// all the same, if it is known.
+// admit finds out who the caller is, and refuses one that may not ask for op. It returns a known
+// caller with the error, too.
 func (s *Server) admit(ctx context.Context, op limiter.Op) (*auth.Caller, error) {
 	authorization, certificate := "", (*x509.Certificate)(nil)
 	if !s.opts.Keyring.Open() {
@@ -71,7 +71,7 @@ func scopeOf(op limiter.Op) auth.Scope {
 	return auth.Decide
 }
 
-// permitted refuses a caller who may not use the policies that decide asks.
+// permitted returns an error if caller may not use the policies that decide asks.
 func permitted(caller *auth.Caller, asks []ask) error {
 	for i := range asks {
 		if a := &asks[i]; a.limited() && !caller.MayUse(a.rule.policy) {

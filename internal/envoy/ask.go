@@ -18,7 +18,7 @@ const (
 	maxEntries     = 64 // no mapping is that deep: a file nests less
 )
 
-// ask is one descriptor of a request, and what becomes of it.
+// ask is one descriptor of a request, and its outcome.
 type ask struct {
 	rule     *rule // nil: nothing holds
 	replaced bool  // by another descriptor's limit
@@ -50,8 +50,8 @@ func (a *ask) outcome() Outcome {
 	return OutcomeAllowed
 }
 
-// prepare makes asks, which are zero, what r asks of the domain d, nil if it is not
-// mapped: one for each descriptor, of which there may be maxDescriptors. The error says what is wrong with r.
+// prepare fills in asks, which are zero: one for each descriptor of r, up to maxDescriptors. d is
+// the domain of r, nil if it is not mapped. The error says what is wrong with r.
 func prepare(asks []ask, op limiter.Op, r *rls.RateLimitRequest, d *domain) error {
 	switch n := len(r.GetDescriptors()); {
 	case r.GetDomain() == "":

@@ -15,9 +15,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
-// codec reads what Envoy sends, also where strings are not UTF-8: Envoy puts the bytes of
-// headers into descriptors as they came, and who sends others than text must not make their
-// own check fail, which most let pass.
+// codec reads what Envoy sends, also where strings are not UTF-8. Envoy puts the bytes of headers
+// into descriptors as they came. A client that sends other bytes than text must not make its own
+// check fail, which most settings of Envoy let pass.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -44,8 +44,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, into any) error {
 // its descriptors.
 const maxNested = 4
 
-// withText returns wire, a message of a kind, with text in place of all strings that are none.
-// It is false for what is no message.
+// withText returns wire, a message of a kind, with text in place of every string that is not
+// UTF-8. It returns false if wire is no message.
 func withText(wire []byte, kind protoreflect.MessageDescriptor, nested int) (text []byte, ok bool) {
 	for len(wire) > 0 {
 		number, of, tag := protowire.ConsumeTag(wire)

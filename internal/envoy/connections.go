@@ -21,10 +21,10 @@ const (
 // Bounds lists all of them.
 var Bounds = []Bound{BoundConnections, BoundIdle}
 
-// connections are those that a listener accepts: at most so many are open. Past that, the one that
+// connections bounds how many connections of a listener are open. Beyond the bound, the one that
 // has waited longest for a request is closed for a new one. A connection waits as long as no
-// request is being answered: streams that watch health, and requests that do not come whole, keep
-// nobody out.
+// request of it is being answered. So streams that watch health, and requests that do not come
+// whole, keep nobody out.
 type connections struct {
 	net.Listener
 	most    int

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// decideAll decides what policies decide. Over a store that waits, all of it is asked at
-// the same time: what is asked together travels together.
+// decideAll decides the asks that have a policy. Over a store that waits, it decides all at the
+// same time, so that they share trips.
 func (s *Server) decideAll(ctx context.Context, asks []ask) {
 	waiting := 0
 	for i := range asks {
@@ -63,9 +63,9 @@ func (s *Server) decide(ctx context.Context, a *ask) {
 	}
 }
 
-// decideUnreadable denies whom the policy can't read as what it counts for. Who chooses
-// the value of an entry must not choose that nobody is asked: Envoy may let pass what
-// is an error.
+// decideUnreadable denies an identifier that is not what the policy counts, such as a phone
+// number. An error instead would let a client get around the limit by the value that it sends:
+// Envoy may let a request pass whose check failed.
 func (s *Server) decideUnreadable(a *ask) {
 	p, known := s.engine.Policy(a.demand.Policy)
 	if !known {

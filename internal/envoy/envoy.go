@@ -1,9 +1,8 @@
 // Package envoy serves a limiter.Engine to Envoy, over gRPC: Envoy's Rate Limit Service
 // v3 as envoyproxy/ratelimit serves it, and Limitador's CheckRateLimit and Report.
 //
-// What Envoy asks about is a domain and descriptors. A file of policies maps them to
-// policies; the values of a descriptor's entries are who is counted. Descriptors that
-// are mapped to nothing pass.
+// Envoy asks about a domain and descriptors, which a file of policies maps to policies. The values
+// of a descriptor's entries are the identifier. Descriptors that are mapped to nothing pass.
 //
 // The package knows nothing of stores, of files or of Prometheus, and it puts no value
 // of an entry into a log line, a metric or an error.
@@ -44,8 +43,7 @@ var Outcomes = []Outcome{OutcomeAllowed, OutcomeDenied, OutcomeFailed, OutcomeUn
 // themselves are reported only where the mapping has them.
 const DomainUnknown = "unknown"
 
-// Options of a Server. The zero value asks nobody who they are, logs nothing and tells
-// nobody.
+// Options of a Server. The zero value lets everybody ask, logs nothing and calls no hook.
 type Options struct {
 	Logger  *slog.Logger     // of failed requests; nil: nothing is logged
 	Now     func() time.Time // for durations only; nil: time.Now
@@ -54,8 +52,8 @@ type Options struct {
 	// Observe learns of every answered request: the method as RLS calls it, and the overall
 	// code or that of gRPC. It must not block. nil: nobody does.
 	Observe func(method, code string, d time.Duration)
-	// Refused learns of every request that was refused because of who asks, whose name is
-	// empty if that is not known. It must not block. nil: nobody does.
+	// Refused learns of every request that was refused because of its caller, whose name is
+	// empty if it is not known. It must not block. nil: nobody does.
 	Refused func(ctx context.Context, caller string, err error)
 	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
 	// block. nil: nobody does.

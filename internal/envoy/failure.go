@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// failures maps every error to its code, the first that matches. What a caller is told
-// gives nothing away.
+// failures maps every error to its code: the first that matches. Its texts, which callers see,
+// give nothing away.
 var failures = []struct {
 	err     error
 	code    codes.Code
@@ -85,8 +85,8 @@ func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandl
 	return handle(ctx, r)
 }
 
-// logFailure logs why a request failed: mistakes of callers at info, failures of the
-// service as a warning, of which one a second tells enough.
+// logFailure logs why a request failed: a mistake of the caller at info, and a failure of the
+// service as a warning, once a second.
 func (s *Server) logFailure(ctx context.Context, method string, failed, told error) {
 	code, level := status.Code(told), slog.LevelWarn
 	switch code {

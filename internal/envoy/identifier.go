@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// noValue is who an empty value is counted for, where it stands alone: nobody must be
-	// able to escape a limit by sending an empty header.
+	// noValue is the identifier of an empty value that stands alone: nobody must be able to get
+	// around a limit by an empty header.
 	noValue = "%empty"
-	// longPrefix is in front of the hash of what is longer than identifiers may be. No
-	// escaped text holds it.
+	// longPrefix is in front of the hash of a text that is longer than identifiers may be. No
+	// escaped text has it.
 	longPrefix = "%sha256/"
 )
 
-// identifier returns who a descriptor with these entries is counted for: domain, keys
+// identifier returns the identifier of a descriptor with these entries: domain, keys
 // and values as "domain/key=value/key=value", or what the rule names of them. No two
 // descriptors that the rule keeps apart have the same one.
 func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) limiter.Identifier {

@@ -18,7 +18,7 @@ import (
 // Bounds of a connection and its requests.
 const (
 	// maxMessage is far more than the headers that Envoy takes of a client (60 KiB), in
-	// several descriptors: who sends long headers must not make their own check fail.
+	// several descriptors: a client that sends long headers must not make its own check fail.
 	maxMessage = 1 << 20
 	// maxStreams is how many requests a connection may have under way. An Envoy has a
 	// connection for each of its threads.
@@ -63,8 +63,8 @@ type Listener struct {
 	stopping chan struct{} // closed when streams are to end
 }
 
-// NewListener returns what serves s to those who connect to listener, and closes it in
-// the end.
+// NewListener returns a Listener that serves s to clients of listener. Run closes listener in the
+// end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
 		listener: &connections{Listener: listener, most: opts.Connections, reached: opts.Reached}, opts: opts,
@@ -98,8 +98,8 @@ func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 // Open returns how many connections are open.
 func (l *Listener) Open() int { return l.listener.Len() }
 
-// Run answers requests until ctx ends, and then those that are under way, for as long as
-// Drain. It returns nil, or why it could not go on.
+// Run answers requests until ctx ends, and then those that are under way, for at most
+// ListenerOptions.Drain. It returns nil, or why it could not go on.
 func (l *Listener) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -117,8 +117,8 @@ func (l *Listener) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// stop tells everybody to go elsewhere, ends the streams of who watches health, waits for what is under way, and cuts off what
-// takes too long.
+// stop tells clients to go elsewhere, ends the streams that watch health, waits for requests that
+// are under way, and cuts off those that take too long.
 func (l *Listener) stop() {
 	close(l.stopping)
 	cut := time.AfterFunc(l.opts.Drain, l.server.Stop)
@@ -126,8 +126,8 @@ func (l *Listener) stop() {
 	l.server.GracefulStop()
 }
 
-// endInTime ends a stream, of which only watchers of health have one, when the listener
-// stops: it would be waited for.
+// endInTime ends a stream when the listener stops, which would wait for it. Only watchers of health
+// have streams.
 func (l *Listener) endInTime(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()

@@ -36,14 +36,15 @@ func (r *run) call(ctx context.Context, requests []schedule.Request) {
 		}
 		all.Go(func() {
 			defer func() { <-tickets }()
-			r.make(ctx, i+1, q)
+			r.makeCalls(ctx, i+1, q)
 		})
 	}
 	all.Wait()
 }
 
-// make makes the call that is the n-th, and those that come after it.
-func (r *run) make(ctx context.Context, n int, q *schedule.Request) {
+// makeCalls makes the n-th call, and those that follow from it: repetitions under its idempotency
+// key, or the record that settles its reservation.
+func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	c := history.Call{N: n, Process: q.Process, Op: q.Op, Demands: q.Demands, Key: q.Key, Reserve: q.Reserve}
 	a, reservation := r.do(ctx, c, "")
 	switch {
@@ -59,8 +60,7 @@ func (r *run) make(ctx context.Context, n int, q *schedule.Request) {
 	}
 }
 
-// insist repeats c by other processes until it is answered, and once more if it is to be
-// made again.
+// insist repeats c by other processes until it is answered, and once more if again is set.
 func (r *run) insist(ctx context.Context, c history.Call, reservation string, a *history.Answer, again bool) {
 	for try := 1; try < tries && ctx.Err() == nil; try++ {
 		if a.Decided() && !again {
@@ -87,7 +87,7 @@ func (r *run) do(ctx context.Context, c history.Call, settle string) (history.An
 
 var errUndecided = errors.New("not decided yet")
 
-// askAll asks, of each key whose counts last, what is used, by two processes.
+// askAll asks two processes how much is used of each key whose counts have not expired.
 func (r *run) askAll(ctx context.Context) {
 	for i, d := range r.lasting() {
 		for j := range min(2, r.Processes) {

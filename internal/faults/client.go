@@ -22,7 +22,7 @@ const patience = 15 * time.Second
 
 var transport = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}
 
-// body is what is sent.
+// body is that of a request.
 type body struct {
 	Policy      string   `json:"policy,omitempty"`
 	Identifier  string   `json:"identifier,omitempty"`
@@ -86,8 +86,8 @@ func ask(ctx context.Context, address string, call *history.Call, settle string)
 	return parse(call, response, text)
 }
 
-// failed is what is known of a call without an answer: nothing, unless it was never
-// sent.
+// failed returns the answer to a call that got none: whether it counts is unknown, unless it was
+// never sent.
 func failed(err error) history.Answer {
 	a := history.Answer{Recorded: history.Unknown, Error: err.Error()}
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
@@ -96,8 +96,8 @@ func failed(err error) history.Answer {
 	return a
 }
 
-// parse reads an answer. What it does not say of the units goes by the status: what is
-// allowed counts.
+// parse reads an answer. If the answer does not say whether units count, the status does: they
+// count if it allows.
 func parse(call *history.Call, response *http.Response, text []byte) (history.Answer, string) {
 	var got answer
 	if err := json.Unmarshal(text, &got); err != nil {

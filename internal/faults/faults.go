@@ -37,12 +37,12 @@ type Options struct {
 const (
 	nodes  = 3
 	heapMB = 512
-	// settles is how long after the load all is left alone: reservations end, and what is
-	// to be taken back is.
+	// settles is the pause after the load: reservations end, and units that have to be taken
+	// back are.
 	settles = 16 * time.Second
 )
 
-// run is one that is under way.
+// run is a run that is under way.
 type run struct {
 	Options
 	policies  []history.Policy

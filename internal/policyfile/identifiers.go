@@ -118,7 +118,7 @@ func addUnreadable(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
 	}
 }
 
-// anyWrong reports whether a mistake was told of n or what is in it.
+// anyWrong reports whether a mistake was added for n or a node in it.
 func anyWrong(f *yamlfile.File, n *yamlfile.Node) bool {
 	if n.Kind == yamlfile.Broken || n.Partial || f.Wrong(n.Path) {
 		return true
@@ -131,7 +131,8 @@ func anyWrong(f *yamlfile.File, n *yamlfile.Node) bool {
 	return false
 }
 
-// addDeriveProblems adds what is wrong between policies, which are those of items.
+// addDeriveProblems adds what is wrong between policies and those that they derive. policies are
+// read from items, in their order.
 func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []limiter.Policy) {
 	all := limiter.DeriveProblems(policies)
 	for i, item := range items {

@@ -134,8 +134,8 @@ type envoyNames struct {
 	together bool // as the domain says
 }
 
-// checkEnvoy adds what is wrong with the section for Envoy as part of the whole file:
-// policies, names and keys that are not there.
+// checkEnvoy adds what is wrong between the section for Envoy and the rest of the file: policies,
+// names and keys that are not there.
 func checkEnvoy(f *yamlfile.File, file *contents) {
 	if file.envoyAt == nil {
 		return
@@ -182,7 +182,7 @@ func (names *envoyNames) check(f *yamlfile.File, n *yamlfile.Node, list []EnvoyD
 	}
 }
 
-// checkPolicy adds what is wrong with the policy of d, which is at.
+// checkPolicy adds what is wrong with the policy of d, whose node is at.
 func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *EnvoyDescriptor) {
 	if d.Policy == "" || names.policies == nil {
 		return

@@ -106,8 +106,8 @@ func (w *writer) FlushError() error {
 // Unwrap returns the answer for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// giveTime bounds what is written until the function that it returns is called: not how long
-// nothing is, which may be as long as an application likes.
+// giveTime bounds how long writes may take until the function that it returns is called. It does
+// not bound how long the application writes nothing.
 func (w *writer) giveTime() (done func()) {
 	w.extendWrite()
 	return w.taken

@@ -29,8 +29,8 @@ var hopByHop = []string{
 	"Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// keepEndToEnd removes from an interim answer (1xx) what is for the proxy alone. That of other
-// answers is removed by httputil. upgrade leaves what says to which protocol a connection goes.
+// keepEndToEnd removes hop-by-hop headers from an interim answer (1xx). httputil removes those of
+// other answers. upgrade keeps the headers that say which protocol the connection changes to.
 func keepEndToEnd(h http.Header, upgrade bool) {
 	to := h["Upgrade"]
 	upgrade = upgrade && strings.Contains(strings.ToLower(strings.Join(h["Connection"], ",")), "upgrade")

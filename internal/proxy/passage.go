@@ -78,7 +78,7 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 	return x.ask(w, limiter.OpCheck, spent, nil) && x.ask(w, limiter.OpTake, first, &x.first) && x.takeServed(w)
 }
 
-// serve adds d, of l, to what is taken if it is served.
+// serve adds d, of l, to the demands that are taken if the request is served.
 func (x *passage) serve(l *Limit, d limiter.Demand) {
 	at := slices.IndexFunc(x.served, func(s served) bool { return slices.Equal(s.like.Statuses, l.Statuses) })
 	if at < 0 {
@@ -87,7 +87,8 @@ func (x *passage) serve(l *Limit, d limiter.Demand) {
 	x.served[at].demands = append(x.served[at].demands, d)
 }
 
-// takeServed takes what is given back unless it is served. If that is denied, nothing counts.
+// takeServed takes the units that are refunded unless the request is served. If they are denied,
+// nothing counts.
 func (x *passage) takeServed(w http.ResponseWriter) bool {
 	for i := range x.served {
 		if s := &x.served[i]; x.ask(w, limiter.OpTake, s.demands, &s.receipt) {
@@ -184,8 +185,8 @@ func (x *passage) counts(l *Limit) bool {
 	return x.status == statusClientGone || x.halfSent.Load() || l.serves(x.status)
 }
 
-// takeReport returns what the application reports, and removes it. What is no number counts
-// nothing.
+// takeReport returns the units that the application reports in a header, and removes the header. A
+// header that is no number reports none.
 func (x *passage) takeReport(h http.Header) int64 {
 	text := h.Get(CostHeader)
 	h.Del(CostHeader)
@@ -200,7 +201,8 @@ func (x *passage) takeReport(h http.Header) int64 {
 	return n
 }
 
-// end counts what is known only now, and gives back what was not served.
+// end counts the units that are known only at the end, and refunds those of a request that was
+// not served.
 func (x *passage) end() {
 	if x.route == nil {
 		return

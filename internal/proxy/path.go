@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// segmentsOf returns what is between the slashes of a path. Those that are doubled, and one at
-// the end, do not count: applications differ in what they make of them, and nobody is to get
+// segmentsOf returns the parts of a path between its slashes. Double slashes count as one, and a
+// slash at the end is ignored: applications differ in how they read them, and nobody must get
 // around a limit by them.
 func segmentsOf(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })

@@ -136,8 +136,8 @@ func newTransport(opts *Options) (*http.Transport, error) {
 	}, nil
 }
 
-// rewrite makes the application's request of a client's. The application is told of addresses
-// what is known: of those who are not trusted, the connection's.
+// rewrite turns a client's request into the one for the application. X-Forwarded-For tells the
+// application the addresses that are known: of a client that is not trusted, the connection's.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(p.opts.Upstream)
 	r.Out.Host = r.In.Host
@@ -183,7 +183,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routeFor returns the route that r is of by all meanings of its path, or what is wrong with it.
+// routeFor returns the route of r, which all meanings of its path must agree on, or what is wrong
+// with r.
 func (p *Proxy) routeFor(r *http.Request) (route *Route, wrong string) {
 	if r.Method == http.MethodConnect {
 		return nil, "Nobody is connected to other hosts here."
@@ -220,9 +221,9 @@ func (p *Proxy) routeOf(r *http.Request, host string, segments []string) *Route 
 // upgrades reports whether r may become a connection that net/http knows nothing of.
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
-// stayLimited has r not ask for another HTTP, or for TLS with HTTP within, on its connection: all
-// that came by it would pass unseen. Who asks for an upgrade may be answered without one (RFC
-// 9110, section 7.8).
+// stayLimited removes from r a request to upgrade its connection to another HTTP, or to TLS with
+// HTTP within: what came over that would pass unseen. A server may answer without the upgrade
+// (RFC 9110, section 7.8).
 func stayLimited(r *http.Request) {
 	asked := strings.ToLower(strings.Join(r.Header["Upgrade"], ","))
 	if strings.Contains(asked, "h2") || strings.Contains(asked, "http/") || strings.Contains(asked, "tls/") {
@@ -248,8 +249,8 @@ func (p *Proxy) pass(w *writer, r *http.Request, x *passage) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// Close ends what is served still, upgraded connections too, and waits until what requests
-// carried is counted. No further ones may come.
+// Close ends requests that are still served, upgraded connections too, and waits until the bytes
+// that they carried are counted. Call it when no further requests come.
 func (p *Proxy) Close() {
 	p.stop()
 	p.serving.Lock() // which waits for all that read

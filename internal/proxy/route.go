@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
-// Route says which requests it is of, and what limits them. What is zero matches everything.
+// Route says which requests it matches, and what limits them. A zero field matches everything.
 type Route struct {
 	Name    string            // for metrics and the log
 	Host    string            // without a port; "*.example.com": any below it

@@ -13,8 +13,8 @@ const (
 	maxHeaderBytes    = 64 << 10 // cookies of browsers, and some more
 )
 
-// NewHTTPServer returns a server for p with every bound set, but for that of connections.
-// It speaks HTTP/1.1 and HTTP/2, the latter without TLS too, to who knows beforehand.
+// NewHTTPServer returns a server for p with every bound set but that of connections. It speaks
+// HTTP/1.1 and HTTP/2, and HTTP/2 without TLS to clients that know beforehand.
 func NewHTTPServer(p *Proxy) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

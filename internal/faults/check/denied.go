@@ -51,8 +51,8 @@ func kindOf(p *history.Policy) string {
 	return KindWindow
 }
 
-// denials counts whom k denied though there was room all the time, even if everything
-// counted whose outcome nobody knows.
+// denials counts calls that were denied although k had room all the time, even if every unit
+// counted whose outcome is unknown.
 func (c *checker) denials(k *key) {
 	if k.policy.With != "" && k.policy.With < k.policy.Name {
 		return // seen with the other
@@ -91,7 +91,7 @@ func (c *checker) mostUsed(k *key, u *unit) (used int64) {
 		return n.ceil(n.most(before, u.from))
 	}
 	for _, o := range before {
-		if n.counts(o.until, u.from) {
+		if n.inWindow(o.until, u.from) {
 			used++
 		}
 	}
@@ -100,7 +100,7 @@ func (c *checker) mostUsed(k *key, u *unit) (used int64) {
 
 // before returns the units that may count when u is decided.
 func (c *checker) before(k *key, u *unit) []*unit {
-	return selected(k.units, func(o *unit) bool { return o != u && o.may && o.called <= u.returned })
+	return selected(k.units, func(o *unit) bool { return o != u && o.mayCount && o.called <= u.returned })
 }
 
 // most returns the most parts that a bucket can hold at now of units that may be in it.

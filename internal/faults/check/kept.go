@@ -35,14 +35,14 @@ func (c *checker) kept(k *key) {
 	c.f.Kept++
 }
 
-// bounds returns the least and the most that k can count when all is over: what is held
-// only has ended then.
+// bounds returns the least and the most units that k can count when all is over. Units that are
+// only held have ended then.
 func (k *key) bounds() (least, most int64) {
 	for _, u := range k.units {
-		if u.counts {
+		if u.mustCount {
 			least++
 		}
-		if u.counts || u.may && !u.onlyHeld() {
+		if u.mustCount || u.mayCount && !u.onlyHeld() {
 			most++
 		}
 	}
@@ -83,7 +83,7 @@ func (c *checker) pairs(keys []*key) {
 		}
 		doubt := int64(0)
 		for _, u := range k.units {
-			if u.may && !u.counts && c.diedOver(u) {
+			if u.mayCount && !u.mustCount && c.diedOver(u) {
 				doubt++
 			}
 		}

@@ -22,14 +22,14 @@ const (
 // serial holds that there is an order of k's calls, each at a moment between its call
 // and its answer, in which each was rightly decided by the units before it.
 //
-// When a unit is dated is known to within the tolerance only, so that the model allows
-// what is right for some date: it admits what fits beside all that surely counts, and
-// denies what may not fit beside all that may count.
+// The date of a unit is known only within the tolerance. So the model accepts an answer that is
+// right for some date: it admits units that fit beside all that surely count, and denies units
+// that may not fit beside all that may count.
 func (c *checker) serial(k *key) {
 	n := c.counting(k.policy)
 	var calls []porcupine.Operation
 	for _, u := range slices.Concat(k.units, k.checks) {
-		if !u.may && !u.answer.Decided() {
+		if !u.mayCount && !u.answer.Decided() {
 			continue // it changed nothing and says nothing
 		}
 		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(n.over(u, c.blur))})
@@ -89,10 +89,10 @@ func (n *counting) logModel(k *key) porcupine.Model {
 				if !s.has(i) {
 					continue
 				}
-				if n.counts(o.from, u.until) {
+				if n.inWindow(o.from, u.until) {
 					sure++
 				}
-				if n.counts(o.until, u.from) {
+				if n.inWindow(o.until, u.from) {
 					possible++
 				}
 			}
@@ -127,15 +127,15 @@ func (n *counting) bucketModel() porcupine.Model {
 	}
 }
 
-// judge reports whether u's answer is right where between least and most units of
-// others are used, and it may fit or may not fit, and whether u counts from there on.
+// judge reports whether u's answer is right if others use between least and most units, and
+// whether u counts from there on. mayFit and mayNot say that u may fit, and may not fit.
 func (n *counting) judge(u *unit, least, most int64, mayFit, mayNot bool) (right, counts bool) {
 	own := int64(0)
 	switch {
 	case u.first.Op == history.Check:
-	case u.counts:
+	case u.mustCount:
 		own = 1
-	case u.may:
+	case u.mayCount:
 		return true, mayFit // or never, if it comes last
 	}
 	if len(u.answer.Used) > 0 && !u.answer.Replayed {
@@ -145,5 +145,5 @@ func (n *counting) judge(u *unit, least, most int64, mayFit, mayNot bool) (right
 	if u.answer.Status == 429 {
 		return right && mayNot, false
 	}
-	return right && (mayFit || u.first.Op == history.Record), u.counts
+	return right && (mayFit || u.first.Op == history.Record), u.mustCount
 }

@@ -38,20 +38,20 @@ type unit struct {
 	answer *history.Call // that tells most
 	calls  []*history.Call
 
-	called   time.Duration
-	returned time.Duration // after it nothing changes any more
-	from     time.Duration // it is dated at the soonest, by a true clock
-	until    time.Duration // and at the latest
-	may      bool          // it may count
-	counts   bool          // it does
-	held     bool          // it is a reservation, which may end by itself
+	called    time.Duration
+	returned  time.Duration // after it nothing changes any more
+	from      time.Duration // it is dated at the soonest, by a true clock
+	until     time.Duration // and at the latest
+	mayCount  bool          // it may count
+	mustCount bool          // it is known to count
+	held      bool          // it is a reservation, which may end by itself
 }
 
 // admitted reports whether a caller was let through for it.
-func (u *unit) admitted() bool { return u.first.Op == history.Take && u.counts }
+func (u *unit) admitted() bool { return u.first.Op == history.Take && u.mustCount }
 
 // denied reports whether it was answered by no, and by nothing else.
-func (u *unit) denied() bool { return u.answer.Status == 429 && !u.may }
+func (u *unit) denied() bool { return u.answer.Status == 429 && !u.mayCount }
 
 // keys returns all keys, with their units, in the order in which they were first asked
 // for.
@@ -79,10 +79,10 @@ func (c *checker) keys() (keys []*key) {
 	return keys
 }
 
-// delay has u, of which nobody knows whether it counts, dated as late as the owner of its key may
-// have heard of it: when the owner, or what it is reached over, no longer stood still.
+// delay extends the dates that u, whose outcome is unknown, may have: until the owner of its key can
+// last have heard of it, once neither the owner nor the connection to it stood still.
 func (c *checker) delay(u *unit) {
-	if !c.h.Header.Peers || !u.may || u.counts {
+	if !c.h.Header.Peers || !u.mayCount || u.mustCount {
 		return
 	}
 	for _, call := range u.calls {
@@ -116,7 +116,7 @@ func (c *checker) addTo(k *key, units map[int]*unit, call *history.Call) {
 	u.add(call, c.blur)
 }
 
-// add makes u what is known of it and of call.
+// add adds what call says to what is known of u.
 func (u *unit) add(call *history.Call, blur time.Duration) {
 	if u.answer == nil {
 		u.answer, u.called, u.from = call, call.Called, call.Called-blur
@@ -126,16 +126,16 @@ func (u *unit) add(call *history.Call, blur time.Duration) {
 	if call.Reserve > 0 {
 		u.held = true
 		counts = false
-		u.may = u.may || call.Status == 200 || call.Recorded == history.Unknown
+		u.mayCount = u.mayCount || call.Status == 200 || call.Recorded == history.Unknown
 	}
 	switch {
-	case counts && !u.counts:
+	case counts && !u.mustCount:
 		u.answer, u.returned = call, call.Returned
-	case !u.counts:
+	case !u.mustCount:
 		u.returned = max(u.returned, call.Returned)
 	}
-	u.counts = u.counts || counts
-	u.may = u.may || counts || call.Recorded == history.Unknown
+	u.mustCount = u.mustCount || counts
+	u.mayCount = u.mayCount || counts || call.Recorded == history.Unknown
 }
 
 // finish settles u's times when all of its calls are known.
@@ -143,7 +143,7 @@ func (u *unit) finish() {
 	last := slices.MaxFunc(u.calls, func(a, b *history.Call) int { return cmp.Compare(a.Returned, b.Returned) })
 	blur := u.called - u.from
 	u.until = u.returned + blur
-	if u.may && !u.counts {
+	if u.mayCount && !u.mustCount {
 		u.until, u.returned = last.Returned+blur, forever
 		if slices.ContainsFunc(u.calls, func(c *history.Call) bool { return c.Status == 0 }) {
 			u.until += lateness // its process may have been asleep

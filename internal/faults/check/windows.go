@@ -35,9 +35,8 @@ func (n *counting) floor(at time.Duration) time.Duration {
 	return time.Duration(instant-instant%width-n.start) * time.Millisecond
 }
 
-// counts reports whether what is dated so counts at now. The later it is dated, and the
-// sooner now is, the rather it does.
-func (n *counting) counts(dated, now time.Duration) bool {
+// inWindow reports whether a unit of that date counts at now. A later date counts for longer.
+func (n *counting) inWindow(dated, now time.Duration) bool {
 	p := n.policy
 	switch p.Algorithm {
 	case "sliding-log":

@@ -1,4 +1,4 @@
-package cassandra
+package conn
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/gocql/gocql"
 )
@@ -15,9 +14,9 @@ import (
 // connectTimeout, and one of the others is asked then.
 const connectWithin = 2 * connectTimeout
 
-// connect starts a session, unless ctx ends first. The driver's errors don't say whom it tried,
-// and are Mistakes where a node refused whoever asks.
-func connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, error) {
+// Connect starts a session, unless ctx ends first. The driver's errors don't say whom it tried,
+// and are Mistakes where a node refused the user.
+func Connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	dial, refused := &dialer{Dialer: net.Dialer{Timeout: cl.ConnectTimeout}, until: ctx}, new(refusals)
@@ -31,7 +30,7 @@ func connect(ctx context.Context, cl *gocql.ClusterConfig) (*gocql.Session, erro
 	case err == nil:
 		return session, nil
 	case refusal != nil:
-		return nil, &Mistake{fmt.Errorf("%w (hosts %v)", refusal, cl.Hosts)}
+		return nil, Mistakef("%w (hosts %v)", refusal, cl.Hosts)
 	}
 	return nil, fmt.Errorf("%w (hosts %v)", err, cl.Hosts)
 }
@@ -86,30 +85,30 @@ func (d *dialer) release() bool {
 // errNoKeyspace is of a keyspace that no node knows.
 var errNoKeyspace = errors.New("there is no such keyspace")
 
-// look returns the name of the local data centre, and an error unless the keyspace is there. It
+// LocalDatacenter returns the name of the local data centre, and an error unless the keyspace is there. It
 // asks on a session of its own: the one that serves has to know the data centre when it starts.
-func look(ctx context.Context, config *Config) (datacenter string, err error) {
-	cl, nodes := config.cluster("")
-	session, err := connect(ctx, cl)
+func LocalDatacenter(ctx context.Context, config *Config) (datacenter string, err error) {
+	cl, nodes := config.Settings("")
+	session, err := Connect(ctx, cl)
 	if err != nil {
 		return "", fmt.Errorf("connecting to Cassandra: %w", err)
 	}
 	defer session.Close()
-	if datacenter, err = nodes.topology().local(config.Datacenter, config.UsesLocalLevels); err != nil {
+	if datacenter, err = nodes.Topology().Local(config.Datacenter, config.UsesLocalLevels); err != nil {
 		return "", err
 	}
-	if found, err := findKeyspace(ctx, config, session, nodes); err != nil || !found {
-		return "", keyspaceError(config, err)
+	if found, err := FindKeyspace(ctx, config, session, nodes); err != nil || !found {
+		return "", KeyspaceError(config, err)
 	}
 	return datacenter, nil
 }
 
-// findKeyspace reports whether a node knows the keyspace: one that was cut off may not know yet
+// FindKeyspace reports whether a node knows the keyspace: one that was cut off may not know yet
 // what all others do.
-func findKeyspace(ctx context.Context, config *Config, session *gocql.Session, nodes *pinnable) (found bool, err error) {
+func FindKeyspace(ctx context.Context, config *Config, session *gocql.Session, nodes *Nodes) (found bool, err error) {
 	var name string
 	query := func(ctx context.Context) error {
-		return config.repeated(session.Query("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
+		return config.Repeatable(session.Query("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", config.Keyspace).
 			WithContext(ctx).Consistency(gocql.One)).Scan(&name)
 	}
 	err = query(ctx)
@@ -117,7 +116,7 @@ func findKeyspace(ctx context.Context, config *Config, session *gocql.Session, n
 		if !errors.Is(err, gocql.ErrNotFound) {
 			break
 		}
-		if query(pinned(ctx, host)) == nil {
+		if query(Pinned(ctx, host)) == nil {
 			return true, nil
 		}
 	}
@@ -127,23 +126,11 @@ func findKeyspace(ctx context.Context, config *Config, session *gocql.Session, n
 	return err == nil, nil
 }
 
-// keyspaceError returns what is said of a keyspace that can't be used; a nil err: that is not
+// KeyspaceError returns what is said of a keyspace that can't be used; a nil err: that is not
 // there.
-func keyspaceError(config *Config, err error) error {
+func KeyspaceError(config *Config, err error) error {
 	if err == nil {
 		err = &Mistake{errNoKeyspace}
 	}
 	return fmt.Errorf("connecting to keyspace %q (has `ratelimitd migrate` been run?): %w", config.Keyspace, err)
-}
-
-// wait returns after d, or with an error when ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -1,4 +1,4 @@
-package cassandra
+package conn
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// pinnable lets a request's context say which node is to answer it; other
+// Nodes lets a request's context say which node is to answer it; other
 // requests are routed by the policy it wraps. It also knows the nodes there are.
-type pinnable struct {
+type Nodes struct {
 	gocql.HostSelectionPolicy
 	local string // data centre; empty: none
 
@@ -25,21 +25,21 @@ type pinnable struct {
 	came  chan struct{}       // holds one token when there is one more
 }
 
-var _ gocql.ReadyPolicy = (*pinnable)(nil)
+var _ gocql.ReadyPolicy = (*Nodes)(nil)
 
-// newPinnable wraps policy, which prefers the nodes of the data centre local.
-func newPinnable(policy gocql.HostSelectionPolicy, local string) *pinnable {
-	return &pinnable{HostSelectionPolicy: policy, local: local, up: make(map[string]struct{}), came: make(chan struct{}, 1)}
+// newNodes wraps policy, which prefers the nodes of the data centre local.
+func newNodes(policy gocql.HostSelectionPolicy, local string) *Nodes {
+	return &Nodes{HostSelectionPolicy: policy, local: local, up: make(map[string]struct{}), came: make(chan struct{}, 1)}
 }
 
 // HostUp notes that a node was connected to.
-func (p *pinnable) HostUp(host *gocql.HostInfo) {
-	p.HostSelectionPolicy.HostUp(host)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.up[host.HostID()] = struct{}{}
+func (n *Nodes) HostUp(host *gocql.HostInfo) {
+	n.HostSelectionPolicy.HostUp(host)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.up[host.HostID()] = struct{}{}
 	select {
-	case p.came <- struct{}{}:
+	case n.came <- struct{}{}:
 	default:
 	}
 }
@@ -49,17 +49,17 @@ func (p *pinnable) HostUp(host *gocql.HostInfo) {
 const othersWithin = 250 * time.Millisecond
 
 // Ready reports whether the session can begin with the nodes that were connected to.
-func (p *pinnable) Ready() bool {
+func (n *Nodes) Ready() bool {
 	late := time.After(othersWithin)
 	for {
-		p.mu.Lock()
-		up, all := len(p.up), len(p.hosts)
-		p.mu.Unlock()
+		n.mu.Lock()
+		up, all := len(n.up), len(n.hosts)
+		n.mu.Unlock()
 		if up >= all {
 			return true
 		}
 		select {
-		case <-p.came:
+		case <-n.came:
 		case <-late:
 			return up > 0
 		}
@@ -67,49 +67,49 @@ func (p *pinnable) Ready() bool {
 }
 
 // AddHost notes a node that the driver has found.
-func (p *pinnable) AddHost(host *gocql.HostInfo) {
-	p.mu.Lock()
-	p.hosts = append(p.without(host), host)
-	p.mu.Unlock()
-	p.HostSelectionPolicy.AddHost(host)
+func (n *Nodes) AddHost(host *gocql.HostInfo) {
+	n.mu.Lock()
+	n.hosts = append(n.without(host), host)
+	n.mu.Unlock()
+	n.HostSelectionPolicy.AddHost(host)
 }
 
 // RemoveHost forgets a node that left the cluster.
-func (p *pinnable) RemoveHost(host *gocql.HostInfo) {
-	p.mu.Lock()
-	p.hosts = p.without(host)
-	p.mu.Unlock()
-	p.HostSelectionPolicy.RemoveHost(host)
+func (n *Nodes) RemoveHost(host *gocql.HostInfo) {
+	n.mu.Lock()
+	n.hosts = n.without(host)
+	n.mu.Unlock()
+	n.HostSelectionPolicy.RemoveHost(host)
 }
 
 // Hosts returns the nodes of the cluster that the driver knows.
-func (p *pinnable) Hosts() []*gocql.HostInfo {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.hosts)
+func (n *Nodes) Hosts() []*gocql.HostInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.hosts)
 }
 
-func (p *pinnable) without(host *gocql.HostInfo) []*gocql.HostInfo {
-	return slices.DeleteFunc(slices.Clone(p.hosts), func(have *gocql.HostInfo) bool { return have.HostID() == host.HostID() })
+func (n *Nodes) without(host *gocql.HostInfo) []*gocql.HostInfo {
+	return slices.DeleteFunc(slices.Clone(n.hosts), func(have *gocql.HostInfo) bool { return have.HostID() == host.HostID() })
 }
 
 type pinKey struct{}
 
-// pinned returns a context whose requests go to host alone.
-func pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
+// Pinned returns a context whose requests go to host alone.
+func Pinned(ctx context.Context, host *gocql.HostInfo) context.Context {
 	return context.WithValue(ctx, pinKey{}, host)
 }
 
-// Pick returns the pinned host, or what the wrapped policy picks, twice over: a
+// Pick returns the Pinned host, or what the wrapped policy picks, twice over: a
 // speculative attempt that finds no further node fails at once and thereby the
 // request that is still under way, so it is given the same nodes again.
-func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
+func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	var host *gocql.HostInfo
 	if q != nil {
 		host, _ = q.Context().Value(pinKey{}).(*gocql.HostInfo)
 	}
 	if host == nil {
-		return twice(func() gocql.NextHost { return p.withinBorders(q) })
+		return twice(func() gocql.NextHost { return n.WithinBorders(q) })
 	}
 	left := 2
 	return func() gocql.SelectedHost {
@@ -121,16 +121,16 @@ func (p *pinnable) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 	}
 }
 
-// withinBorders picks hosts for q. For a level that counts in the local data
+// WithinBorders picks hosts for q. For a level that counts in the local data
 // centre it leaves out the others' nodes: to them, local is their own.
-func (p *pinnable) withinBorders(q gocql.ExecutableQuery) gocql.NextHost {
-	next := p.HostSelectionPolicy.Pick(q)
-	if q == nil || p.local == "" || !countsLocally(q.GetConsistency()) {
+func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
+	next := n.HostSelectionPolicy.Pick(q)
+	if q == nil || n.local == "" || !CountsLocally(q.GetConsistency()) {
 		return next
 	}
 	return func() gocql.SelectedHost {
 		for host := next(); host != nil; host = next() {
-			if host.Info().DataCenter() == p.local {
+			if host.Info().DataCenter() == n.local {
 				return host
 			}
 		}
@@ -138,10 +138,10 @@ func (p *pinnable) withinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 	}
 }
 
-// countsLocally reports whether level means the coordinator's own data centre.
-func countsLocally(level gocql.Consistency) bool {
+// CountsLocally reports whether level means the coordinator's own data centre.
+func CountsLocally(level gocql.Consistency) bool {
 	switch level {
-	case gocql.LocalQuorum, gocql.LocalOne, levels[limiter.LevelLocalSerial]:
+	case gocql.LocalQuorum, gocql.LocalOne, Levels[limiter.LevelLocalSerial]:
 		return true
 	}
 	return false
@@ -185,13 +185,13 @@ func (c chosenHost) Info() *gocql.HostInfo { return c.host }
 // Mark does nothing.
 func (chosenHost) Mark(error) {}
 
-// topology is what the cluster says of itself.
-type topology struct {
+// Topology is what the cluster says of itself.
+type Topology struct {
 	nodes map[string]int // by data centre
 }
 
 // datacenters returns the names of the data centres in alphabetical order.
-func (t topology) datacenters() []string {
+func (t Topology) datacenters() []string {
 	var names []string
 	for name := range t.nodes {
 		names = append(names, name)
@@ -200,32 +200,32 @@ func (t topology) datacenters() []string {
 	return names
 }
 
-// local returns the data centre to prefer: the one asked for, or the only one.
+// Local returns the data centre to prefer: the one asked for, or the only one.
 // Several with none asked for are an error if needed.
-func (t topology) local(asked string, needed bool) (string, error) {
+func (t Topology) Local(asked string, needed bool) (string, error) {
 	names := t.datacenters()
 	switch {
 	case asked != "" && !slices.Contains(names, asked):
-		return "", &Mistake{fmt.Errorf("cassandra-datacenter: the cluster has no %q, it has %s", asked, strings.Join(names, ", "))}
+		return "", Mistakef("cassandra-datacenter: the cluster has no %q, it has %s", asked, strings.Join(names, ", "))
 	case asked != "":
 		return asked, nil
 	case len(names) == 1:
 		return names[0], nil
 	case needed:
-		return "", t.ambiguous()
+		return "", t.Ambiguous()
 	}
 	return "", nil
 }
 
-// ambiguous returns the error that says that nobody said which data centre is local.
-func (t topology) ambiguous() error {
-	return &Mistake{fmt.Errorf("cassandra-datacenter: the cluster has %s, and LOCAL_ levels count in one of them: say which is local",
-		strings.Join(t.datacenters(), ", "))}
+// Ambiguous returns the error that says that nobody said which data centre is local.
+func (t Topology) Ambiguous() error {
+	return Mistakef("cassandra-datacenter: the cluster has %s, and LOCAL_ Levels count in one of them: say which is local",
+		strings.Join(t.datacenters(), ", "))
 }
 
-// replication returns the map to create a keyspace with: as many copies in each
+// Replication returns the map to create a keyspace with: as many copies in each
 // data centre as it has nodes, at most three.
-func (t topology) replication() string {
+func (t Topology) Replication() string {
 	var b strings.Builder
 	b.WriteString("{'class': 'NetworkTopologyStrategy'")
 	for _, name := range t.datacenters() {
@@ -235,11 +235,11 @@ func (t topology) replication() string {
 	return b.String()
 }
 
-// topology returns what the driver has found of the cluster. It asks one node for
+// Topology returns what the driver has found of the cluster. It asks one node for
 // itself and its peers; two questions of one's own would go to two nodes.
-func (p *pinnable) topology() topology {
-	t := topology{nodes: make(map[string]int)}
-	for _, host := range p.Hosts() {
+func (n *Nodes) Topology() Topology {
+	t := Topology{nodes: make(map[string]int)}
+	for _, host := range n.Hosts() {
 		t.nodes[host.DataCenter()]++
 	}
 	return t

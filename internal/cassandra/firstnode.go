@@ -8,52 +8,53 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// owners know which node the driver asks first for a key, slice by slice of the ring: to
-// ask the driver for each key costs as much as a tenth of a take. At the edges of a
-// node's ranges, and for a while after the cluster has changed, they may name another
-// one, which costs a hop and nothing else: requests are routed by the driver.
-type owners struct {
-	slices [2][ownerSlices]atomic.Pointer[owner] // for levels that count in the local data centre, and others
+// firstNodes knows which node the driver asks first for a key, part by part of the ring. To ask
+// the driver for each key costs as much as a tenth of a take. At the edges of a node's ranges,
+// and for a while after the cluster has changed, it may name another node. That costs a hop
+// and nothing else: the driver routes requests.
+type firstNodes struct {
+	parts [2][ringParts]atomic.Pointer[firstNode] // for levels that count in the local data centre, and others
 }
 
-// owner is the first node of a slice.
-type owner struct {
+// firstNode is that of a part of the ring.
+type firstNode struct {
 	host  string // its id
 	until time.Time
 }
 
 const (
-	// ownerSlices is how many there are: a few for each of the ranges of a cluster of 50
+	// ringParts is how many there are: a few for each of the ranges of a cluster of 50
 	// nodes with 16 each.
-	ownerSlices = 1 << 12
-	// ownerFor is how long an owner is believed to be the same.
-	ownerFor = 5 * time.Second
+	ringParts = 1 << 12
+	// firstNodeFor is how long a first node is believed to be the same.
+	firstNodeFor = 5 * time.Second
 )
 
 // laneOf returns the lane of requests for key: those whose first replica is the same
 // node, which needs no other to answer for them at a level of one.
 func (s *Store) laneOf(key []byte, span limiter.Span, level gocql.Consistency) lane {
-	return lane{owner: s.ownerOf(key, level), span: span, level: level}
+	return lane{node: s.firstNodeOf(key, level), span: span, level: level}
 }
 
-func (s *Store) ownerOf(key []byte, level gocql.Consistency) string {
-	slices := &s.owners.slices[0]
-	if !countsLocally(level) {
-		slices = &s.owners.slices[1]
+func (s *Store) firstNodeOf(key []byte, level gocql.Consistency) string {
+	parts := &s.firstNodes.parts[0]
+	if !conn.CountsLocally(level) {
+		parts = &s.firstNodes.parts[1]
 	}
-	slice, now := &slices[sliceOf(tokenOf(key))], time.Now()
-	if known := slice.Load(); known != nil && now.Before(known.until) {
+	part, now := &parts[partOf(tokenOf(key))], time.Now()
+	if known := part.Load(); known != nil && now.Before(known.until) {
 		return known.host
 	}
-	known := &owner{until: now.Add(ownerFor)}
+	known := &firstNode{until: now.Add(firstNodeFor)}
 	query := s.session.Query("").RoutingKey(key).Consistency(level)
-	if host := s.nodes.withinBorders(query)(); host != nil {
+	if host := s.nodes.WithinBorders(query)(); host != nil {
 		known.host = host.Info().HostID()
 	}
-	slice.Store(known)
+	part.Store(known)
 	return known.host
 }
 
@@ -63,9 +64,9 @@ func (l lane) reading(after, now limiter.Instant) lane {
 	return l
 }
 
-// sliceOf returns the slice of the ring that token is in.
-func sliceOf(token int64) int {
-	const width = 1 << 64 / ownerSlices
+// partOf returns the part of the ring that token is in.
+func partOf(token int64) int {
+	const width = 1 << 64 / ringParts
 	return int((uint64(token) ^ 1<<63) / width)
 }
 

@@ -1,4 +1,8 @@
-package cassandra
+// Package conn connects to a Cassandra cluster: settings, sessions, the nodes and data centres
+// that one has, consistency levels, and which errors a person has to mend.
+//
+// It does not know what is stored.
+package conn
 
 import (
 	"crypto/tls"
@@ -59,14 +63,15 @@ const (
 const (
 	protocol          = 4               // the driver's latest, which else it asks a node for on a connection of its own
 	connectTimeout    = 5 * time.Second // of the first connection: a node that starts is slow
-	reconnectInterval = time.Second     // between tries to reach a node that went away
-	speculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
+	ReconnectInterval = time.Second     // between tries to reach a node that went away
+	SpeculateAfter    = 5               // a repeatable request is sent to a second node after a fifth of the timeout
 	readPageRows      = 5000            // of a read that is longer than it should be
 )
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns c with a value in every field but Hosts and Keyspace.
+func (c Config) WithDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = limiter.DefaultStoreTimeout
 	}
@@ -92,8 +97,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check returns a Mistake if no cluster could be used by c.
-func (c *Config) check() error {
+// Check returns a Mistake if no cluster could be used by c.
+func (c *Config) Check() error {
 	var err error
 	switch {
 	case len(c.Hosts) == 0:
@@ -101,7 +106,7 @@ func (c *Config) check() error {
 	case !keyspaceName.MatchString(c.Keyspace):
 		err = fmt.Errorf("cassandra-keyspace: %q is no keyspace name: use a letter and up to 47 of a-z, 0-9 and '_'", c.Keyspace)
 	default:
-		_, err = serialLevel(c.SerialConsistency)
+		_, err = SerialLevel(c.SerialConsistency)
 	}
 	if err != nil {
 		return &Mistake{err}
@@ -109,9 +114,9 @@ func (c *Config) check() error {
 	return nil
 }
 
-// cluster returns the driver's settings for a session that prefers the nodes of
+// Settings returns the driver's settings for a session that prefers the nodes of
 // datacenter; an empty one prefers none. policy knows the session's nodes.
-func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pinnable) {
+func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *Nodes) {
 	cl = gocql.NewCluster(c.Hosts...)
 	cl.Port = c.port()
 	cl.Timeout, cl.WriteTimeout = c.Timeout, c.Timeout
@@ -119,7 +124,7 @@ func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pi
 	cl.ProtoVersion = protocol
 	cl.NumConns = c.Connections
 	cl.WriteCoalesceWaitTime = 0 // those that may go together go in one trip; another wait would only delay them
-	cl.ReconnectInterval = reconnectInterval
+	cl.ReconnectInterval = ReconnectInterval
 	cl.PageSize = readPageRows
 	cl.Logger = driverLog{c.Logger}
 	cl.DefaultTimestamp = true // a removal must be younger than what it removes, whichever nodes they reach
@@ -127,7 +132,7 @@ func (c *Config) cluster(datacenter string) (cl *gocql.ClusterConfig, policy *pi
 	if datacenter != "" {
 		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
 	}
-	policy = newPinnable(gocql.TokenAwareHostPolicy(hosts), datacenter)
+	policy = newNodes(gocql.TokenAwareHostPolicy(hosts), datacenter)
 	cl.PoolConfig.HostSelectionPolicy = policy
 	if c.Username != "" {
 		cl.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
@@ -154,8 +159,8 @@ func (c *Config) port() int {
 	return defaultPort
 }
 
-// levels maps the names of consistency levels to the driver's.
-var levels = map[limiter.Level]gocql.Consistency{
+// Levels maps the names of consistency Levels to the driver's.
+var Levels = map[limiter.Level]gocql.Consistency{
 	limiter.LevelAny:         gocql.Any,
 	limiter.LevelOne:         gocql.One,
 	limiter.LevelTwo:         gocql.Two,
@@ -188,9 +193,9 @@ var meets = []struct {
 	}},
 }
 
-// jointLevel returns the level for what is written at several: the weakest that meets
+// JointLevel returns the level for what is written at several: the weakest that meets
 // all of them, ALL where no other does.
-func jointLevel(asked []limiter.Level) limiter.Level {
+func JointLevel(asked []limiter.Level) limiter.Level {
 	for _, m := range meets {
 		met := func(l limiter.Level) bool { return l == m.level || slices.Contains(m.also, l) }
 		if !slices.ContainsFunc(asked, func(l limiter.Level) bool { return !met(l) }) {
@@ -200,7 +205,8 @@ func jointLevel(asked []limiter.Level) limiter.Level {
 	return limiter.LevelAll
 }
 
-func serialLevel(name string) (gocql.SerialConsistency, error) {
+// SerialLevel returns the driver's level of that name, SERIAL or LOCAL_SERIAL.
+func SerialLevel(name string) (gocql.SerialConsistency, error) {
 	switch name {
 	case "SERIAL":
 		return gocql.Serial, nil
@@ -211,7 +217,7 @@ func serialLevel(name string) (gocql.SerialConsistency, error) {
 }
 
 // driverLog passes the driver's messages on as debug ones: what they lead to is
-// reported by whoever made the request.
+// reported by the caller of the request.
 type driverLog struct{ to *slog.Logger }
 
 // Print logs its arguments as fmt.Sprint formats them.

@@ -1,4 +1,4 @@
-package cassandra
+package conn
 
 import (
 	"strings"
@@ -6,10 +6,10 @@ import (
 )
 
 func TestLocalDatacenter(t *testing.T) {
-	one, two := topology{nodes: map[string]int{"dc1": 1}}, topology{nodes: map[string]int{"dc1": 2, "dc2": 5}}
+	one, two := Topology{nodes: map[string]int{"dc1": 1}}, Topology{nodes: map[string]int{"dc1": 2, "dc2": 5}}
 	for _, c := range []struct {
 		name   string
-		of     topology
+		of     Topology
 		asked  string
 		needed bool
 		want   string
@@ -21,7 +21,7 @@ func TestLocalDatacenter(t *testing.T) {
 		{"several, and one is needed", two, "", true, "", "say which is local"},
 		{"none of them", two, "dc3", false, "", `no "dc3", it has dc1, dc2`},
 	} {
-		got, err := c.of.local(c.asked, c.needed)
+		got, err := c.of.Local(c.asked, c.needed)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %q, %v, want %q, %q", c.name, got, err, c.want, c.err)
 		}
@@ -29,7 +29,7 @@ func TestLocalDatacenter(t *testing.T) {
 }
 
 func TestReplicationOfANewKeyspace(t *testing.T) {
-	got := topology{nodes: map[string]int{"dc1": 2, "d'c2": 5}}.replication()
+	got := Topology{nodes: map[string]int{"dc1": 2, "d'c2": 5}}.Replication()
 	if want := "{'class': 'NetworkTopologyStrategy', 'd''c2': 3, 'dc1': 2}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -1,4 +1,4 @@
-package cassandra
+package migrate
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
 // agreement asks the nodes of a cluster which version of the schema they have.
@@ -19,9 +20,9 @@ import (
 // beside another, and it is safe to go on without a node that does not answer: it takes over the
 // schema once it is back.
 type agreement struct {
-	config  *Config
+	config  *conn.Config
 	session *gocql.Session // in no keyspace: nodes that don't know ours yet answer, too
-	nodes   *pinnable
+	nodes   *conn.Nodes
 	lead    *gocql.HostInfo // coordinates every change
 	without map[string]bool // addresses of nodes that are not waited for any more
 }
@@ -38,7 +39,9 @@ var errNoNode = errors.New("no node answers")
 
 // newAgreement finds a node that answers, which then coordinates. The context that it returns
 // has all requests go to that node.
-func newAgreement(ctx context.Context, config *Config, session *gocql.Session, nodes *pinnable) (*agreement, context.Context, error) {
+func newAgreement(
+	ctx context.Context, config *conn.Config, session *gocql.Session, nodes *conn.Nodes,
+) (*agreement, context.Context, error) {
 	a := &agreement{config: config, session: session, nodes: nodes, without: make(map[string]bool)}
 	looking, found := context.WithCancel(ctx) // the others' answers don't matter
 	defer found()
@@ -52,7 +55,7 @@ func newAgreement(ctx context.Context, config *Config, session *gocql.Session, n
 	if a.lead == nil {
 		return nil, nil, fmt.Errorf("%w within %v, of %s", errNoNode, answerWithin, strings.Join(addresses(nodes.Hosts()), ", "))
 	}
-	return a, pinned(ctx, a.lead), nil
+	return a, conn.Pinned(ctx, a.lead), nil
 }
 
 // each calls do with every node, at the same time, and returns when all calls have.
@@ -68,7 +71,7 @@ func (a *agreement) versionOf(ctx context.Context, host *gocql.HostInfo) (versio
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	query := a.session.Query("SELECT schema_version FROM system.local")
-	err = query.WithContext(pinned(ctx, host)).Consistency(gocql.One).Scan(&version)
+	err = query.WithContext(conn.Pinned(ctx, host)).Consistency(gocql.One).Scan(&version)
 	return version, err
 }
 

@@ -1,4 +1,4 @@
-package cassandra
+package conn
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ func TestMistakes(t *testing.T) {
 		"no answer":              {gocql.ErrTimeoutNoResponse, false},
 		"no connection":          {gocql.ErrNoConnectionsStarted, false},
 	} {
-		if got := IsMistake(judged(fmt.Errorf("asking: %w", test.err))); got != test.want {
+		if got := IsMistake(Judged(fmt.Errorf("asking: %w", test.err))); got != test.want {
 			t.Errorf("%s: a mistake: %v", name, got)
 		}
 		refused := new(refusals)
@@ -54,7 +54,7 @@ func TestMistakes(t *testing.T) {
 	if unknown.refusal() == nil {
 		t.Error("no user: no mistake")
 	}
-	if judged(nil) != nil {
+	if Judged(nil) != nil {
 		t.Error("nothing is a mistake")
 	}
 }

@@ -1,7 +1,8 @@
-package cassandra
+package conn
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -10,13 +11,16 @@ import (
 
 // A Mistake is why a cluster that answers can't be used until a person mends something: other
 // settings, tables that are migrated, a binary that is upgraded. All other errors may pass.
-type Mistake struct{ err error }
+type Mistake struct{ Err error }
+
+// Mistakef returns a Mistake whose error is that of fmt.Errorf.
+func Mistakef(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
 
 // Error says what is wrong.
-func (m *Mistake) Error() string { return m.err.Error() }
+func (m *Mistake) Error() string { return m.Err.Error() }
 
 // Unwrap returns the error itself.
-func (m *Mistake) Unwrap() error { return m.err }
+func (m *Mistake) Unwrap() error { return m.Err }
 
 // IsMistake reports whether err is, or wraps, a Mistake.
 func IsMistake(err error) bool {
@@ -24,9 +28,9 @@ func IsMistake(err error) bool {
 	return errors.As(err, &m)
 }
 
-// judged returns err, as a Mistake if a node refused what it was asked for good.
-func judged(err error) error {
-	if refusedForGood(err) && !IsMistake(err) {
+// Judged returns err, as a Mistake if a node refused what it was asked for good.
+func Judged(err error) error {
+	if RefusedForGood(err) && !IsMistake(err) {
 		return &Mistake{err}
 	}
 	return err
@@ -39,8 +43,8 @@ const unableToAuthenticate = "Unable to perform authentication"
 // authenticationRequired begins what the driver says that was given no user.
 const authenticationRequired = "authentication required"
 
-// refusedForGood reports whether err is a node's refusal of who asks, or of what is asked.
-func refusedForGood(err error) bool {
+// RefusedForGood reports whether err is a node's refusal of the user, or of the request.
+func RefusedForGood(err error) bool {
 	var refusal gocql.RequestError
 	if !errors.As(err, &refusal) {
 		return false
@@ -63,7 +67,7 @@ type refusals struct {
 
 // ObserveConnect notes what became of one connection.
 func (r *refusals) ObserveConnect(c gocql.ObservedConnect) {
-	if c.Err == nil || !refusedForGood(c.Err) && !strings.HasPrefix(c.Err.Error(), authenticationRequired) {
+	if c.Err == nil || !RefusedForGood(c.Err) && !strings.HasPrefix(c.Err.Error(), authenticationRequired) {
 		return
 	}
 	r.mu.Lock()

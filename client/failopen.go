@@ -1,0 +1,67 @@
+package client
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gate"
+)
+
+// failedOpen is what a client knows of calls that FailOpen allowed.
+type failedOpen struct {
+	calls atomic.Uint64
+	log   gate.Second
+}
+
+// FailedOpen returns how many calls FailOpen has allowed although nobody decided them: a
+// metric that should stay at 0.
+//
+//	expvar.Publish("ratelimit_failed_open", expvar.Func(func() any { return limits.FailedOpen() }))
+func (c *Client) FailedOpen() uint64 { return c.failedOpen.calls.Load() }
+
+// unanswered returns what the caller of a call is given that failed with err: a decision, if
+// nobody decided and the client fails open.
+func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
+	if c.opts.OnUnavailable != FailOpen || !nobodyDecided(err.Err) {
+		return Decision{}, err
+	}
+	total := c.failedOpen.calls.Add(1)
+	d := call.failOpen(err.Recorded)
+	if c.opts.FailedOpen != nil {
+		c.opts.FailedOpen(*call, err)
+	}
+	if c.failedOpen.log.Open(time.Now()) {
+		c.opts.Logger.Error("ratelimitd does not decide: calls are allowed without a limit",
+			"policy", d.Policy, "error", err, "failed_open", total)
+	}
+	return d, nil
+}
+
+// nobodyDecided reports whether err says that the service is gone, rather than that it
+// answered: a 503 of its own is a policy's on_store_error.
+func nobodyDecided(err error) bool {
+	if p := (*Problem)(nil); errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
+		return false
+	}
+	return errors.Is(err, ErrUnavailable)
+}
+
+// failOpen returns the decision of a call that nobody decided.
+func (c *Call) failOpen(recorded Recorded) Decision {
+	d := Decision{Allowed: true, WouldAllow: true, Degraded: true, Recorded: recorded}
+	if len(c.Demands) > 0 {
+		d.Policy = c.Demands[0].Policy
+	}
+	if len(c.Demands) < 2 {
+		return d
+	}
+	demands := make([]Decision, len(c.Demands))
+	for i := range demands {
+		demands[i] = d
+		demands[i].Policy = c.Demands[i].Policy
+	}
+	d.Demands = demands
+	return d
+}

@@ -1,0 +1,250 @@
+// Package jsonscan reads a JSON text from front to back without reflection, for bodies that a
+// busy process reads all the time.
+//
+// It does not know what the bodies say.
+package jsonscan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+)
+
+// ErrUnreadable is the error of a text that is not what the caller reads it as. It repeats
+// nothing of the text.
+var ErrUnreadable = errors.New("it cannot be read")
+
+// Scanner reads one text. The first error is kept, and ends every loop; what is read after it
+// is empty. Make one with New.
+type Scanner struct {
+	b     []byte
+	i     int
+	err   error
+	names Names
+}
+
+// Names are strings that come again and again, such as those of limits, so that they are made
+// once. They are not safe for concurrent use; nil keeps none.
+type Names map[string]string
+
+// maxNames bounds Names: a policy has up to 16 limits, and a process asks for a few policies.
+const maxNames = 1024
+
+// New returns a Scanner of text.
+func New(text []byte, names Names) *Scanner { return &Scanner{b: text, names: names} }
+
+// Err returns the first error, nil if there is none.
+func (s *Scanner) Err() error { return s.err }
+
+// Fail says that the text is not what it is read as.
+func (s *Scanner) Fail() { s.err = ErrUnreadable }
+
+// peek returns the next byte that is no space, 0 at the end or after an error.
+func (s *Scanner) peek() byte {
+	for s.err == nil && s.i < len(s.b) {
+		switch c := s.b[s.i]; c {
+		case ' ', '\t', '\r', '\n':
+			s.i++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// expect goes past c, which must be next.
+func (s *Scanner) expect(c byte) {
+	if s.peek() != c {
+		s.Fail()
+		return
+	}
+	s.i++
+}
+
+// next goes to the next element of what end closes, and reports whether there is one. first
+// is whether none has come yet.
+func (s *Scanner) next(end byte, first bool) bool {
+	c := s.peek()
+	if c == end {
+		s.i++
+		return false
+	}
+	if !first {
+		s.expect(',')
+		c = s.peek()
+	}
+	if c == 0 || c == end {
+		s.Fail()
+	}
+	return s.err == nil
+}
+
+// Object has member read each value of the object that is next, by its name.
+func (s *Scanner) Object(member func(name []byte)) {
+	s.expect('{')
+	for first := true; s.err == nil && s.next('}', first); first = false {
+		name := s.Text()
+		s.expect(':')
+		if s.err == nil {
+			member(name)
+		}
+	}
+}
+
+// Array has element read each element of the array that is next, and returns how many there
+// were.
+func (s *Scanner) Array(element func()) (n int) {
+	s.expect('[')
+	for ; s.err == nil && s.next(']', n == 0); n++ {
+		element()
+	}
+	return n
+}
+
+// Null goes past null, and reports whether it was next.
+func (s *Scanner) Null() bool { return s.literal("null") }
+
+// Text returns what the string that is next stands for. It may be a part of the text.
+func (s *Scanner) Text() []byte {
+	s.expect('"')
+	if s.err != nil {
+		return nil
+	}
+	for i := s.i; i < len(s.b); i++ {
+		switch c := s.b[i]; {
+		case c == '"':
+			text := s.b[s.i:i]
+			s.i = i + 1
+			return text
+		case c == '\\' || c < ' ' || c >= utf8.RuneSelf:
+			return s.rareText(s.i - 1)
+		}
+	}
+	s.Fail()
+	return nil
+}
+
+// rareText reads the string that starts at from and is more than plain ASCII.
+func (s *Scanner) rareText(from int) []byte {
+	for i := from + 1; i < len(s.b); i++ {
+		switch s.b[i] {
+		case '\\':
+			i++
+		case '"':
+			var text string
+			if json.Unmarshal(s.b[from:i+1], &text) != nil {
+				s.Fail()
+			}
+			s.i = i + 1
+			return []byte(text)
+		}
+	}
+	s.Fail()
+	return nil
+}
+
+// Name returns the string that is next, made once if it comes again.
+func (s *Scanner) Name() string {
+	text := s.Text()
+	if known, ok := s.names[string(text)]; ok {
+		return known
+	}
+	made := string(text)
+	if len(s.names) < maxNames && s.names != nil {
+		s.names[made] = made
+	}
+	return made
+}
+
+// MaxDigits is how many digits an integer has at most: so many fit an int64.
+const MaxDigits = 18
+
+// Integer returns the integer that is next: no number of the service has a fraction.
+func (s *Scanner) Integer() (n int64) {
+	negative := s.peek() == '-'
+	if negative {
+		s.i++
+	}
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' && s.i-start <= MaxDigits {
+		n = 10*n + int64(s.b[s.i]-'0')
+		s.i++
+	}
+	switch digits := s.i - start; {
+	case digits == 0 || digits > MaxDigits || digits > 1 && s.b[start] == '0':
+		s.Fail()
+	case s.i < len(s.b) && (s.b[s.i] == '.' || s.b[s.i]|' ' == 'e'):
+		s.Fail()
+	}
+	if negative {
+		return -n
+	}
+	return n
+}
+
+// Boolean returns the boolean that is next.
+func (s *Scanner) Boolean() bool {
+	if s.literal("true") {
+		return true
+	}
+	if !s.literal("false") {
+		s.Fail()
+	}
+	return false
+}
+
+// literal goes past word if it is next.
+func (s *Scanner) literal(word string) bool {
+	if s.peek() != word[0] || !bytes.HasPrefix(s.b[s.i:], []byte(word)) {
+		return false
+	}
+	s.i += len(word)
+	return true
+}
+
+// Skip goes past the value that is next, whatever it is: later services may say more.
+func (s *Scanner) Skip() {
+	if s.peek() == 0 {
+		s.Fail()
+		return
+	}
+	from := s.i
+	for depth := 0; s.i < len(s.b); s.i++ {
+		switch s.b[s.i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 { // of what the value is in
+				s.valid(from)
+				return
+			}
+			depth--
+		case ',':
+			if depth == 0 {
+				s.valid(from)
+				return
+			}
+		case '"':
+			if s.Text(); s.err != nil {
+				return
+			}
+			s.i--
+		}
+	}
+	s.Fail() // a value is in an object
+}
+
+// valid makes sure that what is read since from is JSON.
+func (s *Scanner) valid(from int) {
+	if !json.Valid(s.b[from:s.i]) {
+		s.Fail()
+	}
+}
+
+// End makes sure that nothing follows.
+func (s *Scanner) End() {
+	if s.peek() != 0 || s.i < len(s.b) {
+		s.Fail()
+	}
+}

@@ -1,0 +1,180 @@
+// Package transport sends requests to a ratelimitd over HTTP, and reads replies within bounds.
+//
+// It knows routes, headers and media types. It does not know what the bodies say, which calls
+// they are of, or whether a request is worth another try.
+package transport
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/handshake"
+)
+
+// Transport sends requests to one address. It is safe for concurrent use. Make one with New.
+type Transport struct {
+	routes map[string]*url.URL
+	header http.Header
+	send   http.RoundTripper
+}
+
+// New returns a Transport to the service at baseURL. Every request has the header, which may be
+// nil. The error says what is wrong with baseURL and does not repeat it: it may have a
+// password.
+func New(baseURL string, header http.Header, send http.RoundTripper) (*Transport, error) {
+	base, err := url.Parse(baseURL)
+	switch {
+	case err != nil:
+		return nil, errors.New("the address is not a URL")
+	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
+		return nil, errors.New("the address must begin with http:// or https:// and name a host")
+	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+		return nil, errors.New("the address must have no user, query or fragment; Options.Header is for credentials")
+	}
+	if base.Path == "" {
+		base.Path = "/"
+	}
+	t := &Transport{routes: make(map[string]*url.URL), header: header.Clone(), send: send}
+	for _, route := range []string{"check", "record", "take", "batch", "refund", "reset"} {
+		t.routes[route] = base.JoinPath("v1", route)
+	}
+	if t.header == nil {
+		t.header = make(http.Header)
+	}
+	t.header["Content-Type"] = []string{mediaJSON}
+	t.header["Accept"] = []string{mediaJSON + ", " + mediaProblem}
+	return t, nil
+}
+
+// Request is a POST of JSON.
+type Request struct {
+	Route          string // below /v1/: check, record, take, batch, refund or reset
+	IdempotencyKey string // empty: none
+	Body           []byte
+	Lines          LineReader // takes an answer in lines; nil: none is asked for
+}
+
+// Reply is what comes back. RoundTrip fills it in, and reuses the memory of Body.
+type Reply struct {
+	Status     int
+	RetryAfter time.Duration // whole seconds, up to an hour; 0: the service does not say
+	Replayed   bool          // Idempotent-Replayed says that this is the recorded answer to an earlier request
+	Lines      bool          // Request.Lines has taken the body
+	Body       []byte
+	mediaType  string
+}
+
+// ForeignError is an answer that ratelimitd does not give: a proxy does, or it is none.
+type ForeignError struct {
+	Status     int
+	Why        string
+	RetryAfter time.Duration // 0: it does not say
+}
+
+// Error names the status. The answer itself is not repeated.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("the answer is not ratelimitd's: status %d, %s", e.Status, e.Why)
+}
+
+// Foreign returns the reply as an answer that ratelimitd does not give.
+func (r *Reply) Foreign(why string) error { return &ForeignError{r.Status, why, r.RetryAfter} }
+
+const (
+	mediaJSON    = "application/json"
+	mediaProblem = "application/problem+json"
+	mediaLines   = "application/x-ndjson"
+	// maxRetryAfter is longer than any call waits.
+	maxRetryAfter = time.Hour
+)
+
+var acceptLines = []string{mediaLines + ", " + mediaJSON + ", " + mediaProblem}
+
+// RoundTrip sends r once and fills in reply. Its error is a *ForeignError, or that of the
+// connection or of ctx. No error holds anything of a body.
+func (t *Transport) RoundTrip(ctx context.Context, r *Request, reply *Reply) error {
+	response, err := t.send.RoundTrip(t.request(ctx, r))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	reply.readHead(response)
+	reply.Lines = r.Lines != nil && reply.Status == http.StatusOK && reply.mediaType == mediaLines
+	if want := reply.wantedType(); !reply.Lines && reply.mediaType != want {
+		return reply.Foreign("not " + cmp.Or(want, "empty"))
+	}
+	if reply.Lines {
+		err = reply.readLines(response.Body, r.Lines)
+	} else {
+		err = reply.readBody(response.Body, response.ContentLength)
+	}
+	if errors.Is(err, errTooLong) {
+		return reply.Foreign(err.Error())
+	}
+	return err
+}
+
+// request returns r as an HTTP request. Redirects are not followed: identifiers go to the
+// server that was named.
+func (t *Transport) request(ctx context.Context, r *Request) *http.Request {
+	header := t.header.Clone()
+	if r.IdempotencyKey != "" {
+		header["Idempotency-Key"] = []string{r.IdempotencyKey}
+	}
+	if r.Lines != nil {
+		header["Accept"] = acceptLines
+	}
+	getBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil }
+	body, _ := getBody() // never fails
+	return (&http.Request{
+		Method: http.MethodPost, URL: t.routes[r.Route], Host: t.routes[r.Route].Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: body, GetBody: getBody, ContentLength: int64(len(r.Body)),
+	}).WithContext(ctx)
+}
+
+// CloseIdleConnections closes connections that no request uses, where the RoundTripper can.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.send.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (r *Reply) readHead(response *http.Response) {
+	r.Status, r.RetryAfter = response.StatusCode, 0
+	r.Replayed = response.Header.Get("Idempotent-Replayed") == "true"
+	if seconds, err := strconv.ParseInt(response.Header.Get("Retry-After"), 10, 32); err == nil && seconds > 0 {
+		r.RetryAfter = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+	r.mediaType = response.Header.Get("Content-Type")
+	if r.mediaType != mediaJSON && r.mediaType != mediaProblem && r.mediaType != mediaLines {
+		r.mediaType, _, _ = mime.ParseMediaType(r.mediaType) // empty: none that is known here
+	}
+}
+
+// wantedType returns the media type that ratelimitd gives with this status.
+func (r *Reply) wantedType() string {
+	switch {
+	case r.Status == http.StatusNoContent:
+		return ""
+	case r.Status < http.StatusMultipleChoices:
+		return mediaJSON
+	}
+	return mediaProblem
+}
+
+// NotSent reports whether err, of a RoundTrip, says that the request certainly was not sent: no
+// connection was made.
+func NotSent(err error) bool {
+	dial := (*net.OpError)(nil)
+	return errors.As(err, &dial) && dial.Op == "dial" || handshake.FailureOf(err) != handshake.None
+}

@@ -1,0 +1,41 @@
+package conn
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gocql/gocql"
+)
+
+// Repeatable marks q as safe to send twice: to another node when the first is gone, and at
+// the same time when it is slow.
+func (c *Config) Repeatable(q *gocql.Query) *gocql.Query {
+	return q.Idempotent(true).RetryPolicy(NextHost{}).SetSpeculativeExecutionPolicy(c.SecondNode())
+}
+
+// SecondNode asks another node when the first one is slow: one that stands still takes a
+// share of all requests with it, until the others notice.
+func (c *Config) SecondNode() gocql.SpeculativeExecutionPolicy {
+	return &gocql.SimpleSpeculativeExecution{NumAttempts: 1, TimeoutDelay: c.Timeout / SpeculateAfter}
+}
+
+// TooFew reports whether the coordinator knew that a level cannot be met.
+func TooFew(err error) bool {
+	var unavailable *gocql.RequestErrUnavailable
+	return errors.As(err, &unavailable)
+}
+
+// NextHost retries once, on another node.
+type NextHost struct{}
+
+// Attempt allows one retry.
+func (NextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= 1 }
+
+// GetRetryType returns RetryNextHost for what another node may do better. That too few
+// replicas are alive is no such thing: they are the same for all nodes.
+func (NextHost) GetRetryType(err error) gocql.RetryType {
+	if TooFew(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return gocql.Rethrow
+	}
+	return gocql.RetryNextHost
+}
