@@ -84,7 +84,10 @@ func TestAbuse(t *testing.T) {
 			t.Errorf("%s: %d honest calls were answered, %d were not: %v", kind.name, len(served.took), served.failed, served.err)
 		}
 		// While abusers' connections are not all gone yet, the next ones are too many, and honest callers' are closed for them.
-		waitUntil(t, func() bool { return s.look(t).connections <= 2*len(callers.answered) })
+		waitUntil(t, func() bool {
+			seen, answered := s.look(t)
+			return answered && seen.connections <= 2*len(callers.answered)
+		})
 		if kind.failing {
 			callers.close() // some of them are closed already at the other end
 		}
@@ -258,9 +261,13 @@ func newAbuseTable(s *siege) *abuseTable {
 // add measures the server, which is still being abused.
 func (a *abuseTable) add(t *testing.T, name string, served *service) {
 	t.Helper()
-	seen := a.siege.look(t)
-	fmt.Fprintf(a.tab, "| %s\t| %d\t| %d\t| %v\t| %v\t| %d MiB\t| %d\t| %d\t| %d\t|\n", name, len(served.took), served.failed,
-		served.quantile(50), served.quantile(99), seen.residentBytes>>20, seen.connections, seen.fds, seen.goroutines)
+	seen, answered := a.siege.look(t)
+	connections, goroutines := "–", "–"
+	if answered {
+		connections, goroutines = strconv.Itoa(seen.connections), strconv.Itoa(seen.goroutines)
+	}
+	fmt.Fprintf(a.tab, "| %s\t| %d\t| %d\t| %v\t| %v\t| %d MiB\t| %s\t| %d\t| %s\t|\n", name, len(served.took), served.failed,
+		served.quantile(50), served.quantile(99), seen.residentBytes>>20, connections, seen.fds, goroutines)
 }
 
 // String returns the rows.

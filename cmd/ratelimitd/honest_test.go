@@ -121,22 +121,31 @@ type sight struct{ residentBytes, connections, fds, goroutines int }
 
 var gauge = regexp.MustCompile(`(?m)^(\w+) (\S+)$`)
 
-// look asks the process for its metrics.
-func (p *process) look(t *testing.T) (s sight) {
+// look asks the process for its metrics, and reports false where that has no room for them: s is only what
+// the machine tells then.
+func (p *process) look(t *testing.T) (s sight, answered bool) {
 	t.Helper()
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)) // none where there is no /proc
+	s.fds = len(fds)
+	pages, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if sizes := strings.Fields(string(pages)); len(sizes) > 1 {
+		resident, _ := strconv.Atoi(sizes[1])
+		s.residentBytes = resident * os.Getpagesize()
+	}
 	resp, err := http.Get(p.url + "/metrics")
 	if err != nil {
 		t.Error(err)
-		return s
+		return s, false
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return s, false
+	}
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Error(err)
 	}
-	into := map[string]*int{
-		"process_resident_memory_bytes": &s.residentBytes, "ratelimitd_http_connections": &s.connections, "go_goroutines": &s.goroutines,
-	}
+	into := map[string]*int{"ratelimitd_http_connections": &s.connections, "go_goroutines": &s.goroutines}
 	for _, m := range gauge.FindAllStringSubmatch(string(text), -1) {
 		if n, known := into[m[1]]; known {
 			f, err := strconv.ParseFloat(m[2], 64)
@@ -146,7 +155,5 @@ func (p *process) look(t *testing.T) (s sight) {
 			*n = int(f)
 		}
 	}
-	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid)) // none where there is no /proc
-	s.fds = len(fds)
-	return s
+	return s, true
 }

@@ -143,7 +143,7 @@ func answering() []Build {
 		},
 		{
 			Name: "a denial in memory remembered beyond a change", Broke: "a denial is told again only while it is true",
-			Tests: []string{"TestFullKeysAreDeniedAsJudged", "TestFullKeyThatIsJudgedDuringAReset"},
+			Tests: []string{"TestFullKeysAreDeniedAsJudged", "TestFullKeyThatIsJudgedDuringAReset", "TestWhatIsGivenBackEndsWhatIsKnown"},
 			Edits: []Edit{{"internal/limiter/fullkey.go", ` || f.changes != x.store.changes.of(&ch.key)`, ``}},
 		},
 		{

@@ -66,8 +66,19 @@ func owners() []Build {
 		},
 		{
 			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
-			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn"},
+			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn", "TestWhatIsGivenBackEndsWhatIsKnown"},
 			Edits: []Edit{{"internal/limiter/news.go", `	e.denied.changes.note(&key)`, ``}},
+		},
+		{
+			Name: "a refund that ends no memory of others", Broke: "what is given back ends what is known",
+			Tests: []string{"TestWhatIsGivenBackEndsWhatIsKnown"},
+			Edits: []Edit{{"internal/limiter/news.go", `	case ChangeRefund:
+		e.dropHints(c.Key)`, `	case ChangeRefund:`}},
+		},
+		{
+			Name: "an owner that remembers what it read before a refund", Broke: "what is given back ends what is known",
+			Tests: []string{"TestOwnerReadsBeforeARefund"},
+			Edits: []Edit{{ownedFile, ` || o.changes.of(&t.key) != changes {`, ` {`}},
 		},
 		{
 			Name: "memory used by another right", Broke: limit,

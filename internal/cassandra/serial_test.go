@@ -24,8 +24,8 @@ const (
 )
 
 // TestThreeNodes makes instances contend for keys, by quorums and by compare-and-set,
-// while all is well, while the nodes that coordinate are frozen in the middle of it, and
-// while one is dead. Then it migrates while one is away.
+// while all is well, while the nodes that coordinate are frozen in the middle of it, while
+// two are frozen most of the time, and while one is dead. Then it migrates while one is away.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	cluster := cassandratest.StartCluster(t, &cassandratest.ClusterOptions{
@@ -42,6 +42,9 @@ func TestThreeNodes(t *testing.T) {
 	hasty := openStores(t, config, pauseTimeout)
 	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
 	t.Run("frozen node", func(t *testing.T) { testFrozenNode(t, cluster, openStores(t, config, minorityTimeout)[0]) })
+	t.Run("stalled majority", func(t *testing.T) {
+		testStalledMajority(t, cluster, openStores(t, config, limiter.DefaultStoreTimeout))
+	})
 	t.Run("dead minority", func(t *testing.T) { testDeadMinority(t, cluster, patient) })
 	t.Run("one is away", func(t *testing.T) { testOneOfThreeNodesIsAway(t, cluster) })
 }

@@ -120,6 +120,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 	if len(batch) == 0 {
 		return open
 	}
+	changes := c.owned.changes.of(&t.key)
 	own, state, ok := c.place(ctx, t, batch)
 	if !ok {
 		return open
@@ -142,7 +143,7 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		}
 	}
 	if right != nil && !unsettled {
-		c.owned.keep(t, right, &state, own.now)
+		c.owned.keep(t, right, &state, own.now, changes)
 	}
 	return open
 }
@@ -244,7 +245,7 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 // forgetDenial ends what is remembered of key's denials: something was given back.
 func (c *counted) forgetDenial(key Key) {
 	c.denied.remove(key)
-	c.owned.forget(key)
+	c.owned.change(key)
 	c.denials.forget(key)
 }
 

@@ -12,8 +12,9 @@ import (
 // decides from memory, and writes what it admits before it answers. What is known of a key belongs
 // to the right that it was read by, and means nothing under another.
 type owned struct {
-	opts   *Options
-	shards [ownedShards]ownedShard
+	opts    *Options
+	changes changes // what was given back of keys: a read that was under way then is not remembered
+	shards  [ownedShards]ownedShard
 }
 
 // ownedShard is a part of the keys.
@@ -124,6 +125,12 @@ func (o *owned) forget(key Key) {
 	delete(sh.old, key)
 }
 
+// change ends what is known of key, and what is being read of it: something was given back.
+func (o *owned) change(key Key) {
+	o.changes.note(&key)
+	o.forget(key)
+}
+
 // open forgets key, and has nothing of it remembered for a while, in which somebody with that store
 // timeout counts for it.
 func (o *owned) open(key Key, theirs time.Duration) error {
@@ -172,9 +179,9 @@ func (o *owned) new(t *target, right Right, now Instant) *known {
 	}
 }
 
-// keep remembers state, which is all that is counted for t by right, if it is certain to be. It
-// keeps state itself.
-func (o *owned) keep(t *target, right Right, state *State, now Instant) {
+// keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
+// after so many changes. It keeps state itself.
+func (o *owned) keep(t *target, right Right, state *State, now Instant, changes uint64) {
 	if !t.remembers() || holdsAnything(state) {
 		return
 	}
@@ -185,7 +192,7 @@ func (o *owned) keep(t *target, right Right, state *State, now Instant) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	until, wasOpen := sh.open[t.key]
-	if wasOpen && began.Before(until) {
+	if wasOpen && began.Before(until) || o.changes.of(&t.key) != changes {
 		return
 	}
 	// Others may still take back what they counted before this instance owned the key, or while it
@@ -285,6 +292,7 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 	case !k.isOld() || !k.denies(batch, now):
 		return k
 	}
+	changes := c.owned.changes.of(&t.key)
 	q := t.plan.query(t.key, now, len(batch), nil)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
@@ -292,7 +300,7 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 	}
 	c.owned.forget(t.key)
 	if !c.hasUnsettled(t.plan, &state, now) {
-		c.owned.keep(t, right, &state, now)
+		c.owned.keep(t, right, &state, now, changes)
 	}
 	return c.owned.of(t, right)
 }

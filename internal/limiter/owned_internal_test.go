@@ -27,7 +27,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	for i := range 500 {
 		key := KeyFrom([KeySize]byte{9: byte(i), 10: byte(i >> 8)})
 		state := State{Logs: []Log{{Events: make([]Event, 1000)}}}
-		o.keep(&target{plan: p, key: key}, holder{}, &state, 1)
+		o.keep(&target{plan: p, key: key}, holder{}, &state, 1, 0)
 		if o.of(&target{plan: p, key: key}, holder{}) == nil {
 			t.Fatalf("key %d is not remembered", i)
 		}
@@ -38,7 +38,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 		}
 	}
 	key := KeyFrom([KeySize]byte{1})
-	o.keep(&target{plan: p, key: key}, holder{}, &State{Logs: []Log{{}}}, 1)
+	o.keep(&target{plan: p, key: key}, holder{}, &State{Logs: []Log{{}}}, 1, 0)
 	o.grew(key, maxEvents+1)
 	if sh := o.shard(key); len(sh.young) > 0 {
 		t.Error("a generation that grew beyond its bound goes on")

@@ -16,10 +16,14 @@ import (
 type toOwner struct {
 	engine *limiter.Engine
 	asked  atomic.Int64
+	after  func() // is called before an answer is told; nil: nothing is
 }
 
 func (o *toOwner) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
 	o.asked.Add(1)
+	if o.after != nil {
+		defer o.after()
+	}
 	return o.engine.DecideForPeer(ctx, call, a)
 }
 
@@ -196,6 +200,48 @@ func TestOpenedKeysAreNotNew(t *testing.T) {
 		ask := limiter.PeerCall{Op: "open", Key: limiter.Key{}, Keep: time.Hour}
 		if err := e.DecideForPeer(t.Context(), &ask, new(limiter.PeerAnswer)); !errors.Is(err, limiter.ErrRefused) {
 			t.Errorf("a key was opened of which the next owner may not know: %v", err)
+		}
+	})
+}
+
+// TestDenialToldFromBeforeARefund has a unit given back, and that heard of, after the owner denied and
+// before the denial arrives: it is told once, and not remembered.
+func TestDenialToldFromBeforeARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, link, asks, owns := askerAndOwner(t)
+		receipt := fillOne(t, asks)
+		link.after = func() {
+			link.after = nil
+			must(t, owns.Refund(context.Background(), receipt))
+			time.Sleep(time.Second)
+		}
+		if d := mustTake(t, asks); d.Allowed {
+			t.Fatalf("allowed before the refund: %+v", d.Verdict)
+		}
+		if d := mustTake(t, asks); !d.Allowed {
+			t.Errorf("denied by what was so before the refund: %+v", d.Verdict)
+		}
+	})
+}
+
+// TestOwnerReadsBeforeARefund has a unit given back while the owner reads the key: what it read is not
+// remembered.
+func TestOwnerReadsBeforeARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _, asks, _ := askerAndOwner(t)
+		receipt := fillOne(t, asks)
+		again := ownerOf(t, store, ownsAll(), limiter.Options{StoreTimeout: timeout}, policyOf("sliding-log", 1, time.Hour)) // which has read nothing
+		store.set(func() {
+			store.afterRead = func(*limiter.State) error {
+				store.set(func() { store.afterRead = nil })
+				return again.Refund(context.Background(), receipt)
+			}
+		})
+		if d := mustTake(t, again); d.Allowed {
+			t.Fatalf("allowed by what was read before the refund: %+v", d.Verdict)
+		}
+		if d := mustTake(t, again); !d.Allowed {
+			t.Errorf("denied by what was so before the refund: %+v", d.Verdict)
 		}
 	})
 }
