@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/socket"
 )
 
 // Bound is one of the server's bounds of memory that a client can reach.
@@ -57,8 +55,6 @@ type connection struct {
 	place    *list.Element // in waiting; nil: a request is under way
 }
 
-var _ socket.BothWriter = (*connection)(nil)
-
 // Close closes the connection, and counts it no longer if nobody else does.
 func (c *connection) Close() error {
 	c.of.closed(c)
@@ -72,11 +68,6 @@ func (c *connection) CloseWrite() error {
 		return conn.CloseWrite()
 	}
 	return nil
-}
-
-// WriteBoth writes first and then second.
-func (c *connection) WriteBoth(first, second []byte) (int, error) {
-	return socket.WriteBoth(c.Conn, first, second)
 }
 
 // LimitConnections lets server have at most this many connections of those that listener
@@ -108,7 +99,7 @@ func (c *Connections) Accept() (net.Conn, error) {
 			c.desert()
 			return nil, err
 		}
-		conn := &connection{Conn: socket.Conn(accepted), of: c}
+		conn := &connection{Conn: accepted, of: c}
 		if c.admit(conn) {
 			return conn, nil
 		}
