@@ -132,50 +132,17 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 	return newBatched(b.ops), nil
 }
 
-// inTurn decides one operation after the other: where none waits for anybody, all of them
-// are done within milliseconds, and sooner than they are shared out. It takes each step for all
-// of them.
+// inTurn decides one operation after the other until ctx ends: where none waits for anybody, all of
+// them are done within milliseconds, and sooner than they are shared out.
 func (s *Server) inTurn(ctx context.Context, ops []operation) {
-	series := s.engine.Series(len(ops))
-	defer series.End()
-	for _, step := range [...]func(c *call, i int) error{
-		func(c *call, i int) error { return c.unless(series.Ask(i, &c.Call), "") },
-		func(c *call, i int) error {
-			if ctx.Err() != nil { // nobody waits for it any more
-				return nil
-			}
-			recorded, err := series.Decide(ctx, i)
-			return c.unless(err, recorded)
-		},
-		func(_ *call, i int) error { series.Tell(i); return nil },
-		func(c *call, i int) error {
-			series.Answer(ctx, i, &c.decided.Answer)
-			c.present(s)
-			return nil
-		},
-	} {
-		for i := 0; i < len(ops); {
-			i = s.takeStep(ctx, step, ops, i)
+	for i := range ops {
+		if ctx.Err() != nil { // nobody waits for the rest
+			return
 		}
-	}
-}
-
-// takeStep takes a step for each of ops from one on, but those that have failed, and returns where
-// there are more: after one that panics, which is its error alone.
-func (s *Server) takeStep(ctx context.Context, step func(c *call, i int) error, ops []operation, from int) (next int) {
-	i := from
-	defer func() {
-		if cause := recover(); cause != nil {
-			ops[i].err = s.panicked(ctx, &ops[i].call, cause)
-			next = i + 1
-		}
-	}()
-	for ; i < len(ops); i++ {
 		if o := &ops[i]; o.err == nil {
-			o.err = step(&o.call, i)
+			o.err = s.operate(ctx, &o.call)
 		}
 	}
-	return i
 }
 
 // inLanes decides operations that are independent of each other, as their lanes say, at the same

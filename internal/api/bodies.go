@@ -14,7 +14,7 @@ const (
 	// maxBodiesLen bounds all bodies that are being read, decided or answered, and what deciding
 	// and answering them takes, without the first freeBodyLen and freeAnswerLen of each. The
 	// largest batch takes 100 MiB, of 1000 calls with 16 demands under policies of 16 limits; one
-	// of 64 takes under a limit each takes a fifth of one.
+	// of 64 takes under a limit each takes an eighth of one.
 	maxBodiesLen = 512 << 20
 	// freeBodyLen is how much of every body is read whatever the others take: calls of one
 	// demand are shorter, and large bodies of others never keep them out. How many there

@@ -21,22 +21,8 @@ func (s *Server) ask(ctx context.Context, c *call) error {
 	if err != nil {
 		return c.failed(a.Recorded, err)
 	}
-	c.decided.Answer = a
-	c.present(s)
+	c.decided = decided{Answer: a, listed: c.listed || a.Demands != nil, families: s.opts.Headers}
 	return nil
-}
-
-// present makes the answer of c ready to be rendered as s does.
-func (c *call) present(s *Server) {
-	c.decided.listed, c.decided.families = c.listed || c.decided.Demands != nil, s.opts.Headers
-}
-
-// unless returns nil, unless there is an err: that as the one of c, which recorded goes with.
-func (c *call) unless(err error, recorded limiter.Recorded) error {
-	if err == nil {
-		return nil
-	}
-	return c.failed(recorded, err)
 }
 
 // callError is an error in doing what a call asks for.

@@ -7,7 +7,7 @@ import (
 // Bytes of memory that deciding a call and answering it take at most, beside names:
 // TestRoomIsEnough holds them.
 const (
-	callRoom     = 1600 // a call, alone or in a batch
+	callRoom     = 1000 // a call, alone or in a batch
 	decisionRoom = 800  // a decision under a policy, with its part of a receipt
 	limitRoom    = 300  // a decision of one limit
 	// freeAnswerLen is how much of every answer there is room for whatever others take: those
