@@ -40,6 +40,7 @@ type scratch struct {
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := s.exchanges.Get().(*exchange)
 	x.ResponseWriter, x.request = w, r
+	x.pay()
 	return x
 }
 

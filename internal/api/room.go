@@ -87,6 +87,14 @@ func (m *scratch) reserve(room int64) error {
 // held returns how many bytes are charged for m with an answer of so many.
 func (m *scratch) held(answer int64) int { return cap(m.in) + int(max(0, answer-freeAnswerLen)) }
 
+// pay charges the buffers that an earlier request left, which may be longer than this one needs. Where
+// there is no room for them it does without.
+func (m *scratch) pay() {
+	if !m.charge(m.held(int64(cap(m.out)))) {
+		m.in, m.out = nil, nil
+	}
+}
+
 // settle charges what stays in memory until the answer in out was sent, instead of what was
 // reserved. It reports whether there is room for it.
 func (m *scratch) settle() bool {
