@@ -1,4 +1,9 @@
-package api
+// Package connections bounds the connections that a server has open at the same time, and ends them
+// without losing a request: a full server closes those that wait for one, a server that stops lets
+// its clients leave, and a body that nobody reads holds no connection.
+//
+// It knows net/http, and nothing of what is served.
+package connections
 
 import (
 	"container/list"
@@ -10,26 +15,21 @@ import (
 	"time"
 )
 
-// Bound is one of the server's bounds of memory that a client can reach.
+// Bound is a bound of the connections that a client can reach.
 type Bound string
 
 // The bounds.
 const (
-	BoundConnections Bound = "connections" // so many are open, and each has a request under way: a new one is refused
-	BoundIdle        Bound = "idle"        // so many are open: the one that has waited longest for a request is closed for a new one
-	BoundBodies      Bound = "bodies"      // bodies that are being read or answered take so much memory: a large one is refused
+	Full Bound = "connections" // so many are open, and each has a request under way: a new one is refused
+	Idle Bound = "idle"        // so many are open: the one that has waited longest for a request is closed for a new one
 )
 
-// Bounds lists all of them.
-var Bounds = []Bound{BoundConnections, BoundIdle, BoundBodies}
+// DefaultMost is how many connections are open at the same time, unless an operator says
+// otherwise: at some 40 KiB each, two thirds of a GiB.
+const DefaultMost = 1 << 14
 
-// DefaultMaxConnections is how many connections are open at the same time, unless an
-// operator says otherwise: at some 40 KiB each, two thirds of a GiB.
-const DefaultMaxConnections = 1 << 14
-
-// Connections bounds the connections of a server. It is the listener to serve; make one
-// with LimitConnections.
-type Connections struct {
+// Listener bounds the connections of a server, which is to serve it. Make one with Limit.
+type Listener struct {
 	net.Listener
 	most    int
 	reached func(Bound)
@@ -45,10 +45,10 @@ type Connections struct {
 	deserted bool          // Accept has learned that nobody comes any more
 }
 
-// connection is one of Connections.
+// connection is one of a Listener.
 type connection struct {
 	net.Conn
-	of       *Connections
+	of       *Listener
 	open     bool
 	used     bool          // it had a request
 	hijacked bool          // the server no longer tells what becomes of it
@@ -70,12 +70,12 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// LimitConnections lets server have at most this many connections of those that listener
+// Limit lets server have at most this many connections of those that listener
 // accepts. Past it, the one that has waited longest for a request, or for its headers, is
 // closed for a new one; if all are busy, the new one is refused: as a 503, where the
 // client is still there to read it and TLS is not between. reached learns of both; it must not block.
-func LimitConnections(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Connections {
-	c := &Connections{
+func Limit(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Listener {
+	c := &Listener{
 		Listener: listener, most: most, reached: reached, shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
 	}
 	server.ConnState, server.Handler = c.changed, c.endingAnswers(server.Handler)
@@ -84,15 +84,22 @@ func LimitConnections(server *http.Server, listener net.Listener, most int, reac
 }
 
 // Len returns how many connections are open.
-func (c *Connections) Len() int {
+func (c *Listener) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
+// Waiting returns how many of them wait for a request.
+func (c *Listener) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting.Len()
+}
+
 // Accept returns the next connection that there is room for. Once Drain was called it waits for
 // Close: to the server it looks as if nobody came.
-func (c *Connections) Accept() (net.Conn, error) {
+func (c *Listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := c.Listener.Accept()
 		if err != nil {
@@ -108,20 +115,20 @@ func (c *Connections) Accept() (net.Conn, error) {
 }
 
 // admit counts conn, and closes another one for it where that is needed.
-func (c *Connections) admit(conn *connection) bool {
+func (c *Listener) admit(conn *connection) bool {
 	longest, admitted := c.enter(conn)
 	switch {
 	case !admitted:
-		c.reached(BoundConnections)
+		c.reached(Full)
 	case longest != nil:
-		c.reached(BoundIdle)
+		c.reached(Idle)
 		_ = longest.Close() // its server finds out
 	}
 	return admitted
 }
 
 // enter counts conn. It returns the connection that has to be closed for it, if any.
-func (c *Connections) enter(conn *connection) (longest *connection, admitted bool) {
+func (c *Listener) enter(conn *connection) (longest *connection, admitted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open >= c.most {
@@ -148,7 +155,7 @@ func below(conn net.Conn) (*connection, bool) {
 }
 
 // changed is told by the server what becomes of a connection.
-func (c *Connections) changed(changed net.Conn, state http.ConnState) {
+func (c *Listener) changed(changed net.Conn, state http.ConnState) {
 	conn, ok := below(changed)
 	if !ok {
 		return // it came by another listener
@@ -170,7 +177,7 @@ func (c *Connections) changed(changed net.Conn, state http.ConnState) {
 }
 
 // closed learns that conn is closed.
-func (c *Connections) closed(conn *connection) {
+func (c *Listener) closed(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn.open && conn.hijacked {
@@ -178,7 +185,7 @@ func (c *Connections) closed(conn *connection) {
 	}
 }
 
-func (c *Connections) forget(conn *connection) {
+func (c *Listener) forget(conn *connection) {
 	if conn.place != nil {
 		c.waiting.Remove(conn.place)
 	}

@@ -1,4 +1,4 @@
-package api
+package decode
 
 // isWellFormed reports whether text is one JSON value (RFC 8259) with nothing around it.
 // What it says yes to is, and it is several times as fast as encoding/json, which has the

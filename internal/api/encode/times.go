@@ -1,8 +1,9 @@
-package api
+package encode
 
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ForPeople returns milliseconds as 1d2h3m4s: below a second exactly, else in whole
@@ -27,3 +28,20 @@ func ForPeople(milliseconds int64) string {
 	}
 	return text.String()
 }
+
+// Milliseconds returns d in whole milliseconds, rounded up: nobody is told to come back too early.
+func Milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
+
+// seconds returns d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 { return ceil(d, time.Second) }
+
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+// ToMilliseconds returns t as answers have it.
+func ToMilliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

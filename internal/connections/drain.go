@@ -1,4 +1,4 @@
-package api
+package connections
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const DrainTime = time.Second
 //
 // Connections that were never used are closed in the end: the server would wait for their
 // first request.
-func (c *Connections) Drain(ctx context.Context) {
+func (c *Listener) Drain(ctx context.Context) {
 	drained := c.beginDrain()
 	moment, cancel := context.WithTimeout(ctx, DrainTime)
 	defer cancel()
@@ -33,7 +33,7 @@ func (c *Connections) Drain(ctx context.Context) {
 
 // beginDrain closes the listener before any answer can say that it is the last one: a client
 // that hears so connects anew at once.
-func (c *Connections) beginDrain() (drained <-chan struct{}) {
+func (c *Listener) beginDrain() (drained <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.drained == nil {
@@ -45,7 +45,7 @@ func (c *Connections) beginDrain() (drained <-chan struct{}) {
 }
 
 // desert waits until Close, if the listener was closed by Drain.
-func (c *Connections) desert() {
+func (c *Listener) desert() {
 	c.mu.Lock()
 	draining := c.drained != nil
 	if draining {
@@ -59,7 +59,7 @@ func (c *Connections) desert() {
 }
 
 // checkDrained is called under the lock.
-func (c *Connections) checkDrained() {
+func (c *Listener) checkDrained() {
 	if !c.deserted || c.open > 0 {
 		return
 	}
@@ -71,7 +71,7 @@ func (c *Connections) checkDrained() {
 }
 
 // unused returns the connections that never had a request.
-func (c *Connections) unused() (all []*connection) {
+func (c *Listener) unused() (all []*connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for e := c.waiting.Front(); e != nil; e = e.Next() {
@@ -83,14 +83,14 @@ func (c *Connections) unused() (all []*connection) {
 }
 
 // Close closes the listener, and ends Accept.
-func (c *Connections) Close() error {
+func (c *Listener) Close() error {
 	c.closing.Do(func() { close(c.ended) })
 	return c.shut()
 }
 
 // endingAnswers has each answer of next say that it is the last one of its connection, once
 // Drain has begun.
-func (c *Connections) endingAnswers(next http.Handler) http.Handler {
+func (c *Listener) endingAnswers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.last.Load() && r.Header["Upgrade"] == nil { // an upgraded connection is no longer HTTP's
 			w.Header()["Connection"] = []string{"close"}

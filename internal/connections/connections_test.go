@@ -1,4 +1,4 @@
-package api
+package connections
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func TestHijackedConnectionsCount(t *testing.T) {
 		close(left)
 	})}
 	defer server.Close()
-	connections := LimitConnections(server, listener, 1, func(Bound) {})
+	connections := Limit(server, listener, 1, func(Bound) {})
 	go func() { _ = server.Serve(connections) }()
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", listener.Addr().String())

@@ -1,4 +1,4 @@
-package api
+package decode
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func TestDeeplyNested(t *testing.T) {
 		if got := isWellFormed([]byte(text)); got != want {
 			t.Errorf("depth %d: %v, want %v", depth, got, want)
 		}
-		if v, err := parse([]byte(text)); err != nil || string(v) != text {
+		if v, err := Parse([]byte(text)); err != nil || string(v) != text {
 			t.Errorf("depth %d: %v", depth, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package api
+package encode
 
 import (
 	"fmt"
@@ -94,9 +94,9 @@ func (f HeaderFamilies) orDefault() HeaderFamilies {
 	return f
 }
 
-// setHeaders tells of d in h: the families' headers, and Retry-After on a denial
+// SetHeaders tells of d in h: the families' headers, and Retry-After on a denial
 // that waiting can end.
-func setHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
+func SetHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 	families = families.orDefault()
 	var w headerWriter
 	b := w.memory[:0]
@@ -116,7 +116,7 @@ func setHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 	w.set(h, b)
 }
 
-// maxHeaders is how many headers setHeaders sets at most.
+// maxHeaders is how many headers SetHeaders sets at most.
 const maxHeaders = 10
 
 // headerWriter collects values one after the other, so that all of them cost one

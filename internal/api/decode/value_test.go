@@ -1,4 +1,4 @@
-package api
+package decode
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ func FuzzReadObject(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		v, err := parse(body)
+		v, err := Parse(body)
 		if (err == nil) && !json.Valid(body) {
 			t.Fatalf("%q is taken for JSON", body)
 		}
@@ -28,9 +28,9 @@ func FuzzReadObject(f *testing.F) {
 		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatal(err)
 		}
-		got := make(map[string]value)
-		for rawName, member := range v.members() {
-			name, err := rawName.text()
+		got := make(map[string]Value)
+		for rawName, member := range v.Members() {
+			name, err := rawName.Text()
 			if err != nil {
 				return // half a character, which encoding/json replaces
 			}
@@ -51,49 +51,31 @@ func FuzzReadObject(f *testing.F) {
 	})
 }
 
-func checkScalar(t *testing.T, v value) {
+func checkScalar(t *testing.T, v Value) {
 	t.Helper()
 	var text string
-	if got, err := v.text(); err == nil {
+	if got, err := v.Text(); err == nil {
 		if json.Unmarshal([]byte(v), &text) != nil || got != text {
 			t.Fatalf("%q is read as %q", v, got)
 		}
 	}
 	var number int64
-	if got, err := v.integer(-1<<62, 1<<62); err == nil {
+	if got, err := v.Integer(-1<<62, 1<<62); err == nil {
 		if json.Unmarshal([]byte(v), &number) != nil || got != number {
 			t.Fatalf("%q is read as %d", v, got)
 		}
 	}
 }
 
-func checkElements(t *testing.T, v value) {
+func checkElements(t *testing.T, v Value) {
 	t.Helper()
 	var want []json.RawMessage
 	if err := json.Unmarshal([]byte(v), &want); err != nil {
 		t.Fatal(err)
 	}
-	got := slices.Collect(v.elements())
-	same := func(a value, b json.RawMessage) bool { return string(a) == string(b) }
+	got := slices.Collect(v.Elements())
+	same := func(a Value, b json.RawMessage) bool { return string(a) == string(b) }
 	if !slices.EqualFunc(got, want, same) {
 		t.Fatalf("elements of %q: %q, want %q", v, got, want)
 	}
-}
-
-// FuzzServe sends any body to every route that takes one: nothing fails, and the
-// answer is as the document says.
-func FuzzServe(f *testing.F) {
-	for _, seed := range []string{oneTail, `{"demands":[` + oneTail + `]}`, `{"policy":"api","identifier":"a","cost":1e3}`, `{`, `null`,
-		`{"receipt":"b3BhcXVl"}`, `{"operations":[` + oneOp + `,{"op":"check","policy":"api","identifier":"a","reserve_ms":1000},1]}`,
-		`{"policy":"api","identifier":"a","reserve_ms":1000}`, `{"policy":"api","identifier":"a","reservation":"b3BhcXVl"}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		front := newFront(t, nil, tail)
-		for _, path := range []string{"/v1/check", "/v1/record", "/v1/take", "/v1/reset", "/v1/refund", "/v1/batch"} {
-			if res := front.do("POST", path, string(body)); res.StatusCode >= 500 {
-				t.Fatalf("%s %q: %d", path, body, res.StatusCode)
-			}
-		}
-	})
 }

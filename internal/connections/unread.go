@@ -1,4 +1,4 @@
-package api
+package connections
 
 import (
 	"context"
@@ -73,25 +73,27 @@ func withConnection(next func(context.Context, net.Conn) context.Context) func(c
 
 // yield has c make room for a new connection as if it waited for a request. c may be nil.
 func (c *connection) yield() {
-	if c == nil {
-		return
-	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.open && c.place == nil {
-		c.place = c.of.waiting.PushBack(c)
+	if c != nil {
+		c.of.setWaiting(c, true)
 	}
 }
 
 // keep ends what yield began.
 func (c *connection) keep() {
-	if c == nil {
-		return
+	if c != nil {
+		c.of.setWaiting(c, false)
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.place != nil {
-		c.of.waiting.Remove(c.place)
-		c.place = nil
+}
+
+// setWaiting has conn be among those that wait for a request, or not, if it is open.
+func (c *Listener) setWaiting(conn *connection, waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case waits && conn.open && conn.place == nil:
+		conn.place = c.waiting.PushBack(conn)
+	case !waits && conn.place != nil:
+		c.waiting.Remove(conn.place)
+		conn.place = nil
 	}
 }

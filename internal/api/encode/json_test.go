@@ -1,4 +1,4 @@
-package api
+package encode
 
 import (
 	"encoding/json"

@@ -1,95 +1,67 @@
-package api
+package decode
 
 import (
 	"encoding/json"
-	"errors"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// value is one JSON value without spaces around it, known to be valid. Reading
+// Value is one JSON value without spaces around it, known to be valid. Reading
 // one is stricter than encoding/json, which takes member names in any case, a
 // member twice, and halves of characters.
 //
 // Values and texts within one are parts of the same string: a body costs one.
-type value string
+type Value string
 
-// members are those of an object that were there, of the names that it may have.
-type members struct {
+// Members are those of an object that were there, of the names that it may have.
+type Members struct {
 	names []string // 32 at most
 	there uint32   // a bit for each of names
 }
 
-// has reports whether the member called name was there.
-func (m members) has(name string) bool {
+// Has reports whether the member called name was there.
+func (m Members) Has(name string) bool {
 	i := slices.Index(m.names, name)
 	return i >= 0 && m.there&(1<<i) != 0
 }
 
-// readObject hands the members of v to read, by their names. It refuses members that are
-// not among names or come twice, and values that read refuses; the error names the
+// ReadObject hands the members of v to read, by their names. It refuses members that are
+// Not among names or come twice, and values that read refuses; the error names the
 // member.
-func readObject(v value, names []string, read func(name string, v value) error) (members, error) {
-	seen := members{names: names}
+func ReadObject(v Value, names []string, read func(name string, v Value) error) (Members, error) {
+	seen := Members{names: names}
 	if v[0] != '{' {
-		return seen, v.not("an object")
+		return seen, v.Not("an object")
 	}
-	for rawName, member := range v.members() {
-		name, err := rawName.text()
+	for rawName, member := range v.Members() {
+		name, err := rawName.Text()
 		i := slices.Index(names, name)
 		switch {
 		case err != nil || i < 0:
-			return seen, unknownMember(name, names)
+			return seen, Unknown(name, names)
 		case seen.there&(1<<i) != 0:
-			return seen, wrong(name, "It is there more than once.")
+			return seen, Wrong(name, "It is there more than once.")
 		}
 		seen.there |= 1 << i
 		if err := read(names[i], member); err != nil {
-			return seen, under(name, err)
+			return seen, Under(name, err)
 		}
 	}
 	return seen, nil
 }
 
-// maxEchoedNameLen bounds the unknown names that a problem repeats: twice the
-// longest known one, so that slips are shown and little else.
-const maxEchoedNameLen = 32
-
-// unknownMember names the member only if it looks like a name: an identifier in
-// the wrong place is not to be echoed.
-func unknownMember(name string, known []string) error {
-	isName := len(name) > 0 && len(name) <= maxEchoedNameLen
-	for _, c := range []byte(name) {
-		isName = isName && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_')
-	}
-	if !isName {
-		name = ""
-	}
-	return wrong(name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
-}
-
-// under puts path in front of the field that err names. A path that ends in a dot is
-// that of an object, which err may be about as a whole.
-func under(path string, err error) error {
-	var request *requestError
-	if errors.As(err, &request) {
-		request.field = strings.TrimSuffix(path+request.field, ".")
-	}
-	return err
-}
-
-// text returns the string that v is.
-func (v value) text() (string, error) {
+// Text returns the string that v is.
+func (v Value) Text() (string, error) {
 	if v[0] != '"' {
-		return "", v.not("a string")
+		return "", v.Not("a string")
 	}
 	if strings.IndexByte(string(v), '\\') < 0 {
 		return string(v[1 : len(v)-1]), nil
 	}
 	if v.hasLoneSurrogate() {
-		return "", wrong("", "It has an escape that is half a character (an unpaired surrogate).")
+		return "", Wrong("", "It has an escape that is half a character (an unpaired surrogate).")
 	}
 	var text string
 	err := json.Unmarshal([]byte(v), &text)
@@ -99,7 +71,7 @@ func (v value) text() (string, error) {
 // hasLoneSurrogate reports whether an escape of the string v is half of a pair:
 // RFC 8259, section 8.2, leaves open what that means, and replacing it would make
 // different identifiers the same.
-func (v value) hasLoneSurrogate() bool {
+func (v Value) hasLoneSurrogate() bool {
 	for i := 0; i < len(v); i++ {
 		if v[i] != '\\' {
 			continue
@@ -118,7 +90,7 @@ func (v value) hasLoneSurrogate() bool {
 }
 
 // codeUnit returns the number of the escape uXXXX at i, -1 when another is there.
-func (v value) codeUnit(i int) int {
+func (v Value) codeUnit(i int) int {
 	if v[i] != 'u' {
 		return -1
 	}
@@ -129,34 +101,34 @@ func (v value) codeUnit(i int) int {
 	return int(unit)
 }
 
-// integer returns the number that v is, from least to most.
-func (v value) integer(least, most int64) (int64, error) {
+// Integer returns the number that v is, from least to most.
+func (v Value) Integer(least, most int64) (int64, error) {
 	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-		return 0, v.not("an integer")
+		return 0, v.Not("an integer")
 	}
 	if strings.ContainsAny(string(v), ".eE") {
-		return 0, wrong("", "It must be an integer, written without fraction and exponent.")
+		return 0, Wrong("", "It must be an integer, written without fraction and exponent.")
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, wrong("", "It must be an integer from "+itoa(least)+" to "+itoa(most)+".")
+		return 0, Wrong("", "It must be an integer from "+itoa(least)+" to "+itoa(most)+".")
 	}
 	return n, nil
 }
 
-// not says that v is of another type than is asked for.
-func (v value) not(wanted string) error {
+// Not says that v is of another type than is asked for.
+func (v Value) Not(wanted string) error {
 	names := map[byte]string{'{': "an object", '[': "an array", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null"}
 	got, ok := names[v[0]]
 	if !ok {
 		got = "a number"
 	}
-	return wrong("", "It must be "+wanted+", not "+got+".")
+	return Wrong("", "It must be "+wanted+", not "+got+".")
 }
 
-// members yields the names, as JSON strings, and the values of an object.
-func (v value) members() iter.Seq2[value, value] {
-	return func(yield func(name, member value) bool) {
+// Members yields the names, as JSON strings, and the values of an object.
+func (v Value) Members() iter.Seq2[Value, Value] {
+	return func(yield func(name, member Value) bool) {
 		for i := v.skipSpace(1); v[i] != '}'; {
 			colon := v.end(i)
 			start := v.skipSpace(v.skipSpace(colon) + len(":"))
@@ -169,9 +141,9 @@ func (v value) members() iter.Seq2[value, value] {
 	}
 }
 
-// elements yields the elements of an array.
-func (v value) elements() iter.Seq[value] {
-	return func(yield func(value) bool) {
+// Elements yields the elements of an array.
+func (v Value) Elements() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
 		for i := v.skipSpace(1); v[i] != ']'; {
 			end := v.end(i)
 			if !yield(v[i:end]) {
@@ -184,7 +156,7 @@ func (v value) elements() iter.Seq[value] {
 
 // afterComma returns where the next member or element starts, or where the
 // closing bracket is, after one that ends at i.
-func (v value) afterComma(i int) int {
+func (v Value) afterComma(i int) int {
 	i = v.skipSpace(i)
 	if v[i] == ',' {
 		i = v.skipSpace(i + 1)
@@ -193,7 +165,7 @@ func (v value) afterComma(i int) int {
 }
 
 // end returns the index after the value that starts at i and is inside v.
-func (v value) end(i int) int {
+func (v Value) end(i int) int {
 	for depth := 0; ; {
 		switch v[i] {
 		case '"':
@@ -214,7 +186,7 @@ func (v value) end(i int) int {
 }
 
 // endOfString returns the index after the closing quote of the string at i.
-func (v value) endOfString(i int) int {
+func (v Value) endOfString(i int) int {
 	for i++; v[i] != '"'; i++ {
 		if v[i] == '\\' {
 			i++
@@ -225,7 +197,7 @@ func (v value) endOfString(i int) int {
 
 // endOfRun returns the index after the number or name at i, or after the one
 // byte of anything else.
-func (v value) endOfRun(i int) int {
+func (v Value) endOfRun(i int) int {
 	for i++; !isMark(v[i]); i++ {
 	}
 	return i
@@ -240,7 +212,7 @@ func isMark(c byte) bool {
 	return false
 }
 
-func (v value) skipSpace(i int) int {
+func (v Value) skipSpace(i int) int {
 	for v[i] == ' ' || v[i] == '\t' || v[i] == '\r' || v[i] == '\n' {
 		i++
 	}

@@ -1,4 +1,4 @@
-package api
+package decode
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		v, err := parse(body)
+		v, err := Parse(body)
 		if valid := json.Valid(body) && utf8.Valid(body); (err == nil) != valid {
 			t.Fatalf("%q: the reader says %v; that it is JSON is %v", body, err, valid)
 		}
@@ -43,12 +43,12 @@ func FuzzJSON(f *testing.F) {
 }
 
 // readAny returns v as encoding/json does, and whether there was no half character in it.
-func readAny(t *testing.T, v value) (read any, whole bool) {
+func readAny(t *testing.T, v Value) (read any, whole bool) {
 	t.Helper()
 	switch v[0] {
 	case '{':
 		object, whole := make(map[string]any), true
-		for name, member := range v.members() {
+		for name, member := range v.Members() {
 			text, isWhole := readAny(t, name)
 			read, memberWhole := readAny(t, member)
 			object[text.(string)] = read
@@ -57,14 +57,14 @@ func readAny(t *testing.T, v value) (read any, whole bool) {
 		return object, whole
 	case '[':
 		list, whole := make([]any, 0), true
-		for element := range v.elements() {
+		for element := range v.Elements() {
 			read, isWhole := readAny(t, element)
 			list = append(list, read)
 			whole = whole && isWhole
 		}
 		return list, whole
 	case '"':
-		text, err := v.text()
+		text, err := v.Text()
 		if err != nil && !v.hasLoneSurrogate() {
 			t.Fatalf("%q: %v", v, err)
 		}
@@ -79,11 +79,11 @@ func readAny(t *testing.T, v value) (read any, whole bool) {
 }
 
 // checkInteger fails unless the number v is read as an integer where encoding/json does.
-func checkInteger(t *testing.T, v value) {
+func checkInteger(t *testing.T, v Value) {
 	t.Helper()
 	var want int64
 	wrong := json.Unmarshal([]byte(v), &want)
-	got, err := v.integer(-1<<63, 1<<63-1)
+	got, err := v.Integer(-1<<63, 1<<63-1)
 	if (err == nil) != (wrong == nil) || err == nil && got != want {
 		t.Fatalf("%q is %d, %v; to encoding/json %d, %v", v, got, err, want, wrong)
 	}
