@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/memory"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
 // patience is how long a test waits for what happens within milliseconds on a machine
@@ -39,8 +42,8 @@ func waitUntil(t *testing.T, what string, so func() bool) {
 type besieged struct {
 	*front
 	web         webServer
-	connections *Connections
-	reached     map[Bound]*atomic.Int64
+	connections *connections.Listener
+	reached     map[connections.Bound]*atomic.Int64
 }
 
 // webServer is what http1.Server and http.Server have in common.
@@ -64,11 +67,11 @@ func byBoth(t *testing.T, test func(t *testing.T, netHTTP bool)) {
 // besiegeWith is besiege with options of the front, by http1 or else by net/http.
 func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server), netHTTP bool) *besieged {
 	t.Helper()
-	b := &besieged{reached: make(map[Bound]*atomic.Int64)}
+	b := &besieged{reached: make(map[connections.Bound]*atomic.Int64)}
 	for _, bound := range Bounds {
 		b.reached[bound] = new(atomic.Int64)
 	}
-	reached := func(bound Bound) { b.reached[bound].Add(1) }
+	reached := func(bound connections.Bound) { b.reached[bound].Add(1) }
 	opts.Reached = reached
 	b.front = newFront(t, opts, tail)
 	server := NewHTTPServer(b.server)
@@ -79,7 +82,7 @@ func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.connections = LimitConnections(server.Server, listener, most, reached)
+	b.connections = connections.Limit(server.Server, listener, most, reached)
 	if b.web = server; netHTTP {
 		b.web = server.Server
 	}
@@ -94,11 +97,11 @@ func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server
 	return b
 }
 
-// waits returns how many connections wait for a request.
-func (c *Connections) waits() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting.Len()
+// takeAll takes the memory that is left for bodies, as others would, until the share is released.
+func (s *Server) takeAll() *memory.Share {
+	others := s.memory.Share()
+	others.Charge(memory.FreeBody + int(s.memory.Left()))
+	return &others
 }
 
 // client is a connection that a test writes what it likes to.
@@ -188,7 +191,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if got := used.status(); got != http.StatusOK {
 		t.Fatalf("%d", got)
 	}
-	waitUntil(t, "it waits again", func() bool { return b.connections.waits() == 2 })
+	waitUntil(t, "it waits again", func() bool { return b.connections.Waiting() == 2 })
 	silent := b.dial()
 	waitUntil(t, "three are open", func() bool { return b.connections.Len() == 3 })
 	for _, c := range []*client{slow, used, silent} {
@@ -198,8 +201,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		c.closed()
 	}
-	if n := b.connections.Len(); n != 3 || b.reached[BoundIdle].Load() != 3 || b.reached[BoundConnections].Load() != 0 {
-		t.Errorf("%d are open, %d were closed", n, b.reached[BoundIdle].Load())
+	if n := b.connections.Len(); n != 3 || b.reached[connections.Idle].Load() != 3 || b.reached[connections.Full].Load() != 0 {
+		t.Errorf("%d are open, %d were closed", n, b.reached[connections.Idle].Load())
 	}
 }
 
@@ -215,7 +218,7 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 	busy := []*client{b.dial().send(takeFor("a")), b.dial().send(takeFor("b"))}
 	<-began // the other one waits for the same engine, or has begun too
 	waitUntil(t, "both are busy", func() bool {
-		return b.connections.Len() == 2 && b.connections.waits() == 0
+		return b.connections.Len() == 2 && b.connections.Waiting() == 0
 	})
 	refused := b.dial()
 	res, err := http.ReadResponse(refused.buf, nil)
@@ -236,7 +239,7 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 	}
 	b.store.before = nil
 	b.serves("c")
-	if refused, closed := b.reached[BoundConnections].Load(), b.reached[BoundIdle].Load(); refused != 1 || closed != 1 {
+	if refused, closed := b.reached[connections.Full].Load(), b.reached[connections.Idle].Load(); refused != 1 || closed != 1 {
 		t.Errorf("%d refused, %d closed", refused, closed)
 	}
 }
@@ -266,7 +269,7 @@ func TestSlowClientsEnd(t *testing.T) {
 	}
 	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
 	b.serves("honest")
-	if taken := b.server.bodies.taken.Load(); taken != 0 {
+	if taken := b.server.memory.Taken(); taken != 0 {
 		t.Errorf("bodies that are gone take %d bytes", taken)
 	}
 	if victim, honest := b.used("victim"), b.used("honest"); victim != "0" || honest != "2" {
@@ -281,20 +284,19 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 	batch := operationsOf(slices.Repeat([]string{oneOp}, 500)...)
 	half := headersOf("/v1/batch", len(batch)) + batch[:len(batch)/2]
 	slow := []*client{b.dial().send(half), b.dial().send(half)}
-	room := freeBodyLen
+	room := memory.FreeBody
 	for room <= len(batch)/2 {
 		room *= 2
 	}
-	halves := 2 * int64(room-freeBodyLen)
-	waitUntil(t, "both halves are there", func() bool { return b.server.bodies.taken.Load() == halves })
-	long := oneTail + strings.Repeat(" ", 3*freeBodyLen)
+	halves := 2 * int64(room-memory.FreeBody)
+	waitUntil(t, "both halves are there", func() bool { return b.server.memory.Taken() == halves })
+	long := oneTail + strings.Repeat(" ", 3*memory.FreeBody)
 	if res := b.do(http.MethodPost, "/v1/take", long); res.StatusCode != http.StatusOK { // whose buffer is kept for the next request
 		t.Errorf("while there is room: %d", res.StatusCode)
 	}
-	waitUntil(t, "it is over", func() bool { return b.server.bodies.taken.Load() == halves })
-	taken := maxBodiesLen - halves
-	b.server.bodies.taken.Add(taken) // as many more would
-	receipt := `{"receipt":"` + strings.Repeat("a", 4000) + `"` + strings.Repeat(" ", freeBodyLen) + `}`
+	waitUntil(t, "it is over", func() bool { return b.server.memory.Taken() == halves })
+	others := b.server.takeAll()
+	receipt := `{"receipt":"` + strings.Repeat("a", 4000) + `"` + strings.Repeat(" ", memory.FreeBody) + `}`
 	for _, c := range []struct{ path, body, recorded string }{
 		{"/v1/batch", batch, "no"},
 		{"/v1/take", long, "no"},
@@ -309,7 +311,7 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 	if got := b.reached[BoundBodies].Load(); got != 3 {
 		t.Errorf("%d were refused", got)
 	}
-	b.server.bodies.taken.Add(-taken)
+	others.Release()
 	if res := b.do(http.MethodPost, "/v1/batch", batch); res.StatusCode != http.StatusOK {
 		t.Errorf("with room for it: %d", res.StatusCode)
 	}
@@ -318,7 +320,7 @@ func TestLargeBodiesAreBounded(t *testing.T) {
 			t.Errorf("whose half was there is answered %d", got)
 		}
 	}
-	waitUntil(t, "nothing is taken", func() bool { return b.server.bodies.taken.Load() == 0 })
+	waitUntil(t, "nothing is taken", func() bool { return b.server.memory.Taken() == 0 })
 }
 
 // TestGarbage sends what is no HTTP, or more of it than there should be: it is refused, or

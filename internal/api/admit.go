@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -58,8 +59,8 @@ func (s *Server) guard(scopes auth.Scope, next http.Handler) http.Handler {
 			s.fail(x, r, err)
 			return
 		}
-		if !x.charge(scrapeRoom) {
-			s.fail(x, r, errBusy)
+		if !x.share.Charge(scrapeRoom) {
+			s.fail(x, r, decode.ErrBusy)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -79,9 +80,9 @@ func needs(caller *auth.Caller, scopes auth.Scope) error {
 	if caller.May(scopes) {
 		return nil
 	}
-	return &requestError{
-		kind:   &scopeError{scopes},
-		detail: "The caller is not permitted to ask for this: it needs the scope " + scopes.String() + ".",
+	return &decode.Error{
+		Kind:   &scopeError{scopes},
+		Detail: "The caller is not permitted to ask for this: it needs the scope " + scopes.String() + ".",
 	}
 }
 
@@ -91,7 +92,7 @@ func mayUse(caller *auth.Caller, policy string) error {
 	if caller.MayUse(policy) {
 		return nil
 	}
-	return &requestError{kind: auth.ErrForbidden, field: "policy", detail: "The caller is not permitted to use this policy."}
+	return &decode.Error{Kind: auth.ErrForbidden, Field: "policy", Detail: "The caller is not permitted to use this policy."}
 }
 
 // decodeCaller returns who asks, of a request that says nothing else.
@@ -99,14 +100,14 @@ func decodeCaller(_ *http.Request, m *scratch) (*auth.Caller, error) { return m.
 
 // permitted refuses what c asks for if caller is not permitted to. What a reservation is
 // for was permitted when it was made.
-func (c *call) permitted(caller *auth.Caller) error {
+func permitted(caller *auth.Caller, c *decode.Call) error {
 	if err := needs(caller, scopeOf(c.Op)); err != nil {
 		return err
 	}
 	for i := range c.Demands {
 		err := mayUse(caller, c.Demands[i].Policy)
-		if err != nil && c.listed {
-			return under(demandPath(i), err)
+		if err != nil && c.Listed {
+			return decode.Under(decode.DemandPath(i), err)
 		}
 		if err != nil {
 			return err

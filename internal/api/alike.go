@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // maxAlike is how many operations that ask alike are decided at the same time: as many as
@@ -32,9 +35,9 @@ func (s *Server) inLane(ctx context.Context, began time.Time, ops []operation, l
 // alike returns how many of lane, from the first one on, ask the same of one demand and
 // nothing else.
 func alike(ops []operation, lane []int) (n int) {
-	first := &ops[lane[0]].call
+	first := &ops[lane[0]].asked
 	for n = 1; n < min(maxAlike, len(lane)); n++ {
-		if c := &ops[lane[n]].call; !first.plain() || !c.plain() || c.Op != first.Op || c.Demands[0] != first.Demands[0] {
+		if c := &ops[lane[n]].asked; !plain(first) || !plain(c) || c.Op != first.Op || c.Demands[0] != first.Demands[0] {
 			break
 		}
 	}
@@ -42,7 +45,7 @@ func alike(ops []operation, lane []int) (n int) {
 }
 
 // plain reports whether c is of one demand, without an idempotency key or a reservation.
-func (c *call) plain() bool {
+func plain(c *decode.Call) bool {
 	return len(c.Demands) == 1 && c.IdempotencyKey == "" && c.Reserve == 0 && c.Reservation == ""
 }
 
@@ -54,7 +57,7 @@ func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, l
 		all.Go(func() { ops[at].err = s.operateInTime(ctx, began, &ops[at].call) })
 	}
 	all.Wait()
-	var answers []decided
+	var answers []encode.Decided
 	answered := slices.DeleteFunc(slices.Clone(lane), func(at int) bool { return ops[at].err != nil })
 	for _, at := range answered {
 		answers = append(answers, ops[at].decided)
@@ -66,7 +69,7 @@ func (s *Server) atOnce(ctx context.Context, began time.Time, ops []operation, l
 }
 
 // before puts who was admitted first, and of those the one that found less used.
-func before(a, b decided) int {
+func before(a, b encode.Decided) int {
 	switch {
 	case a.Allowed == b.Allowed:
 		return cmp.Compare(a.Used, b.Used)

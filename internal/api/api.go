@@ -2,7 +2,7 @@
 // problems out. openapi.yaml is its contract and is served with it.
 //
 // Every route is one line below; every handler decodes, calls and encodes by way
-// of handle, and every error becomes a status in the one table of problem.go.
+// of handle, and every error becomes a status in the one table of package encode.
 //
 // The package knows nothing of stores, of policy files or of Prometheus, and it
 // puts no identifier into a URL, a log line, a header or an error.
@@ -19,8 +19,12 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/api/memory"
 	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -31,7 +35,7 @@ type Options struct {
 	Logger  *slog.Logger                // of requests; nil: nothing is logged
 	Metrics http.Handler                // of GET /metrics; nil: that route is unknown
 	Ready   func(context.Context) error // why readyz should be 503, nil when it should not; nil: always ready
-	Headers HeaderFamilies              // of every decision; zero: HeadersDefault
+	Headers encode.HeaderFamilies       // of every decision; zero: HeadersDefault
 	Now     func() time.Time            // for durations only; nil: time.Now
 	Keyring *auth.Keyring               // knows who may ask; nil: everybody may ask for everything
 	Hosts   *Hosts                      // that requests may be sent to where nobody is asked who they are; nil: any
@@ -54,10 +58,16 @@ type Options struct {
 	// Warnings returns what readyz says beside ready, for people. nil: nothing.
 	Warnings func() []string
 
-	// Reached learns of every request that BoundBodies refused. It must not block. nil:
-	// nobody does.
-	Reached func(Bound)
+	// Reached learns of every request that BoundBodies refused. It must not block. nil: nobody does.
+	Reached func(connections.Bound)
 }
+
+// BoundBodies is the bound of the memory that bodies take which are being read or answered: a large one is
+// refused.
+const BoundBodies connections.Bound = "bodies"
+
+// Bounds lists the bounds of memory that a client can reach.
+var Bounds = []connections.Bound{connections.Full, connections.Idle, BoundBodies}
 
 // Server is the HTTP face of an engine. It is safe for concurrent use; make one
 // with New.
@@ -66,7 +76,7 @@ type Server struct {
 	opts      Options
 	mux       *chi.Mux
 	exchanges sync.Pool // of *exchange
-	bodies    bodies
+	memory    *memory.Pool
 	inMemory  bool // no decision waits for anybody
 
 	failures gate.Second // of a failed request that is logged as a warning: while the store is away all of them fail
@@ -87,8 +97,8 @@ func New(engine *limiter.Engine, opts *Options) *Server {
 	if s.opts.Keyring == nil {
 		s.opts.Keyring = new(auth.Keyring)
 	}
-	s.bodies.policy = engine.Policy
-	s.exchanges.New = func() any { return &exchange{scratch: scratch{bodies: &s.bodies}} }
+	s.memory = memory.NewPool(engine.Policy)
+	s.exchanges.New = func() any { return &exchange{scratch: scratch{share: s.memory.Share()}} }
 	s.routes()
 	return s
 }
@@ -98,7 +108,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 
 func (s *Server) routes() {
 	s.mux.Use(s.observe, s.recoverPanic, middleware.GetHead)
-	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w.(*exchange), r, errNoRoute) })
+	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w.(*exchange), r, encode.ErrNoRoute) })
 	s.mux.MethodNotAllowed(s.methodNotAllowed)
 
 	s.mux.Post("/v1/check", handle(s, auth.Decide, decodeCall(limiter.OpCheck), s.decide))
@@ -138,25 +148,25 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(w.Header()["Allow"]) == 0 { // chi asks the method first, whatever the path
-		s.fail(w.(*exchange), r, errNoRoute)
+		s.fail(w.(*exchange), r, encode.ErrNoRoute)
 		return
 	}
-	s.fail(w.(*exchange), r, errMethod)
+	s.fail(w.(*exchange), r, encode.ErrMethod)
 }
 
 // answer is what a call has to say: render sets the headers and appends the body.
 type answer interface {
-	render(h http.Header, b []byte) (status int, body []byte)
+	Render(h http.Header, b []byte) (status int, body []byte)
 }
 
-// handle returns the handler of one route for callers that have one of the scopes: decode
-// makes the input from the request, call does the work, and its answer is written. An
+// handle returns the handler of one route for callers that have one of the scopes: read
+// makes the input from the request, do does the work, and its answer is written. An
 // error of either is answered as the problem that it is.
 func handle[In any](
 	s *Server,
 	scopes auth.Scope,
-	decode func(r *http.Request, m *scratch) (In, error),
-	call func(ctx context.Context, in In) (answer, error),
+	read func(r *http.Request, m *scratch) (In, error),
+	do func(ctx context.Context, in In) (answer, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
@@ -164,10 +174,10 @@ func handle[In any](
 		var in In
 		err := s.admit(x, r, scopes)
 		if err == nil {
-			in, err = decode(r, &x.scratch)
+			in, err = read(r, &x.scratch)
 		}
 		if err == nil {
-			a, err = call(r.Context(), in)
+			a, err = do(r.Context(), in)
 		}
 		if err != nil {
 			s.fail(x, r, err)
@@ -181,14 +191,14 @@ func handle[In any](
 			s.auditRefusal(x, r, b.refused)
 		}
 		if flow && r.Context().Err() != nil {
-			x.status = statusClientGone // nobody has read all of it; the log should not blame the store
+			x.status = encode.StatusClientGone // nobody has read all of it; the log should not blame the store
 			return
 		}
 		if p, ok := a.(partial); ok && p.failure() != nil {
 			x.err = p.failure()
 		}
 		if !flow && !x.write(a) {
-			s.fail(x, r, errBusy)
+			s.fail(x, r, decode.ErrBusy)
 		}
 	}
 }
@@ -200,14 +210,15 @@ type partial interface{ failure() error }
 // fail answers with the problem that err is, and hands err to the request's log
 // line.
 func (s *Server) fail(x *exchange, r *http.Request, err error) {
-	if errors.Is(err, errBusy) && s.opts.Reached != nil {
+	if errors.Is(err, decode.ErrBusy) && s.opts.Reached != nil {
 		s.opts.Reached(BoundBodies)
 	}
 	s.auditRefusal(x, r, err)
-	p := problemOf(err)
-	if r.Context().Err() != nil && p.status == http.StatusServiceUnavailable {
-		p.status = statusClientGone // nobody reads it; the log should not blame the store
+	p := encode.ProblemOf(err)
+	p.Challenge = challengeOf(err)
+	if r.Context().Err() != nil && p.Status == http.StatusServiceUnavailable {
+		p.Status = encode.StatusClientGone // nobody reads it; the log should not blame the store
 	}
-	x.err, x.kind = err, p.kind
+	x.err, x.kind = err, p.Kind
 	x.write(p)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -54,7 +55,7 @@ func (s *Server) audit(ctx context.Context, a *asker, act string, about *limiter
 		did.Policy, did.Key = about.Policy, hex.EncodeToString(key.Bytes())[:keyDigits]
 	}
 	if err != nil {
-		did.More = append(did.More, slog.Int("status", problemOf(err).status))
+		did.More = append(did.More, slog.Int("status", encode.ProblemOf(err).Status))
 	}
 	s.opts.Audit.Did(ctx, did)
 }
@@ -76,7 +77,7 @@ func reasonOf(err error) string {
 	if missing := (*scopeError)(nil); errors.As(err, &missing) {
 		return missing.Error()
 	}
-	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer, auth.ErrForbidden, errHost} {
+	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer, auth.ErrForbidden, encode.ErrHost} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // Bounds of a batch.
 const (
+	maxBatchLen   = 1 << 20 // bytes: 1000 operations of a kilobyte
 	maxOperations = 1000
 	// batchWorkers is how many operations are decided at the same time: at a few
 	// milliseconds each a full batch takes a tenth of a second, and one batch leaves
@@ -32,14 +34,8 @@ const (
 type operation struct {
 	call
 	err     error
-	problem *problem // that err is
+	problem *encode.Problem // that err is
 }
-
-// operations are what a batch may do, as "op" has them.
-var operations = []string{string(limiter.OpCheck), string(limiter.OpRecord), string(limiter.OpTake)}
-
-// operationNames are the members of an operation: those of a body, and what says which.
-var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
 
 // batch is what a batch asks for.
 type batch struct {
@@ -50,19 +46,19 @@ type batch struct {
 // decodeBatch reads {"operations": [...]}. What is wrong with one operation is in its
 // place.
 func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
-	if err := refuseIdempotencyKey(r.Header); err != nil {
+	if err := decode.RefuseIdempotencyKey(r.Header); err != nil {
 		return b, err
 	}
-	body, err := readJSON(r, m, maxBatchLen)
+	body, err := m.readJSON(r, maxBatchLen)
 	if err != nil {
 		return b, err
 	}
-	seen, err := readObject(body, []string{"operations"}, func(_ string, v value) (err error) {
+	seen, err := decode.ReadObject(body, []string{"operations"}, func(_ string, v decode.Value) (err error) {
 		b.ops, err = m.readOperations(v)
 		return err
 	})
-	if err == nil && !seen.has("operations") {
-		err = wrong("operations", "It is missing.")
+	if err == nil && !seen.Has("operations") {
+		err = decode.Wrong("operations", "It is missing.")
 	}
 	b.lines = acceptsLines(r.Header)
 	if err == nil {
@@ -71,21 +67,21 @@ func decodeBatch(r *http.Request, m *scratch) (b batch, err error) {
 	return b, err
 }
 
-func (m *scratch) readOperations(v value) ([]operation, error) {
+func (m *scratch) readOperations(v decode.Value) ([]operation, error) {
 	if v[0] != '[' {
-		return nil, v.not("an array of operations")
+		return nil, v.Not("an array of operations")
 	}
-	m.elements = slices.AppendSeq(m.elements[:0], v.elements())
-	n := len(m.elements)
+	elements := m.body.Elements(v)
+	n := len(elements)
 	if n == 0 || n > maxOperations {
-		return nil, wrong("", "A batch has 1 to "+strconv.Itoa(maxOperations)+" operations, and "+strconv.Itoa(n)+" are here.")
+		return nil, decode.Wrong("", "A batch has 1 to "+strconv.Itoa(maxOperations)+" operations, and "+strconv.Itoa(n)+" are here.")
 	}
 	if n > cap(m.operations) {
 		m.operations = make([]operation, n)
 	}
 	m.operations = m.operations[:n]
-	for i, e := range m.elements {
-		m.operations[i].place = i + 1
+	for i, e := range elements {
+		m.operations[i].asked.Place = i + 1
 		m.operations[i].readFrom(e, m.caller)
 	}
 	return m.operations, nil
@@ -93,27 +89,28 @@ func (m *scratch) readOperations(v value) ([]operation, error) {
 
 // readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
 // what a body has. It is for caller, who may not be permitted to ask for it.
-func (o *operation) readFrom(v value, caller *auth.Caller) {
-	o.Caller = caller.Name
-	err := o.read(v, operationNames)
-	if err == nil && o.Op == "" {
-		err = wrong("op", "It is missing: give one of "+strings.Join(operations, ", ")+".")
+func (o *operation) readFrom(v decode.Value, caller *auth.Caller) {
+	c := &o.asked
+	c.Caller = caller.Name
+	err := c.Read(v, decode.NamesOf(""))
+	if err == nil && c.Op == "" {
+		err = decode.Wrong("op", "It is missing: give one of "+strings.Join(decode.Operations, ", ")+".")
 	}
 	if err == nil {
-		err = o.permitted(caller)
+		err = permitted(caller, c)
 	}
 	if err != nil { // the path is made only then
-		o.err = under(o.path(), err)
+		o.err = decode.Under(c.Path(), err)
 	}
 }
 
-// op returns the operation that v names.
-func (v value) op() (limiter.Op, error) {
-	name, err := v.text()
-	if err == nil && !slices.Contains(operations, name) {
-		err = wrong("", "It must be one of "+strings.Join(operations, ", ")+".")
+// roomOf returns the room of deciding ops and answering them.
+func (m *scratch) roomOf(ops []operation) (sum int64) {
+	for i := range ops {
+		c := &ops[i].asked
+		sum += m.share.Room(&c.Call, c.Listed)
 	}
-	return limiter.Op(name), err
+	return sum
 }
 
 // batch answers every operation on its own.
@@ -127,55 +124,22 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 		s.inLanes(ctx, b.ops, lanesOf(b.ops, s.canonical), nobody)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, &callError{recorded: limiter.RecordedUnknown, err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
+		return nil, &decode.CallError{Recorded: limiter.RecordedUnknown, Err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
 	}
 	return newBatched(b.ops), nil
 }
 
-// inTurn decides one operation after the other: where none waits for anybody, all of them
-// are done within milliseconds, and sooner than they are shared out. It takes each step for all
-// of them.
+// inTurn decides one operation after the other until ctx ends: where none waits for anybody, all of
+// them are done within milliseconds, and sooner than they are shared out.
 func (s *Server) inTurn(ctx context.Context, ops []operation) {
-	series := s.engine.Series(len(ops))
-	defer series.End()
-	for _, step := range [...]func(c *call, i int) error{
-		func(c *call, i int) error { return c.unless(series.Ask(i, &c.Call), "") },
-		func(c *call, i int) error {
-			if ctx.Err() != nil { // nobody waits for it any more
-				return nil
-			}
-			recorded, err := series.Decide(ctx, i)
-			return c.unless(err, recorded)
-		},
-		func(_ *call, i int) error { series.Tell(i); return nil },
-		func(c *call, i int) error {
-			series.Answer(ctx, i, &c.decided.Answer)
-			c.present(s)
-			return nil
-		},
-	} {
-		for i := 0; i < len(ops); {
-			i = s.takeStep(ctx, step, ops, i)
+	for i := range ops {
+		if ctx.Err() != nil { // nobody waits for the rest
+			return
 		}
-	}
-}
-
-// takeStep takes a step for each of ops from one on, but those that have failed, and returns where
-// there are more: after one that panics, which is its error alone.
-func (s *Server) takeStep(ctx context.Context, step func(c *call, i int) error, ops []operation, from int) (next int) {
-	i := from
-	defer func() {
-		if cause := recover(); cause != nil {
-			ops[i].err = s.panicked(ctx, &ops[i].call, cause)
-			next = i + 1
-		}
-	}()
-	for ; i < len(ops); i++ {
 		if o := &ops[i]; o.err == nil {
-			o.err = step(&o.call, i)
+			o.err = s.operate(ctx, &o.call)
 		}
 	}
-	return i
 }
 
 // inLanes decides operations that are independent of each other, as their lanes say, at the same
@@ -200,7 +164,7 @@ func nobody(...int) {}
 // operateInTime decides one operation if there is time left for it.
 func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) error {
 	if ctx.Err() != nil || s.opts.Now().Sub(began) >= batchTime {
-		return c.failed(limiter.RecordedNo, errNotBegun)
+		return c.asked.Failed(limiter.RecordedNo, errNotBegun)
 	}
 	return s.operate(ctx, c)
 }
@@ -218,13 +182,13 @@ func (s *Server) operate(ctx context.Context, c *call) (err error) {
 // panicked logs the cause of a panic where it is called, and returns it as the error of c.
 func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
 	s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	return c.failed(limiter.RecordedUnknown, errPanic)
+	return c.asked.Failed(limiter.RecordedUnknown, errPanic)
 }
 
 // errNotBegun is an operation that the time of its batch did not suffice for.
-var errNotBegun = &requestError{
-	kind:   limiter.ErrOverloaded,
-	detail: "Its batch took " + strconv.Itoa(int(batchTime.Seconds())) + " seconds before it: send it again, in a smaller batch.",
+var errNotBegun = &decode.Error{
+	Kind:   limiter.ErrOverloaded,
+	Detail: "Its batch took " + strconv.Itoa(int(batchTime.Seconds())) + " seconds before it: send it again, in a smaller batch.",
 }
 
 // batched is the answer of batch.
@@ -242,11 +206,11 @@ func newBatched(ops []operation) *batched {
 		if o.err == nil {
 			continue
 		}
-		o.problem = problemOf(o.err)
-		if a.refused == nil && o.problem.status == http.StatusForbidden {
+		o.problem = encode.ProblemOf(o.err)
+		if a.refused == nil && o.problem.Status == http.StatusForbidden {
 			a.refused = o.err
 		}
-		if a.err == nil && o.problem.status >= http.StatusInternalServerError {
+		if a.err == nil && o.problem.Status >= http.StatusInternalServerError {
 			a.err = o.err
 		}
 	}
@@ -256,9 +220,9 @@ func newBatched(ops []operation) *batched {
 // failure returns the first error that is the server's.
 func (a *batched) failure() error { return a.err }
 
-// render writes the results in the order of the operations.
-func (a *batched) render(h http.Header, b []byte) (status int, body []byte) {
-	h["Content-Type"] = contentTypeJSON
+// Render writes the results in the order of the operations.
+func (a *batched) Render(h http.Header, b []byte) (status int, body []byte) {
+	h["Content-Type"] = encode.ContentTypeJSON
 	b = append(b, `{"results":[`...)
 	for i := range a.ops {
 		if i > 0 {
@@ -273,13 +237,13 @@ func (a *batched) render(h http.Header, b []byte) (status int, body []byte) {
 // them.
 func (o *operation) appendMembers(b []byte) []byte {
 	if o.problem != nil {
-		return appendProblem(b, o.problem)
+		return o.problem.AppendMembers(b)
 	}
 	if o.decided.Allowed {
-		b = appendInt(b, `"status":`, http.StatusOK)
+		b = encode.AppendInt(b, `"status":`, http.StatusOK)
 		b = append(b, ',')
 	}
-	b = o.decided.appendMembers(b)
+	b = o.decided.AppendMembers(b)
 	if o.decided.Replayed {
 		b = append(b, `,"replayed":true`...)
 	}

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -224,11 +226,11 @@ const oneTake = `{"op":"take","policy":"sms-send","identifier":"+4915112345678"}
 
 // TestAnswersAlikeAreInOrder puts those who were admitted first.
 func TestAnswersAlikeAreInOrder(t *testing.T) {
-	of := func(allowed bool, used int64) (d decided) {
+	of := func(allowed bool, used int64) (d encode.Decided) {
 		d.Allowed, d.Used = allowed, used
 		return d
 	}
-	answers := []decided{of(false, 3), of(true, 3), of(false, 2), of(true, 1), of(true, 2)}
+	answers := []encode.Decided{of(false, 3), of(true, 3), of(false, 2), of(true, 1), of(true, 2)}
 	slices.SortStableFunc(answers, before)
 	var used []int64
 	for _, d := range answers {
@@ -276,7 +278,7 @@ func operationsIn(t *testing.T, body string) []operation {
 func TestLanes(t *testing.T) {
 	read := func(body string) operation {
 		var o operation
-		o.readFrom(value(body), anybody())
+		o.readFrom(decode.Value(body), anybody())
 		return o
 	}
 	ops := []operation{
@@ -359,7 +361,7 @@ func TestBatchOfAClientThatHangsUp(t *testing.T) {
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Accept", accept)
 			f.server.ServeHTTP(httptest.NewRecorder(), r)
-			if status != statusClientGone || f.store.Len() != 0 || strings.Contains(f.log.String(), "WARN") {
+			if status != encode.StatusClientGone || f.store.Len() != 0 || strings.Contains(f.log.String(), "WARN") {
 				t.Errorf("who accepts %q: %d, %d keys, %s", accept, status, f.store.Len(), f.log)
 			}
 		}
@@ -401,7 +403,7 @@ func TestBatchSaysWhatFailuresLeaveBehind(t *testing.T) {
 			path := []string{"/v1/check", "/v1/take"}[i]
 			alone := readProblem(t, f.do(http.MethodPost, path, oneTail))
 			if r.Recorded == "" || r.Recorded != alone.Recorded || r.Status != alone.Status {
-				t.Errorf("%s: %+v, want %d, recorded: %s", path, r, alone.Status, alone.Recorded)
+				t.Errorf("%s: %+v, want %d, Recorded: %s", path, r, alone.Status, alone.Recorded)
 			}
 		}
 	}, tail)

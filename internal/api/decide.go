@@ -2,10 +2,45 @@ package api
 
 import (
 	"context"
-	"errors"
+	"net/http"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
+
+// call is a check, a record or a take, alone or in a batch, and its answer, once there is one.
+type call struct {
+	asked   decode.Call
+	decided encode.Decided
+}
+
+// decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and what else op takes:
+// "reserve_ms", "reservation", the header Idempotency-Key.
+func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) {
+	names := decode.NamesOf(op)
+	return func(r *http.Request, m *scratch) (*call, error) {
+		body, err := m.readJSON(r, decode.MaxBody)
+		if err != nil {
+			return nil, err
+		}
+		m.call = call{asked: decode.Call{Call: limiter.Call{Op: op, Caller: m.caller.Name}}}
+		c := &m.call.asked
+		if err := c.Read(body, names); err != nil {
+			return nil, err
+		}
+		if err := permitted(m.caller, c); err != nil {
+			return nil, err
+		}
+		if op != limiter.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
+			c.IdempotencyKey, err = decode.IdempotencyKey(r.Header)
+		}
+		if err == nil {
+			err = m.reserve(m.share.Room(&c.Call, c.Listed))
+		}
+		return &m.call, err
+	}
+}
 
 // decide answers check, record and take.
 func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
@@ -17,77 +52,10 @@ func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
 
 // ask has the engine decide c.
 func (s *Server) ask(ctx context.Context, c *call) error {
-	a, err := s.engine.Do(ctx, &c.Call)
+	a, err := s.engine.Do(ctx, &c.asked.Call)
 	if err != nil {
-		return c.failed(a.Recorded, err)
+		return c.asked.Failed(a.Recorded, err)
 	}
-	c.decided.Answer = a
-	c.present(s)
+	c.decided = encode.Decided{Answer: a, Listed: c.asked.Listed || a.Demands != nil, Families: s.opts.Headers}
 	return nil
-}
-
-// present makes the answer of c ready to be rendered as s does.
-func (c *call) present(s *Server) {
-	c.decided.listed, c.decided.families = c.listed || c.decided.Demands != nil, s.opts.Headers
-}
-
-// unless returns nil, unless there is an err: that as the one of c, which recorded goes with.
-func (c *call) unless(err error, recorded limiter.Recorded) error {
-	if err == nil {
-		return nil
-	}
-	return c.failed(recorded, err)
-}
-
-// callError is an error in doing what a call asks for.
-type callError struct {
-	call     *call            // nil: none of check, record and take
-	recorded limiter.Recorded // what a failure left behind
-	err      error
-}
-
-// Error returns the error's own text.
-func (e *callError) Error() string { return e.err.Error() }
-
-// Unwrap returns the error.
-func (e *callError) Unwrap() error { return e.err }
-
-// failed returns err as that of c. recorded is what the engine says of the units of
-// all demands; empty: nothing.
-func (c *call) failed(recorded limiter.Recorded, err error) *callError {
-	switch {
-	case recorded != "":
-	case c.Op == limiter.OpCheck && c.Reserve == 0:
-		recorded = limiter.RecordedNo
-	default:
-		recorded = recordedOf(err)
-	}
-	return &callError{call: c, recorded: recorded, err: err}
-}
-
-// recordedOf returns what err says of the units: that it is unknown if it says
-// nothing.
-func recordedOf(err error) limiter.Recorded {
-	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
-		return store.Recorded
-	}
-	return limiter.RecordedUnknown
-}
-
-// field returns what the caller knows as name, which is what the engine calls it.
-func (e *callError) field(name string) string {
-	c := e.call
-	if name == "" || c == nil {
-		return name
-	}
-	demand := (*limiter.DemandError)(nil)
-	switch {
-	case errors.As(e.err, &demand):
-		name = demandPath(demand.Index) + name
-	case c.listed && len(c.Demands) == 1 && (name == "policy" || name == "identifier" || name == "cost"):
-		name = demandPath(0) + name
-	case c.place == 0 && name == "idempotency_key":
-		return idempotencyKeyHeader
-	}
-	return c.path() + name
 }

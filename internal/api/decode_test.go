@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -61,8 +63,8 @@ func post(path string, body []byte) *http.Request {
 // onlyMistakes fails t when err is anything but a mistake of the caller.
 func onlyMistakes(t *testing.T, err error) {
 	t.Helper()
-	var mistake *requestError
-	if !errors.As(err, &mistake) || problemOf(err).status >= http.StatusInternalServerError {
+	var mistake *decode.Error
+	if !errors.As(err, &mistake) || encode.ProblemOf(err).Status >= http.StatusInternalServerError {
 		t.Fatalf("%v", err)
 	}
 }
@@ -88,12 +90,12 @@ func FuzzDecodeCall(f *testing.F) {
 			if err := json.Unmarshal(body, &plain); err != nil {
 				t.Fatalf("%q is taken: %v", body, err)
 			}
-			if want := plain.call(op); !reflect.DeepEqual(got.Call, want) {
-				t.Fatalf("%s %q: %+v, want %+v", op, body, got.Call, want)
+			if want := plain.call(op); !reflect.DeepEqual(got.asked.Call, want) {
+				t.Fatalf("%s %q: %+v, want %+v", op, body, got.asked.Call, want)
 			}
-			if n := len(got.Demands); n > limiter.MaxDemands || len(got.Reservation) > maxTokenLen {
+			if n := len(got.asked.Demands); n > limiter.MaxDemands || len(got.asked.Reservation) > decode.MaxToken {
 				t.Fatalf("%s %q: past a bound", op, body)
-			} else if n == 0 && (op != limiter.OpRecord || got.Reservation == "") {
+			} else if n == 0 && (op != limiter.OpRecord || got.asked.Reservation == "") {
 				t.Fatalf("%s %q: nothing to decide", op, body)
 			}
 		}
@@ -132,8 +134,8 @@ func FuzzDecodeBatch(f *testing.F) {
 			if err := json.Unmarshal(plain.Operations[i], &one); err != nil {
 				t.Fatalf("operation %d of %q is taken: %v", i, body, err)
 			}
-			if want := one.call(""); !reflect.DeepEqual(op.Call, want) {
-				t.Fatalf("operation %d of %q: %+v, want %+v", i, body, op.Call, want)
+			if want := one.call(""); !reflect.DeepEqual(op.asked.Call, want) {
+				t.Fatalf("operation %d of %q: %+v, want %+v", i, body, op.asked.Call, want)
 			}
 		}
 		for _, lane := range lanesOf(in.ops, asGiven) {
@@ -157,27 +159,8 @@ func FuzzDecodeRefund(f *testing.F) {
 			return
 		}
 		var plain struct{ Receipt string }
-		if err := json.Unmarshal(body, &plain); err != nil || got != plain.Receipt || got == "" || len(got) > maxTokenLen {
+		if err := json.Unmarshal(body, &plain); err != nil || got != plain.Receipt || got == "" || len(got) > decode.MaxToken {
 			t.Fatalf("%q: %q, %v", body, got, err)
-		}
-	})
-}
-
-// FuzzIdempotencyKey takes keys that a header can carry back and forth, and no others.
-func FuzzIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{"", "a", " ", "\x00", "\x7f", "é", "0192b6c1-7e4e-7b1d-9f5e-8c0d3f1a2b3c"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, key string) {
-		got, err := idempotencyKey(http.Header{"Idempotency-Key": {key}})
-		if err != nil {
-			onlyMistakes(t, err)
-			return
-		}
-		if got != key || key == "" || len(key) > limiter.MaxIdempotencyKeyLen || bytes.ContainsFunc([]byte(key), func(c rune) bool {
-			return c < ' ' || c > '~'
-		}) {
-			t.Fatalf("%q is taken as %q", key, got)
 		}
 	})
 }

@@ -3,8 +3,13 @@ package api
 import (
 	"net/http"
 	"slices"
+	"strconv"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/memory"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // exchange is a request on its way through the server: the response, of which the status
@@ -24,52 +29,85 @@ type exchange struct {
 type scratch struct {
 	caller     *auth.Caller // who asks; nil for whom nobody asked
 	requestID  string
-	in         []byte
-	whole      bool        // in is all of the body
-	call       call        // what in says
+	body       decode.Body
+	call       call        // what the body says
 	operations []operation // likewise, of a batch
-	elements   []value     // of in, while it is read
 	out        []byte
 
-	bodies   *bodies // nil: nothing bounds them
-	charged  int64   // that in and the answer have taken of them
-	reserved int64   // of that, for an answer that is not made yet
+	share memory.Share // what of that is charged, past what is free
 }
 
-// begin returns an exchange for what w answers to r. It is to be ended.
+// begin returns an exchange for what w answers to r. It is to be ended. The memory that an earlier
+// request left may be more than this one needs: where there is no room for it, it does without.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := s.exchanges.Get().(*exchange)
 	x.ResponseWriter, x.request = w, r
-	x.pay()
+	if !x.share.Hold(x.body.Len(), cap(x.out)) {
+		x.body.Forget()
+		x.out = nil
+	}
 	return x
 }
 
 // Bounds of what an exchange keeps: the rare long answer, or a list of many policies,
 // does not stay in memory.
 const (
-	maxScratchLen     = 128 << 10 // bytes, where a decision takes about half a kilobyte
+	maxKeptAnswer     = 128 << 10 // bytes, where a decision takes about half a kilobyte
 	maxKeptOperations = 128       // at some 500 bytes each
 )
 
 // end forgets the request, and keeps x for another one.
 func (s *Server) end(x *exchange) {
-	x.discharge()
-	if max(cap(x.in), cap(x.out)) > maxScratchLen || cap(x.operations) > maxKeptOperations ||
-		cap(x.elements) > maxOperations { // somebody sent more than a batch takes
-		return
+	x.share.Release()
+	if !x.body.Reset() || cap(x.out) > maxKeptAnswer || cap(x.operations) > maxKeptOperations {
+		return // somebody sent or was told more than most
 	}
 	clear(x.operations)
-	clear(x.elements)
-	*x = exchange{scratch: scratch{in: x.in, operations: x.operations[:0], elements: x.elements[:0], out: x.out, bodies: x.bodies}}
+	*x = exchange{scratch: scratch{body: x.body, operations: x.operations[:0], out: x.out, share: x.share}}
 	s.exchanges.Put(x)
+}
+
+// readJSON reads the body of r, of most bytes, as one JSON value.
+func (m *scratch) readJSON(r *http.Request, most int64) (decode.Value, error) {
+	return m.body.ReadJSON(r, most, &m.share)
+}
+
+// readKey reads {"policy", "identifier"} from the body of r, of a policy that the caller may use.
+func (m *scratch) readKey(r *http.Request) (d limiter.Demand, err error) {
+	body, err := m.readJSON(r, decode.MaxBody)
+	if err == nil {
+		d, err = decode.ReadKey(body)
+	}
+	if err == nil {
+		err = mayUse(m.caller, d.Policy)
+	}
+	return d, err
+}
+
+// reserve charges room for an answer. If there is none, nothing was done.
+func (m *scratch) reserve(room int64) error {
+	if !m.share.Reserve(m.body.Len(), room) {
+		return &decode.CallError{Recorded: limiter.RecordedNo, Err: decode.ErrBusy}
+	}
+	return nil
+}
+
+// settle charges what stays in memory until the answer in out was sent, instead of what was
+// reserved. It reports whether there is room for it.
+func (m *scratch) settle() bool {
+	if cap(m.operations) > maxKeptOperations {
+		m.operations = nil // what became of them is in out
+	}
+	m.body.Shrink()
+	return m.share.Settle(m.body.Len(), cap(m.out))
 }
 
 // WriteHeader remembers the status.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 {
 		x.status = status
-		if !x.whole {
-			Unread(x.ResponseWriter, x.request)
+		if !x.body.Whole() {
+			connections.Unread(x.ResponseWriter, x.request)
 		}
 	}
 	x.ResponseWriter.WriteHeader(status)
@@ -94,17 +132,17 @@ const measuredLen = 1 << 10
 // to a request that changes nothing.
 func (x *exchange) write(a answer) (sent bool) {
 	h := x.Header()
-	if x.reserved > maxScratchLen {
-		x.out = slices.Grow(x.out[:0], int(x.reserved)/2)
+	if reserved := x.share.Reserved(); reserved > maxKeptAnswer {
+		x.out = slices.Grow(x.out[:0], int(reserved)/2)
 	}
-	status, body := a.render(h, x.out[:0])
+	status, body := a.Render(h, x.out[:0])
 	x.out = body
-	if (x.charged > 0 || cap(body) > freeAnswerLen) && !x.settle() && x.request.Method != http.MethodPost {
+	if (!x.share.Empty() || cap(body) > memory.FreeAnswer) && !x.settle() && x.request.Method != http.MethodPost {
 		x.out = nil
 		return false
 	}
 	if len(body) > measuredLen {
-		h["Content-Length"] = []string{itoa(int64(len(body)))}
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	x.WriteHeader(status)
 	_, _ = x.ResponseWriter.Write(body) // it fails when the client is gone, and there is nobody else to tell

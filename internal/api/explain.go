@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -45,7 +47,7 @@ func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
 		}
 		view.Derived = append(view.Derived, of)
 	}
-	return document{view}, nil
+	return encode.Document{Content: view}, nil
 }
 
 // viewExplanation returns x without what is derived.
@@ -115,15 +117,15 @@ func (e *explained) view() explainView {
 		}
 		view.Limits = append(view.Limits, explainLimitView{
 			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, PolicyLimit: e.policyLimit(i),
-			WindowMS: milliseconds(l.Limit.Window), Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,
-			ResetAfterMS: milliseconds(l.ResetAfter), RetryAfterMS: waitOf(l.RetryAfter),
+			WindowMS: encode.Milliseconds(l.Limit.Window), Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,
+			ResetAfterMS: encode.Milliseconds(l.ResetAfter), RetryAfterMS: waitOf(l.RetryAfter),
 		})
 	}
 	if e.Block != nil {
-		view.Block = &explainBlockView{Until: toMilliseconds(e.Block.Until.Time()), Strikes: e.Block.Strikes}
+		view.Block = &explainBlockView{Until: encode.ToMilliseconds(e.Block.Until.Time()), Strikes: e.Block.Strikes}
 	}
 	if e.Reset > 0 {
-		at := toMilliseconds(e.Reset.Time())
+		at := encode.ToMilliseconds(e.Reset.Time())
 		view.ResetAt = &at
 	}
 	return view
@@ -143,7 +145,7 @@ func waitOf(wait time.Duration) *int64 {
 	if wait == limiter.Never {
 		return nil
 	}
-	ms := milliseconds(wait)
+	ms := encode.Milliseconds(wait)
 	return &ms
 }
 
@@ -156,14 +158,14 @@ func (e *explained) because() (word, sentence string) {
 	case d.Override == limiter.OverrideAllow:
 		return becauseOverride, "An override allows it, and nothing is counted meanwhile."
 	case d.Override == limiter.OverrideBlock:
-		return becauseOverride, denial(d)
+		return becauseOverride, encode.Denial(d)
 	case d.Blocked:
-		return becauseBlock, denial(d)
+		return becauseBlock, encode.Denial(d)
 	case e.Failed != nil:
 		return becauseStore, "The store does not answer: on_store_error " + string(e.policy.OnStoreError) + " decides."
 	case !d.WouldAllow:
-		return becauseLimit, denial(d)
+		return becauseLimit, encode.Denial(d)
 	}
-	return becauseRoom, "Every limit has room: " + itoa(d.Remaining) + " of " + itoa(d.TightestLimit().Limit) +
-		" units remain under " + d.TightestLimit().Name + "."
+	tightest := d.TightestLimit()
+	return becauseRoom, fmt.Sprintf("Every limit has room: %d of %d units remain under %s.", d.Remaining, tightest.Limit, tightest.Name)
 }

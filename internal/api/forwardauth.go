@@ -2,13 +2,14 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
@@ -23,9 +24,6 @@ type ForwardAuth struct {
 // statusHeader tells a gateway that can only be answered 403 what the status would be.
 const statusHeader = "X-Ratelimit-Status"
 
-// errUntrusted is an error of where a request comes from, not of who asks.
-var errUntrusted = errors.New("not of a trusted proxy")
-
 // The parameters of forward-auth.
 var forwardParams = []string{"policy", "identify", "cost", "deny-status"}
 
@@ -33,32 +31,33 @@ var forwardParams = []string{"policy", "identify", "cost", "deny-status"}
 type forwarded struct {
 	limiter.Call
 	denyStatus int
-	decided
+	encode.Decided
 }
 
 // decodeForward reads what a gateway asks: who, from the headers that it forwards; all else
 // from the query.
 func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) {
-	trusted := s.opts.ForwardAuth.TrustedProxies
+	gateways := &s.opts.ForwardAuth
+	trusted := gateways.TrustedProxies
 	if !trusted.Trust(r.RemoteAddr) {
-		return nil, errUntrusted
+		return nil, encode.ErrUntrusted
 	}
 	if err := s.addressed(r.Host); err != nil {
 		return nil, err
 	}
 	if strings.Trim(strings.Join(r.Header["X-Forwarded-For"], ""), " ,") == "" {
-		return nil, wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
+		return nil, decode.Wrong("X-Forwarded-For", "It is missing: a gateway must say for which address it asks.")
 	}
 	if _, err := trusted.Client(r); err != nil {
-		return nil, wrong("X-Forwarded-For", "It has no address where a gateway must say for which one it asks.")
+		return nil, decode.Wrong("X-Forwarded-For", "It has no address where a gateway must say for which one it asks.")
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, wrong("", "The query cannot be read: write it such as ?policy=api&identify=header:X-Api-Key.")
+		return nil, decode.Wrong("", "The query cannot be read: write it such as ?policy=api&identify=header:X-Api-Key.")
 	}
 	for name := range query {
 		if !slices.Contains(forwardParams, name) {
-			return nil, unknownMember(name, forwardParams)
+			return nil, decode.Unknown(name, forwardParams)
 		}
 	}
 	f := &forwarded{Call: limiter.Call{Op: limiter.OpTake}}
@@ -76,7 +75,7 @@ func denyStatus(given []string) (int, error) {
 	}
 	status, err := strconv.Atoi(given[0])
 	if err != nil || len(given) > 1 || status != http.StatusForbidden && status != http.StatusTooManyRequests {
-		return 0, wrong("deny-status", "It must be 403 or 429.")
+		return 0, decode.Wrong("deny-status", "It must be 403 or 429.")
 	}
 	return status, nil
 }
@@ -86,9 +85,9 @@ func denyStatus(given []string) (int, error) {
 func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.Demand, error) {
 	policies := query["policy"]
 	if n := len(policies); n == 0 || n > limiter.MaxDemands {
-		return nil, wrong("policy", "Name 1 to "+strconv.Itoa(limiter.MaxDemands)+" policies: ?policy=api.")
+		return nil, decode.Wrong("policy", "Name 1 to "+strconv.Itoa(limiter.MaxDemands)+" policies: ?policy=api.")
 	}
-	demands := make([]limiter.Demand, len(policies))
+	gateways, demands := &s.opts.ForwardAuth, make([]limiter.Demand, len(policies))
 	for i, policy := range policies {
 		source, err := s.forwardSource(query, i)
 		if err != nil {
@@ -98,7 +97,7 @@ func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.De
 		if err != nil {
 			return nil, err
 		}
-		id, err := source.Identify(r, s.opts.ForwardAuth.TrustedProxies)
+		id, err := source.Identify(r, gateways.TrustedProxies)
 		if err != nil {
 			return nil, err
 		}
@@ -118,12 +117,13 @@ func ofPolicy(query url.Values, name string, i int) (string, error) {
 	case len(query["policy"]):
 		return given[i], nil
 	}
-	return "", wrong(name, "Give it once for all policies, or once for each, in their order.")
+	return "", decode.Wrong(name, "Give it once for all policies, or once for each, in their order.")
 }
 
 // forwardSource returns what identifies for policy i, if it is among those that may.
 func (s *Server) forwardSource(query url.Values, i int) (origin.Source, error) {
-	permitted := s.opts.ForwardAuth.Identify
+	gateways := &s.opts.ForwardAuth
+	permitted := gateways.Identify
 	if len(permitted) == 0 {
 		permitted = []origin.Source{{}}
 	}
@@ -133,10 +133,10 @@ func (s *Server) forwardSource(query url.Values, i int) (origin.Source, error) {
 	}
 	source, err := origin.ParseSource(text)
 	if err != nil {
-		return source, wrong("identify", "It must be ip, header:NAME, api-key, user or all.")
+		return source, decode.Wrong("identify", "It must be ip, header:NAME, api-key, user or all.")
 	}
 	if !slices.ContainsFunc(permitted, func(p origin.Source) bool { return p.String() == source.String() }) {
-		return source, wrong("identify", "This server does not identify by it: see --forward-auth-identify.")
+		return source, decode.Wrong("identify", "This server does not identify by it: see --forward-auth-identify.")
 	}
 	return source, nil
 }
@@ -147,8 +147,8 @@ func forwardCost(query url.Values, i int) (int64, error) {
 	if err != nil || text == "" {
 		return 1, err
 	}
-	cost, err := value(text).integer(1, limiter.MaxCost)
-	return cost, under("cost", err)
+	cost, err := decode.Value(text).Integer(1, limiter.MaxCost)
+	return cost, decode.Under("cost", err)
 }
 
 // forwardAuth takes what a gateway asks for.
@@ -157,21 +157,21 @@ func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) 
 	if err != nil {
 		recorded := a.Recorded
 		if recorded == "" {
-			recorded = recordedOf(err)
+			recorded = decode.RecordedOf(err)
 		}
-		return nil, &callError{recorded: recorded, err: err}
+		return nil, &decode.CallError{Recorded: recorded, Err: err}
 	}
-	f.decided = decided{Answer: a, listed: a.Demands != nil, families: s.opts.Headers}
+	f.Decided = encode.Decided{Answer: a, Listed: a.Demands != nil, Families: s.opts.Headers}
 	return f, nil
 }
 
-// render writes a denial whole, since the gateway hands it on, and else the headers alone.
-func (f *forwarded) render(h http.Header, b []byte) (status int, body []byte) {
+// Render writes a denial whole, since the gateway hands it on, and else the headers alone.
+func (f *forwarded) Render(h http.Header, b []byte) (status int, body []byte) {
 	if f.Allowed {
-		setHeaders(h, &f.Decision, f.families)
+		encode.SetHeaders(h, &f.Decision, f.Families)
 		return http.StatusOK, b
 	}
-	status, body = f.decided.render(h, b)
+	status, body = f.Decided.Render(h, b)
 	if f.denyStatus != status {
 		h[statusHeader] = []string{strconv.Itoa(status)}
 	}

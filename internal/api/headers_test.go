@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // TestHeaderFamilies lists the headers of each choice.
@@ -42,24 +39,6 @@ func TestHeaderFamilies(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, c.want) || res.Header.Get("Retry-After") == "" {
 			t.Errorf("%q: %v, want %v and Retry-After", c.flag, got, c.want)
-		}
-	}
-}
-
-// TestParseHeaders reads back what String writes and refuses the rest.
-func TestParseHeaders(t *testing.T) {
-	for _, text := range []string{"ietf,x-ratelimit", "x-rate-limit", "none", "ietf,x-ratelimit,x-rate-limit",
-		"x-ratelimit,ietf-06", "ietf-07"} {
-		if f, err := ParseHeaders(text); err != nil || f.String() != text {
-			t.Errorf("%q: %q, %v", text, f, err)
-		}
-	}
-	if f := HeaderFamilies(0); f.String() != "ietf,x-ratelimit" {
-		t.Errorf("the zero value is %q", f)
-	}
-	for _, text := range []string{"IETF", "ietf,", "none,ietf", "x", "ietf,ietf-07", "ietf-06,ietf-07", "none,ietf-06"} {
-		if f, err := ParseHeaders(text); err == nil {
-			t.Errorf("%q: %q, want an error", text, f)
 		}
 	}
 }
@@ -99,49 +78,6 @@ func TestHeadersOfDrafts(t *testing.T) {
 			if len(found) != 2 || found[1] != value {
 				t.Errorf("%s is read as %q, want %s", parameter, found, value)
 			}
-		}
-	}
-}
-
-// fieldList is RFC 9651's grammar of a List of Strings with two Integer parameters.
-var fieldList = regexp.MustCompile(`^` + fieldItem + `(, ` + fieldItem + `)*$`)
-
-const fieldItem = `"([ !#-\[\]-~]|\\["\\])*"(;[a-z]=-?[0-9]{1,15}){2}`
-
-// FuzzFields makes structured fields of any names and numbers.
-func FuzzFields(f *testing.F) {
-	f.Add("per-hour", int64(10), int64(9), int64(3600e9))
-	f.Add(`a"\`, int64(1e15), int64(1e15), int64(1))
-	f.Add("é\x00\x7f\r\n", int64(0), int64(0), int64(0))
-	f.Fuzz(func(t *testing.T, name string, limit, remaining, ns int64) {
-		if limit < 0 || remaining < 0 || ns < 0 {
-			return
-		}
-		l := limiter.LimitDecision{
-			Limit:   &limiter.Limit{Name: name, Limit: limit, Window: time.Duration(ns)},
-			Verdict: limiter.Verdict{Remaining: remaining, ResetAfter: time.Duration(ns)},
-		}
-		limits := []limiter.LimitDecision{l, l}
-		for _, field := range [][]byte{appendPolicyField(nil, limits), appendLimitField(nil, limits)} {
-			if !fieldList.Match(field) {
-				t.Errorf("%q is no list of structured fields", field)
-			}
-		}
-	})
-}
-
-// TestRetryAfterOfADenialWithoutWait still says a second: two instances that met
-// at the limit can both be denied, with nothing to wait for.
-func TestRetryAfterOfADenialWithoutWait(t *testing.T) {
-	limit := &tail.Limits[0]
-	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 1001 * time.Millisecond: "2", limiter.Never: ""} {
-		verdict := limiter.Verdict{RetryAfter: wait}
-		h := make(http.Header)
-		d := &limiter.Decision{Verdict: verdict}
-		d.SetLimits([]limiter.LimitDecision{{Limit: limit, Verdict: verdict}})
-		setHeaders(h, d, HeadersNone)
-		if got := h.Get("Retry-After"); got != want {
-			t.Errorf("%v: %q, want %q", wait, got, want)
 		}
 	}
 }

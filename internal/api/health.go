@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -14,9 +17,11 @@ type health struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+func decodeNothing(*http.Request, *scratch) (struct{}, error) { return struct{}{}, nil }
+
 // healthz says that the process lives, whatever the store does.
 func (s *Server) healthz(context.Context, struct{}) (answer, error) {
-	return document{health{Status: "ok"}}, nil
+	return encode.Document{Content: health{Status: "ok"}}, nil
 }
 
 // waitsForStore is what is said to who asks while the store was never reached.
@@ -29,14 +34,14 @@ func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 		err := s.opts.Ready(ctx)
 		switch {
 		case errors.Is(err, limiter.ErrNotConnected):
-			return nil, &requestError{kind: errNotReady, detail: waitsForStore}
+			return nil, &decode.Error{Kind: encode.ErrNotReady, Detail: waitsForStore}
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", errNotReady, err)
+			return nil, fmt.Errorf("%w: %w", encode.ErrNotReady, err)
 		}
 	}
 	ready := health{Status: "ready"}
 	if s.opts.Warnings != nil {
 		ready.Warnings = s.opts.Warnings()
 	}
-	return document{ready}, nil
+	return encode.Document{Content: ready}, nil
 }

@@ -1,12 +1,13 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // Hosts are names that requests may be sent to where nobody is asked who they are. Addresses
@@ -53,14 +54,11 @@ func (h Hosts) accept(host string) bool {
 	return err == nil
 }
 
-// errHost is an error of where a request was sent, not of who asks.
-var errHost = errors.New("sent to a host that is none of --allowed-hosts")
-
 // addressed refuses requests that are sent to a name that is none of this server's, where
 // nobody is asked who they are.
 func (s *Server) addressed(host string) error {
 	if s.opts.Hosts == nil || !s.opts.Keyring.Open() || s.opts.Hosts.accept(host) {
 		return nil
 	}
-	return errHost
+	return encode.ErrHost
 }

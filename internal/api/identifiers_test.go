@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -74,7 +75,7 @@ func TestLanesGoByWhoIsMeant(t *testing.T) {
 	var ops []operation
 	for _, id := range []string{"+4915112345678", "+4915112345679", "0151 12345678", "no number", "0151 12345679"} {
 		asked := limiter.Call{Demands: []limiter.Demand{{Policy: "codes", Identifier: limiter.Identifier(id)}}}
-		ops = append(ops, operation{call: call{Call: asked}})
+		ops = append(ops, operation{call: call{asked: decode.Call{Call: asked}}})
 	}
 	if got, want := lanesOf(ops, f.server.canonical), [][]int{{0, 2}, {1, 4}, {3}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -23,18 +25,18 @@ type Problem struct {
 // its units; c is nil where it is no check, record or take.
 func ProblemOf(c *limiter.Call, recorded limiter.Recorded, err error) *Problem {
 	if c == nil {
-		return exported(problemOf(&callError{recorded: recordedOf(err), err: err}))
+		return exported(encode.ProblemOf(&decode.CallError{Recorded: decode.RecordedOf(err), Err: err}))
 	}
-	return exported(problemOf((&call{Call: *c}).failed(recorded, err)))
+	return exported(encode.ProblemOf((&decode.Call{Call: *c}).Failed(recorded, err)))
 }
 
-func exported(p *problem) *Problem {
-	e := &Problem{Type: p.typ, Title: p.title(), Status: p.status, Field: p.field, Detail: p.detail, Recorded: p.recorded}
-	if e.Field == idempotencyKeyHeader { // there are no headers
+func exported(p *encode.Problem) *Problem {
+	e := &Problem{Type: p.Type, Title: p.Title(), Status: p.Status, Field: p.Field, Detail: p.Detail, Recorded: p.Recorded}
+	if e.Field == decode.IdempotencyKeyHeader { // there are no headers
 		e.Field = "idempotency_key"
 	}
-	if p.status == http.StatusServiceUnavailable {
-		e.RetryAfter = retryUnavailable * time.Second
+	if p.Status == http.StatusServiceUnavailable {
+		e.RetryAfter = encode.RetryUnavailable * time.Second
 	}
 	return e
 }
@@ -51,7 +53,7 @@ type Outcome struct {
 func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 	ops := make([]operation, len(calls))
 	for i := range calls {
-		ops[i].Call = calls[i]
+		ops[i].asked.Call = calls[i]
 	}
 	if s.inMemory {
 		s.inTurn(ctx, ops)
@@ -62,10 +64,10 @@ func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 	for i := range ops {
 		outcomes[i].Answer = ops[i].decided.Answer
 		if ops[i].err == nil && ops[i].decided.Policy == nil { // its turn did not come
-			ops[i].err = ops[i].failed(limiter.RecordedNo, errNotBegun)
+			ops[i].err = ops[i].asked.Failed(limiter.RecordedNo, errNotBegun)
 		}
 		if ops[i].err != nil {
-			outcomes[i].Problem = exported(problemOf(ops[i].err))
+			outcomes[i].Problem = exported(encode.ProblemOf(ops[i].err))
 			outcomes[i].NotBegun = errors.Is(ops[i].err, errNotBegun)
 		}
 	}

@@ -51,7 +51,7 @@ func joinOperations(ops []operation, as canonical) joints {
 		if ops[i].err != nil {
 			continue
 		}
-		c := &ops[i].call
+		c := &ops[i].asked
 		for _, d := range c.Demands {
 			j.join(i, joint{d.Policy, string(as(d.Policy, d.Identifier))}, last)
 		}

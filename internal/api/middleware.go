@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -175,9 +176,9 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if x.status != 0 {
 				panic(http.ErrAbortHandler) // part of an answer is out: the client must see that it is cut short
 			}
-			failure := &callError{err: errPanic}
+			failure := &decode.CallError{Err: errPanic}
 			if r.Method == http.MethodPost {
-				failure.recorded = limiter.RecordedUnknown
+				failure.Recorded = limiter.RecordedUnknown
 			}
 			s.fail(x, r, failure)
 		}()

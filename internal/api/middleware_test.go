@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // TestRequestIDs takes over what is short and plain and makes the rest.
@@ -169,7 +171,7 @@ func TestClientsThatHangUp(t *testing.T) {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/take", strings.NewReader(oneTail))
 	r.Header.Set("Content-Type", "application/json")
 	f.server.ServeHTTP(httptest.NewRecorder(), r)
-	if status != statusClientGone || strings.Contains(f.log.String(), "WARN") {
+	if status != encode.StatusClientGone || strings.Contains(f.log.String(), "WARN") {
 		t.Errorf("%d, %s", status, f.log)
 	}
 }

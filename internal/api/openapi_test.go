@@ -18,6 +18,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/go-chi/chi/v5"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // contract is the served document as kin-openapi reads it; its 3.1 schemas are
@@ -77,7 +79,7 @@ var inLine = regexp.MustCompile(`(?m)^\{"index":\d+,`)
 func whole(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
 	all := httptest.NewRecorder()
 	maps.Copy(all.Header(), w.Header())
-	all.Header()["Content-Type"] = contentTypeJSON
+	all.Header()["Content-Type"] = encode.ContentTypeJSON
 	all.WriteHeader(w.Code)
 	results := inLine.ReplaceAllString(strings.TrimSpace(w.Body.String()), "{")
 	_, _ = io.WriteString(all, `{"results":[`+strings.ReplaceAll(results, "\n", ",")+"]}")

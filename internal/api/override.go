@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -53,86 +55,86 @@ type overrideList struct {
 const maxListed = 1000
 
 var (
-	overrideNames      = append(slices.Clip(keyNames), "kind", "limits", "expires_in_ms")
+	overrideNames      = append(slices.Clip(decode.KeyNames), "kind", "limits", "expires_in_ms")
 	overrideLimitNames = []string{"name", "limit", "burst"}
 )
 
 // decodeAdmin reads {"policy", "identifier"}.
 func decodeAdmin(r *http.Request, m *scratch) (a admin, err error) {
 	a.by = m.askerOf(r)
-	a.Demand, err = decodeReset(r, m)
+	a.Demand, err = m.readKey(r)
 	return a, err
 }
 
 // decodeOverride reads {"policy", "identifier", "kind", "limits", "expires_in_ms"}.
 func decodeOverride(r *http.Request, m *scratch) (o adminOverride, err error) {
 	o.by = m.askerOf(r)
-	body, err := readJSON(r, m, maxBodyLen)
+	body, err := m.readJSON(r, decode.MaxBody)
 	if err != nil {
 		return o, err
 	}
-	seen, err := readObject(body, overrideNames, o.readMember)
+	seen, err := decode.ReadObject(body, overrideNames, o.readMember)
 	if err != nil {
 		return o, err
 	}
 	for _, name := range []string{"policy", "identifier", "kind", "expires_in_ms"} {
-		if !seen.has(name) {
-			return o, wrong(name, "It is missing.")
+		if !seen.Has(name) {
+			return o, decode.Wrong(name, "It is missing.")
 		}
 	}
 	return o, mayUse(m.caller, o.Policy)
 }
 
-func (o *adminOverride) readMember(name string, v value) (err error) {
+func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	switch name {
 	case "kind":
 		var kind string
-		kind, err = v.text()
+		kind, err = v.Text()
 		o.override.Kind = limiter.OverrideKind(kind)
 	case "limits":
 		o.override.Limits, err = readOverrideLimits(v)
 	case "expires_in_ms":
 		var ms int64
-		ms, err = v.integer(limiter.MinOverride.Milliseconds(), limiter.MaxOverride.Milliseconds())
+		ms, err = v.Integer(limiter.MinOverride.Milliseconds(), limiter.MaxOverride.Milliseconds())
 		o.lasts = time.Duration(ms) * time.Millisecond
 	default:
-		err = readDemandMember(&o.Demand, name, v)
+		err = decode.ReadDemand(&o.Demand, name, v)
 	}
 	return err
 }
 
-func readOverrideLimits(v value) ([]limiter.LimitOverride, error) {
+func readOverrideLimits(v decode.Value) ([]limiter.LimitOverride, error) {
 	if v[0] != '[' {
-		return nil, v.not("an array of limits")
+		return nil, v.Not("an array of limits")
 	}
-	elements := slices.Collect(v.elements())
+	elements := slices.Collect(v.Elements())
 	if len(elements) > limiter.MaxLimits {
-		return nil, wrong("", "A policy has at most "+strconv.Itoa(limiter.MaxLimits)+" limits.")
+		return nil, decode.Wrong("", "A policy has at most "+strconv.Itoa(limiter.MaxLimits)+" limits.")
 	}
 	limits := make([]limiter.LimitOverride, len(elements))
 	for i, e := range elements {
 		l := &limits[i]
-		seen, err := readObject(e, overrideLimitNames, func(name string, v value) error { return readOverrideLimit(l, name, v) })
+		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) error { return readOverrideLimit(l, name, v) })
 		for _, name := range overrideLimitNames[:2] {
-			if err == nil && !seen.has(name) {
-				err = wrong(name, "It is missing.")
+			if err == nil && !seen.Has(name) {
+				err = decode.Wrong(name, "It is missing.")
 			}
 		}
 		if err != nil {
-			return nil, under("["+strconv.Itoa(i)+"].", err)
+			return nil, decode.Under("["+strconv.Itoa(i)+"].", err)
 		}
 	}
 	return limits, nil
 }
 
-func readOverrideLimit(l *limiter.LimitOverride, name string, v value) (err error) {
+func readOverrideLimit(l *limiter.LimitOverride, name string, v decode.Value) (err error) {
 	switch name {
 	case "name":
-		l.Name, err = v.text()
+		l.Name, err = v.Text()
 	case "limit":
-		l.Limit, err = v.integer(0, limiter.MaxLimit)
+		l.Limit, err = v.Integer(0, limiter.MaxLimit)
 	case "burst":
-		l.Burst, err = v.integer(1, limiter.MaxLimit)
+		l.Burst, err = v.Integer(1, limiter.MaxLimit)
 	}
 	return err
 }
@@ -143,7 +145,7 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 	o.override.Until, o.override.By = limiter.InstantOf(now.Add(o.lasts)), o.by.name()
 	set, err := s.engine.SetOverride(ctx, o.Policy, o.Identifier, o.override)
 	if err != nil {
-		err = &callError{recorded: recordedOf(err), err: err}
+		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
 	var details []slog.Attr
 	if err == nil { // what was refused may have an identifier in the wrong place
@@ -163,7 +165,7 @@ func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
 	case err != nil:
 		return nil, err
 	case !there:
-		return nil, errNoOverride
+		return nil, encode.ErrNoOverride
 	}
 	return s.viewOne(&a.Demand, &o), nil
 }
@@ -172,13 +174,13 @@ func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
 func (s *Server) deleteOverride(ctx context.Context, a admin) (answer, error) {
 	err := s.engine.EndOverride(ctx, a.Policy, a.Identifier)
 	if err != nil {
-		err = &callError{recorded: recordedOf(err), err: err}
+		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
 	s.audit(ctx, &a.by, "override.delete", &a.Demand, err)
 	if err != nil {
 		return nil, err
 	}
-	return nothing{}, nil
+	return encode.Nothing{}, nil
 }
 
 // overrides lists those in force under the policies that caller may use.
@@ -194,20 +196,20 @@ func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, erro
 			list.Overrides = append(list.Overrides, s.viewOverride(o))
 		}
 	}
-	return document{list}, nil
+	return encode.Document{Content: list}, nil
 }
 
 // viewOne returns the answer about somebody's override, whose policy is in force.
 func (s *Server) viewOne(d *limiter.Demand, o *limiter.Override) answer {
 	key, _ := s.engine.KeyOf(d.Policy, d.Identifier)
-	return document{s.viewOverride(&limiter.KeyOverride{Key: key, Policy: d.Policy, Override: *o})}
+	return encode.Document{Content: s.viewOverride(&limiter.KeyOverride{Key: key, Policy: d.Policy, Override: *o})}
 }
 
 func (s *Server) viewOverride(o *limiter.KeyOverride) overrideView {
 	view := overrideView{
 		Key: hex.EncodeToString(o.Key.Bytes()), Policy: o.Policy, Kind: string(o.Kind), By: o.By,
-		ExpiresAt: toMilliseconds(o.Until.Time()), MadeAt: toMilliseconds(o.Made.Time()),
-		ExpiresInMS: max(0, milliseconds(o.Until.Sub(limiter.InstantOf(s.opts.Now())))),
+		ExpiresAt: encode.ToMilliseconds(o.Until.Time()), MadeAt: encode.ToMilliseconds(o.Made.Time()),
+		ExpiresInMS: max(0, encode.Milliseconds(o.Until.Sub(limiter.InstantOf(s.opts.Now())))),
 	}
 	for _, l := range o.Limits {
 		view.Limits = append(view.Limits, overrideLimitView(l))

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -100,7 +102,7 @@ func decodeOvershoot(r *http.Request, m *scratch) (q overshootQuery, err error) 
 	}
 	q.top, err = strconv.Atoi(given[0])
 	if err != nil || len(given) > 1 || q.top < 1 || q.top > maxTop {
-		return q, wrong("top", "It must be given once, as an integer from 1 to "+strconv.Itoa(maxTop)+".")
+		return q, decode.Wrong("top", "It must be given once, as an integer from 1 to "+strconv.Itoa(maxTop)+".")
 	}
 	return q, nil
 }
@@ -113,15 +115,15 @@ func (s *Server) overshoot(_ context.Context, q overshootQuery) (answer, error) 
 	if !known {
 		return nil, limiter.ErrUnknownPolicy
 	}
-	return document{viewOvershoot(q.policy, &o)}, nil
+	return encode.Document{Content: viewOvershoot(q.policy, &o)}, nil
 }
 
 func viewOvershoot(policy string, o *Overshoot) overshootView {
 	view := overshootView{
-		Policy: policy, Scope: "instance", Since: toMilliseconds(o.Since),
+		Policy: policy, Scope: "instance", Since: encode.ToMilliseconds(o.Since),
 		Attempts: o.Attempts, Units: o.Units, Episodes: o.Episodes, KeysOver: o.KeysOver, Dropped: o.Dropped,
 		Distribution: distributionView{Attempts: o.PerEpisode.view(), TimesLimit: o.TimesLimit.view()},
-		WorstSince:   toMilliseconds(o.WorstSince), Worst: make([]worstView, len(o.Worst)),
+		WorstSince:   encode.ToMilliseconds(o.WorstSince), Worst: make([]worstView, len(o.Worst)),
 	}
 	for i, w := range o.Worst {
 		view.Worst[i] = worstView{Key: hex.EncodeToString(w.Key.Bytes()), Attempts: w.Attempts, Error: w.Error}
@@ -136,6 +138,3 @@ func (s Spread) view() Spread {
 	}
 	return s
 }
-
-// toMilliseconds returns t as answers have it.
-func toMilliseconds(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

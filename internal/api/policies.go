@@ -2,7 +2,12 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"net/url"
 
+	"github.com/go-chi/chi/v5"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -63,6 +68,16 @@ type consistencyView struct {
 	Read  limiter.Level `json:"read"`
 }
 
+// decodePolicyName reads the name in the path. One that is not decodable is the
+// name of no policy.
+func decodePolicyName(r *http.Request, m *scratch) (string, error) {
+	name, err := url.PathUnescape(chi.URLParam(r, "name"))
+	if err != nil {
+		return "", limiter.ErrUnknownPolicy
+	}
+	return name, mayUse(m.caller, name)
+}
+
 // policies lists those that caller may use.
 func (s *Server) policies(_ context.Context, caller *auth.Caller) (answer, error) {
 	list := policyList{Policies: []policyView{}}
@@ -71,7 +86,7 @@ func (s *Server) policies(_ context.Context, caller *auth.Caller) (answer, error
 			list.Policies = append(list.Policies, s.viewPolicy(p))
 		}
 	}
-	return document{list}, nil
+	return encode.Document{Content: list}, nil
 }
 
 func (s *Server) policy(_ context.Context, name string) (answer, error) {
@@ -79,7 +94,7 @@ func (s *Server) policy(_ context.Context, name string) (answer, error) {
 	if !ok {
 		return nil, limiter.ErrUnknownPolicy
 	}
-	return document{s.viewPolicy(p)}, nil
+	return encode.Document{Content: s.viewPolicy(p)}, nil
 }
 
 func (s *Server) viewPolicy(p *limiter.Policy) policyView {
@@ -96,9 +111,9 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 		Caveat:       caveat,
 		Mode:         p.Mode,
 		OnStoreError: p.OnStoreError,
-		BlockForMS:   milliseconds(p.BlockFor),
+		BlockForMS:   encode.Milliseconds(p.BlockFor),
 		BlockFactor:  p.BlockFactor,
-		BlockMaxMS:   milliseconds(p.BlockMax),
+		BlockMaxMS:   encode.Milliseconds(p.BlockMax),
 	}
 	if p.Normalize.Form != "" {
 		view.Normalize = &normalizeView{p.Normalize.Form, p.Normalize.Region, p.Normalize.Mailbox}
@@ -111,7 +126,7 @@ func (s *Server) viewPolicy(p *limiter.Policy) policyView {
 			Name:      l.Name,
 			Algorithm: l.Algorithm,
 			Limit:     l.Limit,
-			WindowMS:  milliseconds(l.Window),
+			WindowMS:  encode.Milliseconds(l.Window),
 			Window:    l.Calendar,
 			Timezone:  l.Timezone,
 			Buckets:   l.Buckets,

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -101,7 +102,7 @@ func TestWrongBodies(t *testing.T) {
 		{"a demand's cost", `{"demands":[` + api + `,"cost":"1"}]}`, 400, "demands[0].cost", "an integer"},
 		{"a demand's missing member", `{"demands":[{` + id + `}]}`, 400, "demands[0].policy", "missing"},
 		{"a demand past the limit", `{"demands":[` + api + `,"cost":1001}]}`, 422, "demands[0].cost", "ever hold"},
-		{"too much", `{"policy":"` + strings.Repeat("a", maxBodyLen) + `"}`, 413, "", "65536"},
+		{"too much", `{"policy":"` + strings.Repeat("a", decode.MaxBody) + `"}`, 413, "", "65536"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFront(t, nil, tail)
@@ -128,7 +129,7 @@ func TestRightBodies(t *testing.T) {
 		`{"polic\u0079":"\u0061pi","identifier":"{\"a\":[1,2]}"}`,
 		`{"demands":[ {"policy":"api","identifier":"a","cost":1} ]}`,
 		`{"policy":"api","identifier":"` + strings.Repeat("é", 512) + `"}`,
-		oneTail + strings.Repeat(" ", maxBodyLen-len(oneTail)),
+		oneTail + strings.Repeat(" ", decode.MaxBody-len(oneTail)),
 	} {
 		if res := newFront(t, nil, tail).do(http.MethodPost, "/v1/take", body); res.StatusCode != http.StatusOK {
 			t.Errorf("%d for %.80s: %s", res.StatusCode, body, bodyOf(t, res))
@@ -168,7 +169,7 @@ func TestContentTypes(t *testing.T) {
 // TestWrongCalls lists what is wrong with what only some routes take.
 func TestWrongCalls(t *testing.T) {
 	with := func(member string) string { return strings.Replace(oneTail, "}", ","+member+"}", 1) }
-	long := strings.Repeat("a", maxTokenLen+1)
+	long := strings.Repeat("a", decode.MaxToken+1)
 	for _, c := range []struct {
 		name, path, body string
 		status           int
@@ -193,7 +194,7 @@ func TestWrongCalls(t *testing.T) {
 		{"a refund of an array", "/v1/refund", `["a"]`, 400, "", "an object, not an array"},
 		{"a receipt of another service", "/v1/refund", `{"receipt":"b3BhcXVl"}`, 404, "receipt", "nothing to refund"},
 		{"a receipt that is nearly too long", "/v1/refund", `{"receipt":"` + long[1:] + `"}`, 404, "receipt", "nothing to refund"},
-		{"a refund that is too much", "/v1/refund", `{"receipt":"` + strings.Repeat("a", maxBodyLen) + `"}`, 413, "", "65536"},
+		{"a refund that is too much", "/v1/refund", `{"receipt":"` + strings.Repeat("a", decode.MaxBody) + `"}`, 413, "", "65536"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := readProblem(t, newFront(t, nil, tail).do(http.MethodPost, c.path, c.body))
@@ -281,7 +282,8 @@ func TestOverload(t *testing.T) {
 	f := newFront(t, nil, tail)
 	f.store.err = limiter.ErrOverloaded
 	p := readProblem(t, f.do(http.MethodPost, "/v1/take", oneTail))
-	if p.Status != http.StatusServiceUnavailable || p.Type != typeReducedCapacity || !strings.Contains(p.Detail, "bounds") {
+	if p.Status != http.StatusServiceUnavailable ||
+		!strings.HasSuffix(p.Type, "#temporary-reduced-capacity") || !strings.Contains(p.Detail, "bounds") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -300,7 +302,7 @@ func TestUnknownErrors(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/"+string(c.call.Op), nil)
-		f.server.fail(f.server.begin(w, r), r, (&call{Call: c.call}).failed("", errors.New("host-7 is on fire")))
+		f.server.fail(f.server.begin(w, r), r, (&decode.Call{Call: c.call}).Failed("", errors.New("host-7 is on fire")))
 		p := readProblem(t, w.Result())
 		if p.Status != http.StatusInternalServerError || strings.Contains(p.Detail, "host-7") || p.Recorded != c.want {
 			t.Errorf("%+v: %+v", c.call, p)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -15,19 +17,19 @@ type refunded struct {
 
 // decodeRefund reads {"receipt"}.
 func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
-	body, err := readJSON(r, m, maxBodyLen)
-	if failed := (*callError)(nil); errors.As(err, &failed) {
-		failed.recorded = limiter.RecordedYes // what the receipt is for still counts
+	body, err := m.readJSON(r, decode.MaxBody)
+	if failed := (*decode.CallError)(nil); errors.As(err, &failed) {
+		failed.Recorded = limiter.RecordedYes // what the receipt is for still counts
 	}
 	if err != nil {
 		return "", err
 	}
-	seen, err := readObject(body, []string{"receipt"}, func(_ string, v value) (err error) {
-		receipt, err = v.token()
+	seen, err := decode.ReadObject(body, []string{"receipt"}, func(_ string, v decode.Value) (err error) {
+		receipt, err = v.Token()
 		return err
 	})
-	if err == nil && !seen.has("receipt") {
-		err = wrong("receipt", "It is missing.")
+	if err == nil && !seen.Has("receipt") {
+		err = decode.Wrong("receipt", "It is missing.")
 	}
 	return receipt, err
 }
@@ -35,7 +37,7 @@ func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
 // refund gives back what receipt was given for, once.
 func (s *Server) refund(ctx context.Context, receipt string) (answer, error) {
 	if err := s.engine.Refund(ctx, receipt); err != nil {
-		return nil, &callError{recorded: recordedOf(err), err: err}
+		return nil, &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
-	return document{refunded{true}}, nil
+	return encode.Document{Content: refunded{true}}, nil
 }

@@ -53,7 +53,7 @@ func TestRoomIsEnough(t *testing.T) {
 			ops = append(ops, fmt.Sprintf(`{"op":%q,"demands":[%s]}`, test.op, strings.Join(demands, ",")))
 		}
 		body := operationsOf(ops...)
-		m := &scratch{bodies: &f.server.bodies, caller: anybody()}
+		m := &scratch{share: f.server.memory.Share(), caller: anybody()}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/batch", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -69,10 +69,9 @@ func TestRoomIsEnough(t *testing.T) {
 				decisions += calls * each * len(known.Limits) * int(unsafe.Sizeof(limiter.LimitDecision{}))
 			}
 		}
-		const series = 432 + 280 // what the engine has of a call, and its answer
-		takes := calls*(int(unsafe.Sizeof(operation{}))+series) + decisions + len(bodyOf(t, f.do(http.MethodPost, "/v1/batch", body)))
-		if reserved := int(m.reserved); reserved < takes || reserved > 3*takes {
-			t.Errorf("%s: %d bytes are reserved, %d are taken", name, m.reserved, takes)
+		takes := calls*int(unsafe.Sizeof(operation{})) + decisions + len(bodyOf(t, f.do(http.MethodPost, "/v1/batch", body)))
+		if reserved := int(m.share.Reserved()); reserved < takes || reserved > 3*takes {
+			t.Errorf("%s: %d bytes are reserved, %d are taken", name, m.share.Reserved(), takes)
 		}
 	}
 }
@@ -105,7 +104,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			{http.MethodGet, "/v1/policies", "", ""},
 			{http.MethodGet, "/metrics", "", ""},
 		}
-		b.server.bodies.taken.Add(maxBodiesLen - freeBodyLen) // as others would
+		others := b.server.takeAll()
 		for _, r := range requests {
 			p := readProblem(t, b.do(r.method, r.path, r.body))
 			if p.Status != http.StatusServiceUnavailable || p.Recorded != r.recorded || !strings.Contains(p.Detail, "answers of others") {
@@ -125,12 +124,12 @@ func TestAnswersAreBounded(t *testing.T) {
 				t.Errorf("policy %d: %d, %.200s; want the first use", i, res.StatusCode, body)
 			}
 		}
-		b.server.bodies.taken.Add(freeBodyLen - maxBodiesLen)
+		others.Release()
 		for _, r := range requests {
 			if res := b.do(r.method, r.path, r.body); res.StatusCode != http.StatusOK {
 				t.Errorf("%s: %d with room for it", r.path, res.StatusCode)
 			}
 		}
-		waitUntil(t, "nothing is taken", func() bool { return b.server.bodies.taken.Load() == 0 })
+		waitUntil(t, "nothing is taken", func() bool { return b.server.memory.Taken() == 0 })
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // mediaLines is JSON texts in lines: https://github.com/ndjson/ndjson-spec.
@@ -98,8 +100,8 @@ func (a *streamed) gather(b []byte, ready <-chan int, left int) ([]byte, int) {
 func (a *streamed) appendLine(b []byte, i int) []byte {
 	o := &a.ops[i]
 	if o.err != nil {
-		o.problem = problemOf(o.err)
+		o.problem = encode.ProblemOf(o.err)
 	}
-	b = append(appendInt(b, `{"index":`, int64(i)), ',')
+	b = append(encode.AppendInt(b, `{"index":`, int64(i)), ',')
 	return append(o.appendMembers(b), "}\n"...)
 }

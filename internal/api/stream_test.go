@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -146,7 +147,7 @@ func TestLinesComeAsTheyAreDecided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header["Accept"], r.Header["Content-Type"] = contentTypeLines, contentTypeJSON
+	r.Header["Accept"], r.Header["Content-Type"] = contentTypeLines, encode.ContentTypeJSON
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

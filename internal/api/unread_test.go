@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
 // TestABodyThatNeverComes is not waited for by an answer that does not need it, and its
@@ -113,7 +115,7 @@ func TestBodiesThatNeverComeMakeRoom(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		if n := b.reached[BoundConnections].Load(); n != 0 {
+		if n := b.reached[connections.Full].Load(); n != 0 {
 			t.Errorf("%d connections were refused", n)
 		}
 	})

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/http1"
-	"github.com/ratelimitd/ratelimitd/internal/socket"
 )
 
 // server is what http.Server and http1.Server have in common.
@@ -58,25 +57,13 @@ func (p *pipes) dial() net.Conn {
 	return near
 }
 
-// sockets is a listener of connections as the service has them.
-type sockets struct{ net.Listener }
-
-// Accept returns the next connection.
-func (s sockets) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return socket.Conn(conn), nil
-}
-
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sockets{listener}
+	return listener
 }
 
 // front is a server under test, with a note of what it says of its connections.

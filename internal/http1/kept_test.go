@@ -23,27 +23,3 @@ func TestLongAnswerIsNotKept(t *testing.T) {
 		}
 	}
 }
-
-// both is a connection that notes what is written at once.
-type both struct {
-	net.Conn
-	first, second int
-}
-
-func (b *both) WriteBoth(first, second []byte) (int, error) {
-	b.first, b.second = b.first+len(first), b.second+len(second)
-	return len(first) + len(second), nil
-}
-
-// TestLongAnswerIsWrittenAtOnce with its head, which would wake the client up for nothing.
-func TestLongAnswerIsWrittenAtOnce(t *testing.T) {
-	far := new(both) // whose Write would panic
-	c := &conn{server: &Server{Server: new(http.Server)}, rwc: far}
-	c.body.conn, c.response.conn = c, c
-	c.body.begin(0)
-	c.response.begin()
-	_, _ = c.response.Write(make([]byte, maxHeld+1))
-	if !c.response.end() || far.first == 0 || far.second != maxHeld+1 {
-		t.Errorf("%d bytes of the head and %d of the body were written; want all, and %d", far.first, far.second, maxHeld+1)
-	}
-}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/socket"
 )
 
 const (
@@ -153,7 +151,9 @@ func (w *response) send(body []byte) {
 		_, w.err = w.conn.rwc.Write(w.head)
 		return
 	}
-	_, w.err = socket.WriteBoth(w.conn.rwc, w.head, body)
+	if _, w.err = w.conn.rwc.Write(w.head); w.err == nil {
+		_, w.err = w.conn.rwc.Write(body)
+	}
 }
 
 // sendable ends the head of an answer that begins with body, and sees to it that it can be

@@ -31,7 +31,6 @@ type Engine struct {
 	secrets   secrets
 
 	borrowed     sync.Pool // of *single
-	series       sync.Pool // of *Series
 	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
 	reservations *reservations
 }

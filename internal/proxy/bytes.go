@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
 // body counts the bytes that are read of it.
@@ -117,7 +117,7 @@ func (w *writer) giveTime() (done func()) {
 func (w *writer) leaveUnread() {
 	if w.own {
 		w.own, w.drained = false, false
-		api.Unread(w.ResponseWriter, w.request)
+		connections.Unread(w.ResponseWriter, w.request)
 	}
 }
 

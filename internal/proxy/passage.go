@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -53,7 +53,7 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 		return true
 	}
 	if err := x.identify(); err != nil {
-		api.WriteStatus(w, http.StatusBadRequest, "A proxy in front of this one does not tell which address it asks for.")
+		encode.WriteStatus(w, http.StatusBadRequest, "A proxy in front of this one does not tell which address it asks for.")
 		x.proxy.note("requests are refused", "route", x.name(), "error", err)
 		return false
 	}
@@ -128,7 +128,7 @@ func (x *passage) ask(w http.ResponseWriter, op limiter.Op, demands []limiter.De
 		x.refuse(w, err)
 		return false
 	case !a.Allowed:
-		api.WriteDenial(w, &a, x.proxy.opts.Headers)
+		encode.WriteDenial(w, &a, x.proxy.opts.Headers)
 		return false
 	}
 	if x.shown == nil || op == limiter.OpTake {
@@ -144,15 +144,15 @@ func (x *passage) ask(w http.ResponseWriter, op limiter.Op, demands []limiter.De
 func (x *passage) refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, limiter.ErrCostTooLarge):
-		api.WriteStatus(w, http.StatusRequestEntityTooLarge, "The request is larger than its limit can ever hold.")
+		encode.WriteStatus(w, http.StatusRequestEntityTooLarge, "The request is larger than its limit can ever hold.")
 		return
 	case errors.Is(err, limiter.ErrInvalid): // such as an identifier that the policy cannot make sense of
-		api.WriteError(w, err)
+		encode.WriteError(w, err)
 		return
 	case errors.Is(err, limiter.ErrUnavailable), errors.Is(err, limiter.ErrOverloaded):
-		api.WriteError(w, err)
+		encode.WriteError(w, err)
 	default:
-		api.WriteStatus(w, http.StatusInternalServerError, "The limits of this route are not as they should be.")
+		encode.WriteStatus(w, http.StatusInternalServerError, "The limits of this route are not as they should be.")
 	}
 	if x.request.Context().Err() == nil {
 		x.proxy.note("a request was refused undecided", "route", x.name(), "error", err)
@@ -170,7 +170,7 @@ func (x *passage) answered(res *http.Response) {
 		return
 	}
 	if x.shown != nil && (len(x.served) == 0 || x.counts(x.served[len(x.served)-1].like)) { // of which it is
-		api.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
+		encode.SetHeaders(res.Header, x.shown, x.proxy.opts.Headers)
 	}
 	if duplex, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body = &upgraded{ReadWriteCloser: duplex, received: &x.received, sent: &x.sent}

@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
@@ -35,14 +35,14 @@ const DefaultStalled = time.Minute
 
 // Options of a Proxy. Upstream is needed.
 type Options struct {
-	Upstream        *url.URL           // http, https, or h2c for HTTP/2 without TLS
-	UpstreamTimeout time.Duration      // until the headers of an answer; 0: DefaultUpstreamTimeout
-	Stalled         time.Duration      // how long nothing of a body may pass a client's connection; 0: DefaultStalled
-	Routes          []Route            // the first that matches a request is its route; none: it passes
-	TrustedProxies  origin.Proxies     // whose X-Forwarded headers are believed, and passed on
-	Headers         api.HeaderFamilies // of answers; zero: api.HeadersDefault
-	Logger          *slog.Logger       // nil: nothing is logged
-	Now             func() time.Time   // for durations only; nil: time.Now
+	Upstream        *url.URL              // http, https, or h2c for HTTP/2 without TLS
+	UpstreamTimeout time.Duration         // until the headers of an answer; 0: DefaultUpstreamTimeout
+	Stalled         time.Duration         // how long nothing of a body may pass a client's connection; 0: DefaultStalled
+	Routes          []Route               // the first that matches a request is its route; none: it passes
+	TrustedProxies  origin.Proxies        // whose X-Forwarded headers are believed, and passed on
+	Headers         encode.HeaderFamilies // of answers; zero: encode.HeadersDefault
+	Logger          *slog.Logger          // nil: nothing is logged
+	Now             func() time.Time      // for durations only; nil: time.Now
 
 	// Observe learns of every answered request: the name of its route, or RouteNone. It must
 	// not block. nil: nobody does.
@@ -175,7 +175,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	wrong := ""
 	if x.route, wrong = p.routeFor(r); wrong != "" {
-		api.WriteStatus(out, http.StatusBadRequest, wrong)
+		encode.WriteStatus(out, http.StatusBadRequest, wrong)
 		return
 	}
 	if x.admit(out) {
@@ -277,7 +277,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case x.halfSent.Load():
 		x.status = http.StatusRequestTimeout
 		w.Header().Set("Connection", "close")
-		api.WriteStatus(w, x.status, "The request did not arrive whole, or not in time.")
+		encode.WriteStatus(w, x.status, "The request did not arrive whole, or not in time.")
 		return
 	case r.Context().Err() != nil:
 		x.status = statusClientGone
@@ -285,9 +285,9 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler) // an answer without a word would be a 200
 	case errors.As(err, &timeout) && timeout.Timeout():
 		x.status = http.StatusGatewayTimeout
-		api.WriteStatus(w, x.status, "The application did not answer in time.")
+		encode.WriteStatus(w, x.status, "The application did not answer in time.")
 	default:
-		api.WriteStatus(w, x.status, "The application does not answer.")
+		encode.WriteStatus(w, x.status, "The application does not answer.")
 	}
 	p.note("the application does not answer", "status", x.status, "error", failureOf(err))
 }

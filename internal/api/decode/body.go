@@ -1,0 +1,166 @@
+// Package decode reads what is asked: JSON, stricter than encoding/json, the calls in it, and what is
+// wrong with either, in the words of who sent it.
+//
+// It reads what several endpoints share; what is one's own, that endpoint reads by it. It knows nothing
+// of who may ask, of answers and of statuses.
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/memory"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// MaxBody bounds the bodies of all routes but that of batches, in bytes: 16 demands of the longest
+// identifier come to 20 KiB; escapes make it more.
+const MaxBody = 64 << 10
+
+// Bounds of what a Body keeps for the next request.
+const (
+	maxKept         = 128 << 10 // bytes of a body: a call takes about a hundred
+	maxKeptElements = 1000      // of an array: as many as a batch has
+	firstRead       = 512       // bytes: a call of one demand is shorter
+)
+
+// Body is the body of a request, in memory that the next request's may have. The zero value is ready.
+type Body struct {
+	text     []byte
+	whole    bool
+	elements []Value // of an array, while it is read
+}
+
+// Whole reports whether all of the body was read.
+func (b *Body) Whole() bool { return b.whole }
+
+// Len returns how many bytes of memory the body has.
+func (b *Body) Len() int { return cap(b.text) }
+
+// Forget leaves the memory to others.
+func (b *Body) Forget() { b.text = nil }
+
+// Shrink forgets a body that is longer than one that is kept.
+func (b *Body) Shrink() {
+	if cap(b.text) > maxKept {
+		b.text = nil
+	}
+}
+
+// Reset makes b ready for the next body, and reports whether its memory is short enough to be kept.
+func (b *Body) Reset() (short bool) {
+	if cap(b.text) > maxKept || cap(b.elements) > maxKeptElements {
+		return false
+	}
+	clear(b.elements)
+	b.whole, b.elements = false, b.elements[:0]
+	return true
+}
+
+// Elements returns those of the array v, until the next call.
+func (b *Body) Elements(v Value) []Value {
+	b.elements = slices.AppendSeq(b.elements[:0], v.Elements())
+	return b.elements
+}
+
+// ReadJSON reads the body of r, which may have most bytes, and returns it as one JSON value. What it
+// takes is charged to share. Errors never quote it. That of a body that there is no room for is a
+// CallError, of which nothing is recorded.
+func (b *Body) ReadJSON(r *http.Request, most int64, share *memory.Share) (Value, error) {
+	if !IsJSON(r.Header) {
+		return "", ErrNotJSON
+	}
+	if r.ContentLength > most {
+		return "", tooLarge(most)
+	}
+	err := b.read(r.Body, int(most), share)
+	switch {
+	case errors.Is(err, ErrBusy):
+		share.Release()
+		return "", &CallError{Recorded: limiter.RecordedNo, Err: err}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "", ErrTooSlow
+	case err != nil:
+		return "", &Error{Kind: ErrBody, Detail: "The body ended before it was whole."}
+	case int64(len(b.text)) > most:
+		return "", tooLarge(most)
+	}
+	b.whole = true
+	return Parse(b.text)
+}
+
+func tooLarge(most int64) error {
+	return &Error{Kind: ErrTooLarge, Detail: "The body is longer than the " + itoa(most) + " bytes that this route takes."}
+}
+
+// read reads from body, up to one byte more than most. The error is ErrBusy where there is no room for
+// what has come.
+func (b *Body) read(body io.Reader, most int, share *memory.Share) error {
+	room := memory.FreeBody
+	for b.text = b.text[:0]; ; {
+		if len(b.text) == room {
+			if room = min(2*room, most+1); !share.Charge(room) {
+				return ErrBusy
+			}
+		}
+		if len(b.text) == cap(b.text) {
+			b.text = append(make([]byte, 0, min(room, max(firstRead, 2*cap(b.text)))), b.text...)
+		}
+		n, err := body.Read(b.text[len(b.text):min(room, cap(b.text))])
+		b.text = b.text[:len(b.text)+n]
+		switch {
+		case errors.Is(err, io.EOF) || err == nil && len(b.text) > most:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// IsJSON reports whether h declares a body to be plain JSON in UTF-8.
+func IsJSON(h http.Header) bool {
+	if h.Get("Content-Encoding") != "" {
+		return false
+	}
+	declared := h.Get("Content-Type")
+	if declared == "application/json" {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(declared)
+	charset, given := params["charset"]
+	return err == nil && media == "application/json" && (!given || strings.EqualFold(charset, "utf-8"))
+}
+
+// Parse returns the one JSON value that body is.
+func Parse(body []byte) (Value, error) {
+	trimmed := bytes.Trim(body, " \t\r\n")
+	mistake := func(detail string) error { return &Error{Kind: ErrBody, Detail: detail} }
+	switch {
+	case len(trimmed) == 0:
+		return "", mistake("The body is empty: send a JSON object.")
+	case !utf8.Valid(body):
+		return "", mistake("The body is not valid UTF-8.")
+	case isWellFormed(trimmed), json.Valid(body):
+		return Value(trimmed), nil
+	}
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(body, new(json.RawMessage)); !errors.As(err, &syntax) {
+		return "", mistake("The body is not JSON.")
+	}
+	at := strconv.FormatInt(syntax.Offset, 10)
+	if strings.Contains(syntax.Error(), "after top-level value") { // its text is all that tells the two apart
+		return "", mistake("There is more after the JSON value, at byte " + at + ".")
+	}
+	return "", mistake("The body is not JSON: it goes wrong at byte " + at + ".")
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

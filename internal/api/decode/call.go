@@ -1,0 +1,175 @@
+package decode
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Call is the body of check, record and take, or an operation of a batch.
+type Call struct {
+	limiter.Call
+	Place  int  // among the operations of a batch, from 1 on; 0: it is the body
+	Listed bool // it has "demands", and so has the answer
+
+	one [1]limiter.Demand // that of a body without "demands"
+}
+
+// The members of what is counted for whom, of a demand and of the body of each operation.
+var (
+	KeyNames    = []string{"policy", "identifier"}
+	demandNames = []string{"policy", "identifier", "cost"}
+	takeNames   = []string{"policy", "identifier", "cost", "demands"}
+	checkNames  = append(slices.Clip(takeNames), "reserve_ms")
+	recordNames = append(slices.Clip(takeNames), "reservation")
+)
+
+// Operations are what a batch may do, as "op" has them.
+var Operations = []string{string(limiter.OpCheck), string(limiter.OpRecord), string(limiter.OpTake)}
+
+// operationNames are the members of an operation: those of a body, and what says which.
+var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
+
+// NamesOf returns the members that the body of op may have; empty: those of an operation of a batch.
+func NamesOf(op limiter.Op) []string {
+	switch op {
+	case "":
+		return operationNames
+	case limiter.OpCheck:
+		return checkNames
+	case limiter.OpRecord:
+		return recordNames
+	}
+	return takeNames
+}
+
+// Read fills in c from the object v, which may have members of these names.
+func (c *Call) Read(v Value, names []string) error {
+	seen, err := ReadObject(v, names, c.readMember)
+	switch {
+	case err != nil:
+		return err
+	case seen.Has("reservation") && !seen.Has("demands") && !seen.Has("policy") && !seen.Has("identifier") && !seen.Has("cost"):
+		return nil // it says itself what it is for
+	case !seen.Has("demands"):
+		c.Demands = c.one[:]
+		return RequireKey(seen)
+	case seen.Has("policy") || seen.Has("identifier") || seen.Has("cost"):
+		return Wrong("demands", "Give either demands, or policy, identifier and cost; not both.")
+	}
+	c.Listed = true
+	return nil
+}
+
+func (c *Call) readMember(name string, v Value) (err error) {
+	switch name {
+	case "demands":
+		c.Demands, err = readDemands(v)
+	case "op":
+		c.Op, err = v.op()
+	case "reserve_ms":
+		var ms int64
+		ms, err = v.Integer(limiter.MinReserve.Milliseconds(), limiter.MaxReserve.Milliseconds())
+		c.Reserve = time.Duration(ms) * time.Millisecond
+	case "reservation":
+		c.Reservation, err = v.Token()
+	case "idempotency_key":
+		if c.IdempotencyKey, err = v.Text(); err == nil {
+			err = checkIdempotencyKey(c.IdempotencyKey)
+		}
+	default:
+		err = ReadDemand(&c.one[0], name, v)
+	}
+	return err
+}
+
+// Path is in front of the names of c's members in a problem.
+func (c *Call) Path() string {
+	if c.Place == 0 {
+		return ""
+	}
+	return "operations[" + strconv.Itoa(c.Place-1) + "]."
+}
+
+// MaxToken bounds receipts and reservations in bytes: those of 16 demands are
+// shorter.
+const MaxToken = 4096
+
+// Token returns the receipt or the reservation that v is.
+func (v Value) Token() (string, error) {
+	text, err := v.Text()
+	if err == nil && (text == "" || len(text) > MaxToken) {
+		return "", Wrong("", "It must be 1 to "+strconv.Itoa(MaxToken)+" bytes long, as it was answered.")
+	}
+	return text, err
+}
+
+// ReadKey reads {"policy", "identifier"}.
+func ReadKey(v Value) (d limiter.Demand, err error) {
+	seen, err := ReadObject(v, KeyNames, func(name string, v Value) error { return ReadDemand(&d, name, v) })
+	if err == nil {
+		err = RequireKey(seen)
+	}
+	return d, err
+}
+
+func readDemands(v Value) ([]limiter.Demand, error) {
+	if v[0] != '[' {
+		return nil, v.Not("an array of demands")
+	}
+	elements := slices.Collect(v.Elements())
+	if len(elements) == 0 || len(elements) > limiter.MaxDemands {
+		return nil, Wrong("", "A call has 1 to "+strconv.Itoa(limiter.MaxDemands)+" demands, and "+strconv.Itoa(len(elements))+" are here.")
+	}
+	list := make([]limiter.Demand, len(elements))
+	for i, e := range elements {
+		seen, err := ReadObject(e, demandNames, func(name string, v Value) error { return ReadDemand(&list[i], name, v) })
+		if err == nil {
+			err = RequireKey(seen)
+		}
+		if err != nil {
+			return nil, Under(DemandPath(i)[len("demands"):], err)
+		}
+	}
+	return list, nil
+}
+
+// DemandPath is what the members of demand i are called by in a problem.
+func DemandPath(i int) string { return "demands[" + strconv.Itoa(i) + "]." }
+
+// ReadDemand reads the member called name of a demand into d.
+func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
+	switch name {
+	case "policy":
+		d.Policy, err = v.Text()
+	case "identifier":
+		var id string
+		id, err = v.Text()
+		d.Identifier = limiter.Identifier(id)
+	case "cost":
+		d.Cost, err = v.Integer(1, limiter.MaxCost)
+	}
+	return err
+}
+
+// RequireKey returns the error of an object that says not what is counted for whom.
+func RequireKey(seen Members) error {
+	for _, name := range KeyNames {
+		if !seen.Has(name) {
+			return Wrong(name, "It is missing.")
+		}
+	}
+	return nil
+}
+
+// op returns the operation that v names.
+func (v Value) op() (limiter.Op, error) {
+	name, err := v.Text()
+	if err == nil && !slices.Contains(Operations, name) {
+		err = Wrong("", "It must be one of "+strings.Join(Operations, ", ")+".")
+	}
+	return limiter.Op(name), err
+}

@@ -1,0 +1,120 @@
+package decode
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Kinds of errors of a body, beside limiter.ErrInvalid. An Error wraps one of them with more to say.
+var (
+	ErrBody     = errors.New("malformed body")
+	ErrTooLarge = errors.New("body too large")
+	ErrNotJSON  = errors.New("not JSON")
+	ErrTooSlow  = errors.New("body not received in time")
+)
+
+// ErrBusy is a body that there is no memory for. Nothing of it was done.
+var ErrBusy error = &Error{
+	Kind:   limiter.ErrOverloaded,
+	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
+}
+
+// Error is an error of what was sent, with a sentence for who sent it. It quotes names of members at
+// most, never values.
+type Error struct {
+	Kind   error
+	Field  string // the member, header or parameter that is wrong; empty: the whole
+	Detail string
+}
+
+// Error returns the field and the detail.
+func (e *Error) Error() string { return strings.TrimPrefix(e.Field+": "+e.Detail, ": ") }
+
+// Unwrap returns the kind of the error.
+func (e *Error) Unwrap() error { return e.Kind }
+
+// Wrong returns an Error of the kind limiter.ErrInvalid.
+func Wrong(field, detail string) error {
+	return &Error{Kind: limiter.ErrInvalid, Field: field, Detail: detail}
+}
+
+// maxEchoedNameLen bounds the unknown names that a problem repeats: twice the longest known one, so
+// that slips are shown and little else.
+const maxEchoedNameLen = 32
+
+// Unknown returns the error of a member or a parameter that is not among known. It names it only if
+// it looks like a name: an identifier in the wrong place is not to be echoed.
+func Unknown(name string, known []string) error {
+	isName := len(name) > 0 && len(name) <= maxEchoedNameLen
+	for _, c := range []byte(name) {
+		isName = isName && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_')
+	}
+	if !isName {
+		name = ""
+	}
+	return Wrong(name, "It is not known here; what is: "+strings.Join(known, ", ")+".")
+}
+
+// Under puts path in front of the field that err names; nil stays nil. A path that ends in a dot is
+// that of an object, which err may be about as a whole.
+func Under(path string, err error) error {
+	var wrong *Error
+	if errors.As(err, &wrong) {
+		wrong.Field = strings.TrimSuffix(path+wrong.Field, ".")
+	}
+	return err
+}
+
+// CallError is an error in doing what a request asks for, and what is recorded of it.
+type CallError struct {
+	Call     *Call            // nil: none of check, record and take
+	Recorded limiter.Recorded // what a failure left behind
+	Err      error
+}
+
+// Error returns the error's own text.
+func (e *CallError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// Failed returns err as that of c. recorded is what the engine says of the units of all
+// demands; empty: nothing.
+func (c *Call) Failed(recorded limiter.Recorded, err error) *CallError {
+	switch {
+	case recorded != "":
+	case c.Op == limiter.OpCheck && c.Reserve == 0:
+		recorded = limiter.RecordedNo
+	default:
+		recorded = RecordedOf(err)
+	}
+	return &CallError{Call: c, Recorded: recorded, Err: err}
+}
+
+// RecordedOf returns what err says of the units: that it is unknown if it says nothing.
+func RecordedOf(err error) limiter.Recorded {
+	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
+		return store.Recorded
+	}
+	return limiter.RecordedUnknown
+}
+
+// Field returns what the caller knows as name, which is what the engine calls it.
+func (e *CallError) Field(name string) string {
+	c := e.Call
+	if name == "" || c == nil {
+		return name
+	}
+	demand := (*limiter.DemandError)(nil)
+	switch {
+	case errors.As(e.Err, &demand):
+		name = DemandPath(demand.Index) + name
+	case c.Listed && len(c.Demands) == 1 && (name == "policy" || name == "identifier" || name == "cost"):
+		name = DemandPath(0) + name
+	case c.Place == 0 && name == "idempotency_key":
+		return IdempotencyKeyHeader
+	}
+	return c.Path() + name
+}

@@ -1,0 +1,220 @@
+package decode
+
+import (
+	"encoding/json"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Value is one JSON value without spaces around it, known to be valid. Reading
+// one is stricter than encoding/json, which takes member names in any case, a
+// member twice, and halves of characters.
+//
+// Values and texts within one are parts of the same string: a body costs one.
+type Value string
+
+// Members are those of an object that were there, of the names that it may have.
+type Members struct {
+	names []string // 32 at most
+	there uint32   // a bit for each of names
+}
+
+// Has reports whether the member called name was there.
+func (m Members) Has(name string) bool {
+	i := slices.Index(m.names, name)
+	return i >= 0 && m.there&(1<<i) != 0
+}
+
+// ReadObject hands the members of v to read, by their names. It refuses members that are
+// Not among names or come twice, and values that read refuses; the error names the
+// member.
+func ReadObject(v Value, names []string, read func(name string, v Value) error) (Members, error) {
+	seen := Members{names: names}
+	if v[0] != '{' {
+		return seen, v.Not("an object")
+	}
+	for rawName, member := range v.Members() {
+		name, err := rawName.Text()
+		i := slices.Index(names, name)
+		switch {
+		case err != nil || i < 0:
+			return seen, Unknown(name, names)
+		case seen.there&(1<<i) != 0:
+			return seen, Wrong(name, "It is there more than once.")
+		}
+		seen.there |= 1 << i
+		if err := read(names[i], member); err != nil {
+			return seen, Under(name, err)
+		}
+	}
+	return seen, nil
+}
+
+// Text returns the string that v is.
+func (v Value) Text() (string, error) {
+	if v[0] != '"' {
+		return "", v.Not("a string")
+	}
+	if strings.IndexByte(string(v), '\\') < 0 {
+		return string(v[1 : len(v)-1]), nil
+	}
+	if v.hasLoneSurrogate() {
+		return "", Wrong("", "It has an escape that is half a character (an unpaired surrogate).")
+	}
+	var text string
+	err := json.Unmarshal([]byte(v), &text)
+	return text, err
+}
+
+// hasLoneSurrogate reports whether an escape of the string v is half of a pair:
+// RFC 8259, section 8.2, leaves open what that means, and replacing it would make
+// different identifiers the same.
+func (v Value) hasLoneSurrogate() bool {
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' {
+			continue
+		}
+		i++
+		unit := v.codeUnit(i)
+		switch {
+		case unit < 0xD800 || unit > 0xDFFF:
+		case unit < 0xDC00 && v[i+5] == '\\' && v.codeUnit(i+6) >= 0xDC00 && v.codeUnit(i+6) <= 0xDFFF:
+			i += 6
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// codeUnit returns the number of the escape uXXXX at i, -1 when another is there.
+func (v Value) codeUnit(i int) int {
+	if v[i] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseUint(string(v[i+1:i+5]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return int(unit)
+}
+
+// Integer returns the number that v is, from least to most.
+func (v Value) Integer(least, most int64) (int64, error) {
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return 0, v.Not("an integer")
+	}
+	if strings.ContainsAny(string(v), ".eE") {
+		return 0, Wrong("", "It must be an integer, written without fraction and exponent.")
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, Wrong("", "It must be an integer from "+itoa(least)+" to "+itoa(most)+".")
+	}
+	return n, nil
+}
+
+// Not says that v is of another type than is asked for.
+func (v Value) Not(wanted string) error {
+	names := map[byte]string{'{': "an object", '[': "an array", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null"}
+	got, ok := names[v[0]]
+	if !ok {
+		got = "a number"
+	}
+	return Wrong("", "It must be "+wanted+", not "+got+".")
+}
+
+// Members yields the names, as JSON strings, and the values of an object.
+func (v Value) Members() iter.Seq2[Value, Value] {
+	return func(yield func(name, member Value) bool) {
+		for i := v.skipSpace(1); v[i] != '}'; {
+			colon := v.end(i)
+			start := v.skipSpace(v.skipSpace(colon) + len(":"))
+			end := v.end(start)
+			if !yield(v[i:colon], v[start:end]) {
+				return
+			}
+			i = v.afterComma(end)
+		}
+	}
+}
+
+// Elements yields the elements of an array.
+func (v Value) Elements() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		for i := v.skipSpace(1); v[i] != ']'; {
+			end := v.end(i)
+			if !yield(v[i:end]) {
+				return
+			}
+			i = v.afterComma(end)
+		}
+	}
+}
+
+// afterComma returns where the next member or element starts, or where the
+// closing bracket is, after one that ends at i.
+func (v Value) afterComma(i int) int {
+	i = v.skipSpace(i)
+	if v[i] == ',' {
+		i = v.skipSpace(i + 1)
+	}
+	return i
+}
+
+// end returns the index after the value that starts at i and is inside v.
+func (v Value) end(i int) int {
+	for depth := 0; ; {
+		switch v[i] {
+		case '"':
+			i = v.endOfString(i)
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		default:
+			i = v.endOfRun(i)
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+// endOfString returns the index after the closing quote of the string at i.
+func (v Value) endOfString(i int) int {
+	for i++; v[i] != '"'; i++ {
+		if v[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// endOfRun returns the index after the number or name at i, or after the one
+// byte of anything else.
+func (v Value) endOfRun(i int) int {
+	for i++; !isMark(v[i]); i++ {
+	}
+	return i
+}
+
+// isMark reports whether c ends a number or a name.
+func isMark(c byte) bool {
+	switch c {
+	case ' ', '\t', '\r', '\n', ',', ':', ']', '}', '"', '[', '{':
+		return true
+	}
+	return false
+}
+
+func (v Value) skipSpace(i int) int {
+	for v[i] == ' ' || v[i] == '\t' || v[i] == '\r' || v[i] == '\n' {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,199 @@
+// Package encode writes answers: decisions in JSON and in headers, problems of RFC 9457, and the one
+// table that says which status an error has.
+//
+// It knows what was asked only by its errors, and nothing of who asks and of routes.
+package encode
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Decided is the answer of check, record and take.
+type Decided struct {
+	limiter.Answer
+	Listed   bool // the body had "demands"
+	Families HeaderFamilies
+}
+
+// replayedHeader marks an answer that is the recorded one.
+const replayedHeader = "Idempotent-Replayed"
+
+// replayed is its value. It is shared: not to be changed.
+var replayed = []string{"true"}
+
+// Render writes the decision; a denial is a problem with the decision's members.
+func (a *Decided) Render(h http.Header, b []byte) (status int, body []byte) {
+	SetHeaders(h, &a.Decision, a.Families)
+	if a.Replayed {
+		h[replayedHeader] = replayed
+	}
+	status, h["Content-Type"] = http.StatusOK, ContentTypeJSON
+	if !a.Allowed {
+		status, h["Content-Type"] = http.StatusTooManyRequests, contentTypeProblem
+	}
+	b = a.AppendMembers(append(b, '{'))
+	return status, append(b, "}\n"...)
+}
+
+// AppendMembers appends the members of a, without braces.
+func (a *Decided) AppendMembers(b []byte) []byte {
+	d := &a.Decision
+	if !d.Allowed {
+		b = append(appendDenied(b, d), ',')
+	}
+	b = appendDecision(b, d, a.inShadow())
+	if a.Receipt != "" {
+		b = appendPlain(b, `,"receipt":"`, a.Receipt)
+	}
+	if a.Reservation != "" {
+		b = appendPlain(b, `,"reservation":"`, a.Reservation)
+	}
+	if a.Listed {
+		b = a.appendDemands(b)
+	}
+	return b
+}
+
+// inShadow reports whether the verdict may differ from the answer: a demand is
+// decided in mode shadow.
+func (a *Decided) inShadow() bool {
+	for i := range a.Demands {
+		if a.Demands[i].Policy.Mode == limiter.ModeShadow {
+			return true
+		}
+	}
+	return a.Policy.Mode == limiter.ModeShadow
+}
+
+// appendDemands appends one decision for each demand.
+func (a *Decided) appendDemands(b []byte) []byte {
+	decisions := a.Demands
+	if decisions == nil { // there was one
+		decisions = []limiter.Decision{a.Decision}
+	}
+	b = append(b, `,"demands":[`...)
+	for i := range decisions {
+		d := &decisions[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendDecision(append(b, '{'), d, d.Policy.Mode == limiter.ModeShadow), '}')
+	}
+	return append(b, ']')
+}
+
+// deniedMembers are what the members of every denial begin with.
+var deniedMembers = (&Problem{Status: http.StatusTooManyRequests, Type: typeQuotaExceeded}).appendKind(nil)
+
+// appendDenied appends the members of the problem that a denial is, without braces.
+func appendDenied(b []byte, d *limiter.Decision) []byte {
+	b = append(append(b, deniedMembers...), `,"detail":"`...)
+	return appendViolated(append(appendDenial(b, d, appendExactly), '"'), d)
+}
+
+// Denial says what denies and whether waiting helps, with waits for people.
+func Denial(d *limiter.Decision) string {
+	return string(appendDenial(nil, d, func(b []byte, wait time.Duration) []byte {
+		return append(b, ForPeople(Milliseconds(wait))...)
+	}))
+}
+
+// appendExactly appends a wait in milliseconds.
+func appendExactly(b []byte, wait time.Duration) []byte {
+	return append(AppendInt(b, "", Milliseconds(wait)), " ms"...)
+}
+
+// appendDenial appends the text of a denial, which a JSON string has as it is: names are.
+// Waits are appended by appendWait.
+func appendDenial(b []byte, d *limiter.Decision, appendWait func([]byte, time.Duration) []byte) []byte {
+	switch {
+	case d.Override == limiter.OverrideBlock:
+		b = append(append(b, "An override blocks it under policy "...), d.Policy.Name...)
+		return append(appendWait(append(b, ", for another "...), d.RetryAfter), '.')
+	case d.Blocked:
+		b = append(append(b, "Policy "...), d.Policy.Name...)
+		return append(appendWait(append(b, " blocks after a denial, for another "...), d.RetryAfter), '.')
+	}
+	b = append(append(b, "The limit "...), d.TightestLimit().Name...)
+	b = append(append(b, " of policy "...), d.Policy.Name...)
+	if d.RetryAfter == limiter.Never {
+		return append(b, " has no room for this cost, and waiting would not change that."...)
+	}
+	return append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed."...)
+}
+
+// appendViolated appends the names of the limits that deny, as RateLimit-Policy
+// has them.
+func appendViolated(b []byte, d *limiter.Decision) []byte {
+	b = append(b, `,"violated-policies":[`...)
+	first := true
+	for i := range d.Limits() {
+		if d.Limits()[i].Allowed {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		b, first = appendPlain(b, `"`, d.Limits()[i].Limit.Name), false
+	}
+	return append(b, ']')
+}
+
+// appendDecision appends the members of d, without braces: also whether it would
+// allow, if that is asked for.
+func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
+	b = appendBool(b, `"allowed":`, d.Allowed)
+	b = appendPlain(b, `,"policy":"`, d.Policy.Name)
+	b = AppendInt(b, `,"limit":`, d.TightestLimit().Limit)
+	b = AppendInt(b, `,"remaining":`, d.Remaining)
+	b = AppendInt(b, `,"used":`, d.Used)
+	waits := d.Verdict
+	if d.Allowed { // in mode shadow the limits' own waits remain
+		waits.RetryAfter = 0
+	}
+	b = appendWaits(b, &waits)
+	b = append(b, `,"limits":[`...)
+	for i := range d.Limits() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLimit(b, &d.Limits()[i])
+	}
+	b = appendPlain(b, `],"mode":"`, string(d.Policy.Mode))
+	if wouldAllow {
+		b = appendBool(b, `,"would_allow":`, d.WouldAllow)
+	}
+	if d.Blocked {
+		b = append(b, `,"blocked":true`...)
+	}
+	if d.Override != "" {
+		b = appendMember(b, `,"override":`, string(d.Override))
+	}
+	b = appendBool(b, `,"degraded":`, d.Degraded)
+	if d.Degraded {
+		b = appendMember(b, `,"recorded":`, string(d.Recorded))
+	}
+	return b
+}
+
+func appendLimit(b []byte, l *limiter.LimitDecision) []byte {
+	b = appendPlain(b, `{"name":"`, l.Limit.Name)
+	b = appendPlain(b, `,"algorithm":"`, l.Limit.Algorithm)
+	b = AppendInt(b, `,"limit":`, l.Limit.Limit)
+	b = AppendInt(b, `,"window_ms":`, Milliseconds(l.Limit.Window))
+	b = appendBool(b, `,"allowed":`, l.Allowed)
+	b = AppendInt(b, `,"used":`, l.Used)
+	b = AppendInt(b, `,"remaining":`, l.Remaining)
+	return append(appendWaits(b, &l.Verdict), '}')
+}
+
+func appendWaits(b []byte, v *limiter.Verdict) []byte {
+	b = AppendInt(b, `,"reset_after_ms":`, Milliseconds(v.ResetAfter))
+	if v.RetryAfter == limiter.Never {
+		return append(b, `,"retry_after_ms":null`...)
+	}
+	return AppendInt(b, `,"retry_after_ms":`, Milliseconds(v.RetryAfter))
+}

@@ -1,0 +1,34 @@
+package encode
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// Values of Content-Type, ready for a header map. They are shared: not to be
+// changed.
+var (
+	ContentTypeJSON    = []string{"application/json"}
+	contentTypeProblem = []string{"application/problem+json"}
+)
+
+// Document is an answer of 200 that encoding/json writes.
+type Document struct{ Content any }
+
+// Render writes the document.
+func (a Document) Render(h http.Header, b []byte) (status int, body []byte) {
+	content, err := json.Marshal(a.Content)
+	if err != nil { // of a type that does not marshal: a mistake in this package
+		return ProblemOf(err).Render(h, b)
+	}
+	h["Content-Type"] = ContentTypeJSON
+	return http.StatusOK, append(append(b, content...), '\n')
+}
+
+// Nothing is the answer of 204.
+type Nothing struct{}
+
+// Render writes no body.
+func (Nothing) Render(_ http.Header, b []byte) (status int, body []byte) {
+	return http.StatusNoContent, b
+}

@@ -1,0 +1,28 @@
+package encode
+
+import (
+	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// WriteDenial answers, for who serves requests of others, one that a does not allow.
+func WriteDenial(w http.ResponseWriter, a *limiter.Answer, families HeaderFamilies) {
+	d := &Decided{Answer: *a, Listed: a.Demands != nil, Families: families}
+	write(w, d.Render)
+}
+
+// WriteError answers a request that could not be decided because of err, of which the client
+// is told no more than its kind.
+func WriteError(w http.ResponseWriter, err error) { write(w, ProblemOf(err).Render) }
+
+// WriteStatus answers with a problem of that status.
+func WriteStatus(w http.ResponseWriter, status int, detail string) {
+	write(w, (&Problem{Status: status, Type: typeBlank, Detail: detail}).Render)
+}
+
+func write(w http.ResponseWriter, render func(h http.Header, b []byte) (status int, body []byte)) {
+	status, body := render(w.Header(), nil)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // whoever is gone does not miss it
+}

@@ -1,0 +1,230 @@
+package encode
+
+import (
+	"fmt"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// HeaderFamilies is a set of ways to tell of limits in headers. The zero value
+// means HeadersDefault.
+type HeaderFamilies uint8
+
+// The families of headers.
+const (
+	HeadersIETF        HeaderFamilies = 1 << iota // RateLimit-Policy, RateLimit
+	HeadersXRateLimit                             // X-RateLimit-Limit, -Remaining, -Reset
+	HeadersXRateLimit2                            // X-Rate-Limit-Limit, -Remaining
+	HeadersNone                                   // none of them; Retry-After stays
+	HeadersIETF06                                 // as the IETF's draft was up to 06: RateLimit-Policy, -Limit, -Remaining, -Reset
+	HeadersIETF07                                 // as in draft 07: RateLimit-Policy, RateLimit: limit=, remaining=, reset=
+
+	HeadersDefault = HeadersIETF | HeadersXRateLimit
+
+	headersDrafts = HeadersIETF | HeadersIETF06 | HeadersIETF07 // of the same names, and so one at most
+)
+
+// headerFamilies are the families by the name that users give them.
+var headerFamilies = []struct {
+	name   string
+	family HeaderFamilies
+}{
+	{"ietf", HeadersIETF},
+	{"x-ratelimit", HeadersXRateLimit},
+	{"x-rate-limit", HeadersXRateLimit2},
+	{"none", HeadersNone},
+	{"ietf-06", HeadersIETF06},
+	{"ietf-07", HeadersIETF07},
+}
+
+// ParseHeaders reads names of families with commas between, such as
+// "ietf,x-ratelimit"; "none" stands alone, of the IETF's drafts there is one, and empty
+// text is HeadersDefault. The error lists the names there are.
+func ParseHeaders(text string) (HeaderFamilies, error) {
+	if strings.TrimSpace(text) == "" {
+		return HeadersDefault, nil
+	}
+	families := HeaderFamilies(0)
+	for name := range strings.SplitSeq(text, ",") {
+		family, err := parseFamily(strings.TrimSpace(name))
+		if err != nil {
+			return 0, err
+		}
+		families |= family
+	}
+	if families&HeadersNone != 0 && families != HeadersNone {
+		return 0, fmt.Errorf("%q: none stands alone", text)
+	}
+	if bits.OnesCount8(uint8(families&headersDrafts)) > 1 {
+		return 0, fmt.Errorf("%q: the drafts have headers of the same names: choose one of them", text)
+	}
+	return families, nil
+}
+
+func parseFamily(name string) (HeaderFamilies, error) {
+	names := make([]string, len(headerFamilies))
+	for i, f := range headerFamilies {
+		if f.name == name {
+			return f.family, nil
+		}
+		names[i] = f.name
+	}
+	return 0, fmt.Errorf("%q is no family of headers: use %s", name, strings.Join(names, ", "))
+}
+
+// String returns f as ParseHeaders reads it.
+func (f HeaderFamilies) String() string {
+	var names []string
+	for _, known := range headerFamilies {
+		if f.orDefault()&known.family != 0 {
+			names = append(names, known.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func (f HeaderFamilies) orDefault() HeaderFamilies {
+	if f == 0 {
+		return HeadersDefault
+	}
+	return f
+}
+
+// SetHeaders tells of d in h: the families' headers, and Retry-After on a denial
+// that waiting can end.
+func SetHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
+	families = families.orDefault()
+	var w headerWriter
+	b := w.memory[:0]
+	if families&HeadersXRateLimit != 0 {
+		b = w.end("X-Ratelimit-Limit", strconv.AppendInt(b, d.TightestLimit().Limit, 10))
+		b = w.end("X-Ratelimit-Remaining", strconv.AppendInt(b, d.Remaining, 10))
+		b = w.end("X-Ratelimit-Reset", strconv.AppendInt(b, seconds(d.ResetAfter), 10))
+	}
+	if families&HeadersXRateLimit2 != 0 {
+		b = w.end("X-Rate-Limit-Limit", strconv.AppendInt(b, d.TightestLimit().Limit, 10))
+		b = w.end("X-Rate-Limit-Remaining", strconv.AppendInt(b, d.Remaining, 10))
+	}
+	b = w.draft(b, d, families)
+	if !d.Allowed && d.RetryAfter != limiter.Never {
+		b = w.end("Retry-After", strconv.AppendInt(b, max(1, seconds(d.RetryAfter)), 10))
+	}
+	w.set(h, b)
+}
+
+// maxHeaders is how many headers SetHeaders sets at most.
+const maxHeaders = 10
+
+// headerWriter collects values one after the other, so that all of them cost one
+// string and one slice.
+type headerWriter struct {
+	memory [512]byte
+	names  [maxHeaders]string // in canonical form
+	ends   [maxHeaders]int
+	count  int
+}
+
+// end makes what b grew by since the last end the value of the header name.
+func (w *headerWriter) end(name string, b []byte) []byte {
+	w.names[w.count], w.ends[w.count] = name, len(b)
+	w.count++
+	return b
+}
+
+func (w *headerWriter) set(h http.Header, b []byte) {
+	text, values, start := string(b), make([]string, w.count), 0
+	for i := range w.count {
+		values[i] = text[start:w.ends[i]]
+		h[w.names[i]] = values[i : i+1 : i+1]
+		start = w.ends[i]
+	}
+}
+
+// draft appends the headers of the IETF's draft that families has.
+func (w *headerWriter) draft(b []byte, d *limiter.Decision, families HeaderFamilies) []byte {
+	switch {
+	case families&HeadersIETF != 0:
+		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
+		b = w.end("Ratelimit", appendLimitField(b, d.Limits()))
+	case families&HeadersIETF07 != 0:
+		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
+		b = appendParameter(b, "limit=", d.TightestLimit().Limit)
+		b = appendParameter(b, ", remaining=", d.Remaining)
+		b = w.end("Ratelimit", appendParameter(b, ", reset=", seconds(d.ResetAfter)))
+	case families&HeadersIETF06 != 0:
+		b = w.end("Ratelimit-Policy", appendUnnamedPolicyField(b, d.Limits()))
+		b = w.end("Ratelimit-Limit", appendParameter(b, "", d.TightestLimit().Limit))
+		b = w.end("Ratelimit-Remaining", appendParameter(b, "", d.Remaining))
+		b = w.end("Ratelimit-Reset", appendParameter(b, "", seconds(d.ResetAfter)))
+	}
+	return b
+}
+
+// appendUnnamedPolicyField appends RateLimit-Policy as up to draft 07: the quota of each
+// limit, and its window in seconds, rounded up.
+func appendUnnamedPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
+	for i := range limits {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendParameter(b, "", limits[i].Limit.Limit)
+		b = appendParameter(b, ";w=", seconds(limits[i].Limit.Window))
+	}
+	return b
+}
+
+// appendPolicyField appends RateLimit-Policy: an item for each limit, with its
+// quota and its window in seconds, rounded up.
+func appendPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
+	for i := range limits {
+		l := limits[i].Limit
+		b = appendItem(b, i, l.Name)
+		b = appendParameter(b, ";q=", l.Limit)
+		b = appendParameter(b, ";w=", seconds(l.Window))
+	}
+	return b
+}
+
+// appendLimitField appends RateLimit: an item for each limit, with what remains
+// and the seconds until it is whole again, rounded up.
+func appendLimitField(b []byte, limits []limiter.LimitDecision) []byte {
+	for i := range limits {
+		b = appendItem(b, i, limits[i].Limit.Name)
+		b = appendParameter(b, ";r=", limits[i].Remaining)
+		b = appendParameter(b, ";t=", seconds(limits[i].ResetAfter))
+	}
+	return b
+}
+
+// appendItem appends the name of item i of a list as a structured field's String
+// (RFC 9651, section 3.3.3). Names of limits are plain ASCII; a byte that a
+// String cannot hold becomes a question mark.
+func appendItem(b []byte, i int, name string) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
+	b = append(b, '"')
+	for _, c := range []byte(name) {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '?')
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// maxFieldInteger is the greatest Integer of a structured field (RFC 9651,
+// section 3.3.1): one less than the greatest limit.
+const maxFieldInteger = 999_999_999_999_999
+
+func appendParameter(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), min(n, maxFieldInteger), 10)
+}

@@ -1,0 +1,166 @@
+package encode
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// Problem types. The two of rate limiting are from the IETF draft
+// "RateLimit header fields for HTTP", section "Problem Types"; all others are
+// about:blank, whose title is the status (RFC 9457, section 4.2.1), but for one of
+// this service's own.
+const (
+	typeBlank           = "about:blank"
+	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	typeKeyReused       = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused"
+)
+
+// StatusClientGone is what the log and the metrics show for a client that hung up
+// before its answer; nginx calls 499 so.
+const StatusClientGone = 499
+
+// RetryUnavailable is the Retry-After of a 503 in seconds: the shortest there is,
+// since a store that comes back is used again at its first good answer.
+const RetryUnavailable = 1
+
+// Errors that only HTTP has, beside those of package decode.
+var (
+	ErrNoRoute    = errors.New("no such route")
+	ErrMethod     = errors.New("method not allowed")
+	ErrNotReady   = errors.New("not ready")
+	ErrNoOverride = errors.New("no override")
+	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of who asks
+	ErrHost       = errors.New("sent to a host that is none of --allowed-hosts") // of where it was sent, likewise
+)
+
+// problemKinds maps every error to its status, the first that matches. The
+// detail is the default: a decode.Error or a limiter.FieldError brings its own.
+var problemKinds = []problemKind{
+	{limiter.ErrInvalid, http.StatusBadRequest, typeBlank, "", "The request cannot be served as it stands."},
+	{auth.ErrUnauthenticated, http.StatusUnauthorized, typeBlank, "Authorization",
+		"Say who asks, by a token that this service knows: Authorization: Bearer TOKEN."},
+	{auth.ErrForbidden, http.StatusForbidden, typeBlank, "", "It is known who asks, and they are not permitted to ask for this."},
+	{ErrUntrusted, http.StatusForbidden, typeBlank, "",
+		"Gateways that are trusted may ask here, and this address is of none of them: see --trusted-proxies."},
+	{ErrHost, http.StatusForbidden, typeBlank, "Host",
+		"Nobody is asked who they are here, so requests must be sent to an address, to localhost or to a name of --allowed-hosts."},
+	{decode.ErrBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
+	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
+		"No policy of that name is in force; GET /v1/policies lists those that are."},
+	{ErrNoOverride, http.StatusNotFound, typeBlank, "", "There is no override of this identifier under this policy."},
+	{ErrNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
+	{ErrMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
+	{decode.ErrTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},
+	{decode.ErrTooLarge, http.StatusRequestEntityTooLarge, typeBlank, "", "The body is longer than this route takes."},
+	{decode.ErrNotJSON, http.StatusUnsupportedMediaType, typeBlank, "Content-Type",
+		"Send JSON in UTF-8, with Content-Type: application/json."},
+	{limiter.ErrCostTooLarge, http.StatusUnprocessableEntity, typeBlank, "cost",
+		"The cost is greater than a limit of this policy can ever hold."},
+	{limiter.ErrReused, http.StatusUnprocessableEntity, typeKeyReused, "idempotency_key",
+		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
+	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
+		"There is nothing to refund: the receipt is none of this service, was refunded before, or its window is over."},
+	{limiter.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
+	{limiter.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
+		"The store does not answer, and the policy denies on that. Try again shortly."},
+	{ErrNotReady, http.StatusServiceUnavailable, typeReducedCapacity, "", "Not ready to decide; the log says why."},
+}
+
+// problemKind is a row of problemKinds.
+type problemKind struct {
+	err    error
+	status int
+	typ    string
+	field  string // "": none, unless the error names one
+	detail string
+}
+
+// Problem is an answer of RFC 9457.
+type Problem struct {
+	Kind     error // the row of the table; nil: none
+	Status   int
+	Type     string
+	Detail   string
+	Field    string // the member, header or field that is wrong; empty: none
+	Recorded limiter.Recorded
+
+	Challenge string // of the header WWW-Authenticate; empty: none
+}
+
+// ProblemOf returns the problem that err is: a 500 that gives nothing away when the table has no row
+// for it.
+func ProblemOf(err error) *Problem {
+	p := &Problem{Status: http.StatusInternalServerError, Type: typeBlank, Detail: "The server failed; its log says how."}
+	for _, k := range problemKinds {
+		if errors.Is(err, k.err) {
+			p = &Problem{Kind: k.err, Status: k.status, Type: k.typ, Field: k.field, Detail: k.detail}
+			break
+		}
+	}
+	if field := (*limiter.FieldError)(nil); errors.As(err, &field) {
+		p.Field, p.Detail = field.Field, field.Detail
+	}
+	if request := (*decode.Error)(nil); errors.As(err, &request) {
+		p.Field, p.Detail = request.Field, request.Detail
+	}
+	if call := (*decode.CallError)(nil); errors.As(err, &call) {
+		p.Field = call.Field(p.Field)
+		if p.Status >= http.StatusInternalServerError {
+			p.Recorded = call.Recorded
+		}
+	}
+	return p
+}
+
+// Title is the text of the status, as about:blank asks, or that of the draft.
+func (p *Problem) Title() string {
+	switch {
+	case p.Type == typeQuotaExceeded:
+		return "Quota Exceeded"
+	case p.Type == typeReducedCapacity:
+		return "Temporary Reduced Capacity"
+	case p.Type == typeKeyReused:
+		return "Idempotency Key Reused"
+	case p.Status == StatusClientGone:
+		return "Client Closed Request"
+	}
+	return http.StatusText(p.Status)
+}
+
+// Render writes the problem.
+func (p *Problem) Render(h http.Header, b []byte) (status int, body []byte) {
+	h["Content-Type"] = contentTypeProblem
+	if p.Status == http.StatusServiceUnavailable {
+		h["Retry-After"] = []string{itoa(RetryUnavailable)}
+	}
+	if p.Challenge != "" {
+		h.Set("WWW-Authenticate", p.Challenge)
+	}
+	b = p.AppendMembers(append(b, '{'))
+	return p.Status, append(b, "}\n"...)
+}
+
+// AppendMembers appends the members of p, without braces.
+func (p *Problem) AppendMembers(b []byte) []byte {
+	b = appendMember(p.appendKind(b), `,"detail":`, p.Detail)
+	if p.Field != "" {
+		b = appendMember(b, `,"field":`, p.Field)
+	}
+	if p.Recorded != "" {
+		b = appendMember(b, `,"recorded":`, string(p.Recorded))
+		b = append(b, `,"degraded":true`...) // the store did not decide
+	}
+	return b
+}
+
+// appendKind appends the members that say what kind of problem p is.
+func (p *Problem) appendKind(b []byte) []byte {
+	b = appendMember(b, `"type":`, p.Type)
+	b = appendMember(b, `,"title":`, p.Title())
+	return AppendInt(b, `,"status":`, int64(p.Status))
+}

@@ -1,0 +1,61 @@
+package memory
+
+import "github.com/ratelimitd/ratelimitd/internal/limiter"
+
+// Bytes of memory that deciding a call and answering it take at most, beside names.
+// TestRoomIsEnough of the API holds them.
+const (
+	callRoom     = 1000 // a call, alone or in a batch
+	decisionRoom = 800  // a decision under a policy, with its part of a receipt
+	limitRoom    = 300  // a decision of one limit
+	// tokenRoom is how many bytes of a reservation are there for one of its demands, at least.
+	tokenRoom = 64
+)
+
+// Room returns how many bytes it takes to decide c and to answer it, by the policies in force; 0 where
+// nothing is bounded. listed: the answer lists its demands.
+func (s *Share) Room(c *limiter.Call, listed bool) int64 {
+	if s.pool == nil {
+		return 0
+	}
+	return roomOf(c, listed, s.pool.policy)
+}
+
+func roomOf(c *limiter.Call, listed bool, policy func(name string) (*limiter.Policy, bool)) int64 {
+	sum, most, decisions := int64(callRoom), int64(0), 0
+	add := func(p *limiter.Policy) {
+		room := roomUnder(p)
+		sum, most, decisions = sum+room, max(most, room), decisions+1
+	}
+	for i := range c.Demands {
+		p, known := policy(c.Demands[i].Policy)
+		if !known {
+			sum += decisionRoom // at most, of the problem that it is
+			continue
+		}
+		add(p)
+		for j := range p.Derive {
+			if p, known := policy(p.Derive[j].Policy); known {
+				add(p)
+			}
+		}
+	}
+	if len(c.Demands) == 0 { // the reservation knows the demands
+		decisions = min(1+len(c.Reservation)/tokenRoom, limiter.MaxDemands)
+		most = decisionRoom + limiter.MaxLimits*limitRoom
+		sum += int64(decisions) * most
+	}
+	if decisions > 1 || listed {
+		sum += most // the call's own decision is its tightest demand's once more
+	}
+	return sum
+}
+
+// roomUnder returns the room of a decision under a policy, without what it derives.
+func roomUnder(p *limiter.Policy) (room int64) {
+	room = decisionRoom + 2*int64(len(p.Name))
+	for i := range p.Limits {
+		room += limitRoom + 2*int64(len(p.Limits[i].Name))
+	}
+	return room
+}

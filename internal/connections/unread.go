@@ -1,0 +1,99 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of a body that its handler has not read.
+const (
+	maxDiscarded = 8 << 20                // bytes of it that are read all the same
+	discardStep  = 16 << 10               // of them
+	stepTime     = 100 * time.Millisecond // how long each step may take: a client that sends is let go on
+	discardTime  = time.Second            // all steps together
+	lingerTime   = 500 * time.Millisecond // until a client that still sends has read its answer
+)
+
+// Unread is to be called before w answers r, if nobody has read the body of r to its end. What
+// has come of the body, and goes on coming, is read: a client may read its answer only then. If
+// the rest does not come, the answer does not wait for it, and is its connection's last. Until
+// then the connection may be closed for a new one. By HTTP/2 nothing is to be done.
+func Unread(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || control.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	conn, _ := r.Context().Value(connectionKey{}).(*connection)
+	conn.yield()
+	if r.Header["Expect"] == nil && swallow(control, r.Body) { // else the client sends it only if it is read
+		conn.keep()
+		return
+	}
+	w.Header()["Connection"] = []string{"close"}
+	_ = control.SetReadDeadline(time.Now().Add(lingerTime)) // the server reads on once it has answered
+}
+
+// swallow reads what is left of body, and reports whether that was all of it.
+func swallow(control *http.ResponseController, body io.Reader) (all bool) {
+	now := time.Now()
+	end := now.Add(discardTime)
+	for left := maxDiscarded; left > 0 && now.Before(end); left -= discardStep {
+		by := now.Add(stepTime)
+		if by.After(end) {
+			by = end
+		}
+		_ = control.SetReadDeadline(by)
+		if _, err := io.CopyN(io.Discard, body, discardStep); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		now = time.Now()
+	}
+	return false
+}
+
+// connectionKey is the key of a request's *connection.
+type connectionKey struct{}
+
+// withConnection gives each request its connection, after what next gives it; nil: nothing.
+func withConnection(next func(context.Context, net.Conn) context.Context) func(context.Context, net.Conn) context.Context {
+	return func(ctx context.Context, conn net.Conn) context.Context {
+		if next != nil {
+			ctx = next(ctx, conn)
+		}
+		if below, ok := below(conn); ok {
+			ctx = context.WithValue(ctx, connectionKey{}, below)
+		}
+		return ctx
+	}
+}
+
+// yield has c make room for a new connection as if it waited for a request. c may be nil.
+func (c *connection) yield() {
+	if c != nil {
+		c.of.setWaiting(c, true)
+	}
+}
+
+// keep ends what yield began.
+func (c *connection) keep() {
+	if c != nil {
+		c.of.setWaiting(c, false)
+	}
+}
+
+// setWaiting has conn be among those that wait for a request, or not, if it is open.
+func (c *Listener) setWaiting(conn *connection, waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case waits && conn.open && conn.place == nil:
+		conn.place = c.waiting.PushBack(conn)
+	case !waits && conn.place != nil:
+		c.waiting.Remove(conn.place)
+		conn.place = nil
+	}
+}

@@ -1,7 +1,0 @@
-//go:build !linux || race
-
-package socket
-
-import "net"
-
-func quick(conn *net.TCPConn) net.Conn { return conn }
