@@ -13,12 +13,12 @@ import (
 // Cluster is this instance's place among those that decide together. It is safe for
 // concurrent use; make one with New.
 type Cluster struct {
-	store   Store
-	opts    Options
-	routes  atomic.Pointer[routes]
-	kick    chan struct{} // holds a token when there is reason to look at the view at once
-	refused refusals
-	inbox   inbox
+	store  Store
+	opts   Options
+	routes atomic.Pointer[routes]
+	kick   chan struct{} // holds a token when there is reason to look at the view at once
+	ways   ways
+	inbox  inbox
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
@@ -36,7 +36,7 @@ func New(store Store, opts *Options) *Cluster {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1)}
+	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1), ways: ways{changed: make(chan struct{}, 1)}}
 	if c.opts.Logger == nil {
 		c.opts.Logger = slog.New(slog.DiscardHandler)
 	}

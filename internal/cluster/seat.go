@@ -32,6 +32,8 @@ type seat struct {
 	moved   []*Tenure       // that ended with the view, and are to be handed over when it is confirmed
 
 	wanted time.Time // since when there is reason for another view; zero: there is none
+	whole  time.Time // since when all members reach each other, as far as this one knows
+	since  time.Time // when the view's mode was learned
 	doubt  bool      // a view was proposed, and it is not known what became of it
 }
 
@@ -48,9 +50,9 @@ const (
 var errLost = errors.New("the view does not list this instance")
 
 func newSeat(c *Cluster) *seat {
-	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}}
+	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
 	s.fence = newFence(s.readOwnRow)
-	s.pulse = &pulse{store: c.store, self: s.self, refused: &c.refused, heard: make(map[ID]heard)}
+	s.pulse = &pulse{store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard)}
 	return s
 }
 
@@ -142,6 +144,7 @@ func (s *seat) insert(ctx context.Context) error {
 	}
 	if err == nil {
 		s.version = version
+		s.pulse.joined.Store(true)
 	}
 	return err
 }
@@ -173,7 +176,12 @@ func (s *seat) learn(v View) error {
 	for _, t := range moved {
 		t.closed.Store(true)
 	}
-	s.view, s.learned, s.installed, s.wanted = v, time.Now(), false, time.Time{}
+	now := time.Now()
+	if v.Mode != s.view.Mode {
+		s.since, s.whole = now, now
+		s.pulse.hurries.Store(v.Mode == Owners)
+	}
+	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.publish()
 	drain(moved)
 	for _, t := range moved {

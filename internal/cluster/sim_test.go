@@ -37,6 +37,7 @@ const (
 	simFor    = 25 * time.Second
 	simCalm   = 30 * time.Second
 	simMember = 4
+	simDial   = 50 * time.Millisecond
 )
 
 // world is one run of the simulation.
@@ -177,7 +178,13 @@ func (w *world) start(address bool) *instance {
 	in.cluster = New(in.link, opts)
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
-	go func() { defer close(in.ended); _ = in.cluster.Run(ctx) }()
+	go func() {
+		defer close(in.ended)
+		var dialling sync.WaitGroup
+		dialling.Go(func() { in.dial(ctx) })
+		_ = in.cluster.Run(ctx)
+		dialling.Wait()
+	}()
 	w.alive = append(w.alive, in)
 	return in
 }
@@ -207,7 +214,6 @@ func (in *instance) take(ctx context.Context, key int) (bool, error) {
 		}
 		peer := in.world.peer(in, p.Peer)
 		if peer == nil {
-			in.cluster.Refused(p.Peer.ID, true)
 			select {
 			case <-time.After(20 * time.Millisecond):
 				continue
@@ -228,16 +234,41 @@ func (in *instance) take(ctx context.Context, key int) (bool, error) {
 	}
 }
 
+// dial keeps looking how others are reached until ctx ends.
+func (in *instance) dial(ctx context.Context) {
+	for ctx.Err() == nil {
+		others, _ := in.cluster.Others()
+		for _, m := range others {
+			_, how := in.world.reach(in, m)
+			in.cluster.Reach(m.ID, how)
+		}
+		select {
+		case <-time.After(simDial):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // peer returns the instance at m's address if it can be reached.
 func (w *world) peer(from *instance, m Member) *instance {
+	in, _ := w.reach(from, m)
+	return in
+}
+
+// reach returns the instance at m's address; nil if it can't be reached.
+func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, in := range w.alive {
-		if in.cluster.opts.Address == m.Address && !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}] {
-			return in
+		switch {
+		case in.cluster.opts.Address != m.Address:
+		case !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}]:
+			return in, Reached
+		case w.seed%2 == 0:
+			return nil, Unreached
 		}
 	}
-	return nil
+	return nil, Refused
 }
 
 func (in *instance) memoryOf(key int) *memory {

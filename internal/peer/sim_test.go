@@ -46,6 +46,7 @@ const (
 	simTimeout = 500 * time.Millisecond
 	simFor     = 20 * time.Second
 	simKeys    = 6
+	simDial    = 50 * time.Millisecond
 )
 
 // simPolicies count in every way that owners keep in memory. All windows outlast the simulation.
@@ -375,15 +376,31 @@ func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.
 	}
 	to := w.reached(p.from, p.to)
 	if to == nil {
-		p.from.cluster.Refused(p.to.ID, true)
 		return errGone
 	}
-	p.from.cluster.Refused(p.to.ID, false)
 	err := to.engine.DecideForPeer(ctx, call, a)
 	if w.wait(ctx) != nil || w.chance(w.fails) {
 		return errUnanswered
 	}
 	return err
+}
+
+// dial keeps looking how others are reached until ctx ends.
+func (in *simInstance) dial(ctx context.Context) {
+	for ctx.Err() == nil {
+		others, _ := in.cluster.Others()
+		for _, m := range others {
+			how := cluster.Reached
+			if in.w.reached(in, m) == nil {
+				how = cluster.Refused
+			}
+			in.cluster.Reach(m.ID, how)
+		}
+		select {
+		case <-time.After(simDial):
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (w *simWorld) start() {
@@ -409,6 +426,7 @@ func (w *simWorld) start() {
 		defer close(in.ended)
 		var all sync.WaitGroup
 		all.Go(func() { _ = in.cluster.Run(ctx) })
+		all.Go(func() { in.dial(ctx) })
 		all.Go(func() { _ = in.engine.Run(ctx) })
 		all.Wait()
 	}()
