@@ -18,6 +18,7 @@ type Cluster struct {
 	routes atomic.Pointer[routes]
 	kick   chan struct{} // holds a token when there is reason to look at the view at once
 	ways   ways
+	aside  aside
 	inbox  inbox
 }
 
@@ -25,6 +26,10 @@ type Cluster struct {
 type Options struct {
 	Address string       // where others reach this instance, host:port; empty: nowhere
 	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
+
+	// StandAside reports whether this instance may not decide now; nil: it may. Among others it leaves then, hands
+	// on calls, and comes back when it may.
+	StandAside func() bool
 
 	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
 	LookThrough LookThrough // nil: until windows are over
@@ -62,6 +67,10 @@ func (c *Cluster) Run(ctx context.Context) error {
 		err := c.sit(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errAside) {
+			c.opts.Logger.Warn("this instance leaves, and hands on calls", "error", err)
+			continue
 		}
 		if time.Since(began) > rejoinForget {
 			pause = minRejoin

@@ -52,6 +52,7 @@ func (w *world) decides(in *instance, base int) time.Duration {
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 				_, err = in.take(ctx, key)
 				cancel()
+				time.Sleep(time.Millisecond)
 			}
 		})
 	}

@@ -71,11 +71,11 @@ func (s *seat) tendUntil(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, storeWithin)
 		err := s.tend(limited)
 		cancel()
-		if errors.Is(err, errLost) || errors.Is(err, ErrOut) {
+		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) {
 			return err
 		}
 		pause := tendEvery
-		if err != nil || !s.installed || !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
+		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
 			pause = pollEvery
 		}
 		select {
@@ -89,7 +89,10 @@ func (s *seat) tendUntil(ctx context.Context) error {
 
 // tend looks at the view once, and does what there is to do.
 func (s *seat) tend(ctx context.Context) error {
-	if s.version == (Version{}) {
+	switch aside := s.cluster.standsAside(); {
+	case aside && s.isIn() && !s.isAlone():
+		return errAside
+	case !aside && !s.isIn():
 		if err := s.insert(ctx); err != nil {
 			return err
 		}
@@ -111,7 +114,7 @@ func (s *seat) tend(ctx context.Context) error {
 		return err
 	}
 	s.handOverMoved(ctx)
-	if err := s.install(ctx); err != nil {
+	if err := s.install(ctx); err != nil || !s.isIn() {
 		return err
 	}
 	if err := s.heedOwnRow(ctx); err != nil {
@@ -119,6 +122,12 @@ func (s *seat) tend(ctx context.Context) error {
 	}
 	return s.propose(ctx)
 }
+
+// isIn reports whether this member has a row: it joins, or is one of those that decide.
+func (s *seat) isIn() bool { return s.version != (Version{}) }
+
+// isAlone reports whether the view lists this member alone: nobody is there to leave its keys to.
+func (s *seat) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
 // heedOwnRow returns ErrOut if this member was set out. Whoever did that may be gone, and others may hear
 // this member again and see no reason for a view without it.
@@ -314,7 +323,7 @@ func (s *seat) endAll() []*Tenure {
 func (s *seat) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
-	if s.version == (Version{}) {
+	if !s.isIn() {
 		return
 	}
 	if err := setOut(ctx, s.store, s.self.ID); err != nil {

@@ -21,7 +21,7 @@ var (
 	simLog       = flag.Bool("cluster.log", false, "log what members do")
 )
 
-// TestSimulation lets members join, leave, die, stand still and lose their peers over a store
+// TestSimulation lets members join, leave, die, stand still, lose their peers and the time over a store
 // that is slow and loses answers, while callers ask all of them for the same keys, and holds that
 // no key is ever admitted more than its limit, and that somebody decides for every key again
 // once all is calm.
@@ -64,6 +64,7 @@ type instance struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 	link    *link
+	skewed  atomic.Bool // its clock is wrong: it may not decide
 
 	mu   sync.Mutex
 	keys map[int]*memory
@@ -168,7 +169,7 @@ func (w *world) start(address bool) *instance {
 		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),
 	}
 	w.started++
-	opts := &Options{}
+	opts := &Options{StandAside: in.skewed.Load}
 	if address {
 		opts.Address = fmt.Sprintf("instance-%d", w.started)
 	}
@@ -282,8 +283,13 @@ func (in *instance) memoryOf(key int) *memory {
 	return m
 }
 
+var errSkewed = errors.New("the clock is wrong")
+
 // decide decides a take as an owner does or, in mode Shared, as everybody.
 func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error) {
+	if in.skewed.Load() {
+		return false, errSkewed
+	}
 	w, m := in.world, in.memoryOf(key)
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -425,7 +431,7 @@ func (w *world) disturb(addresses bool) {
 	if len(w.alive) > 0 {
 		i = w.rng.IntN(len(w.alive))
 	}
-	switch what := w.rng.IntN(10); {
+	switch what := w.rng.IntN(11); {
 	case i < 0 || what < 3 && len(w.alive) < simMember:
 		w.start(addresses)
 	case what < 4: // stopped as one should
@@ -444,7 +450,9 @@ func (w *world) disturb(addresses bool) {
 		l.mu.Lock()
 		l.still = time.Now().Add(time.Duration(w.rng.IntN(6000)) * time.Millisecond)
 		l.mu.Unlock()
-	case what < 9 && len(w.alive) > 1:
+	case what < 9:
+		w.alive[i].skewed.Store(!w.alive[i].skewed.Load())
+	case what < 10 && len(w.alive) > 1:
 		w.cut[[2]*instance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
 	default:
 		clear(w.cut)
@@ -456,6 +464,9 @@ func (w *world) calm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.cut)
+	for _, in := range w.alive {
+		in.skewed.Store(false)
+	}
 	w.store.mu.Lock()
 	w.store.loses, w.store.stalls = 0, 0
 	w.store.mu.Unlock()
