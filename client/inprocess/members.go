@@ -20,8 +20,8 @@ type members struct {
 	pool    *peer.Pool
 }
 
-// join returns what makes this process a member of those that are kept in store.
-func (o *Options) join(store *cassandra.Members) (*members, error) {
+// join returns what makes this process a member of those that are kept in store, while its clock is not skewed.
+func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, error) {
 	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
 		var err error
@@ -31,7 +31,7 @@ func (o *Options) join(store *cassandra.Members) (*members, error) {
 	}
 	m := new(members)
 	m.cluster = cluster.New(store, &cluster.Options{
-		Logger: o.Logger, LookThrough: store.LookThrough,
+		Logger: o.Logger, LookThrough: store.LookThrough, StandAside: skewed,
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return m.pool.HandOver(ctx, to, view, slices)
 		},

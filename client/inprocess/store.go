@@ -67,7 +67,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	if err != nil {
 		return nil, err
 	}
-	joined, err := o.join(s.Members(o.Namespace))
+	joined, err := o.join(s.Members(o.Namespace), s.Skewed)
 	if err != nil {
 		s.Close()
 		return nil, err

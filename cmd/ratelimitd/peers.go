@@ -70,7 +70,7 @@ func openPeers(ctx context.Context, s *settings, store *backend, log *slog.Logge
 	}
 	members := store.members(s.namespace)
 	p.cluster = cluster.New(members, &cluster.Options{
-		Address: advertised, Logger: log, LookThrough: members.LookThrough,
+		Address: advertised, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return p.pool.HandOver(ctx, to, view, slices)
 		},

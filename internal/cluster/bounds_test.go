@@ -39,15 +39,17 @@ func (noBeats) Beats(context.Context) ([]Beat, error) { return nil, nil }
 func TestRefusalsOfTheDeadAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil, nil)
-		p := &pulse{store: noBeats{}, refused: &c.refused, heard: map[ID]heard{"dead": {since: time.Now()}}}
-		c.Refused("dead", true)
+		p := &pulse{store: noBeats{}, ways: &c.ways, heard: map[ID]*heard{"dead": {}}}
+		c.Reach("dead", Refused)
 		p.listen(t.Context())
-		if !c.refused.has("dead") {
+		if c.ways.to("dead") != Refused {
 			t.Error("a member that was heard of is forgotten")
 		}
-		time.Sleep(forgetBeatAt + time.Second)
-		p.listen(t.Context())
-		if ids := c.refused.list(); len(ids) > 0 {
+		for range forgetBeatAt/longestDeaf + 2 {
+			time.Sleep(longestDeaf)
+			p.listen(t.Context())
+		}
+		if ids := c.ways.list(Refused); len(ids) > 0 {
 			t.Errorf("%v refuse, and nobody has heard of them for a minute", ids)
 		}
 	})

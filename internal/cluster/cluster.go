@@ -13,18 +13,23 @@ import (
 // Cluster is this instance's place among those that decide together. It is safe for
 // concurrent use; make one with New.
 type Cluster struct {
-	store   Store
-	opts    Options
-	routes  atomic.Pointer[routes]
-	kick    chan struct{} // holds a token when there is reason to look at the view at once
-	refused refusals
-	inbox   inbox
+	store  Store
+	opts   Options
+	routes atomic.Pointer[routes]
+	kick   chan struct{} // holds a token when there is reason to look at the view at once
+	ways   ways
+	aside  aside
+	inbox  inbox
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
 type Options struct {
 	Address string       // where others reach this instance, host:port; empty: nowhere
 	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
+
+	// StandAside reports whether this instance may not decide now; nil: it may. Among others it leaves then, hands
+	// on calls, and comes back when it may.
+	StandAside func() bool
 
 	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
 	LookThrough LookThrough // nil: until windows are over
@@ -36,7 +41,7 @@ func New(store Store, opts *Options) *Cluster {
 	if opts == nil {
 		opts = &Options{}
 	}
-	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1)}
+	c := &Cluster{store: store, opts: *opts, kick: make(chan struct{}, 1), ways: ways{changed: make(chan struct{}, 1)}}
 	if c.opts.Logger == nil {
 		c.opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -62,6 +67,10 @@ func (c *Cluster) Run(ctx context.Context) error {
 		err := c.sit(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errAside) {
+			c.opts.Logger.Warn("this instance leaves, and hands on calls", "error", err)
+			continue
 		}
 		if time.Since(began) > rejoinForget {
 			pause = minRejoin

@@ -20,6 +20,9 @@ func (s *seat) propose(ctx context.Context) error {
 	if s.view.Number == 0 {
 		return s.offer(ctx, View{Number: 1, Mode: Owners, Members: []Member{s.self}})
 	}
+	if s.view.wasCut() && !s.pulse.isWhole(s.view.Members) {
+		s.whole = time.Now()
+	}
 	if !s.mayChange() {
 		s.wanted = time.Time{}
 		return nil
@@ -40,7 +43,7 @@ func (s *seat) propose(ctx context.Context) error {
 		return err
 	}
 	members := slices.Concat(stay, join)
-	dies, mode := len(stay) < len(s.view.Members), modeFor(members)
+	dies, mode := len(stay) < len(s.view.Members), s.nextMode(members)
 	if !dies && (!s.installed || len(join) == 0 && mode == s.view.Mode) {
 		s.wanted = time.Time{}
 		return nil
@@ -48,13 +51,15 @@ func (s *seat) propose(ctx context.Context) error {
 	if !s.isTurn(stay, dies) {
 		return nil
 	}
-	return s.offer(ctx, s.view.next(members, mode, known))
+	next := s.view.next(members, mode, known)
+	next.Cuts = s.cuts(&next)
+	return s.offer(ctx, next)
 }
 
 // mayChange reports whether there may be reason for another view. It asks nobody.
 func (s *seat) mayChange() bool {
 	return !s.installed || !s.view.Lists(s.self.ID) || len(s.pulse.candidates(&s.view)) > 0 ||
-		slices.ContainsFunc(s.view.Members, s.pulse.silent)
+		slices.ContainsFunc(s.view.Members, s.pulse.silent) || s.nextMode(s.view.Members) != s.view.Mode
 }
 
 // joining returns the members that are to be added to the view: none while it is not in force,

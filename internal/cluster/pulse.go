@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,40 +12,63 @@ import (
 type pulse struct {
 	store   Store
 	self    Member
-	refused *refusals
+	ways    *ways
+	look    func()      // has the view looked at
+	joined  atomic.Bool // this member has a row, and beats
+	hurries atomic.Bool // keys of the dead wait for another owner
 
 	mu    sync.Mutex
 	count int64
-	heard map[ID]heard
-	at    time.Time // when beats were read last; zero: never
+	heard map[ID]*heard
+	at    time.Time     // when beats were read last; zero: never
+	clock time.Duration // for how long this member has listened: what it can't hear makes nobody silent
 }
 
-// heard is what was heard of one member.
+// heard is what was heard of one member. Times are those of the listener's clock.
 type heard struct {
-	beat  Beat
-	since time.Time // when its count was seen to change last
+	beat   Beat
+	last   time.Duration        // when its count was seen to change
+	steady time.Duration        // since when it has beaten without a gap
+	lost   map[ID]time.Duration // since when it has not reached a member
 }
 
 const (
-	beatEvery    = 300 * time.Millisecond
-	beatTimeout  = time.Second             // of one beat or one look at others'
-	silentFor    = 2500 * time.Millisecond // after which a member is taken for dead
-	refusedFor   = 900 * time.Millisecond  // the same for one that refuses connections
-	forgetBeatAt = time.Minute             // of silence
+	beatEvery    = 200 * time.Millisecond
+	hurryEvery   = 100 * time.Millisecond // the same while somebody is not reached
+	beatTimeout  = time.Second            // of one beat or one look at others'
+	longestDeaf  = 2 * beatEvery          // that counts as listening, between two looks
+	gapAfter     = time.Second            // of silence
+	forgetBeatAt = time.Minute            // of silence
 )
+
+// After how long without a sign of life a member is taken for dead.
+const (
+	silentFor  = 2500 * time.Millisecond
+	refusedFor = 900 * time.Millisecond // if this instance's connections to it are refused
+	goneFor    = 400 * time.Millisecond // if another member's are, too, or if another one has its address
+)
+
+// cutFor is how long two members have to beat without reaching each other before they count as cut
+// off: longer than one that stood still takes to be reached again.
+const cutFor = time.Second
 
 // BeatTTL is for how long a store keeps a beat that is not renewed.
 const BeatTTL = 10 * time.Second
 
-// run beats until ctx ends.
+// run listens, and beats once this member has joined, until ctx ends.
 func (p *pulse) run(ctx context.Context) {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
 	for ctx.Err() == nil {
-		p.beat(ctx, false)
-		p.listen(ctx)
+		if p.joined.Load() {
+			p.beat(ctx, false)
+		}
+		pause := beatEvery
+		if trouble := p.listen(ctx); trouble && p.hurries.Load() {
+			pause = hurryEvery
+			p.look()
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
+		case <-p.ways.changed:
 		case <-ctx.Done():
 		}
 	}
@@ -56,53 +80,123 @@ func (p *pulse) beat(ctx context.Context, last bool) {
 	defer cancel()
 	p.mu.Lock()
 	p.count++
-	b := Beat{Member: p.self, Count: p.count, Left: last, Refused: p.refused.list()}
+	b := Beat{Member: p.self, Count: p.count, Left: last, Refused: p.ways.list(Refused), Unreached: p.ways.list(Unreached)}
 	p.mu.Unlock()
 	_ = p.store.Beat(ctx, b)
 }
 
-// listen reads others' beats.
-func (p *pulse) listen(ctx context.Context) {
+// listen reads others' beats, and reports whether somebody is not reached.
+func (p *pulse) listen(ctx context.Context) (trouble bool) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	beats, err := p.store.Beats(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at = time.Now()
-	for _, b := range beats {
-		if h, ok := p.heard[b.ID]; !ok || b.Count > h.beat.Count {
-			p.heard[b.ID] = heard{beat: b, since: p.at}
-		}
+	now := time.Now()
+	if !p.at.IsZero() {
+		p.clock += min(now.Sub(p.at), longestDeaf)
+	}
+	p.at = now
+	for i := range beats {
+		p.hear(&beats[i])
 	}
 	for id, h := range p.heard {
-		if p.at.Sub(h.since) > forgetBeatAt {
+		if p.clock-h.last > forgetBeatAt {
 			delete(p.heard, id)
 		}
+		trouble = trouble || p.isAlive(h) && p.isLost(id)
 	}
-	p.refused.keep(p.heard)
+	p.ways.keep(p.heard)
+	return trouble
 }
 
-// silent reports whether m has given no sign of life for so long that it is taken for dead.
-// What is not heard because nobody listened says nothing.
+// hear notes b.
+func (p *pulse) hear(b *Beat) {
+	h := p.heard[b.ID]
+	if h == nil {
+		h = &heard{steady: p.clock, last: p.clock}
+		p.heard[b.ID] = h
+	} else if b.Count <= h.beat.Count {
+		return
+	}
+	if p.clock-h.last > gapAfter {
+		h.steady = p.clock
+	}
+	h.beat, h.last = *b, p.clock
+	lost := make(map[ID]time.Duration)
+	for _, id := range b.lost() {
+		lost[id] = p.clock
+		if since, ok := h.lost[id]; ok {
+			lost[id] = since
+		}
+	}
+	h.lost = lost
+}
+
+// isLost reports whether somebody does not reach id.
+func (p *pulse) isLost(id ID) bool {
+	for _, h := range p.heard {
+		if _, lost := h.lost[id]; lost && p.isAlive(h) {
+			return true
+		}
+	}
+	return p.ways.to(id) != Reached
+}
+
+// silent reports whether m has given no sign of life for so long that it is taken for dead: sooner
+// if there is a hurry and its address refuses connections. What is not heard because nobody listened
+// says nothing.
 func (p *pulse) silent(m Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.at.IsZero() {
 		return false
 	}
-	h, ok := p.heard[m.ID]
-	if !ok { // it may have been listed a moment ago
-		h = heard{beat: Beat{Member: m}, since: p.at}
+	h := p.heard[m.ID]
+	if h == nil { // it may have been listed a moment ago
+		h = &heard{beat: Beat{Member: m}, last: p.clock, steady: p.clock}
 		p.heard[m.ID] = h
 	}
 	limit := silentFor
-	if p.refused.has(m.ID) {
+	switch refused := p.ways.to(m.ID) == Refused; {
+	case !p.hurries.Load():
+	case refused && p.isRefusedByOthers(m.ID), p.isReplaced(h):
+		limit = goneFor
+	case refused:
 		limit = refusedFor
 	}
-	return h.beat.Left || p.at.Sub(h.since) > limit
+	return h.beat.Left || p.clock-h.last > limit
+}
+
+// isRefusedByOthers reports whether the connections of another member to id are refused, too.
+func (p *pulse) isRefusedByOthers(id ID) bool {
+	for other, h := range p.heard {
+		if other != p.self.ID && other != id && p.isAlive(h) && slices.Contains(h.beat.Refused, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// isReplaced reports whether a member that was heard of after h has its address: no two processes
+// listen at one.
+func (p *pulse) isReplaced(h *heard) bool {
+	if h.beat.Address == "" {
+		return false
+	}
+	for _, other := range p.heard {
+		if other.beat.Address == h.beat.Address && other.beat.ID != h.beat.ID && other.steady >= h.last && p.isAlive(other) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pulse) isAlive(h *heard) bool {
+	return !h.beat.Left && h.beat.Count > 0 && p.clock-h.last < silentFor
 }
 
 // candidates returns the members that are alive and not in v.
@@ -110,57 +204,43 @@ func (p *pulse) candidates(v *View) (all []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, h := range p.heard {
-		if h.beat.Count > 0 && !h.beat.Left && !v.Lists(id) && p.at.Sub(h.since) < silentFor {
+		if p.isAlive(h) && !v.Lists(id) {
 			all = append(all, h.beat.Member)
 		}
 	}
 	return all
 }
 
-// refusals are the members that refuse this instance's connections.
-type refusals struct {
-	mu  sync.Mutex
-	ids map[ID]bool
-}
+// way is from one member to another.
+type way struct{ From, To Member }
 
-// Refused notes that id refuses connections, or no longer does.
-func (c *Cluster) Refused(id ID, refuses bool) {
-	c.refused.mu.Lock()
-	known := c.refused.ids[id]
-	switch {
-	case refuses == known:
-	case refuses:
-		if c.refused.ids == nil {
-			c.refused.ids = make(map[ID]bool)
+// lost returns the ways between members that are not passed, although both ends have beaten for at
+// least that long meanwhile.
+func (p *pulse) lost(members []Member, least time.Duration) (ways []way) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, from := range members {
+		f := p.heard[from.ID]
+		if f == nil {
+			continue
 		}
-		c.refused.ids[id] = true
-	default:
-		delete(c.refused.ids, id)
+		for _, to := range members {
+			t := p.heard[to.ID]
+			since, lost := f.lost[to.ID]
+			if lost && t != nil && min(f.last, t.last)-max(since, f.steady, t.steady) >= least {
+				ways = append(ways, way{from, to})
+			}
+		}
 	}
-	c.refused.mu.Unlock()
-	if refuses && !known {
-		c.look()
-	}
+	return ways
 }
 
-func (r *refusals) has(id ID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ids[id]
-}
-
-// keep forgets all but those that were heard of: who is gone for good refuses for ever.
-func (r *refusals) keep(known map[ID]heard) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.ids, func(id ID, _ bool) bool { _, ok := known[id]; return !ok })
-}
-
-func (r *refusals) list() (ids []ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id := range r.ids {
-		ids = append(ids, id)
-	}
-	return ids
+// isWhole reports whether all of members are heard, and reach each other.
+func (p *pulse) isWhole(members []Member) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(members, func(m Member) bool {
+		h := p.heard[m.ID]
+		return h == nil || !p.isAlive(h) || p.isLost(m.ID)
+	})
 }

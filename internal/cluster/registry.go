@@ -45,9 +45,10 @@ type Beats interface {
 // Beat is a member's sign of life.
 type Beat struct {
 	Member
-	Count   int64 `json:"count"`             // beats so far: one more each time
-	Left    bool  `json:"left,omitempty"`    // the last one: its row says out
-	Refused []ID  `json:"refused,omitempty"` // members that refuse its connections
+	Count     int64 `json:"count"`               // beats so far: one more each time
+	Left      bool  `json:"left,omitempty"`      // the last one: its row says out
+	Refused   []ID  `json:"refused,omitempty"`   // members that refuse its connections
+	Unreached []ID  `json:"unreached,omitempty"` // members that do not answer it
 }
 
 // Store is where members and views are kept.

@@ -94,7 +94,10 @@ func (r *routes) enter(slice int) (Place, bool) {
 		return Place{}, false
 	}
 	owner := r.view.Members[r.owners[slice]]
-	return Place{Peer: owner, View: r.view.Number}, owner.ID != r.seat.self.ID
+	if owner.Address == "" || owner.Address == r.seat.self.Address { // it is this instance, or was
+		return Place{}, false
+	}
+	return Place{Peer: owner, View: r.view.Number}, true
 }
 
 func (r *routes) tenureOf(slice int) *Tenure {

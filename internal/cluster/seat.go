@@ -32,6 +32,8 @@ type seat struct {
 	moved   []*Tenure       // that ended with the view, and are to be handed over when it is confirmed
 
 	wanted time.Time // since when there is reason for another view; zero: there is none
+	whole  time.Time // since when all members reach each other, as far as this one knows
+	since  time.Time // when the view's mode was learned
 	doubt  bool      // a view was proposed, and it is not known what became of it
 }
 
@@ -48,9 +50,9 @@ const (
 var errLost = errors.New("the view does not list this instance")
 
 func newSeat(c *Cluster) *seat {
-	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}}
+	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
 	s.fence = newFence(s.readOwnRow)
-	s.pulse = &pulse{store: c.store, self: s.self, refused: &c.refused, heard: make(map[ID]heard)}
+	s.pulse = &pulse{store: c.store, self: s.self, ways: &c.ways, look: c.look, heard: make(map[ID]*heard)}
 	return s
 }
 
@@ -69,11 +71,11 @@ func (s *seat) tendUntil(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, storeWithin)
 		err := s.tend(limited)
 		cancel()
-		if errors.Is(err, errLost) || errors.Is(err, ErrOut) {
+		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) {
 			return err
 		}
 		pause := tendEvery
-		if err != nil || !s.installed || !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
+		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
 			pause = pollEvery
 		}
 		select {
@@ -87,7 +89,10 @@ func (s *seat) tendUntil(ctx context.Context) error {
 
 // tend looks at the view once, and does what there is to do.
 func (s *seat) tend(ctx context.Context) error {
-	if s.version == (Version{}) {
+	switch aside := s.cluster.standsAside(); {
+	case aside && s.isIn() && !s.isAlone():
+		return errAside
+	case !aside && !s.isIn():
 		if err := s.insert(ctx); err != nil {
 			return err
 		}
@@ -109,7 +114,7 @@ func (s *seat) tend(ctx context.Context) error {
 		return err
 	}
 	s.handOverMoved(ctx)
-	if err := s.install(ctx); err != nil {
+	if err := s.install(ctx); err != nil || !s.isIn() {
 		return err
 	}
 	if err := s.heedOwnRow(ctx); err != nil {
@@ -117,6 +122,12 @@ func (s *seat) tend(ctx context.Context) error {
 	}
 	return s.propose(ctx)
 }
+
+// isIn reports whether this member has a row: it joins, or is one of those that decide.
+func (s *seat) isIn() bool { return s.version != (Version{}) }
+
+// isAlone reports whether the view lists this member alone: nobody is there to leave its keys to.
+func (s *seat) isAlone() bool { return len(s.view.Members) == 1 && s.view.Lists(s.self.ID) }
 
 // heedOwnRow returns ErrOut if this member was set out. Whoever did that may be gone, and others may hear
 // this member again and see no reason for a view without it.
@@ -142,6 +153,7 @@ func (s *seat) insert(ctx context.Context) error {
 	}
 	if err == nil {
 		s.version = version
+		s.pulse.joined.Store(true)
 	}
 	return err
 }
@@ -173,7 +185,12 @@ func (s *seat) learn(v View) error {
 	for _, t := range moved {
 		t.closed.Store(true)
 	}
-	s.view, s.learned, s.installed, s.wanted = v, time.Now(), false, time.Time{}
+	now := time.Now()
+	if v.Mode != s.view.Mode {
+		s.since, s.whole = now, now
+		s.pulse.hurries.Store(v.Mode == Owners)
+	}
+	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.publish()
 	drain(moved)
 	for _, t := range moved {
@@ -306,7 +323,7 @@ func (s *seat) endAll() []*Tenure {
 func (s *seat) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
-	if s.version == (Version{}) {
+	if !s.isIn() {
 		return
 	}
 	if err := setOut(ctx, s.store, s.self.ID); err != nil {

@@ -21,7 +21,7 @@ var (
 	simLog       = flag.Bool("cluster.log", false, "log what members do")
 )
 
-// TestSimulation lets members join, leave, die, stand still and lose their peers over a store
+// TestSimulation lets members join, leave, die, stand still, lose their peers and the time over a store
 // that is slow and loses answers, while callers ask all of them for the same keys, and holds that
 // no key is ever admitted more than its limit, and that somebody decides for every key again
 // once all is calm.
@@ -37,6 +37,7 @@ const (
 	simFor    = 25 * time.Second
 	simCalm   = 30 * time.Second
 	simMember = 4
+	simDial   = 50 * time.Millisecond
 )
 
 // world is one run of the simulation.
@@ -63,6 +64,7 @@ type instance struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 	link    *link
+	skewed  atomic.Bool // its clock is wrong: it may not decide
 
 	mu   sync.Mutex
 	keys map[int]*memory
@@ -167,7 +169,7 @@ func (w *world) start(address bool) *instance {
 		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),
 	}
 	w.started++
-	opts := &Options{}
+	opts := &Options{StandAside: in.skewed.Load}
 	if address {
 		opts.Address = fmt.Sprintf("instance-%d", w.started)
 	}
@@ -177,7 +179,13 @@ func (w *world) start(address bool) *instance {
 	in.cluster = New(in.link, opts)
 	ctx, stop := context.WithCancel(context.Background())
 	in.stop = stop
-	go func() { defer close(in.ended); _ = in.cluster.Run(ctx) }()
+	go func() {
+		defer close(in.ended)
+		var dialling sync.WaitGroup
+		dialling.Go(func() { in.dial(ctx) })
+		_ = in.cluster.Run(ctx)
+		dialling.Wait()
+	}()
 	w.alive = append(w.alive, in)
 	return in
 }
@@ -207,7 +215,6 @@ func (in *instance) take(ctx context.Context, key int) (bool, error) {
 		}
 		peer := in.world.peer(in, p.Peer)
 		if peer == nil {
-			in.cluster.Refused(p.Peer.ID, true)
 			select {
 			case <-time.After(20 * time.Millisecond):
 				continue
@@ -228,16 +235,41 @@ func (in *instance) take(ctx context.Context, key int) (bool, error) {
 	}
 }
 
+// dial keeps looking how others are reached until ctx ends.
+func (in *instance) dial(ctx context.Context) {
+	for ctx.Err() == nil {
+		others, _ := in.cluster.Others()
+		for _, m := range others {
+			_, how := in.world.reach(in, m)
+			in.cluster.Reach(m.ID, how)
+		}
+		select {
+		case <-time.After(simDial):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // peer returns the instance at m's address if it can be reached.
 func (w *world) peer(from *instance, m Member) *instance {
+	in, _ := w.reach(from, m)
+	return in
+}
+
+// reach returns the instance at m's address; nil if it can't be reached.
+func (w *world) reach(from *instance, m Member) (*instance, Reach) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, in := range w.alive {
-		if in.cluster.opts.Address == m.Address && !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}] {
-			return in
+		switch {
+		case in.cluster.opts.Address != m.Address:
+		case !w.cut[[2]*instance{from, in}] && !w.cut[[2]*instance{in, from}]:
+			return in, Reached
+		case w.seed%2 == 0:
+			return nil, Unreached
 		}
 	}
-	return nil
+	return nil, Refused
 }
 
 func (in *instance) memoryOf(key int) *memory {
@@ -251,8 +283,13 @@ func (in *instance) memoryOf(key int) *memory {
 	return m
 }
 
+var errSkewed = errors.New("the clock is wrong")
+
 // decide decides a take as an owner does or, in mode Shared, as everybody.
 func (in *instance) decide(ctx context.Context, t *Tenure, key int) (bool, error) {
+	if in.skewed.Load() {
+		return false, errSkewed
+	}
 	w, m := in.world, in.memoryOf(key)
 	m.turn <- struct{}{}
 	defer func() { <-m.turn }()
@@ -394,7 +431,7 @@ func (w *world) disturb(addresses bool) {
 	if len(w.alive) > 0 {
 		i = w.rng.IntN(len(w.alive))
 	}
-	switch what := w.rng.IntN(10); {
+	switch what := w.rng.IntN(11); {
 	case i < 0 || what < 3 && len(w.alive) < simMember:
 		w.start(addresses)
 	case what < 4: // stopped as one should
@@ -413,7 +450,9 @@ func (w *world) disturb(addresses bool) {
 		l.mu.Lock()
 		l.still = time.Now().Add(time.Duration(w.rng.IntN(6000)) * time.Millisecond)
 		l.mu.Unlock()
-	case what < 9 && len(w.alive) > 1:
+	case what < 9:
+		w.alive[i].skewed.Store(!w.alive[i].skewed.Load())
+	case what < 10 && len(w.alive) > 1:
 		w.cut[[2]*instance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
 	default:
 		clear(w.cut)
@@ -425,6 +464,9 @@ func (w *world) calm() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.cut)
+	for _, in := range w.alive {
+		in.skewed.Store(false)
+	}
 	w.store.mu.Lock()
 	w.store.loses, w.store.stalls = 0, 0
 	w.store.mu.Unlock()

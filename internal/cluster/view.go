@@ -37,8 +37,9 @@ const (
 type View struct {
 	Number  int64    `json:"number"` // 1 and up
 	Mode    Mode     `json:"mode"`
-	Members []Member `json:"members"` // in order of their ids
-	Must    []ID     `json:"must"`    // who has to confirm the view, or be out, before it is in force
+	Members []Member `json:"members"`        // in order of their ids
+	Must    []ID     `json:"must"`           // who has to confirm the view, or be out, before it is in force
+	Cuts    int      `json:"cuts,omitempty"` // how many times members were cut off from each other, one soon after the other
 }
 
 // Lists reports whether id is a member of v.
@@ -60,7 +61,7 @@ type standing struct {
 // members of v, and those that v waits for, less those that are out, and less those that v
 // does not list and that have confirmed v.
 func (v *View) next(members []Member, mode Mode, known map[ID]standing) View {
-	w := View{Number: v.Number + 1, Mode: mode, Members: slices.Clone(members)}
+	w := View{Number: v.Number + 1, Mode: mode, Members: slices.Clone(members), Cuts: v.Cuts}
 	slices.SortFunc(w.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	for _, id := range v.involved() {
 		s := known[id]

@@ -85,6 +85,12 @@ func (r *run) watchClock(ctx context.Context, p *process, test *history.ClockTes
 	return nil
 }
 
+// decidesNothing reports whether a is of a process that does not go by its own clock: a refusal, or what the
+// owner of the key decided.
+func (r *run) decidesNothing(a *history.Answer) bool {
+	return a.Status == http.StatusServiceUnavailable && a.Recorded == history.No || r.history.Header.Peers && a.Decided()
+}
+
 // until waits until p is ready and decides, or is not and refuses, and returns how long
 // that took. An error says that it took too long.
 func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration, error) {
@@ -97,7 +103,7 @@ func (r *run) until(ctx context.Context, p *process, serves bool) (time.Duration
 		switch {
 		case serves && ready == http.StatusOK && a.Decided():
 			return took, nil
-		case !serves && ready == http.StatusServiceUnavailable && a.Status == http.StatusServiceUnavailable && a.Recorded == history.No:
+		case !serves && ready == http.StatusServiceUnavailable && r.decidesNothing(&a):
 			return took, nil
 		case took > clockBound || ctx.Err() != nil:
 			return took, fmt.Errorf("readyz %d, a take %d, recorded %s", ready, a.Status, a.Recorded)

@@ -178,6 +178,7 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	r.askAll(ctx)
+	r.awaitOwners(ctx)
 	var err error
 	r.history.Clocks, err = r.putClocksOff(ctx)
 	return errors.Join(err, ctx.Err())

@@ -455,6 +455,10 @@ func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {
+	if e.exclusive == nil && e.opts.Owners != nil && !c.plan.behind && c.isPlain() {
+		e.byOwner(ctx, c) // by whose clock it is decided
+		return
+	}
 	now, err := e.instant()
 	switch {
 	case err != nil:
@@ -465,8 +469,6 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 		e.behind.decide(ctx, c, now)
 	case e.opts.Owners == nil:
 		e.shared.decide(ctx, c, now)
-	case c.isPlain():
-		e.byOwner(ctx, c)
 	default:
 		e.decideAsGuest(ctx, c, now)
 	}

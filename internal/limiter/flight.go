@@ -22,7 +22,8 @@ type request struct {
 	under    *plan // by which it is decided
 	right    Right // by which it is decided; nil: nobody owns keys
 
-	turn chan []*request // receives the batch to lead, or is closed when answered
+	until time.Time       // when its caller gives up; zero: never
+	turn  chan []*request // receives the batch to lead, or is closed when answered
 }
 
 // endsAfter returns when a hold that begins at now ends; 0 for none.
@@ -59,7 +60,8 @@ const (
 // join has r answered, by settle in a batch with others. It returns when r is,
 // within timeout: of that it waits at most half for its batch to begin, so that
 // under any load whoever leads a batch has time to settle it. A caller that goes
-// away before its batch has begun is not counted, and harms no other.
+// away before its batch has begun, or whose time is over then, is not counted,
+// and harms no other.
 func (f *flights) join(ctx context.Context, k Key, r *request, timeout time.Duration,
 	settle func(context.Context, []*request),
 ) {
@@ -68,16 +70,27 @@ func (f *flights) join(ctx context.Context, k Key, r *request, timeout time.Dura
 		leading, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	}
 	defer cancel()
+	if ctx.Err() != nil {
+		r.err = tooLate(ctx.Err())
+		return
+	}
+	r.until, _ = ctx.Deadline()
 	batch, err := f.enter(k, r)
 	if err == nil && batch == nil {
 		batch, err = f.wait(ctx, k, r, timeout/2)
 	}
 	switch {
 	case err != nil:
-		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+		r.err = err
 	case len(batch) > 0:
 		f.lead(leading, k, batch, settle)
 	}
+}
+
+// tooLate returns the error of a request whose time was over before its batch began, by why.
+func tooLate(why error) error {
+	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", ErrUnavailable, why)
+	return &StoreError{Recorded: RecordedNo, Err: err}
 }
 
 // wait returns the batch that r is to lead, or nothing when r is answered. The
@@ -91,7 +104,7 @@ func (f *flights) wait(ctx context.Context, k Key, r *request, atMost time.Durat
 	case <-ctx.Done():
 	}
 	if f.leave(k, r) {
-		return nil, fmt.Errorf("%w: waiting for earlier requests of the same key: %w", ErrUnavailable, ctx.Err())
+		return nil, tooLate(ctx.Err())
 	}
 	return <-r.turn, nil
 }
@@ -109,7 +122,7 @@ func (f *flights) enter(k Key, r *request) ([]*request, error) {
 		return []*request{r}, nil
 	}
 	if len(under.waiting) == maxWaiting {
-		return nil, fmt.Errorf("%w: %d requests wait for one key", ErrOverloaded, maxWaiting)
+		return nil, &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %d requests wait for one key", ErrOverloaded, maxWaiting)}
 	}
 	r.turn = make(chan []*request, 1)
 	under.waiting = append(under.waiting, r)
@@ -144,11 +157,25 @@ func (f *flights) lead(ctx context.Context, k Key, batch []*request, settle func
 	settle(ctx, batch)
 }
 
+// dropLate answers those whose time is over: where this process stood still they do not know it yet.
+func (f *flight) dropLate() {
+	now := time.Now()
+	f.waiting = slices.DeleteFunc(f.waiting, func(r *request) bool {
+		late := !r.until.IsZero() && now.After(r.until)
+		if late {
+			r.err = tooLate(context.DeadlineExceeded)
+			close(r.turn)
+		}
+		return late
+	})
+}
+
 // passOn makes the first that waits the leader of the next batch.
 func (f *flights) passOn(k Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under := f.keys[k]
+	under.dropLate()
 	if len(under.waiting) == 0 {
 		delete(f.keys, k)
 		return

@@ -12,7 +12,7 @@ type members struct {
 	status func() cluster.Status
 	counts func() peer.Counts
 
-	view, listed, installed, owned, known, handed *prometheus.Desc
+	view, listed, installed, shared, owned, known, handed *prometheus.Desc
 }
 
 // NewMembers returns what publishes what this instance knows of those that decide together, and
@@ -35,6 +35,10 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			Name: "ratelimitd_members_view_installed",
 			Help: "1 if the latest view is in force, 0 while members agree on it.",
 		}),
+		shared: desc(prometheus.Opts{
+			Name: "ratelimitd_members_shared",
+			Help: "1 while every instance decides for every key, by writing first; 0 while each key has an owner.",
+		}),
 		owned: desc(prometheus.Opts{
 			Name: "ratelimitd_members_owned_share",
 			Help: "Share of all keys that this instance owns, 0 to 1.",
@@ -53,7 +57,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.owned, m.known, m.handed} {
+	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.handed} {
 		to <- d
 	}
 }
@@ -61,9 +65,12 @@ func (m *members) Describe(to chan<- *prometheus.Desc) {
 // Collect sends the numbers as they are now.
 func (m *members) Collect(to chan<- prometheus.Metric) {
 	st, counts := m.status(), m.counts()
-	installed := 0.0
+	installed, shared := 0.0, 0.0
 	if st.Installed {
 		installed = 1
+	}
+	if st.View.Mode == cluster.Shared {
+		shared = 1
 	}
 	for _, gauge := range []struct {
 		desc  *prometheus.Desc
@@ -72,6 +79,7 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 		{m.view, float64(st.View.Number)},
 		{m.listed, float64(len(st.View.Members))},
 		{m.installed, installed},
+		{m.shared, shared},
 		{m.owned, float64(st.Owned) / cluster.Slices},
 		{m.known, float64(st.Complete) / cluster.Slices},
 	} {

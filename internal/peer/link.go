@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -21,11 +19,8 @@ import (
 const (
 	maxQueued   = 8192 // calls that wait to be sent to one owner; beyond, they are decided here
 	maxTogether = 512  // calls of one message: some 60 KB
-	firstRetry  = 50 * time.Millisecond
-	lastRetry   = time.Second
-	idleFor     = time.Minute      // without a call, after which a link to a member that is gone ends
-	pingEvery   = 10 * time.Second // on a connection without traffic
-	pingTimeout = 2 * time.Second
+	firstRetry  = 20 * time.Millisecond
+	lastRetry   = 250 * time.Millisecond
 	maxMessage  = 4 << 20
 )
 
@@ -35,6 +30,8 @@ type link struct {
 	member    cluster.Member
 	connected atomic.Bool
 	queue     chan *outgoing
+	stop      context.CancelFunc
+	wanted    time.Time // when the member was listed last; guarded by the pool's mu
 
 	mu      sync.Mutex
 	number  uint64
@@ -97,33 +94,25 @@ func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.
 	return read(o.answer, answer)
 }
 
-// run keeps the connection until ctx ends, or until the member is gone for a while.
+// run keeps the connection until ctx ends.
 func (l *link) run(ctx context.Context) {
-	conn, err := grpc.NewClient(l.member.Address,
-		grpc.WithTransportCredentials(l.pool.creds),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: firstRetry, Multiplier: 2, MaxDelay: lastRetry}}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
-	if err != nil {
-		l.pool.log.Error("a peer's address can't be used", "member", l.member.ID, "address", l.member.Address, "error", err)
-		<-ctx.Done()
-		return
-	}
-	defer func() { _ = conn.Close() }()
-	began := time.Now()
+	defer l.pool.members.Reach(l.member.ID, cluster.Reached) // nobody looks any more
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
-		reached, err := l.converse(ctx, peerpb.NewPeerClient(conn))
+		reached, err := l.converse(ctx)
 		l.connected.Store(false)
 		l.failQueued()
-		if reached {
-			began, pause = time.Now(), firstRetry
-		}
-		if ctx.Err() != nil || time.Since(began) > idleFor {
+		if ctx.Err() != nil {
 			return
 		}
-		l.pool.members.Refused(l.member.ID, true)
 		if reached {
+			pause = firstRetry
 			l.pool.log.Warn("the connection to a peer ended", "member", l.member.ID, "error", err)
+		}
+		switch {
+		case errors.Is(err, errSilent):
+			l.pool.members.Reach(l.member.ID, cluster.Unreached)
+		case !reached: // else it may be so again at once
+			l.pool.members.Reach(l.member.ID, cluster.Refused)
 		}
 		select {
 		case <-time.After(pause):
@@ -132,26 +121,29 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// converse sends calls and reads answers on one stream until it ends.
-func (l *link) converse(ctx context.Context, client peerpb.PeerClient) (reached bool, err error) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	stream, err := client.Decide(ctx)
+// converse connects, sends calls and reads answers on one stream until it ends.
+func (l *link) converse(ctx context.Context) (reached bool, err error) {
+	conn, err := l.dial()
 	if err != nil {
 		return false, err
 	}
-	if _, err := stream.Header(); err != nil { // the server sends it at once
+	defer func() { _ = conn.Close() }()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	stream, err := l.open(ctx, stop, conn)
+	if err != nil {
 		return false, err
 	}
 	l.connected.Store(true)
-	l.pool.members.Refused(l.member.ID, false)
-	var sending sync.WaitGroup
-	sending.Go(func() { stop(l.send(ctx, stream)) })
+	l.pool.members.Reach(l.member.ID, cluster.Reached)
+	var others sync.WaitGroup
+	others.Go(func() { stop(l.send(ctx, stream)) })
+	others.Go(func() { watch(ctx, stop, conn) })
 	err = l.receive(stream)
 	stop(err)
-	sending.Wait()
+	others.Wait()
 	l.failPending()
-	return true, err
+	return true, context.Cause(ctx)
 }
 
 // send sends what waits, together, until ctx ends.

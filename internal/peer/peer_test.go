@@ -25,11 +25,14 @@ var plain = insecure.NewCredentials()
 type one struct {
 	member  cluster.Member
 	noticed atomic.Int64
-	refused atomic.Bool
+	reach   atomic.Int64
 }
 
-func (o *one) Notice(view int64)                  { o.noticed.Store(view) }
-func (o *one) Refused(_ cluster.ID, refuses bool) { o.refused.Store(refuses) }
+func (o *one) Notice(view int64)                         { o.noticed.Store(view) }
+func (o *one) Reach(_ cluster.ID, how cluster.Reach)     { o.reach.Store(int64(how)) }
+func (*one) Others() ([]cluster.Member, <-chan struct{}) { return nil, nil }
+
+func (o *one) is(how cluster.Reach) bool { return cluster.Reach(o.reach.Load()) == how }
 
 // deciderFunc decides as it says.
 type deciderFunc func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error
@@ -76,6 +79,13 @@ func connect(t *testing.T, address string, creds credentials.TransportCredential
 	t.Helper()
 	members := &one{member: cluster.Member{ID: "owner", Address: address}}
 	pool := NewPool(members, creds, slog.New(slog.DiscardHandler))
+	run(t, pool)
+	return pool, members
+}
+
+// run runs pool until the test ends.
+func run(t *testing.T, pool *Pool) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- pool.Run(ctx) }()
@@ -85,7 +95,6 @@ func connect(t *testing.T, address string, creds credentials.TransportCredential
 			t.Error(err)
 		}
 	})
-	return pool, members
 }
 
 // handOn has the one member decide h.
@@ -144,8 +153,8 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 	if left <= 0 || left > 2*time.Second {
 		t.Errorf("the owner has %v, want at most the caller's 2s", left)
 	}
-	if members.noticed.Load() != 9 || members.refused.Load() {
-		t.Errorf("view %d is known and refused is %t, want the owner's 9 and false", members.noticed.Load(), members.refused.Load())
+	if members.noticed.Load() != 9 || !members.is(cluster.Reached) {
+		t.Errorf("view %d is known, and the owner is reached %t, want its 9 and true", members.noticed.Load(), members.is(cluster.Reached))
 	}
 }
 
@@ -216,7 +225,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	if waited := time.Since(began); waited > 10*time.Second {
 		t.Errorf("it waited %v", waited)
 	}
-	for until := time.Now().Add(20 * time.Second); !members.refused.Load() && time.Now().Before(until); {
+	for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
 		<-time.After(time.Millisecond)
 	}
 	var a limiter.PeerAnswer
@@ -227,8 +236,8 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 		a.Recorded = limiter.RecordedNo
 		return nil
 	})
-	if _, err := await(t, pool, take(1)); err != nil || members.refused.Load() {
-		t.Errorf("back again, the owner answers %v, refused %t", err, members.refused.Load())
+	if _, err := await(t, pool, take(1)); err != nil || !members.is(cluster.Reached) {
+		t.Errorf("back again, the owner answers %v, reached %t", err, members.is(cluster.Reached))
 	}
 }
 
@@ -277,13 +286,13 @@ func TestPeersShareASecret(t *testing.T) {
 	} {
 		pool, members := connect(t, address, creds)
 		var a limiter.PeerAnswer
-		for until := time.Now().Add(20 * time.Second); !members.refused.Load() && time.Now().Before(until); {
+		for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
 			if err := handOn(t.Context(), pool, take(1), &a); err == nil {
 				t.Errorf("%s: a call was decided", name)
 			}
 			<-time.After(time.Millisecond)
 		}
-		if !members.refused.Load() {
+		if !members.is(cluster.Refused) {
 			t.Errorf("%s: the connection was not refused", name)
 		}
 	}

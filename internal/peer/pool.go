@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -17,8 +18,10 @@ import (
 type Members interface {
 	// Notice says that somebody knows the view of that number.
 	Notice(view int64)
-	// Refused notes that a member refuses connections, or no longer does.
-	Refused(id cluster.ID, refuses bool)
+	// Reach notes how a member is reached from now on.
+	Reach(id cluster.ID, how cluster.Reach)
+	// Others returns the members that are to be reached, and what is closed when they may be others.
+	Others() (others []cluster.Member, changed <-chan struct{})
 }
 
 // Pool hands calls on to the instances that own their keys. It is safe for concurrent use; make
@@ -53,12 +56,25 @@ func NewPool(members Members, creds credentials.TransportCredentials, log *slog.
 	return &Pool{members: members, creds: creds, log: log, links: make(map[cluster.ID]*link)}
 }
 
-// Run keeps the connections until ctx ends. It returns nil.
+// retireAfter is for how long the connection is kept to a member that is listed no more: the last
+// calls are answered then.
+const retireAfter = 2 * longestCall
+
+// Run keeps connections to all members, so that it is known whether they are reached before anybody
+// asks for their keys, until ctx ends. It returns nil.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.ctx = ctx
 	p.mu.Unlock()
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		others, changed := p.members.Others()
+		p.keep(others)
+		select {
+		case <-changed:
+		case <-time.After(retireAfter):
+		case <-ctx.Done():
+		}
+	}
 	p.mu.Lock()
 	p.ctx = nil
 	p.mu.Unlock()
@@ -70,12 +86,19 @@ func (p *Pool) Run(ctx context.Context) error {
 func (p *Pool) link(member cluster.Member) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.linkTo(member)
+}
+
+// linkTo is link for who has locked p.
+func (p *Pool) linkTo(member cluster.Member) *link {
 	l := p.links[member.ID]
 	if l == nil && p.ctx != nil {
 		l = newLink(p, member)
 		p.links[member.ID] = l
-		ctx := p.ctx
+		ctx, stop := context.WithCancel(p.ctx)
+		l.stop, l.wanted = stop, time.Now()
 		p.running.Go(func() {
+			defer stop()
 			l.run(ctx)
 			p.mu.Lock()
 			delete(p.links, member.ID)
@@ -83,6 +106,23 @@ func (p *Pool) link(member cluster.Member) *link {
 		})
 	}
 	return l
+}
+
+// keep has connections to others, and ends those to members that have long not been among them.
+func (p *Pool) keep(others []cluster.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, member := range others {
+		if l := p.linkTo(member); l != nil {
+			l.wanted = now
+		}
+	}
+	for _, l := range p.links {
+		if now.Sub(l.wanted) > retireAfter {
+			l.stop()
+		}
+	}
 }
 
 var errGone = fmt.Errorf("%w: %w: the owner of the key can't be reached", limiter.ErrUnavailable, limiter.ErrNotStored)

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
@@ -23,6 +25,8 @@ const (
 	maxUnderWay = 16384           // calls of one stream that are being decided; further ones wait to be read
 	longestCall = 5 * time.Second // whatever a peer says it has
 	minPing     = 5 * time.Second
+	pingEvery   = 10 * time.Second // on a connection without traffic
+	pingTimeout = 2 * time.Second
 )
 
 // Decider decides what is handed to this instance. A limiter.Engine is one.
@@ -51,6 +55,7 @@ func NewServer(listener net.Listener, creds credentials.TransportCredentials, de
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 	)
 	peerpb.RegisterPeerServer(s.server, s)
+	healthpb.RegisterHealthServer(s.server, health.NewServer())
 	return s
 }
 

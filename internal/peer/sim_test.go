@@ -46,6 +46,7 @@ const (
 	simTimeout = 500 * time.Millisecond
 	simFor     = 20 * time.Second
 	simKeys    = 6
+	simDial    = 50 * time.Millisecond
 )
 
 // simPolicies count in every way that owners keep in memory. All windows outlast the simulation.
@@ -85,6 +86,8 @@ type simWorld struct {
 	fails    float64
 	stored   map[limiter.Key]bool // that something was counted for
 	news     int                  // how often knowledge was handed over or looked up
+	costs    costs
+	quick    bool // nothing takes any time
 }
 
 func (w *simWorld) chance(p float64) bool {
@@ -101,6 +104,9 @@ func (w *simWorld) below(d time.Duration) time.Duration {
 
 // wait is half of a way to the store.
 func (w *simWorld) wait(ctx context.Context) error {
+	if w.quick {
+		return ctx.Err()
+	}
 	d := w.below(4 * time.Millisecond)
 	if w.chance(0.005) {
 		d += w.below(simTimeout)
@@ -159,6 +165,7 @@ func (in *simInstance) pass(ctx context.Context) error {
 }
 
 func (in *simInstance) Get(ctx context.Context, name string, _ bool) (cluster.Cell, error) {
+	in.w.costs.rows.Add(1)
 	if err := in.pass(ctx); err != nil {
 		return cluster.Cell{}, err
 	}
@@ -213,6 +220,7 @@ func (in *simInstance) Beats(ctx context.Context) (all []cluster.Beat, err error
 type simCounts struct{ in *simInstance }
 
 func (s simCounts) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+	s.in.w.costs.reads.Add(1)
 	if err := s.in.pass(ctx); err != nil {
 		return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 	}
@@ -227,6 +235,7 @@ func (s simCounts) Read(ctx context.Context, q *limiter.Query) (limiter.State, e
 }
 
 func (s simCounts) write(ctx context.Context, do func() error) error {
+	s.in.w.costs.writes.Add(1)
 	if err := s.in.pass(ctx); err != nil {
 		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 	}
@@ -288,7 +297,7 @@ func (in *simInstance) lookThrough(ctx context.Context, found func(int, seen.Has
 		}
 		found(SliceOf(key), hashOf(key), time.Now().Add(48*time.Hour))
 	}
-	if in.w.chance(0.1) {
+	if in.w.chance(10 * in.w.fails) {
 		return errors.New("no answer")
 	}
 	in.w.mu.Lock()
@@ -370,20 +379,37 @@ type simPeer struct {
 
 func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
 	w := p.from.w
+	w.costs.hops.Add(1)
 	if err := w.wait(ctx); err != nil {
 		return errGone
 	}
 	to := w.reached(p.from, p.to)
 	if to == nil {
-		p.from.cluster.Refused(p.to.ID, true)
 		return errGone
 	}
-	p.from.cluster.Refused(p.to.ID, false)
 	err := to.engine.DecideForPeer(ctx, call, a)
 	if w.wait(ctx) != nil || w.chance(w.fails) {
 		return errUnanswered
 	}
 	return err
+}
+
+// dial keeps looking how others are reached until ctx ends.
+func (in *simInstance) dial(ctx context.Context) {
+	for ctx.Err() == nil {
+		others, _ := in.cluster.Others()
+		for _, m := range others {
+			how := cluster.Reached
+			if in.w.reached(in, m) == nil {
+				how = cluster.Refused
+			}
+			in.cluster.Reach(m.ID, how)
+		}
+		select {
+		case <-time.After(simDial):
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (w *simWorld) start() {
@@ -409,21 +435,26 @@ func (w *simWorld) start() {
 		defer close(in.ended)
 		var all sync.WaitGroup
 		all.Go(func() { _ = in.cluster.Run(ctx) })
+		all.Go(func() { in.dial(ctx) })
 		all.Go(func() { _ = in.engine.Run(ctx) })
 		all.Wait()
 	}()
 	w.alive = append(w.alive, in)
 }
 
-// simulateOwners returns how often knowledge was handed over or looked up.
-func simulateOwners(t *testing.T, seed uint64) (handed int) {
-	w := &simWorld{
+func newSimWorld(t *testing.T, seed uint64) *simWorld {
+	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[limiter.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
 		},
 	}
+}
+
+// simulateOwners returns how often knowledge was handed over or looked up.
+func simulateOwners(t *testing.T, seed uint64) (handed int) {
+	w := newSimWorld(t, seed)
 	w.mu.Lock()
 	for range 1 + w.rng.IntN(3) {
 		w.start()

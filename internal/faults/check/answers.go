@@ -98,15 +98,21 @@ func (c *checker) recovery(whole history.Span) time.Duration {
 			calls = append(calls, call)
 		}
 	}
-	if recovered(calls, whole.From) {
+	return decidedAfter(calls, whole)
+}
+
+// decidedAfter returns how long after the begin of a span, in which calls were made, the first time in
+// it begins in which they are decided.
+func decidedAfter(calls []*history.Call, span history.Span) time.Duration {
+	if recovered(calls, span.From) {
 		return 0
 	}
 	for _, call := range calls {
 		if !call.Decided() && recovered(calls, call.Called+1) {
-			return call.Called + 1 - whole.From
+			return call.Called + 1 - span.From
 		}
 	}
-	return whole.Until - whole.From
+	return span.Until - span.From
 }
 
 // recovered reports whether of the calls after from nearly all are decided, for a while.

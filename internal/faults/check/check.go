@@ -21,6 +21,8 @@ const (
 	answerAllowance = 4 * time.Second
 	// recoveryBound is how long after all nodes are up calls may still fail.
 	recoveryBound = 30 * time.Second
+	// cutBound is how long after processes are cut off from each other calls may fail for that.
+	cutBound = 8 * time.Second
 	// lateness is how long after its client gave up a call may still be dated.
 	lateness = 15 * time.Second
 	// leastDecided is the share of calls that must be decided for a run to mean something.
@@ -40,6 +42,7 @@ const (
 	CheckLate     = "late"        // an answer after its deadline
 	CheckRecovery = "recovery"    // the service did not come back
 	CheckClock    = "clock"       // a clock beyond the tolerance
+	CheckCut      = "cut"         // processes that do not reach each other
 	CheckAnswer   = "answer"      // an answer that nobody may get
 	CheckEmpty    = "nothing run" // too little happened for any of it to mean something
 )
@@ -47,7 +50,7 @@ const (
 // Checks lists all checks, in the order of reports.
 func Checks() []string {
 	return []string{
-		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckAnswer,
+		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckCut, CheckAnswer,
 		CheckEmpty,
 	}
 }
@@ -108,6 +111,7 @@ type Findings struct {
 
 	Slowest  time.Duration // answer, less the time that its process or the machine stood still
 	Recovery time.Duration // the longest, from when all nodes were up until calls were decided again
+	Cut      time.Duration // the longest, from when processes were cut off from each other until calls were decided again
 
 	Violations []Violation
 }
@@ -144,6 +148,7 @@ func History(h *history.History) *Findings {
 	c.pairs(keys)
 	c.deniedTooOften()
 	c.recoveries()
+	c.cuts()
 	c.clocks()
 	c.enough()
 	return f

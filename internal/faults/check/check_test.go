@@ -512,6 +512,34 @@ func TestServiceIsBack(t *testing.T) {
 	}
 }
 
+// Calls of a process that is cut off from its peers are decided again soon, while it is.
+func TestServiceIsBackDuringACut(t *testing.T) {
+	cut := func(s *story, whole, until float64) *check.Findings {
+		for at := 0.0; at < 60; at += 0.1 {
+			if at > 20 && at < until {
+				s.call(history.Take, "fixed", at, 503, history.No, 0)
+			} else {
+				s.call(history.Check, "fixed", at, 200, history.No, 0)
+			}
+		}
+		s.Faults = []history.Fault{{Kind: history.PeersHeld, Span: history.Span{From: seconds(20), Until: seconds(40)}}}
+		s.Whole = []history.Span{{From: seconds(whole), Until: seconds(60)}}
+		return check.History(&s.History)
+	}
+	if f := cut(newStory(), 0, 23); f.Of(check.CheckCut) != 0 || f.Cut < seconds(2) || f.Cut > seconds(4) {
+		t.Errorf("served again after %v: %v", f.Cut, f.Violations)
+	}
+	if f := cut(newStory(), 0, 31); f.Of(check.CheckCut) != 1 {
+		t.Errorf("served again after %v, and nothing is wrong", f.Cut)
+	}
+	if f := cut(newStory(), 35, 40); f.Of(check.CheckCut) != 0 {
+		t.Errorf("nodes were away for most of the cut: %v", f.Violations)
+	}
+	s := newStory()
+	s.Owners = &history.OwnersTest{Wrong: "no owners"}
+	s.finds(t, check.CheckCut)
+}
+
 func TestClockTests(t *testing.T) {
 	s := newStory()
 	s.Clocks = []history.ClockTest{{Beyond: "refuse", Ahead: 5 * time.Second, Wrong: "it went on"}, {Beyond: "warn"}}

@@ -29,6 +29,8 @@ func rows(h *history.History, f *Findings) []row {
 		{"wrongly denied", wronglyDenied(f)},
 		{"slowest answer", rounded(f.Slowest)},
 		{"longest until served again", rounded(f.Recovery)},
+		{"longest until served while cut off", rounded(f.Cut)},
+		{"owners again after cuts", ownersAgain(h)},
 		{"clock beyond the tolerance", clockTests(h)},
 		{"violations", fmt.Sprint(len(f.Violations))},
 	}
@@ -95,6 +97,13 @@ func wronglyDenied(f *Findings) string {
 		parts = append(parts, fmt.Sprintf("%s %d of %d", kind, f.WronglyDenied[kind], f.DeniedOf[kind]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func ownersAgain(h *history.History) string {
+	if h.Owners == nil {
+		return "no long cuts"
+	}
+	return rounded(h.Owners.After)
 }
 
 func clockTests(h *history.History) string {

@@ -12,12 +12,13 @@ import (
 
 // line is one line of a file: one of its members is there.
 type line struct {
-	Header *Header    `json:",omitempty"`
-	Call   *Call      `json:",omitempty"`
-	Fault  *Fault     `json:",omitempty"`
-	Whole  *Span      `json:",omitempty"`
-	Stall  *Span      `json:",omitempty"`
-	Clock  *ClockTest `json:",omitempty"`
+	Header *Header     `json:",omitempty"`
+	Call   *Call       `json:",omitempty"`
+	Fault  *Fault      `json:",omitempty"`
+	Whole  *Span       `json:",omitempty"`
+	Stall  *Span       `json:",omitempty"`
+	Clock  *ClockTest  `json:",omitempty"`
+	Owners *OwnersTest `json:",omitempty"`
 }
 
 // Write writes h to w, calls in the order in which they were made.
@@ -36,6 +37,9 @@ func Write(w io.Writer, h *History) error {
 	}
 	for i := range h.Clocks {
 		err = errors.Join(err, lines.Encode(line{Clock: &h.Clocks[i]}))
+	}
+	if h.Owners != nil {
+		err = errors.Join(err, lines.Encode(line{Owners: h.Owners}))
 	}
 	for i := range h.Calls {
 		err = errors.Join(err, lines.Encode(line{Call: &h.Calls[i]}))
@@ -79,6 +83,8 @@ func (h *History) add(l *line) {
 		h.Stalls = append(h.Stalls, *l.Stall)
 	case l.Clock != nil:
 		h.Clocks = append(h.Clocks, *l.Clock)
+	case l.Owners != nil:
+		h.Owners = l.Owners
 	}
 }
 

@@ -18,6 +18,7 @@ type History struct {
 	Whole  []Span // when every node was up and seen up by all others
 	Stalls []Span // when the machine let nobody run, the one who ran it included
 	Clocks []ClockTest
+	Owners *OwnersTest // nil: no way between processes was cut for long
 }
 
 // Header says what the run was about.
@@ -156,6 +157,12 @@ type ClockTest struct {
 	Noticed time.Duration // until readyz was 503 and calls were refused; under warn 0
 	Back    time.Duration // from the clock's return until readyz was 200 and calls were decided
 	Wrong   string        `json:",omitempty"` // what was not as promised
+}
+
+// OwnersTest is what processes did after the last long cut between them.
+type OwnersTest struct {
+	After time.Duration // it was over until each key had an owner again
+	Wrong string        `json:",omitempty"` // what was not as promised
 }
 
 // Policy returns the policy of that name, nil if there is none.

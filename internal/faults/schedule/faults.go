@@ -27,6 +27,13 @@ const (
 	pauses   = 6 * time.Second
 )
 
+// Sizes of faults between processes: moments, which change nothing about who decides, or so long that
+// every process comes to decide for every key, and calls are decided for a while then.
+var (
+	moments  = [2]time.Duration{100 * time.Millisecond, 700 * time.Millisecond}
+	longCuts = [2]time.Duration{10 * time.Second, 15 * time.Second}
+)
+
 // weight is how often a kind of fault is drawn, beside others.
 type weight struct {
 	kind string
@@ -43,25 +50,34 @@ var (
 // In one run of three every process decides for every key.
 func Peers(seed uint64) bool { return seed%3 != 0 }
 
+// LongCuts reports whether what is between processes is disturbed for long in a run, instead of for moments:
+// keys have no owners for a minute after that.
+func LongCuts(seed uint64) bool { return seed%3 == 2 }
+
 // Faults returns what is done to nodes and what to processes and between them, each one after the other:
 // never more than a minority of either, but for a majority of nodes that stands still.
 // Early on, each kind is there once.
 func Faults(seed uint64, nodes, processes int, lasts time.Duration) (node, process []Fault) {
-	kinds := ofProcesses
+	kinds, cuts := ofProcesses, moments
 	if Peers(seed) {
 		kinds = slices.Concat(ofProcesses, ofPeers)
 	}
-	return draw(random(seed, streamNodes), ofNodes, nodes, lasts), draw(random(seed, streamProcesses), kinds, processes, lasts)
+	if LongCuts(seed) {
+		cuts = longCuts
+	}
+	return draw(random(seed, streamNodes), ofNodes, nodes, lasts, cuts), draw(random(seed, streamProcesses), kinds, processes, lasts, cuts)
 }
 
-func draw(rng *rand.Rand, kinds []weight, targets int, lasts time.Duration) (faults []Fault) {
+func draw(rng *rand.Rand, kinds []weight, targets int, lasts time.Duration, cuts [2]time.Duration) (faults []Fault) {
 	order := rng.Perm(len(kinds))
 	for at := quietFor; ; {
 		f := Fault{At: at, Kind: pick(rng, kinds), Target: rng.IntN(targets)}
 		if n := len(faults); n < len(order) {
 			f.Kind = kinds[order[n]].kind
 		}
-		f.Lasts = between(rng, shortest, longest)
+		if f.Lasts = between(rng, shortest, longest); history.OfPeers(f.Kind) {
+			f.Lasts = between(rng, cuts[0], cuts[1])
+		}
 		ends := f.At + f.Lasts
 		switch f.Kind {
 		case history.MajorityPause:

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+)
+
+const (
+	deathKeys    = 64
+	deathCallers = 16
+	deathBound   = 3 * time.Second // generous: machines that run tests are busy with other things
+)
+
+// TestKeysOfADeadInstanceAreDecidedSoon kills one of three instances under load, and holds that those that
+// are left decide all keys again soon after.
+func TestKeysOfADeadInstanceAreDecidedSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	flags := []string{
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=warn",
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--policies=" + writeFile(t, "p.yaml",
+			"policies: [{name: log, limits: [{algorithm: sliding-log, limit: 1000, window: 1m}]}]"),
+	}
+	var all []*process
+	for range 3 {
+		all = append(all, startProcess(t, flags...))
+	}
+	for _, p := range all {
+		p.awaitMembers(t, 3)
+	}
+	dead, left := all[0], all[1:]
+	var killed atomic.Pointer[time.Time]
+	var again [deathKeys]atomic.Int64 // after how many nanoseconds a key was decided again
+	var failed atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range deathCallers {
+		callers.Go(func() {
+			for n := i; ctx.Err() == nil; n++ {
+				at, key := killed.Load(), (n*7)%deathKeys
+				status := left[n%2].takeOf(ctx, fmt.Sprint("caller-", key))
+				switch decided := status == http.StatusOK || status == http.StatusTooManyRequests; {
+				case at == nil || ctx.Err() != nil:
+				case decided:
+					again[key].CompareAndSwap(0, int64(time.Since(*at)))
+				default:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	<-time.After(2 * time.Second) // of the processes' time
+	dead.end(t, syscall.SIGKILL)
+	now := time.Now()
+	killed.Store(&now)
+	<-time.After(2 * deathBound)
+	stop()
+	callers.Wait()
+	took := time.Duration(0)
+	for key := range again {
+		if again[key].Load() == 0 {
+			t.Errorf("key %d is not decided within %v", key, 2*deathBound)
+		}
+		took = max(took, time.Duration(again[key].Load()))
+	}
+	t.Logf("all keys were decided again after %v, %d calls failed meanwhile", took, failed.Load())
+	if took > deathBound {
+		t.Errorf("all keys were decided again after %v, want at most %v", took, deathBound)
+	}
+	for _, p := range left {
+		p.awaitMembers(t, 2)
+	}
+	for _, p := range left {
+		p.end(t, syscall.SIGTERM)
+	}
+}
+
+// takeOf takes a unit, and returns the status; 0: there was no answer.
+func (p *process) takeOf(ctx context.Context, identifier string) int {
+	body := fmt.Sprintf(`{"policy": "log", "identifier": %q}`, identifier)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/take", strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+var membersLine = regexp.MustCompile(`(?m)^ratelimitd_members(_view_installed)? (\d+)$`)
+
+// awaitMembers waits until p goes by a view of so many members.
+func (p *process) awaitMembers(t *testing.T, members int) {
+	t.Helper()
+	for late := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		resp, err := http.Get(p.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := membersLine.FindAllSubmatch(text, -1)
+		is := make(map[string]string)
+		for _, m := range found {
+			is[string(m[1])] = string(m[2])
+		}
+		if is[""] == strconv.Itoa(members) && is["_view_installed"] == "1" {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%v, want %d members in a view that is in force", is, members)
+		}
+	}
+}

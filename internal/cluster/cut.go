@@ -1,0 +1,46 @@
+package cluster
+
+import "time"
+
+// Members that are cut off from each other decide in mode Shared, until all have reached each other
+// for wholeFor, and twice as long after each further cut, at most wholeFor << (maxCuts - 1).
+const (
+	wholeFor = time.Minute
+	maxCuts  = 5
+)
+
+// nextMode returns how members are to decide in the view after this one.
+func (s *seat) nextMode(members []Member) Mode {
+	best := modeFor(members)
+	switch {
+	case best == Shared || len(members) == 1:
+		return best
+	case s.view.wasCut() && time.Since(s.whole) < s.view.wholeFor():
+		return Shared
+	case !s.view.wasCut() && len(s.pulse.lost(members, cutFor)) > 0:
+		return Shared
+	}
+	return best
+}
+
+// wasCut reports whether v's members decide in mode Shared because some did not reach others.
+func (v *View) wasCut() bool { return v.Mode == Shared && modeFor(v.Members) == Owners }
+
+// wholeFor returns for how long v's members have to reach each other before keys have owners again.
+func (v *View) wholeFor() time.Duration { return wholeFor << (max(v.Cuts, 1) - 1) }
+
+// cuts returns the Cuts of next. They are counted from one again after keys have had owners for
+// twice as long as they had none.
+func (s *seat) cuts(next *View) int {
+	if !next.wasCut() || s.view.wasCut() {
+		return s.view.Cuts
+	}
+	for _, w := range s.pulse.lost(next.Members, cutFor) {
+		s.cluster.opts.Logger.Warn("a member does not reach another one: all decide for all keys, until it does",
+			"from", w.From.ID, "from_address", w.From.Address, "to", w.To.ID, "to_address", w.To.Address)
+	}
+	if time.Since(s.since) > 2*s.view.wholeFor() {
+		return 1
+	}
+	return min(s.view.Cuts+1, maxCuts)
+}

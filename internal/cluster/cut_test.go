@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// trio starts three instances over a store that loses nothing, and returns what ends them.
+func trio(t *testing.T, seed uint64) (*world, func()) {
+	t.Helper()
+	w := &world{
+		t: t, seed: seed, store: newSimStore(seed), cut: make(map[[2]*instance]bool),
+		units: units{counted: make(map[int]int), admitted: make(map[int]int)},
+	}
+	w.store.loses, w.store.stalls = 0, 0
+	for range 3 {
+		w.start(true)
+	}
+	time.Sleep(5 * time.Second)
+	w.holdMode(Owners)
+	return w, func() {
+		for _, in := range w.alive {
+			in.stop()
+		}
+		for _, in := range w.alive {
+			<-in.ended
+		}
+		time.Sleep(time.Minute) // for the dead, whose requests end late
+	}
+}
+
+// holdMode holds that all go by one view of that mode.
+func (w *world) holdMode(want Mode) {
+	w.t.Helper()
+	for i, in := range w.alive {
+		if st := in.cluster.Status(); st.View.Mode != want || !st.Installed || len(st.View.Members) != len(w.alive) {
+			w.t.Errorf("instance %d goes by view %+v, installed %t, want mode %s with %d members", i, st.View, st.Installed, want, len(w.alive))
+		}
+	}
+}
+
+// decides returns how long it takes until in has decided every key of some.
+func (w *world) decides(in *instance, base int) time.Duration {
+	began := time.Now()
+	var all sync.WaitGroup
+	for key := base; key < base+40; key++ {
+		all.Go(func() {
+			for err := error(context.Canceled); err != nil && time.Since(began) < time.Minute; {
+				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+				_, err = in.take(ctx, key)
+				cancel()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began)
+}
+
+func (w *world) ids() (ids [3]ID) {
+	for i, in := range w.alive {
+		ids[i] = in.cluster.Self()
+	}
+	return ids
+}
+
+func (w *world) cutOff(one, other *instance, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cut {
+		w.cut[[2]*instance{one, other}] = true
+	} else {
+		clear(w.cut)
+	}
+}
+
+// TestMembersThatAreCutOffShareAllKeys cuts two of three off from each other, and holds that all keys
+// are decided within seconds, that nobody is set out, and that keys have owners again a minute after
+// the cut, and two minutes after the next one.
+func TestMembersThatAreCutOffShareAllKeys(t *testing.T) {
+	for seed := range uint64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			w, end := trio(t, seed)
+			defer end()
+			ids := w.ids()
+			for i, apart := range []time.Duration{wholeFor, 2 * wholeFor} {
+				w.cutOff(w.alive[0], w.alive[1], true)
+				for j, in := range w.alive {
+					if took := w.decides(in, 1000*i+100*j); took > 3*time.Second {
+						t.Errorf("seed %d: instance %d decided all keys again after %v", seed, j, took)
+					}
+				}
+				w.holdMode(Shared)
+				time.Sleep(3 * wholeFor)
+				w.holdMode(Shared) // for as long as it lasts
+				w.cutOff(nil, nil, false)
+				time.Sleep(apart - 2*time.Second)
+				w.holdMode(Shared)
+				time.Sleep(4 * time.Second)
+				w.holdMode(Owners)
+				if w.ids() != ids {
+					t.Errorf("seed %d: the members were %v, and are %v: some were set out", seed, ids, w.ids())
+				}
+			}
+			if cuts := w.alive[0].cluster.routes.Load().view.Cuts; cuts != 2 {
+				t.Errorf("seed %d: %d cuts are known, want 2", seed, cuts)
+			}
+			time.Sleep(5 * wholeFor) // longer than twice two minutes
+			w.cutOff(w.alive[0], w.alive[1], true)
+			time.Sleep(5 * time.Second)
+			if v := w.alive[0].cluster.routes.Load().view; v.Cuts != 1 || v.Mode != Shared {
+				t.Errorf("seed %d: long after, %d cuts are known in mode %s, want 1 in mode %s", seed, v.Cuts, v.Mode, Shared)
+			}
+		})
+	}
+}
+
+// TestShortCutsChangeNothing holds that members which do not reach each other for a moment, or stand
+// still for one, go on by the view they have.
+func TestShortCutsChangeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, end := trio(t, 2)
+		defer end()
+		was := w.alive[0].cluster.Known()
+		for range 5 {
+			w.cutOff(w.alive[0], w.alive[1], true)
+			time.Sleep(cutFor - 300*time.Millisecond)
+			w.cutOff(nil, nil, false)
+			time.Sleep(cutFor)
+		}
+		// One stands still, so that others do not reach it, and goes on a moment before they do.
+		still := w.alive[2]
+		w.cutOff(w.alive[0], still, true)
+		still.link.mu.Lock()
+		still.link.still = time.Now().Add(silentFor - 500*time.Millisecond)
+		still.link.mu.Unlock()
+		time.Sleep(silentFor)
+		w.cutOff(nil, nil, false)
+		time.Sleep(2 * time.Second)
+		if now := w.alive[0].cluster.Known(); now != was {
+			t.Errorf("view %d has become view %d", was, now)
+		}
+	})
+}
+
+// TestDeathIsKnownSoon kills one of three, whose address refuses connections then, and holds that all keys
+// are decided again within two seconds, and most often within one: the store stands still now and then.
+func TestDeathIsKnownSoon(t *testing.T) {
+	const runs = 40
+	soon := 0
+	for seed := range uint64(runs) {
+		synctest.Test(t, func(t *testing.T) {
+			w, end := trio(t, seed)
+			defer end()
+			time.Sleep(time.Duration(seed) * 37 * time.Millisecond) // at any moment between two beats
+			w.kill(0)
+			took := w.decides(w.alive[0], 0)
+			if took <= time.Second {
+				soon++
+			}
+			if took > 2*time.Second {
+				t.Errorf("seed %d: all keys are decided again after %v", seed, took)
+			}
+		})
+	}
+	if soon < runs/2 {
+		t.Errorf("of %d deaths only %d were over within a second", runs, soon)
+	}
+}
+
+// TestDeafMembersSetNobodyOut holds that a store which nobody reaches for a while makes nobody silent,
+// whoever hears the others first when it is back.
+func TestDeafMembersSetNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, end := trio(t, 3)
+		defer end()
+		ids := w.ids()
+		back := time.Now().Add(10 * time.Second)
+		for i, in := range w.alive {
+			in.link.mu.Lock()
+			in.link.still = back.Add(time.Duration(i) * 200 * time.Millisecond)
+			in.link.mu.Unlock()
+		}
+		time.Sleep(20 * time.Second)
+		w.holdMode(Owners)
+		if w.ids() != ids {
+			t.Errorf("the members were %v, and are %v", ids, w.ids())
+		}
+	})
+}
+
+// TestAnAddressIsOneProcess holds that a member is taken for dead soon when another one has its address,
+// which then answers, and never while it beats.
+func TestAnAddressIsOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(newScript(), nil)
+		old, later := Member{ID: "old", Address: "a"}, Member{ID: "later", Address: "a"}
+		p := &pulse{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
+		p.hurries.Store(true)
+		beat := func(m Member, count int64) {
+			if err := c.store.Beat(t.Context(), Beat{Member: m, Count: count}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for count := range int64(20) {
+			if count < 10 {
+				beat(old, count+1)
+			} else {
+				beat(later, count-9)
+			}
+			p.listen(t.Context())
+			silence := time.Duration(count-9) * hurryEvery
+			if got, want := p.silent(old), silence > goneFor; got != want {
+				t.Errorf("the old one beats no more for %v: it is dead %t, want %t", silence, got, want)
+			}
+			if count >= 10 && p.silent(later) {
+				t.Error("the later one is taken for dead")
+			}
+			time.Sleep(hurryEvery)
+		}
+	})
+}
+
+func (w *world) kill(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in := w.alive[i]
+	w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+	in.link.mu.Lock()
+	in.link.dead = true
+	in.link.mu.Unlock()
+	in.stop()
+}

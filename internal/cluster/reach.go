@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Reach is how an instance reaches a member.
+type Reach int
+
+// What an instance knows of its way to a member.
+const (
+	Reached   Reach = iota // it answers, or nothing is known yet
+	Unreached              // it does not answer
+	Refused                // connections to its address are refused: its process is gone, or the way is cut
+)
+
+// ways is how this instance reaches members. What is not in it is reached.
+type ways struct {
+	changed chan struct{} // holds a token when something has changed
+
+	mu  sync.Mutex
+	ids map[ID]Reach
+}
+
+// Reach notes how this instance reaches id from now on.
+func (c *Cluster) Reach(id ID, how Reach) {
+	if !c.ways.put(id, how) {
+		return
+	}
+	select {
+	case c.ways.changed <- struct{}{}:
+	default:
+	}
+	c.look()
+}
+
+// Others returns the members of the latest view that others can reach, but for this instance, and
+// what is closed when they may be others.
+func (c *Cluster) Others() (others []Member, changed <-chan struct{}) {
+	r := c.routes.Load()
+	for _, m := range r.view.Members {
+		if m.Address != "" && m.Address != c.opts.Address {
+			others = append(others, m)
+		}
+	}
+	return others, r.changed
+}
+
+// put reports whether it was not so before.
+func (w *ways) put(id ID, how Reach) (changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ids[id] == how {
+		return false
+	}
+	if how == Reached {
+		delete(w.ids, id)
+		return true
+	}
+	if w.ids == nil {
+		w.ids = make(map[ID]Reach)
+	}
+	w.ids[id] = how
+	return true
+}
+
+func (w *ways) to(id ID) Reach {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ids[id]
+}
+
+// keep forgets all but those that were heard of: who is gone for good refuses for ever.
+func (w *ways) keep(known map[ID]*heard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.ids, func(id ID, _ Reach) bool { return known[id] == nil })
+}
+
+// list returns the members that are reached so, in order.
+func (w *ways) list(how Reach) (ids []ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, is := range w.ids {
+		if is == how {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// lost returns the members that b's does not reach.
+func (b *Beat) lost() []ID { return slices.Concat(b.Refused, b.Unreached) }

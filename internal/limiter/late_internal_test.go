@@ -1,0 +1,31 @@
+package limiter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLateRequestsTravelWithNoBatch holds that a batch takes along nobody whose time is over: a process that stood
+// still passes the lead on before those that wait know what time it is.
+func TestLateRequestsTravelWithNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flights
+		late := &request{op: OpTake, until: time.Now()}
+		if _, err := f.enter(Key{}, &request{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.enter(Key{}, late); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		f.passOn(Key{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		batch, err := f.wait(ctx, Key{}, late, time.Second)
+		if batch != nil || err != nil || late.err == nil || len(f.keys) > 0 {
+			t.Errorf("it leads %d, error %v, answered %v, %d keys are busy; want an error", len(batch), err, late.err, len(f.keys))
+		}
+	})
+}

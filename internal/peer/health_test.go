@@ -1,0 +1,101 @@
+package peer
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// way leads to a server, until nothing passes it any more. Nothing that was sent is refused.
+type way struct {
+	listener net.Listener
+	pass     sync.RWMutex // held for writing while nothing passes
+}
+
+func newWay(t *testing.T, to string) *way {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{listener: listener}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			end, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			all.Go(func() { w.copy(end, from) })
+			all.Go(func() { w.copy(from, end) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		all.Wait()
+	})
+	return w
+}
+
+func (w *way) copy(to io.WriteCloser, from io.ReadCloser) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		w.pass.RLock()
+		_, failed := to.Write(buffer[:n])
+		w.pass.RUnlock()
+		if err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// others is members of which one has to be reached.
+type others struct{ one }
+
+func (o *others) Others() ([]cluster.Member, <-chan struct{}) { return []cluster.Member{o.member}, nil }
+
+// TestSilenceIsNotRefusal holds that a member which nobody has asked for anything is known to be
+// reached, not to answer, or to refuse, and to be reached again.
+func TestSilenceIsNotRefusal(t *testing.T) {
+	answers := func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error { return nil }
+	address, stop := serve(t, "127.0.0.1:0", plain, answers)
+	w := newWay(t, address)
+	members := &others{one{member: cluster.Member{ID: "owner", Address: w.listener.Addr().String()}}}
+	members.reach.Store(-1) // unknown
+	run(t, NewPool(members, plain, slog.New(slog.DiscardHandler)))
+	for _, step := range []struct {
+		name string
+		do   func()
+		want cluster.Reach
+	}{
+		{"it is there", func() {}, cluster.Reached},
+		{"nothing passes", w.pass.Lock, cluster.Unreached},
+		{"it passes again", w.pass.Unlock, cluster.Reached},
+		{"the process is gone", stop, cluster.Refused},
+	} {
+		began := time.Now()
+		step.do()
+		for !members.is(step.want) {
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("%s: reach is %d after %v, want %d", step.name, members.reach.Load(), time.Since(began), step.want)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		t.Logf("%s: known after %v", step.name, time.Since(began))
+	}
+}
