@@ -110,7 +110,8 @@ func checkStalled(t *testing.T, e *limiter.Engine, n int, o keyOutcome) {
 	if o.denied > 0 && d.Used < stalledLimit {
 		t.Errorf("key %d: somebody was denied though %d of %d are used: %+v", n, d.Used, stalledLimit, o)
 	}
-	if wait := limiter.MaxWindow / stalledLimit; d.Used == stalledLimit && (d.Allowed || d.RetryAfter > wait || d.RetryAfter < wait-time.Hour) {
+	wait := limiter.MaxWindow / stalledLimit
+	if d.Used == stalledLimit && (d.Allowed || d.RetryAfter > wait || d.RetryAfter < wait-time.Hour) {
 		t.Errorf("key %d: allowed %t, retry after %v, want a denial for %v and no more", n, d.Allowed, d.RetryAfter, wait)
 	}
 }

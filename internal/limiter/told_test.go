@@ -230,7 +230,8 @@ func TestOwnerReadsBeforeARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _, asks, _ := askerAndOwner(t)
 		receipt := fillOne(t, asks)
-		again := ownerOf(t, store, ownsAll(), limiter.Options{StoreTimeout: timeout}, policyOf("sliding-log", 1, time.Hour)) // which has read nothing
+		policy := policyOf("sliding-log", 1, time.Hour)
+		again := ownerOf(t, store, ownsAll(), limiter.Options{StoreTimeout: timeout}, policy) // which has read nothing
 		store.set(func() {
 			store.afterRead = func(*limiter.State) error {
 				store.set(func() { store.afterRead = nil })
