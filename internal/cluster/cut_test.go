@@ -48,7 +48,7 @@ func (w *world) decides(in *instance, base int) time.Duration {
 	var all sync.WaitGroup
 	for key := base; key < base+40; key++ {
 		all.Go(func() {
-			for err := error(context.Canceled); err != nil && time.Since(began) < time.Minute; {
+			for err := context.Canceled; err != nil && time.Since(began) < time.Minute; {
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 				_, err = in.take(ctx, key)
 				cancel()

@@ -165,6 +165,13 @@ type memory struct {
 }
 
 func (w *world) start(address bool) *instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.add(address)
+}
+
+// add is start for who has locked w.
+func (w *world) add(address bool) *instance {
 	in := &instance{
 		world: w, link: &link{simStore: w.store}, keys: make(map[int]*memory), ended: make(chan struct{}),
 	}
@@ -433,7 +440,7 @@ func (w *world) disturb(addresses bool) {
 	}
 	switch what := w.rng.IntN(11); {
 	case i < 0 || what < 3 && len(w.alive) < simMember:
-		w.start(addresses)
+		w.add(addresses)
 	case what < 4: // stopped as one should
 		in := w.alive[i]
 		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
@@ -476,7 +483,7 @@ func (w *world) calm() {
 func (w *world) holdCalm(addresses bool) {
 	w.mu.Lock()
 	if len(w.alive) == 0 {
-		w.start(addresses)
+		w.add(addresses)
 	}
 	w.mu.Unlock()
 	time.Sleep(simCalm)

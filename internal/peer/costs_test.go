@@ -27,9 +27,11 @@ func TestCostDoesNotGrowWithMembers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSimWorld(t, 1)
 			w.quick, w.fails = true, 0
+			w.mu.Lock()
 			for range members {
 				w.start()
 			}
+			w.mu.Unlock()
 			time.Sleep(15 * time.Second) // until all have joined, and know all keys
 			defer func() {
 				for _, in := range w.alive {

@@ -111,6 +111,7 @@ type Findings struct {
 
 	Slowest  time.Duration // answer, less the time that its process or the machine stood still
 	Recovery time.Duration // the longest, from when all nodes were up until calls were decided again
+	Cuts     int           // of processes from each other, that were long enough to tell
 	Cut      time.Duration // the longest, from when processes were cut off from each other until calls were decided again
 
 	Violations []Violation

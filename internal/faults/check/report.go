@@ -29,7 +29,7 @@ func rows(h *history.History, f *Findings) []row {
 		{"wrongly denied", wronglyDenied(f)},
 		{"slowest answer", rounded(f.Slowest)},
 		{"longest until served again", rounded(f.Recovery)},
-		{"longest until served while cut off", rounded(f.Cut)},
+		{"longest until served while cut off", fmt.Sprintf("%s, of %d cuts", rounded(f.Cut), f.Cuts)},
 		{"owners again after cuts", ownersAgain(h)},
 		{"clock beyond the tolerance", clockTests(h)},
 		{"violations", fmt.Sprint(len(f.Violations))},
