@@ -57,7 +57,7 @@ fuzz-long: fuzz ## the same, for an hour each: two days; FUZZ='^Fuzz(Connection|
 
 .PHONY: abuse
 abuse: ## a server at the hands of 10,000 slow, idle and hostile clients, for a quarter of an hour; prints a table
-	go test ./cmd/ratelimitd -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)
+	go test ./internal/cli/serve -run '^TestAbuse$$' -v -count=1 -timeout 30m -abuse $(TESTFLAGS)
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the program calls; needs vuln.go.dev, or a copy of it in GOVULNDB

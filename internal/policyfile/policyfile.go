@@ -46,6 +46,15 @@ func LoadFile(path string) (File, error) {
 	return ParseFile(path, data)
 }
 
+// LoadOrExamples is LoadFile, and where path is empty, the policies of Default.
+func LoadOrExamples(path string) (File, error) {
+	if path == "" {
+		policies, err := Default()
+		return File{Policies: policies}, err
+	}
+	return LoadFile(path)
+}
+
 // Parse reads the policies in data as ParseFile does.
 func Parse(name string, data []byte) ([]limiter.Policy, error) {
 	file, err := ParseFile(name, data)

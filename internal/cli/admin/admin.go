@@ -1,0 +1,16 @@
+// Package admin holds the commands of those who run a service: what is counted for somebody, who
+// is decided otherwise, and the cluster that instances share.
+//
+// reset, explain and override ask a server; migrate and members ask Cassandra.
+package admin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+)
+
+// Commands returns the commands of this package.
+func Commands(p *command.Process) []*cobra.Command {
+	return []*cobra.Command{newExplain(p), newReset(p), newOverride(p), newMigrate(p), newMembers(p)}
+}

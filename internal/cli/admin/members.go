@@ -1,0 +1,73 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+)
+
+func newMembers(p *command.Process) *cobra.Command {
+	s := new(settings.Settings)
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "Show which instances decide together, and how much each owns",
+		Long: "Show which instances decide together, and how much each owns, as Cassandra keeps it.\n\n" +
+			"alive says whether a member gave a sign of life within the last ten seconds, and in whether\n" +
+			"it has been set out: the next view leaves it out then.",
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := s.Load(cmd, p)
+			if err != nil {
+				return err
+			}
+			config, err := s.CassandraConfig(log, p.Now)
+			if err != nil {
+				return err
+			}
+			store, err := cassandra.Open(cmd.Context(), config)
+			if err != nil {
+				return command.Fail(err)
+			}
+			defer store.Close()
+			return printMembers(cmd.Context(), store.Members(s.Namespace), cmd.OutOrStdout())
+		},
+	}
+	s.AddCommonFlags(cmd.Flags())
+	s.AddCassandraFlags(cmd.Flags())
+	cmd.Flags().StringVar(&s.Namespace, "namespace", "default", "whose `members`")
+	return cmd
+}
+
+func printMembers(ctx context.Context, store cluster.Store, out io.Writer) error {
+	list, err := cluster.List(ctx, store)
+	if err != nil {
+		return command.Fail(err)
+	}
+	if list.View.Number == 0 {
+		_, err = fmt.Fprintln(out, "no instance has joined yet")
+		return err
+	}
+	fmt.Fprintf(out, "view %d, mode %s\n", list.View.Number, list.View.Mode)
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "MEMBER\tADDRESS\tALIVE\tIN\tCONFIRMED\tOWNS")
+	for i, m := range list.Members {
+		address := m.Address
+		if address == "" {
+			address = "-"
+		}
+		owns := fmt.Sprintf("%.1f %%", 100*float64(list.Shares[i])/cluster.Slices)
+		if list.View.Mode == cluster.Shared {
+			owns = "shared"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%t\t%t\t%d\t%s\n", m.ID, address, m.Alive, m.In, m.Confirmed, owns)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+)
+
+func newOverrideGet(p *command.Process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "Print the override of an identifier",
+		Long: "Print the override of an identifier under a policy." + remote.SubjectNotes +
+			"  0  it is printed\n  1  there is none\n  2  error: standard error says why",
+		Example: "  ratelimitd override get sms-send +4915112345678",
+	}
+	asker := remote.NewSubjectAsker(p, cmd)
+	asker.AddOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about, err := asker.Subject(cmd, args)
+		if err != nil {
+			return err
+		}
+		client, q := asker.Client(), &remote.Question{Route: overridesRoute + "/get", Body: about, Policy: about.Policy}
+		answer, err := client.Ask(cmd.Context(), q)
+		if err != nil {
+			return err
+		}
+		if p := answer.Problem(); p != nil && answer.Status == http.StatusNotFound && p.Field == "" {
+			fmt.Fprintln(cmd.OutOrStdout(), "no override")
+			return command.ErrNo
+		}
+		if printed, err := printOverride(cmd, asker, answer); printed {
+			return err
+		}
+		return client.Refused(cmd.Context(), q, answer)
+	}
+	return cmd
+}

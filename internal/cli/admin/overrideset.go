@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+func newOverrideSet(p *command.Process) *cobra.Command {
+	o := new(overrideFlags)
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "Allow or block an identifier, or give it other limits, for a while",
+		Long: "Allow or block an identifier, or give it other limits, until --for is over. It takes the place of an earlier\n" +
+			"override of the same identifier. What is allowed is not counted; under other limits, all is counted as ever." +
+			remote.SubjectNotes + "  0  in force on every instance within a second\n  2  error: standard error says why",
+		Example: `  # a customer may send more today
+  ratelimitd override set sms-send +4915112345678 --limit per-hour=50 --for 1d
+
+  # keep an attacker away
+  ratelimitd override set login 203.0.113.7 --block --for 7d`,
+	}
+	asker := remote.NewSubjectAsker(p, cmd)
+	o.add(cmd.Flags())
+	asker.AddOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about, err := asker.Subject(cmd, args)
+		if err != nil {
+			return err
+		}
+		body, err := o.body(about)
+		if err != nil {
+			return err
+		}
+		client, q := asker.Client(), &remote.Question{Route: overridesRoute, Body: body, Policy: about.Policy, Aftermath: afterOverride}
+		answer, err := client.Ask(cmd.Context(), q)
+		if err != nil {
+			return err
+		}
+		if printed, err := printOverride(cmd, asker, answer); printed {
+			return err
+		}
+		return client.Refused(cmd.Context(), q, answer)
+	}
+	return cmd
+}
+
+// overrideFlags say what an override does.
+type overrideFlags struct {
+	allow, block bool
+	limits       []string
+	lasts        time.Duration
+}
+
+func (o *overrideFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.allow, "allow", false, "allow everything, and count nothing")
+	flags.BoolVar(&o.block, "block", false, "deny everything")
+	flags.StringArrayVar(&o.limits, "limit", nil, "`NAME=UNITS` of a limit of the policy, or NAME=UNITS/BURST; may be repeated")
+	command.Var(flags, &o.lasts, "for", "", "duration", "until it ends, 1s to 31d", overrideTime)
+}
+
+func overrideTime(text string) (time.Duration, error) {
+	d, err := limiter.ParseWindow(text)
+	if err != nil || d < limiter.MinOverride || d > limiter.MaxOverride {
+		return 0, errors.New("use a duration from 1s to 31d, such as 30m or 7d")
+	}
+	return d, nil
+}
+
+// newOverrideBody is the body of a request that sets an override.
+type newOverrideBody struct {
+	remote.Demand
+	Kind        string                  `json:"kind"`
+	Limits      []limiter.LimitOverride `json:"limits,omitempty"`
+	ExpiresInMS int64                   `json:"expires_in_ms"`
+}
+
+// body returns what the flags ask for.
+func (o *overrideFlags) body(about remote.Demand) (*newOverrideBody, error) {
+	body := &newOverrideBody{Demand: about, ExpiresInMS: o.lasts.Milliseconds()}
+	given := 0
+	for _, kind := range []struct {
+		name  limiter.OverrideKind
+		given bool
+	}{{limiter.OverrideAllow, o.allow}, {limiter.OverrideBlock, o.block}, {limiter.OverrideLimits, len(o.limits) > 0}} {
+		if kind.given {
+			body.Kind, given = string(kind.name), given+1
+		}
+	}
+	if given != 1 {
+		return nil, errors.New("give one of --allow, --block and --limit NAME=UNITS")
+	}
+	if o.lasts == 0 {
+		return nil, errors.New("give --for: an override ends by itself, after 31d at the latest")
+	}
+	for _, text := range o.limits {
+		l, err := parseLimit(text)
+		if err != nil {
+			return nil, err
+		}
+		body.Limits = append(body.Limits, l)
+	}
+	return body, nil
+}
+
+// parseLimit reads NAME=UNITS or NAME=UNITS/BURST.
+func parseLimit(text string) (l limiter.LimitOverride, err error) {
+	wrong := errors.New("--limit: write NAME=UNITS such as per-hour=50 or, of a token bucket, NAME=UNITS/BURST")
+	name, units, found := strings.Cut(text, "=")
+	units, burst, bursts := strings.Cut(units, "/")
+	if l.Name = name; !found || name == "" {
+		return l, wrong
+	}
+	if l.Limit, err = strconv.ParseInt(units, 10, 64); err != nil {
+		return l, wrong
+	}
+	if bursts {
+		if l.Burst, err = strconv.ParseInt(burst, 10, 64); err != nil || l.Burst < 1 {
+			return l, wrong
+		}
+	}
+	return l, nil
+}

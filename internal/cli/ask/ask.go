@@ -1,0 +1,110 @@
+// Package ask holds the commands that applications and scripts ask a server with: may it be, it
+// happened, it did not.
+//
+// How a server is asked is remote's; here is what for, and how decisions are printed.
+package ask
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+)
+
+// Commands returns the commands of this package.
+func Commands(p *command.Process) []*cobra.Command {
+	return []*cobra.Command{newCheck(p), newTake(p), newRecord(p), newRefund(p)}
+}
+
+// decisionCodes are the exit codes of check and take.
+const decisionCodes = `  0  allowed
+  1  denied
+  2  error: standard error says why`
+
+// decisionCommand is a command whose answer is a decision: check, take or record.
+type decisionCommand struct {
+	*cobra.Command
+	asker *remote.Asker
+
+	cost           int64
+	reserve        time.Duration // of check; 0: nothing is held
+	reservation    string        // of record; empty: none is settled
+	idempotencyKey string        // of take and record; empty: none
+}
+
+// newDecision makes cmd a command that asks at the route of its name and prints the decision.
+// aftermath is as in remote.Question.
+func newDecision(p *command.Process, cmd *cobra.Command, aftermath func(d *decisionCommand, recorded string) string) *decisionCommand {
+	d := &decisionCommand{Command: cmd, asker: remote.NewSubjectAsker(p, cmd)}
+	command.Var(cmd.Flags(), &d.cost, "cost", "1", "units", "that the event costs", wholeNumber)
+	remote.NoFiles(cmd, "cost")
+	d.asker.AddOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about, err := d.asker.Subject(cmd, args)
+		if err != nil {
+			return err
+		}
+		about.Cost, about.ReserveMS, about.Reservation = &d.cost, d.reserve.Milliseconds(), d.reservation
+		return d.decide(cmd, &remote.Question{
+			Route: cmd.Name(), Body: about, Policy: about.Policy, IdempotencyKey: d.idempotencyKey,
+			Aftermath: func(recorded string) string { return aftermath(d, recorded) },
+		})
+	}
+	return d
+}
+
+// addIdempotencyKey adds the flag of commands that record.
+func (d *decisionCommand) addIdempotencyKey() {
+	command.Var(d.Flags(), &d.idempotencyKey, "idempotency-key", "", "key", "of this event: tried again with the same key, it counts once",
+		remote.HeaderText)
+	remote.NoFiles(d.Command, "idempotency-key")
+}
+
+// decide asks q and prints the decision. A denial is ErrNo.
+func (d *decisionCommand) decide(cmd *cobra.Command, q *remote.Question) error {
+	client := d.asker.Client()
+	answer, err := client.Ask(cmd.Context(), q)
+	if err != nil {
+		return err
+	}
+	decided := decisionIn(answer)
+	if decided == nil {
+		return client.Refused(cmd.Context(), q, answer)
+	}
+	if err := d.asker.Print(cmd, answer.Body, func(out *bytes.Buffer) { decided.write(out, cmd.Name()) }); err != nil {
+		return err
+	}
+	if !*decided.Allowed {
+		return command.ErrNo
+	}
+	return nil
+}
+
+// afterRecord is the aftermath of commands that record.
+func afterRecord(d *decisionCommand, recorded string) string {
+	switch {
+	case recorded == remote.RecordedNo:
+		return "Nothing was recorded."
+	case recorded == remote.RecordedYes:
+		return "The event was recorded all the same."
+	case recorded == remote.RecordedUnknown && d.idempotencyKey != "":
+		return "Whether the event was recorded is unknown: try again with the same --idempotency-key."
+	case recorded == remote.RecordedUnknown:
+		return "Whether the event was recorded is unknown: another try may count it twice."
+	}
+	return ""
+}
+
+func wholeNumber(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil { // what is out of the server's range, the server says
+		return 0, fmt.Errorf("%q is no whole number up to %d", text, int64(math.MaxInt64))
+	}
+	return n, nil
+}

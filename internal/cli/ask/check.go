@@ -1,0 +1,40 @@
+package ask
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+)
+
+func newCheck(p *command.Process) *cobra.Command {
+	d := newDecision(p, &cobra.Command{
+		Use:   "check",
+		Short: "Ask whether an event would be allowed now; record nothing",
+		Long: "Ask whether an event would be allowed now. Nothing is recorded.\n\n" +
+			"With --reserve the units are held for that long if it is allowed, and the answer has a reservation:\n" +
+			"give it to record, and nothing is counted twice." + remote.SubjectNotes + decisionCodes,
+		Example: `  # may this number have another code?
+  ratelimitd check sms-send +4915112345678
+
+  # the server's whole answer
+  ratelimitd check sms-send +4915112345678 -o json
+
+  # check, then record, with nobody in between
+  held=$(ratelimitd check sms-send +4915112345678 --reserve 30s -o json | jq -r .reservation)
+  ratelimitd record sms-send +4915112345678 --reservation "$held"`,
+	}, afterCheck)
+	command.Var(d.Flags(), &d.reserve, "reserve", "", "duration", "to hold the units for if it is allowed, 1s to 1h",
+		command.Between(time.Second, time.Hour))
+	remote.NoFiles(d.Command, "reserve")
+	return d.Command
+}
+
+func afterCheck(d *decisionCommand, recorded string) string {
+	if d.reserve > 0 && recorded == remote.RecordedUnknown {
+		return "Units may be held until the time of --reserve is over."
+	}
+	return "" // nothing could have happened
+}

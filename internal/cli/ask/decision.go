@@ -1,0 +1,126 @@
+package ask
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+)
+
+// decision is what check, record and take answer.
+type decision struct {
+	Allowed    *bool  `json:"allowed"`
+	Policy     string `json:"policy"`
+	Limit      int64  `json:"limit"`
+	Remaining  int64  `json:"remaining"`
+	Used       int64  `json:"used"`
+	Mode       string `json:"mode"`
+	WouldAllow *bool  `json:"would_allow"` // in mode shadow
+	Blocked    bool   `json:"blocked"`
+	Override   string `json:"override"` // its kind; empty: none decided
+	Degraded   bool   `json:"degraded"`
+	Recorded   string `json:"recorded"` // when degraded
+	remote.Waits
+	Limits      []remote.Limit `json:"limits"`
+	Receipt     string         `json:"receipt"`     // of what was recorded
+	Reservation string         `json:"reservation"` // of what a check holds
+
+	replayed bool // it is the recorded answer to an earlier request
+}
+
+// decisionIn returns the decision that a is, nil if it is none. A 429 alone is no denial: proxies
+// send it too.
+func decisionIn(a *remote.Answer) *decision {
+	d := &decision{replayed: a.Replayed}
+	allowed := a.Status == http.StatusOK
+	if allowed && !a.Into(d) || !allowed && !a.IntoDenial(http.StatusTooManyRequests, d) {
+		return nil
+	}
+	if d.Allowed == nil || *d.Allowed != allowed || len(d.Limits) == 0 {
+		return nil
+	}
+	return d
+}
+
+// write writes what the command of that name was answered: a line that says it all, and a row for each limit.
+func (d *decision) write(out *bytes.Buffer, name string) {
+	fmt.Fprintf(out, "%s %s%s\n", d.verdict(name), d.decider(), d.outlook())
+	if d.Degraded {
+		fmt.Fprintf(out, "degraded: the store did not answer, and the policy's on_store_error decided; recorded: %s\n",
+			remote.Printable(d.Recorded))
+	}
+	if d.replayed {
+		fmt.Fprintln(out, "replayed: the recorded answer to an earlier request with this idempotency key; nothing was counted now")
+	}
+	remote.WriteLimits(out, d.Limits, d.unseen())
+	if d.Receipt != "" {
+		fmt.Fprintf(out, "receipt: %s\n", remote.Printable(d.Receipt))
+	}
+	if d.Reservation != "" {
+		fmt.Fprintf(out, "reservation: %s\n", remote.Printable(d.Reservation))
+	}
+}
+
+func (d *decision) verdict(name string) string {
+	switch {
+	case !*d.Allowed:
+		return "denied"
+	case name == recordName && d.Mode != modeOff && !d.Degraded:
+		return "recorded"
+	}
+	return "allowed"
+}
+
+const modeOff = "off"
+
+// The kinds of overrides that the tables know.
+const (
+	overrideAllow = "allow"
+	overrideBlock = "block"
+)
+
+// unseen reports whether an override decided without looking at what is used.
+func (d *decision) unseen() bool { return d.Override == overrideAllow || d.Override == overrideBlock }
+
+// decider says what decided.
+func (d *decision) decider() string {
+	policy, limit := remote.Printable(d.Policy), remote.Printable(d.tightest().Name)
+	switch {
+	case d.unseen():
+		return "under " + policy + ", by an override (" + remote.Printable(d.Override) + ")"
+	case d.Override != "":
+		return "under " + limit + " of " + policy + ", by an override (" + remote.Printable(d.Override) + ")"
+	case d.Blocked:
+		return "under " + policy + ", by a block after an earlier denial"
+	}
+	return "under " + limit + " of " + policy
+}
+
+// outlook is what else the first line says.
+func (d *decision) outlook() string {
+	switch {
+	case !*d.Allowed:
+		return ": " + d.Advice()
+	case d.Override == overrideAllow:
+		return ": nothing is counted"
+	case d.Mode == modeOff:
+		return ", which is off: nothing is counted"
+	case d.WouldAllow != nil && !*d.WouldAllow:
+		return ", in mode shadow; enforced, it would be denied: " + d.tightest().Advice()
+	}
+	return fmt.Sprintf(": %d of %d remaining", d.Remaining, d.Limit)
+}
+
+// tightest returns the limit that d's own members speak of. In mode shadow d has
+// not its wait.
+func (d *decision) tightest() *remote.Limit {
+	denies := !*d.Allowed || d.WouldAllow != nil && !*d.WouldAllow
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		if l.Allowed != denies && l.Limit == d.Limit && l.Remaining == d.Remaining && l.ResetAfterMS == d.ResetAfterMS {
+			return l
+		}
+	}
+	return &d.Limits[0]
+}

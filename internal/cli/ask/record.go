@@ -1,0 +1,28 @@
+package ask
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
+)
+
+const recordName = "record"
+
+func newRecord(p *command.Process) *cobra.Command {
+	d := newDecision(p, &cobra.Command{
+		Use:   recordName,
+		Short: "Record an event, whatever the limit",
+		Long: "Record an event, whatever the limit, and print where that leaves the identifier." + remote.SubjectNotes + `  0  recorded
+  2  error: standard error says why, and what became of the event`,
+		Example: `  # an upload of 4096 bytes
+  ratelimitd record upload-bytes alice --cost 4096
+
+  # once, however often it is tried
+  ratelimitd record upload-bytes alice --cost 4096 --idempotency-key upload-17`,
+	}, afterRecord)
+	d.addIdempotencyKey()
+	d.Flags().StringVar(&d.reservation, "reservation", "", "`token` that a check with --reserve answered: what it holds is recorded")
+	remote.NoFiles(d.Command, "reservation")
+	return d.Command
+}

@@ -1,0 +1,114 @@
+// Package command holds what the commands of ratelimitd share: values of flags, where settings
+// come from beside the command line, arguments, and how a command ends.
+//
+// It does not know which commands there are.
+package command
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/config"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+)
+
+// Process is what commands know of the process that they run in, beside their command line,
+// standard input and output, and their context, which a signal ends.
+type Process struct {
+	Version string           // of the binary, in one line
+	Environ []string         // as from os.Environ
+	Now     func() time.Time // the clock to count, measure and answer by
+}
+
+// Getenv returns the value of an environment variable; empty: there is none.
+func (p *Process) Getenv(name string) (value string) {
+	for _, entry := range p.Environ {
+		if text, found := strings.CutPrefix(entry, name+"="); found {
+			value = text
+		}
+	}
+	return value
+}
+
+// variables is what the environment variables of all flags start with.
+const variables = "RATELIMITD_"
+
+// Secrets are settings that are no flags: a command line is there for everybody on the machine
+// to read.
+const (
+	PasswordVariable = variables + "CASSANDRA_PASSWORD"
+	TokenVariable    = variables + "TOKEN" // what is shown to a server
+)
+
+// Variable returns the name of the environment variable of a flag.
+func Variable(flag string) string { return config.Variable(variables, flag) }
+
+// configFlag names the file of settings. The commands that have it share that file, and the
+// environment.
+const configFlag = "config"
+
+// AddConfig adds the flag --config.
+func AddConfig(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, configFlag, "", "YAML `file` that sets any other flag by its name")
+}
+
+// Configure sets the flags that the command line of cmd did not, from the environment and from
+// the file of --config. What another command reads of these is not wrong. The error joins all
+// that is wrong; warnings are of variables that nobody reads.
+func (p *Process) Configure(cmd *cobra.Command) (warnings []string, err error) {
+	return config.Apply(cmd.Flags(), &config.Options{
+		Prefix: variables, Environ: p.Environ, File: configFlag,
+		AlsoKnown: sharedFlags(cmd.Root()), AlsoKeys: []string{proxy.Key}, AlsoVariables: []string{PasswordVariable, TokenVariable},
+	})
+}
+
+// sharedFlags returns the names of the flags of cmd and of all commands below it that have
+// --config.
+func sharedFlags(cmd *cobra.Command) (names []string) {
+	if cmd.Flags().Lookup(configFlag) != nil {
+		names = flagNames(cmd.Flags())
+	}
+	for _, below := range cmd.Commands() {
+		names = append(names, sharedFlags(below)...)
+	}
+	return names
+}
+
+// The exit codes. Those of commands that ask a server differ: 1 is an answer, and whatever
+// failed is a 2.
+const (
+	ExitOK      = 0
+	ExitFailure = 1 // something failed while the command ran
+	ExitUsage   = 2 // the command line, the environment or a file is wrong
+	ExitNo      = 1
+	ExitError   = 2
+)
+
+// ErrNo ends a command that asks a server, when its answer, which is printed, is no.
+var ErrNo = errors.New("the answer is no")
+
+// Failure is an error that has nothing to do with how the command was called.
+type Failure struct{ error }
+
+// Fail returns err as a Failure.
+func Fail(err error) Failure { return Failure{err} }
+
+// Unwrap returns the error itself.
+func (f Failure) Unwrap() error { return f.error }
+
+// ExitCode returns the exit code of a command that ended with err.
+func ExitCode(err error) int {
+	switch failed := (Failure{}); {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, ErrNo):
+		return ExitNo
+	case errors.As(err, &failed):
+		return ExitFailure
+	}
+	return ExitUsage
+}

@@ -1,0 +1,67 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// flagName is what may be a flag of some version, and is not likely to be an identifier.
+var flagName = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+
+// FlagError tells what is wrong with a flag, and which one is likely to be meant.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && strings.Contains(invalid.GetValue(), "@") { // what stands before it may be a password
+		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+	}
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("%w: %s", err, otherFlags(cmd, unknown))
+	}
+	return err
+}
+
+// PrivateFlagError tells what is wrong with a flag without repeating what was given, unless that
+// is a flag's name: an identifier that starts with a dash is taken for flags.
+func PrivateFlagError(cmd *cobra.Command, err error) error {
+	const dash = "an identifier that starts with a dash goes after --"
+	var invalid *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid):
+		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
+	case errors.As(err, &missing):
+		return fmt.Errorf("--%s needs a value", missing.GetFlag().Name)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" && flagName.MatchString(unknown.GetSpecifiedName()):
+		return fmt.Errorf("unknown flag: --%s: %s (%s)", unknown.GetSpecifiedName(), otherFlags(cmd, unknown), dash)
+	}
+	return fmt.Errorf("unknown flag: %s --help lists those there are (%s)", cmd.CommandPath(), dash)
+}
+
+// otherFlags returns the cure for an unknown flag: the one that is likely to be meant, else where
+// all are listed.
+func otherFlags(cmd *cobra.Command, unknown *pflag.NotExistError) string {
+	nearest, likely := yamlfile.Nearest(unknown.GetSpecifiedName(), append(flagNames(cmd.Flags()), "help"))
+	if likely && unknown.GetSpecifiedShortnames() == "" {
+		return "did you mean --" + nearest + "?"
+	}
+	return cmd.CommandPath() + " --help lists those there are"
+}
+
+// flagNames returns the names of all flags but --help.
+func flagNames(flags *pflag.FlagSet) (names []string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" {
+			names = append(names, f.Name)
+		}
+	})
+	return names
+}

@@ -1,0 +1,30 @@
+package command
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// MaxLogged is how many of a list a log line has at most: it stays readable.
+const MaxLogged = 20
+
+// Mistakes returns err as attributes of a log line: the mistakes of a file one by one.
+func Mistakes(err error) []any {
+	var mistakes yamlfile.Errors
+	if !errors.As(err, &mistakes) {
+		return []any{"error", err}
+	}
+	texts := make(Sentences, min(len(mistakes), MaxLogged))
+	for i := range texts {
+		texts[i] = mistakes[i].Error()
+	}
+	return []any{"mistakes", len(mistakes), "error", texts}
+}
+
+// Sentences are a list in a log of JSON, and told apart in one of text.
+type Sentences []string
+
+// String returns all with semicolons between.
+func (s Sentences) String() string { return strings.Join(s, "; ") }

@@ -1,0 +1,70 @@
+package command
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// ClientFiles are the files of a client of TLS, each after the flag that names it; empty:
+// there is none.
+type ClientFiles struct{ CAFlag, CA, CertFlag, Cert, KeyFlag, Key string }
+
+// ClientTLS returns how to speak TLS by files.
+func ClientTLS(f ClientFiles) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", f.CAFlag, err)
+		}
+		if config.RootCAs, err = Authorities(pem); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", f.CAFlag, f.CA, err)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New(f.CertFlag + " and " + f.KeyFlag + " need each other")
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s and %s: %w", f.CertFlag, f.KeyFlag, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// Authorities returns the certificates of a PEM file, all of them: one that can't be read or
+// is cut off is an error.
+func Authorities(file []byte) (*x509.CertPool, error) {
+	if len(file) > yamlfile.MaxSize {
+		return nil, fmt.Errorf("it is longer than %d bytes", yamlfile.MaxSize)
+	}
+	pool, blocks, certificates := x509.NewCertPool(), 0, 0
+	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+		blocks++
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("its block %d: %w", blocks, err)
+		}
+		pool.AddCert(certificate)
+		certificates++
+	}
+	switch begun := bytes.Count(file, []byte("-----BEGIN ")); {
+	case blocks < begun:
+		return nil, fmt.Errorf("of its %d blocks %d can be read: the others are damaged or cut off", begun, blocks)
+	case certificates == 0:
+		return nil, errors.New("there is no certificate in it: it must be PEM")
+	}
+	return pool, nil
+}

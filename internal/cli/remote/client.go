@@ -1,0 +1,296 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/handshake"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// maxAnswerBytes is more than any decision, and any sensible list of policies.
+const maxAnswerBytes = 8 << 20
+
+// Client asks one server. Errors say what to do, and never hold an identifier.
+type Client struct {
+	server  *url.URL
+	timeout time.Duration // of each request
+	shown   *credentials
+}
+
+// Question is one request to a server.
+type Question struct {
+	Route          string // below /v1
+	Body           any
+	Policy         string // that it is about; empty: none
+	IdempotencyKey string // empty: none
+
+	// Aftermath is the sentence for what the question left behind that was not answered, by
+	// what is known of that: one of RecordedNo, RecordedYes and RecordedUnknown, or empty. Nil:
+	// there is nothing to say.
+	Aftermath func(recorded string) string
+}
+
+func (q *Question) aftermath(recorded string) string {
+	if q.Aftermath == nil {
+		return ""
+	}
+	return q.Aftermath(recorded)
+}
+
+// Tell asks q, which is answered by nothing.
+func (c *Client) Tell(ctx context.Context, q *Question) error {
+	a, err := c.Ask(ctx, q)
+	if err != nil {
+		return err
+	}
+	if a.Status == http.StatusNoContent {
+		return nil
+	}
+	return c.Refused(ctx, q, a)
+}
+
+// policyInForce is as much of a policy as the completion shows.
+type policyInForce struct{ Name, Description string }
+
+func (c *Client) policies(ctx context.Context) ([]policyInForce, error) {
+	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Policies []policyInForce }
+	if !a.Into(&list) {
+		return nil, a.foreign(&Question{})
+	}
+	return list.Policies, nil
+}
+
+const (
+	mediaJSON    = "application/json"
+	mediaProblem = "application/problem+json"
+)
+
+// Ask posts q, and explains why there is no answer when there is none.
+func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
+	body, err := json.Marshal(q.Body)
+	if err != nil {
+		return nil, errors.New("the request cannot be written as JSON") // never happens: its text is UTF-8
+	}
+	header := http.Header{"Content-Type": {mediaJSON}}
+	if q.IdempotencyKey != "" {
+		header.Set("Idempotency-Key", q.IdempotencyKey)
+	}
+	a, sent, err := c.exchange(ctx, http.MethodPost, q.Route, header, body)
+	switch {
+	case err == nil:
+		return a, nil
+	case handshake.FailureOf(err) != handshake.None:
+		return nil, c.noTLS(err, q)
+	case sent:
+		return nil, &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), q.aftermath(RecordedUnknown)}
+	}
+	return nil, &failure{
+		fmt.Sprintf("%s cannot be reached: %v", c.server, err),
+		strings.TrimSpace(q.aftermath(RecordedNo) + " " + runningThere + serverNamedBy),
+	}
+}
+
+// noTLS is the error of a question for which the server and c did not come to speak TLS: it has
+// not seen q.
+func (c *Client) noTLS(err error, q *Question) error {
+	cure := ""
+	switch handshake.FailureOf(err) {
+	case handshake.NoTLS:
+		cure = "It speaks no TLS: give --server http://" + c.server.Host + "."
+	case handshake.Untrusted:
+		cure = "Give the authority that has signed its certificate by --server-ca-file."
+	case handshake.OtherName:
+		cure = "Give --server a name that its certificate has."
+	case handshake.Unshown:
+		cure = "It asks for a certificate of one of its authorities: give --client-cert-file and --client-key-file."
+	}
+	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
+}
+
+// exchange sends one request. When there is no answer, sent says whether the
+// server may have seen the request all the same.
+func (c *Client) exchange(ctx context.Context, method, route string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath("v1", route).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	for name := range header {
+		req.Header[name] = header[name]
+	}
+	c.shown.show(req.Header)
+	req.Header.Set("Accept", mediaJSON+", "+mediaProblem)
+	if a, err = c.do(req); err != nil {
+		return nil, connected.Load(), c.cause(ctx, err)
+	}
+	return a, true, nil
+}
+
+// do follows no redirect: the identifier goes to the server that was named.
+func (c *Client) do(req *http.Request) (*Answer, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: c.shown.tls}
+	asker := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := asker.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxAnswerBytes {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxAnswerBytes)
+	}
+	a := &Answer{Status: resp.StatusCode, Body: body, server: c.server, requestID: resp.Header.Get("X-Request-ID")}
+	a.MediaType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type")) // none: that of no answer known here
+	a.location, _ = resp.Location()                                          // nil: no redirect
+	a.Replayed = resp.Header.Get("Idempotent-Replayed") == "true"
+	return a, nil
+}
+
+// cause is err without the URL in front, and in the words of the flags.
+func (c *Client) cause(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("nothing came within --timeout %v", c.timeout)
+	}
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+// Answer is what a server sent, which need not be ratelimitd.
+type Answer struct {
+	Status    int
+	MediaType string // without parameters
+	Body      []byte
+	Replayed  bool // it is the recorded answer to an earlier request
+
+	server    *url.URL
+	requestID string
+	location  *url.URL // of a redirect; nil: it is none
+}
+
+// Into makes out of the answer, and reports whether it is a document of JSON that says yes.
+func (a *Answer) Into(out any) bool {
+	return a.Status == http.StatusOK && a.MediaType == mediaJSON && json.Unmarshal(a.Body, out) == nil
+}
+
+// IntoDenial is Into for a problem document of this status.
+func (a *Answer) IntoDenial(status int, out any) bool {
+	return a.Status == status && a.MediaType == mediaProblem && json.Unmarshal(a.Body, out) == nil
+}
+
+// Problem is an error of RFC 9457.
+type Problem struct{ Detail, Field, Recorded string }
+
+// Problem returns nil when the answer is none.
+func (a *Answer) Problem() *Problem {
+	p := new(Problem)
+	if a.Status < http.StatusBadRequest || a.MediaType != mediaProblem || json.Unmarshal(a.Body, p) != nil || p.Detail == "" {
+		return nil
+	}
+	return p
+}
+
+// Refused is the error that a is when it is not what was asked for.
+func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
+	p := a.Problem()
+	if p == nil {
+		return a.foreign(q)
+	}
+	what := fmt.Sprintf("the server answers %d: %s", a.Status, strings.TrimPrefix(Printable(p.Field)+": "+Printable(p.Detail), ": "))
+	switch {
+	case a.Status == http.StatusNotFound && p.Field == "policy":
+		return &failure{what, c.otherPolicies(ctx, q.Policy)}
+	case a.Status == http.StatusUnauthorized:
+		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
+	case a.Status == http.StatusNotFound:
+		return &failure{what, serverNamedBy}
+	case a.Status == http.StatusUnprocessableEntity && p.Field == "cost":
+		return &failure{what, "Give a smaller --cost, or raise the policy's limit."}
+	case a.Status == http.StatusUnprocessableEntity && q.IdempotencyKey != "":
+		return &failure{what, "Give another --idempotency-key."}
+	case a.Status >= http.StatusInternalServerError:
+		return &failure{what, strings.TrimSpace(q.aftermath(p.Recorded) + a.inTheLog())}
+	}
+	return &failure{what: what}
+}
+
+// otherPolicies says which policies there are, if the server does.
+func (c *Client) otherPolicies(ctx context.Context, name string) string {
+	inForce, err := c.policies(ctx)
+	if err != nil || len(inForce) == 0 {
+		return ""
+	}
+	names := make([]string, len(inForce))
+	for i, p := range inForce {
+		names[i] = Printable(p.Name)
+	}
+	return "Policy: " + yamlfile.DidYouMean(name, names)
+}
+
+func (a *Answer) inTheLog() string {
+	if a.requestID == "" {
+		return ""
+	}
+	return " The server's log has it as request " + Printable(a.requestID) + "."
+}
+
+// foreign is the error of an answer that ratelimitd does not give.
+func (a *Answer) foreign(q *Question) error {
+	what := fmt.Sprintf("%s does not answer as ratelimitd does: status %d, content type %q", a.server, a.Status, Printable(a.MediaType))
+	cure := serverNamedBy
+	switch {
+	case a.Status == http.StatusBadRequest && bytes.Contains(a.Body, []byte("HTTP request to an HTTPS server")):
+		cure = strings.TrimSpace(q.aftermath(RecordedNo) + " Give --server https://" + a.server.Host + ".")
+		return &failure{fmt.Sprintf("%s speaks TLS alone", a.server), cure}
+	case a.location != nil && a.Status < http.StatusBadRequest:
+		to := url.URL{Scheme: a.location.Scheme, Host: a.location.Host}
+		what += ", a redirect to " + Printable(to.String())
+	case a.Status < http.StatusBadRequest || a.Status >= http.StatusInternalServerError:
+		cure = strings.TrimSpace(q.aftermath(RecordedUnknown) + " " + cure)
+	}
+	return &failure{what, cure}
+}
+
+// Get makes out of the answer to a GET of a route below /v1, and returns the answer as it came.
+func (c *Client) Get(ctx context.Context, route string, out any) (document []byte, err error) {
+	a, _, err := c.exchange(ctx, http.MethodGet, route, nil, nil)
+	switch {
+	case err != nil && handshake.FailureOf(err) != handshake.None:
+		return nil, c.noTLS(err, &Question{})
+	case err != nil:
+		return nil, &failure{fmt.Sprintf("%s cannot be reached: %v", c.server, err), runningThere + serverNamedBy}
+	case !a.Into(out):
+		return nil, c.Refused(ctx, &Question{}, a)
+	}
+	return a.Body, nil
+}

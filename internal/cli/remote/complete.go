@@ -1,0 +1,37 @@
+package remote
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// completionTimeout is as long as somebody who pressed a key waits.
+const completionTimeout = time.Second
+
+// completePolicies completes POLICY by the policies in force on the server that
+// the line, the environment or the file names. It completes nothing when that
+// fails: a shell has no place for an error.
+func (a *Asker) completePolicies(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const noFiles = cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 { // identifiers are nobody's to list
+		return nil, noFiles
+	}
+	if _, err := a.process.Configure(cmd); err != nil || a.shown.read(a.process) != nil {
+		return nil, noFiles
+	}
+	c := a.Client()
+	c.timeout = min(c.timeout, completionTimeout)
+	inForce, err := c.policies(cmd.Context())
+	if err != nil {
+		return nil, noFiles
+	}
+	var names []cobra.Completion
+	for _, p := range inForce {
+		if strings.HasPrefix(p.Name, begun) {
+			names = append(names, cobra.CompletionWithDesc(Printable(p.Name), Printable(p.Description)))
+		}
+	}
+	return names, noFiles
+}

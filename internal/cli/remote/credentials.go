@@ -1,0 +1,76 @@
+package remote
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// credentials are what is shown to a server, and whom to trust as one.
+type credentials struct {
+	tokenFile string
+	ca        string
+	cert, key string
+
+	token string      // from the file or the environment; empty: none
+	tls   *tls.Config // nil: the system's authorities, and no certificate
+}
+
+func (c *credentials) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.tokenFile, "token-file", "", "`file` that holds the token to show (or "+command.TokenVariable+" does)")
+	flags.StringVar(&c.ca, "server-ca-file", "", "PEM `file` of the authorities to trust (default: the system's)")
+	flags.StringVar(&c.cert, "client-cert-file", "", "PEM `file` of the certificate to show")
+	flags.StringVar(&c.key, "client-key-file", "", "PEM `file` of its key")
+}
+
+// read reads what the flags and the environment name.
+func (c *credentials) read(p *command.Process) error {
+	c.token = p.Getenv(command.TokenVariable)
+	var tokenErr error
+	switch {
+	case c.token != "" && c.tokenFile != "":
+		tokenErr = errors.New("both " + command.TokenVariable + " and --token-file are set: keep one of them")
+	case c.tokenFile != "":
+		c.token, tokenErr = readToken(c.tokenFile)
+	}
+	if c.token != "" && tokenErr == nil {
+		if _, err := HeaderText(c.token); err != nil {
+			tokenErr = errors.New("the token is none: it has bytes that no header may have, or more than 255")
+		}
+	}
+	var tlsErr error
+	if c.ca != "" || c.cert != "" || c.key != "" {
+		c.tls, tlsErr = command.ClientTLS(command.ClientFiles{
+			CAFlag: "--server-ca-file", CA: c.ca,
+			CertFlag: "--client-cert-file", Cert: c.cert,
+			KeyFlag: "--client-key-file", Key: c.key,
+		})
+	}
+	return errors.Join(tokenErr, tlsErr)
+}
+
+func readToken(path string) (string, error) {
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", fmt.Errorf("there is no token in %s", path)
+	}
+	return token, nil
+}
+
+// show adds the token to the headers of a request.
+func (c *credentials) show(h http.Header) {
+	if c.token != "" {
+		h.Set("Authorization", "Bearer "+c.token)
+	}
+}

@@ -1,0 +1,77 @@
+package remote
+
+import (
+	"bytes"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+)
+
+// Waits are how long until things change.
+type Waits struct {
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	RetryAfterMS *int64 `json:"retry_after_ms"` // nil: no wait would help
+}
+
+// Advice says how long to wait.
+func (w *Waits) Advice() string {
+	if w.RetryAfterMS == nil {
+		return "no wait would help"
+	}
+	return "retry after " + Duration(*w.RetryAfterMS)
+}
+
+// Limit is what an answer says of one limit of a policy.
+type Limit struct {
+	Name        string `json:"name"`
+	Algorithm   string `json:"algorithm"`
+	Allowed     bool   `json:"allowed"`
+	Limit       int64  `json:"limit"`
+	PolicyLimit *int64 `json:"policy_limit"` // of an explanation: without an override
+	Remaining   int64  `json:"remaining"`
+	Used        int64  `json:"used"`
+	Waits
+}
+
+// WriteLimits writes a table with a row for each limit. usedUnknown says that nobody looked at
+// what is used.
+func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
+	for i := range limits {
+		l := &limits[i]
+		limit, used := fmt.Sprint(l.Limit), l.used()
+		if l.PolicyLimit != nil && *l.PolicyLimit != l.Limit {
+			limit += fmt.Sprintf(" (policy: %d)", *l.PolicyLimit)
+		}
+		if usedUnknown {
+			used = "?"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", Printable(l.Name), Printable(l.Algorithm), limit, used, l.Remaining,
+			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
+	}
+	_ = table.Flush() // into a buffer
+}
+
+// used returns how much is used. Past the limit a server tells of a part of it.
+func (l *Limit) used() string {
+	if l.Used > l.Limit && l.Remaining == 0 {
+		return fmt.Sprintf("at least %d", l.Used)
+	}
+	return fmt.Sprint(l.Used)
+}
+
+// cell is a wait in the table.
+func cell(milliseconds *int64) string {
+	switch {
+	case milliseconds == nil:
+		return "never"
+	case *milliseconds == 0:
+		return "-"
+	}
+	return Duration(*milliseconds)
+}
+
+// Duration returns milliseconds for people.
+func Duration(milliseconds int64) string { return api.ForPeople(milliseconds) }

@@ -1,0 +1,95 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/audit"
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+)
+
+// auditLog is where lines of JSON go that tell what administrators did: a file, which is
+// opened anew on SIGHUP, so that it can be moved away, or else standard error.
+type auditLog struct {
+	*audit.Log
+	path string // empty: standard error
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	out  io.Writer
+	file *os.File // nil: standard error
+}
+
+// openAuditLog opens the file at path, or takes stderr if path is empty. What can't be
+// written is told log.
+func openAuditLog(path string, stderr io.Writer, log *slog.Logger) (*auditLog, error) {
+	a := &auditLog{path: path, log: log, out: stderr}
+	a.Log = audit.New(slog.New(slog.NewJSONHandler(a, nil)), time.Now)
+	if path == "" {
+		return a, nil
+	}
+	return a, a.open()
+}
+
+// open opens the file, and closes the one before.
+func (a *auditLog) open() error {
+	file, err := os.OpenFile(a.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("--audit-log: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file != nil {
+		_ = a.file.Close() // every line was written whole
+	}
+	a.file, a.out = file, file
+	return nil
+}
+
+// Write writes one line.
+func (a *auditLog) Write(line []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n, err := a.out.Write(line)
+	if err != nil {
+		a.log.Error("the audit log cannot be written", "error", err)
+	}
+	return n, err
+}
+
+// reload opens the file anew. If that fails, the one that is open stays.
+func (a *auditLog) reload() {
+	if a.path == "" {
+		return
+	}
+	if err := a.open(); err != nil {
+		a.log.Error("the audit log cannot be opened anew", "error", err)
+	}
+}
+
+// reloaded tells what became of a file that has changed, and what was changed by it, where that
+// is known.
+func (a *auditLog) reloaded(what string, err error, made *changes) {
+	act := &audit.Act{Name: what + ".reload", Who: "file", Failed: err != nil} // why is in the log
+	if made != nil {
+		act.More = made.attrs()
+	}
+	a.Did(context.Background(), act)
+}
+
+// refused tells of a request to the listener for Envoy.
+func (a *auditLog) refused(ctx context.Context, caller string, err error) {
+	reason := auth.ErrForbidden
+	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer} {
+		if errors.Is(err, known) {
+			reason = known
+		}
+	}
+	a.Refused(ctx, &audit.Refusal{Who: caller, Where: "envoy", Reason: reason.Error()})
+}

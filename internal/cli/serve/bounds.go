@@ -1,0 +1,47 @@
+package serve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+)
+
+// boundSeries are the metrics of what the server's bounds of memory turned away.
+type boundSeries struct {
+	registry *prometheus.Registry
+	turned   *prometheus.CounterVec // bound
+	counts   []func() int           // of open connections, by listener
+}
+
+func newBoundSeries(registry *prometheus.Registry) *boundSeries {
+	b := &boundSeries{registry: registry, turned: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ratelimitd_http_turned_away_total",
+		Help: "What a bound of memory turned away: connections refused, idle ones closed for new ones, requests with large bodies.",
+	}, []string{"bound"})}
+	registry.MustRegister(b.turned)
+	for _, bound := range api.Bounds {
+		b.turned.WithLabelValues(string(bound)) // so that a rate has a zero to start from
+	}
+	return b
+}
+
+// reached counts what bound turned away.
+func (b *boundSeries) reached(bound api.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
+
+// open publishes how many connections there are, of all listeners together. It must not be
+// called once metrics are served.
+func (b *boundSeries) open(count func() int) {
+	if b.counts = append(b.counts, count); len(b.counts) > 1 {
+		return
+	}
+	b.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_http_connections",
+		Help: "Connections of clients that are open, to the API and to the proxy.",
+	}, func() float64 {
+		sum := 0
+		for _, count := range b.counts {
+			sum += count()
+		}
+		return float64(sum)
+	}))
+}

@@ -1,0 +1,56 @@
+package serve_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+)
+
+// Two servers on one keyspace, which migrate makes, count together.
+func TestServersShareCassandra(t *testing.T) {
+	hosts := strings.Join(cassandratest.Hosts(t), ",")
+	keyspace := cassandratest.Keyspace(t)
+	flags := []string{"--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + keyspace}
+	environ := []string{"RATELIMITD_STORE=cassandra", "RATELIMITD_STORE_TIMEOUT=5s"}
+	code, stdout, stderr := clitest.Execute(t, environ, append([]string{"migrate"}, flags...)...)
+	if code != command.ExitOK || stdout != "keyspace "+keyspace+" is up to date\n" {
+		t.Fatalf("migrate: exit code %d, output %q, errors:\n%s", code, stdout, stderr)
+	}
+	first := start(t, environ, flags...)
+	second := start(t, environ, append(flags, "--migrate")...) // finds all in place
+	for i := range 6 {
+		s, want := first, http.StatusOK
+		if i%2 == 1 {
+			s = second
+		}
+		if i == 5 {
+			want = http.StatusTooManyRequests
+		}
+		if got := s.Take(t, "login"); got != want {
+			t.Errorf("take %d: status %d, want %d\n%s", i+1, got, want, s.Log)
+		}
+	}
+	if got := second.Get(t, "/readyz"); got != http.StatusOK {
+		t.Errorf("readyz: %d", got)
+	}
+	if !strings.Contains(first.Log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
+		t.Errorf("nothing of the default levels in the log:\n%s", first.Log)
+	}
+	for _, s := range []*server{first, second} {
+		s.Stop()
+		if code := s.Wait(t); code != command.ExitOK {
+			t.Errorf("exit code %d\n%s", code, s.Log)
+		}
+	}
+}
+
+func TestNoToleranceIsRefused(t *testing.T) {
+	code, _, stderr := clitest.Execute(t, nil, "serve", "--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--clock-tolerance=0s")
+	if code != command.ExitUsage || !strings.Contains(stderr, "--clock-tolerance: ") || !strings.Contains(stderr, "1ms to 1m0s") {
+		t.Errorf("exit code %d, errors:\n%s", code, stderr)
+	}
+}

@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// changes are what a reload made of named things.
+type changes struct{ added, removed, changed []string }
+
+// attrs returns c for a log line, with at most command.MaxLogged of each kind.
+func (c *changes) attrs() []slog.Attr {
+	var attrs []slog.Attr
+	for _, kind := range []struct {
+		name  string
+		names []string
+	}{{"added", c.added}, {"removed", c.removed}, {"changed", c.changed}} {
+		if len(kind.names) == 0 {
+			continue
+		}
+		shown := kind.names[:min(len(kind.names), command.MaxLogged)]
+		if more := len(kind.names) - len(shown); more > 0 {
+			shown = append(slices.Clone(shown), fmt.Sprintf("and %d more", more))
+		}
+		attrs = append(attrs, slog.Any(kind.name, command.Sentences(shown)))
+	}
+	if len(attrs) == 0 {
+		attrs = append(attrs, slog.Bool("unchanged", true))
+	}
+	return attrs
+}
+
+// policyChanges returns how one list of policies differs from another, which came before.
+func policyChanges(before, after []*limiter.Policy) *changes {
+	c := new(changes)
+	old, now := policiesByName(before), policiesByName(after)
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if old[name] == nil {
+			c.added = append(c.added, name)
+		} else if differs := policyDiffers(old[name], now[name]); len(differs) > 0 {
+			c.changed = append(c.changed, name+": "+strings.Join(differs, ", "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		if now[name] == nil {
+			c.removed = append(c.removed, name)
+		}
+	}
+	return c
+}
+
+func policiesByName(list []*limiter.Policy) map[string]*limiter.Policy {
+	byName := make(map[string]*limiter.Policy, len(list))
+	for _, p := range list {
+		byName[p.Name] = p
+	}
+	return byName
+}
+
+// policyDiffers says which members of a policy are others, and what they are.
+func policyDiffers(old, now *limiter.Policy) (all []string) {
+	all = membersDiffer("", reflect.ValueOf(*old), reflect.ValueOf(*now))
+	of := func(p *limiter.Policy, name string) *limiter.Limit {
+		i := slices.IndexFunc(p.Limits, func(l limiter.Limit) bool { return l.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &p.Limits[i]
+	}
+	for i := range now.Limits {
+		l := &now.Limits[i]
+		if was := of(old, l.Name); was == nil {
+			all = append(all, "limit "+l.Name+" added")
+		} else {
+			all = append(all, membersDiffer(l.Name+" ", reflect.ValueOf(*was), reflect.ValueOf(*l))...)
+		}
+	}
+	for i := range old.Limits {
+		if of(now, old.Limits[i].Name) == nil {
+			all = append(all, "limit "+old.Limits[i].Name+" removed")
+		}
+	}
+	return all
+}
+
+// membersDiffer says which fields of two structs of one type differ, but for lists of limits.
+func membersDiffer(of string, old, now reflect.Value) (all []string) {
+	for i := range old.NumField() {
+		field := old.Type().Field(i)
+		was, is := old.Field(i).Interface(), now.Field(i).Interface()
+		switch {
+		case field.Name == "Limits" || reflect.DeepEqual(was, is):
+		case field.Name == "Description" || field.Type.Kind() == reflect.Slice:
+			all = append(all, of+memberName(field.Name))
+		default:
+			all = append(all, fmt.Sprintf("%s%s %v -> %v", of, memberName(field.Name), was, is))
+		}
+	}
+	return all
+}
+
+// memberName returns the name that a field has in a file: on_store_error of OnStoreError.
+func memberName(field string) string {
+	var name strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(r))
+	}
+	return name.String()
+}

@@ -1,0 +1,87 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+)
+
+// listenHTTP opens the address of the API and says so on stdout, in the first line that is there.
+func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.settings.Listen)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(s.stdout, "listening on %s://%s\n", s.guard.scheme(), listener.Addr()); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	server := api.NewHTTPServer(s.newAPI())
+	server.ErrorLog = s.serverLog(slog.LevelWarn)
+	connections := api.LimitConnections(server.Server, listener, s.settings.Connections, s.bounds.reached)
+	s.bounds.open(connections.Len)
+	s.guard.onNewAuthorities(renewer(server.Server))
+	return &httpServer{server, connections, s.guard.secure(connections, "http/1.1"), s.drain(), s.log}, nil
+}
+
+// newAPI returns what answers requests of the API.
+func (s *service) newAPI() *api.Server {
+	given := s.settings
+	return api.New(s.engine, &api.Options{
+		Logger: s.log, Headers: given.Headers, Ready: s.store.ready, Warnings: s.store.warnings, Reached: s.bounds.reached,
+		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: overshootOf(s.measured),
+		Keyring:     s.guard.keyring,
+		Hosts:       &given.Security.Hosts,
+		Audit:       s.audit.Log,
+		ForwardAuth: given.ForwardAuth,
+	})
+}
+
+// webServer is what http.Server and http1.Server have in common.
+type webServer interface {
+	Serve(listener net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// httpServer is a server that listens already.
+type httpServer struct {
+	webServer
+	connections *api.Connections // below listener
+	listener    net.Listener
+	drain       time.Duration // for requests in flight
+	log         *slog.Logger
+}
+
+// run answers requests until ctx ends, and then those that are in flight or come by connections
+// whose clients do not know yet that they end.
+func (s *httpServer) run(ctx context.Context) error {
+	g, failed := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-failed.Done()
+		s.log.Info("stopping: answering what is in flight")
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
+		defer cancel()
+		s.connections.Drain(ctx)
+		if err := s.Shutdown(ctx); err != nil {
+			s.log.Warn("requests were cut off", "after", s.drain)
+			return s.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}

@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/gate"
+)
+
+// serverLog returns what an http.Server logs to, at a level of the service's log. Addresses are
+// taken out of its lines: those of clients may be who is limited. Of failed handshakes, which
+// everybody can cause as often as they like, there is a line a second.
+func (s *service) serverLog(level slog.Level) *log.Logger {
+	return log.New(&serverLines{to: slog.NewLogLogger(s.log.Handler(), level).Writer(), now: s.process.Now}, "", 0)
+}
+
+// takeStandardLog has lines of the standard log, which net/http's client of the application writes
+// to and has no other for, end up in the log of the service, as warnings, until back is called.
+func (s *service) takeStandardLog() (back func()) {
+	flags, out := log.Flags(), log.Writer()
+	log.SetFlags(0)
+	log.SetOutput(s.serverLog(slog.LevelWarn).Writer())
+	return func() {
+		log.SetFlags(flags)
+		log.SetOutput(out)
+	}
+}
+
+type serverLines struct {
+	to         io.Writer
+	now        func() time.Time
+	handshakes gate.Second
+}
+
+// addressAndPort is an address as package net writes it.
+var addressAndPort = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+|\[[0-9a-fA-F:.]+(%\w+)?\]):\d+`)
+
+// quotation begins what net/http repeats of an answer that nobody asked for: it may be about
+// anybody.
+var quotation = []byte(" starting with ")
+
+// Write logs one line.
+func (s *serverLines) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) && !s.handshakes.Open(s.now()) {
+		return len(line), nil
+	}
+	said, _, _ := bytes.Cut(line, quotation)
+	if _, err := s.to.Write(addressAndPort.ReplaceAll(said, []byte("a client"))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}

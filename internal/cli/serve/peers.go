@@ -1,0 +1,125 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	grpccreds "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/peer"
+)
+
+// peers are what an instance needs to decide together with others. The zero value is of an
+// instance that is alone: its store is its own.
+type peers struct {
+	cluster  *cluster.Cluster
+	pool     *peer.Pool
+	listener net.Listener // nil: others can't reach this instance
+	creds    grpccreds.TransportCredentials
+}
+
+// openPeers opens the listener for peers. Nobody joins before run does.
+func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *slog.Logger) (*peers, error) {
+	p := new(peers)
+	if store.members == nil {
+		if s.Peers.Listen != "" {
+			return nil, errors.New("--peer-listen: instances with the store embedded share nothing: remove it, or use --store cassandra")
+		}
+		return p, nil
+	}
+	var err error
+	if p.creds, err = peerCredentials(&s.Peers); err != nil {
+		return nil, err
+	}
+	advertised := ""
+	if s.Peers.Listen != "" {
+		if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Peers.Listen); err != nil {
+			return nil, command.Fail(fmt.Errorf("--peer-listen: %w", err))
+		}
+		if advertised, err = addressForPeers(&s.Peers, p.listener.Addr()); err != nil {
+			return nil, errors.Join(err, p.listener.Close())
+		}
+		log.Info("listening for peers", "address", p.listener.Addr().String(), "advertised", advertised)
+	}
+	members := store.members(s.Namespace)
+	p.cluster = cluster.New(members, &cluster.Options{
+		Address: advertised, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
+		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+			return p.pool.HandOver(ctx, to, view, slices)
+		},
+	})
+	p.pool = peer.NewPool(p.cluster, p.creds, log)
+	return p, nil
+}
+
+// peerCredentials returns those by which peers know each other.
+func peerCredentials(s *settings.Peers) (grpccreds.TransportCredentials, error) {
+	if s.SecretFile == "" {
+		if s.Listen != "" && !isLoopback(s.Listen) {
+			return nil, fmt.Errorf("--peer-listen %s: other machines can reach it, and nobody would be asked who they are: "+
+				"give --peer-secret-file", s.Listen)
+		}
+		return insecure.NewCredentials(), nil
+	}
+	text, err := os.ReadFile(s.SecretFile)
+	if err != nil {
+		return nil, command.Fail(fmt.Errorf("--peer-secret-file: %w", err))
+	}
+	creds, err := peer.SharedSecret([]byte(strings.TrimSpace(string(text))))
+	if err != nil {
+		return nil, fmt.Errorf("--peer-secret-file: %w", err)
+	}
+	return creds, nil
+}
+
+// addressForPeers returns the address that others are told.
+func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
+	if s.Address != "" {
+		return s.Address, nil
+	}
+	if tcp, ok := listens.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return "", fmt.Errorf("--peer-address: %s is every address of this machine: say under which one others reach it", listens)
+	}
+	return listens.String(), nil
+}
+
+// owners returns what says who decides for a key; nil: this instance does, for all.
+func (p *peers) owners() limiter.Owners {
+	if p.cluster == nil {
+		return nil
+	}
+	return peer.NewOwners(p.cluster, p.pool)
+}
+
+// metrics returns what publishes what this instance knows of its peers.
+func (p *peers) metrics() []prometheus.Collector {
+	if p.cluster == nil {
+		return nil
+	}
+	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
+}
+
+// run is a member, and decides what is handed on, until its context ends.
+func (p *peers) run(engine *limiter.Engine) stage {
+	if p.cluster == nil {
+		return untilDone
+	}
+	stages := []stage{p.cluster.Run, p.pool.Run}
+	if p.listener != nil {
+		server := peer.NewServer(p.listener, p.creds, engine, p.cluster)
+		stages = []stage{p.cluster.Run, together(p.pool.Run, server.Run)}
+	}
+	return func(ctx context.Context) error { return inOrder(ctx, stages...) }
+}

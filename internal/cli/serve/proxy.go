@@ -1,0 +1,111 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func newProxy(p *command.Process) *cobra.Command {
+	s := new(settings.Settings)
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Pass requests on to an application, within their limits",
+		Long: "Pass requests on to an application, within their limits, until SIGTERM or SIGINT.\n\n" +
+			"--proxy-listen is where clients come to, and --upstream the application. Which requests are limited\n" +
+			"by what is under the key routes: of the --config file. All that serve does is done beside it, on\n" +
+			"--listen: health, metrics, the application's own calls. Several proxies share counts by --store cassandra.\n\n" +
+			"Every flag has an environment variable (--upstream: RATELIMITD_UPSTREAM) and a key in the\n" +
+			"--config file (upstream:). A flag beats the environment, which beats the file.",
+		Example: `  ratelimitd proxy --upstream http://127.0.0.1:3000 --config proxy.yaml`,
+		Args:    command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := s.Load(cmd, p)
+			if err != nil {
+				return err
+			}
+			if s.Proxy.Upstream == nil {
+				return errors.New("--upstream is missing: give the application's address, such as http://127.0.0.1:3000")
+			}
+			return serve(cmd, p, s, log)
+		},
+	}
+	s.AddCommonFlags(cmd.Flags())
+	s.AddServeFlags(cmd.Flags())
+	s.AddCassandraFlags(cmd.Flags())
+	s.AddProxyFlags(cmd.Flags())
+	return cmd
+}
+
+// listenProxy opens the address that clients come to, and says so on stdout. It returns what
+// serves there: nothing, if there is no proxy.
+func (s *service) listenProxy(ctx context.Context) (stage, error) {
+	given := &s.settings.Proxy
+	if given.Upstream == nil {
+		return untilDone, nil
+	}
+	handler, err := s.newProxy()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", given.Listen)
+	if err != nil {
+		return nil, command.Fail(err)
+	}
+	if _, err := fmt.Fprintf(s.stdout, "proxying on %s://%s\n", s.guard.scheme(), listener.Addr()); err != nil {
+		return nil, command.Fail(errors.Join(err, listener.Close()))
+	}
+	server := proxy.NewHTTPServer(handler)
+	server.ErrorLog = s.serverLog(slog.LevelInfo)
+	connections := api.LimitConnections(server, listener, s.settings.Connections, s.bounds.reached)
+	s.bounds.open(connections.Len)
+	serving := &httpServer{server, connections, s.guard.secureForAll(connections, "h2", "http/1.1"), drainTimeoutOfProxy, s.log}
+	return func(ctx context.Context) error {
+		defer handler.Close()
+		defer s.takeStandardLog()()
+		return serving.run(ctx)
+	}, nil
+}
+
+// newProxy returns what passes requests on, by the routes of the configuration file.
+func (s *service) newProxy() (*proxy.Proxy, error) {
+	given := s.settings
+	routes, err := readRoutes(given.Config, s.engine)
+	if err != nil {
+		return nil, err
+	}
+	return proxy.New(s.engine, &proxy.Options{
+		Upstream: given.Proxy.Upstream, UpstreamTimeout: given.Proxy.Timeout, Routes: routes, TrustedProxies: given.Trusted,
+		Headers: given.Headers, Logger: s.log, Observe: func(route string, status int, d time.Duration) {
+			s.measured.ObserveHTTP("proxy "+route, status, d)
+		},
+	})
+}
+
+// readRoutes reads those of the configuration file.
+func readRoutes(file string, engine *limiter.Engine) ([]proxy.Route, error) {
+	if file == "" {
+		return nil, errors.New("--config is missing: routes of the proxy are in that file, under the key " + proxy.Key)
+	}
+	data, err := yamlfile.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	var names []string
+	for _, p := range engine.Policies() {
+		names = append(names, p.Name)
+	}
+	return proxy.Parse(file, data, names)
+}

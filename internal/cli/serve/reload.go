@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/envoy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// policySource puts policies in force: at the start, and whenever their file
+// changes.
+type policySource struct {
+	watcher *policyfile.Watcher // nil: the examples, which never change
+	engine  *limiter.Engine
+	refuses func([]limiter.Policy) error // what the store can't promise; nil: nothing
+	mapped  *policyfile.Envoy            // by the last reload, or at the start
+	changes *changes                     // that the last reload made; nil: there was none
+	envoy   *envoy.Server                // nil: it is served nowhere
+	metrics *metrics.Metrics
+	audit   *auditLog
+	log     *slog.Logger
+}
+
+// readPolicies reads the file of policies, and returns what watches it: nil for the examples,
+// which are read where file is empty.
+func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
+	if file == "" {
+		policies, err := policyfile.LoadOrExamples("")
+		return nil, policies, err
+	}
+	watcher := policyfile.NewWatcher(file)
+	policies, err := watcher.Load()
+	return watcher, policies, err
+}
+
+// set puts policies in force and warns of those that promise less.
+func (p *policySource) set(file policyfile.File) error {
+	if p.refuses != nil {
+		if err := p.refuses(file.Policies); err != nil {
+			return err
+		}
+	}
+	before := p.engine.Policies()
+	if err := p.engine.SetPolicies(file.Policies); err != nil {
+		return err
+	}
+	p.setEnvoy(file.Envoy)
+	p.metrics.SetPolicies(p.engine.Policies())
+	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
+	if len(before) > 0 { // else it is the start
+		p.changes = policyChanges(before, p.engine.Policies())
+		if !reflect.DeepEqual(p.mapped, file.Envoy) {
+			p.changes.changed = append(p.changes.changed, "what is mapped for Envoy")
+		}
+		attrs = append(attrs, p.changes.attrs()...)
+	}
+	p.mapped = file.Envoy
+	p.log.LogAttrs(context.Background(), slog.LevelInfo, "policies in force", attrs...)
+	p.logCaveats()
+	return nil
+}
+
+// setEnvoy puts in force what Envoy's descriptors are mapped to.
+func (p *policySource) setEnvoy(mapped *policyfile.Envoy) {
+	if p.envoy == nil {
+		return
+	}
+	p.envoy.SetMapping(mapped)
+	if mapped == nil || len(mapped.Domains) == 0 {
+		p.log.Warn("the file of policies maps no domain of Envoy's: all that Envoy asks about passes")
+		return
+	}
+	p.log.Info("descriptors of Envoy mapped", "domains", len(mapped.Domains))
+}
+
+// logCaveats says what the policies' levels do not promise: as a warning, but for
+// the default, whose promise ends only at the data centre's border.
+func (p *policySource) logCaveats() {
+	scopes := make(map[string]limiter.Scope) // by caveat
+	names := make(map[string][]string)       // of policies, by caveat
+	for _, policy := range p.engine.Policies() {
+		if scope, caveat := p.engine.Promise(policy); caveat != "" {
+			scopes[caveat] = scope
+			names[caveat] = append(names[caveat], policy.Name)
+		}
+	}
+	for _, caveat := range slices.Sorted(maps.Keys(names)) {
+		level := slog.LevelWarn
+		if scopes[caveat] == limiter.ScopeDatacenter {
+			level = slog.LevelInfo
+		}
+		of := names[caveat]
+		p.log.Log(context.Background(), level, "consistency: "+caveat, "count", len(of), "policies", of[:min(len(of), command.MaxLogged)])
+	}
+}
+
+// changed takes what the watcher found. A file with mistakes changes nothing.
+func (p *policySource) changed(file policyfile.File, err error) {
+	p.changes = nil
+	if err == nil {
+		err = p.set(file)
+	}
+	p.audit.reloaded("policies", err, p.changes)
+	if err == nil {
+		return
+	}
+	p.log.Error("policies not reloaded, those in force stay", command.Mistakes(err)...)
+}
+
+// run watches the file until ctx ends.
+func (p *policySource) run(ctx context.Context) error {
+	if p.watcher == nil {
+		return untilDone(ctx)
+	}
+	return p.watcher.Run(ctx, p.changed)
+}
+
+// onHangup returns a stage that calls reloads on each signal.
+func onHangup(hangup <-chan os.Signal, reloads ...func()) stage {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangup:
+				for _, reload := range reloads {
+					reload()
+				}
+			}
+		}
+	}
+}
+
+func (p *policySource) reload() {
+	if p.watcher == nil {
+		p.log.Warn("nothing to reload: there is no --policies file, the examples are in force")
+		return
+	}
+	p.watcher.Reload()
+}

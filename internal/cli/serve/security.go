@@ -1,0 +1,282 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/filewatch"
+)
+
+// security is who may reach the server's listeners, as the files say at any moment.
+type security struct {
+	settings     *settings.Security
+	keyring      *auth.Keyring
+	callers      *auth.Watcher                   // nil: nobody is asked who they are
+	changes      *changes                        // of callers, that the last reload made; nil: there was none
+	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
+	current      atomic.Pointer[tls.Config]
+	renew        []func() // called when clients are verified by other authorities
+	audit        *auditLog
+	log          *slog.Logger
+}
+
+// openSecurity reads the files that the settings name.
+func openSecurity(s *settings.Security, audit *auditLog, log *slog.Logger) (*security, error) {
+	if err := checkTLS(s); err != nil {
+		return nil, err
+	}
+	sec := &security{settings: s, keyring: auth.NewKeyring(s.TLSClientCA != ""), audit: audit, log: log}
+	if s.AuthFile != "" {
+		warnOfWriters(s.AuthFile, log)
+		sec.callers = auth.NewWatcher(s.AuthFile)
+		if err := sec.setCallers(sec.callers.Load()); err != nil {
+			return nil, err
+		}
+	}
+	if s.TLSCert != "" {
+		sec.certificates = newCertificates(s)
+		if err := sec.setCertificates(sec.certificates.Load()); err != nil {
+			return nil, err
+		}
+	}
+	return sec, nil
+}
+
+// checkTLS refuses settings that do not do what they seem to.
+func checkTLS(s *settings.Security) error {
+	switch {
+	case (s.TLSCert == "") != (s.TLSKey == ""):
+		return errors.New("--tls-cert-file and --tls-key-file need each other")
+	case s.TLSClientCA != "" && s.TLSCert == "":
+		return errors.New("--tls-client-ca-file does nothing without TLS: add --tls-cert-file and --tls-key-file")
+	}
+	return nil
+}
+
+// warnOfWriters warns if others may write who may ask.
+func warnOfWriters(path string, log *slog.Logger) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+		log.Warn("others may write who may ask: take the right from them", "file", path, "mode", info.Mode().Perm())
+	}
+}
+
+// mayListen refuses the address of a listener that everybody could reach and ask for
+// everything. flag names the flag that the address was given by, such as "--listen".
+// Every listener asks it first.
+func (s *security) mayListen(flag, address string) error {
+	switch {
+	case isLoopback(address):
+	case !s.keyring.Open():
+		if s.certificates == nil {
+			s.log.Warn("tokens travel in the clear: give --tls-cert-file and --tls-key-file, unless something in front speaks TLS", "flag", flag)
+		}
+	case !s.settings.InsecureNoAuth:
+		return fmt.Errorf("%s %s: other machines could ask for everything there, and nobody would be asked who they are: "+
+			"list who may ask by --auth-file, or verify clients by --tls-client-ca-file, or listen on 127.0.0.1; "+
+			"--insecure-no-auth does it all the same", flag, address)
+	default:
+		s.log.Warn("nobody is asked who they are (--insecure-no-auth): whoever reaches this address may ask for everything",
+			"flag", flag, "address", address)
+	}
+	return nil
+}
+
+// isLoopback reports whether only this machine reaches an address, which is host:port.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// secure returns listener, with TLS where the settings ask for it, of which protocols are
+// offered: "http/1.1", "h2".
+func (s *security) secure(listener net.Listener, protocols ...string) net.Listener {
+	if s.certificates == nil {
+		return listener
+	}
+	return tls.NewListener(listener, s.tlsConfig(protocols...))
+}
+
+// secureForAll returns listener as secure does, but asks no client for a certificate: it is
+// for the public.
+func (s *security) secureForAll(listener net.Listener, protocols ...string) net.Listener {
+	if s.certificates == nil {
+		return listener
+	}
+	return tls.NewListener(listener, s.tlsConfigBy(func(config *tls.Config) {
+		config.NextProtos, config.ClientAuth, config.ClientCAs = protocols, tls.NoClientCert, nil
+	}))
+}
+
+// scheme returns the one of URLs.
+func (s *security) scheme() string {
+	if s.certificates == nil {
+		return "http"
+	}
+	return "https"
+}
+
+// tlsConfig returns a configuration by which each handshake goes by the files as they are
+// then. It is nil where TLS is not spoken.
+func (s *security) tlsConfig(protocols ...string) *tls.Config {
+	if s.certificates == nil {
+		return nil
+	}
+	return s.tlsConfigBy(func(config *tls.Config) { config.NextProtos = protocols })
+}
+
+// tlsConfigBy returns a configuration that is made by change of what the files say at each
+// handshake.
+func (s *security) tlsConfigBy(change func(*tls.Config)) *tls.Config {
+	var latest atomic.Pointer[[2]*tls.Config] // the one read from the files, and what is made of it
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			read := s.current.Load()
+			made := latest.Load()
+			if made == nil || made[0] != read {
+				config := read.Clone()
+				change(config)
+				made = &[2]*tls.Config{read, config}
+				latest.Store(made)
+			}
+			return made[1], nil
+		},
+	}
+}
+
+// setCallers puts in force what was read; on an error, what was in force stays.
+func (s *security) setCallers(callers *auth.Callers, err error) error {
+	if err == nil && callers.Certificates() && s.settings.TLSClientCA == "" {
+		err = fmt.Errorf("%s: some callers are known by their certificate, and none is asked for: give --tls-client-ca-file",
+			s.settings.AuthFile)
+	}
+	if err != nil {
+		return err
+	}
+	attrs := []slog.Attr{slog.Int("count", callers.Len())}
+	if before := s.keyring.Callers(); before != nil { // else it is the start
+		s.changes = new(changes)
+		s.changes.added, s.changes.removed, s.changes.changed = callers.Changes(before)
+		attrs = append(attrs, s.changes.attrs()...)
+	}
+	s.keyring.Set(callers)
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "callers in force", attrs...)
+	if idle := callers.Idle(); len(idle) > 0 {
+		s.log.Warn("callers may use no policy: list policies: for them, or write policies: any", "file", s.settings.AuthFile,
+			"count", len(idle), "callers", idle[:min(len(idle), command.MaxLogged)])
+	}
+	return nil
+}
+
+// setCertificates puts in force what was read; on an error, what was in force stays.
+func (s *security) setCertificates(config *tls.Config, err error) error {
+	if err != nil {
+		return err
+	}
+	last := s.current.Swap(config)
+	if last != nil && config.ClientCAs != nil && !config.ClientCAs.Equal(last.ClientCAs) {
+		for _, renew := range s.renew {
+			renew()
+		}
+	}
+	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
+	return nil
+}
+
+// onNewAuthorities has renew called whenever clients are verified by other authorities
+// than before. It must not be called while run runs.
+func (s *security) onNewAuthorities(renew func()) { s.renew = append(s.renew, renew) }
+
+// renewer returns what has all connections of server made anew, so that the authorities of
+// today verify them: those that wait are closed at once, and each other one after its
+// answer, which none takes longer for than the write timeout. Meanwhile, every request
+// takes a connection of its own. It is not safe for concurrent use.
+func renewer(server *http.Server) (renew func()) {
+	again := time.AfterFunc(math.MaxInt64, func() { server.SetKeepAlivesEnabled(true) })
+	return func() {
+		server.SetKeepAlivesEnabled(false)
+		again.Reset(server.ReadTimeout + server.WriteTimeout)
+	}
+}
+
+// newCertificates returns a Watcher of the files of TLS.
+func newCertificates(s *settings.Security) *filewatch.Watcher[*tls.Config] {
+	paths := []string{s.TLSCert, s.TLSKey}
+	if s.TLSClientCA != "" {
+		paths = append(paths, s.TLSClientCA)
+	}
+	return filewatch.New("certificates", paths, func(contents [][]byte) (*tls.Config, error) {
+		pair, err := tls.X509KeyPair(contents[0], contents[1])
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file and --tls-key-file: %w", err)
+		}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		if len(contents) < 3 {
+			return config, nil
+		}
+		if config.ClientCAs, err = command.Authorities(contents[2]); err != nil {
+			return nil, fmt.Errorf("--tls-client-ca-file: %s: %w", s.TLSClientCA, err)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
+		return config, nil
+	})
+}
+
+// run watches the files until ctx ends.
+func (s *security) run(ctx context.Context) error {
+	var stages []stage
+	if s.callers != nil {
+		stages = append(stages, func(ctx context.Context) error {
+			return s.callers.Run(ctx, func(callers *auth.Callers, err error) {
+				s.changes = nil
+				err = s.setCallers(callers, err)
+				s.reloaded("callers", err, s.changes)
+			})
+		})
+	}
+	if s.certificates != nil {
+		stages = append(stages, func(ctx context.Context) error {
+			return s.certificates.Run(ctx, func(config *tls.Config, err error) {
+				s.reloaded("certificates", s.setCertificates(config, err), nil)
+			})
+		})
+	}
+	return together(append(stages, untilDone)...)(ctx)
+}
+
+// reloaded logs what became of a reload.
+func (s *security) reloaded(what string, err error, made *changes) {
+	s.audit.reloaded(what, err, made)
+	if err != nil {
+		s.log.Error(what+" not reloaded, those in force stay", command.Mistakes(err)...)
+	}
+}
+
+// reload reads the files anew.
+func (s *security) reload() {
+	if s.callers != nil {
+		s.callers.Reload()
+	}
+	if s.certificates != nil {
+		s.certificates.Reload()
+	}
+}

@@ -1,0 +1,196 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/envoy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+// service is what a service is made of, in the order in which that comes to be.
+type service struct {
+	process  *command.Process
+	settings *settings.Settings
+	stdout   io.Writer // where it says what it listens on
+	log      *slog.Logger
+
+	registry *prometheus.Registry
+	measured *metrics.Metrics
+	bounds   *boundSeries
+
+	audit *auditLog
+	guard *security
+
+	store  *backend
+	peers  *peers
+	engine *limiter.Engine
+	envoy  *envoy.Server // nil: it is served nowhere
+	source *policySource
+}
+
+// serve puts a service together and runs it until the context of cmd ends.
+func serve(cmd *cobra.Command, process *command.Process, given *settings.Settings, log *slog.Logger) error {
+	ctx := cmd.Context()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	s := &service{process: process, settings: given, stdout: cmd.OutOrStdout(), log: log}
+	s.measure()
+	watcher, policies, err := readPolicies(given.Policies)
+	if err != nil {
+		return err
+	}
+	if err := s.secure(cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	options, err := given.EngineOptions(log)
+	if err != nil {
+		return err
+	}
+	if s.store, err = s.openStore(ctx, policies.Policies); err != nil {
+		return err
+	}
+	defer s.store.close()
+	if err := s.decide(ctx, options); err != nil {
+		return err
+	}
+	if err := s.putInForce(ctx, watcher, policies); err != nil {
+		return err
+	}
+	servers, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, servers, hangup)
+}
+
+// measure makes the metrics that the other parts count with, and those of the process.
+func (s *service) measure() {
+	s.registry = prometheus.NewRegistry()
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.measured = metrics.New(s.registry, s.process.Now)
+	s.bounds = newBoundSeries(s.registry)
+}
+
+// secure opens the audit log and reads who may ask, and refuses addresses that are open to
+// everybody.
+func (s *service) secure(stderr io.Writer) (err error) {
+	if s.audit, err = openAuditLog(s.settings.AuditLog, stderr, s.log); err != nil {
+		return command.Fail(err)
+	}
+	if s.guard, err = openSecurity(&s.settings.Security, s.audit, s.log); err != nil {
+		return err
+	}
+	if err := s.guard.mayListen("--listen", s.settings.Listen); err != nil || s.settings.EnvoyListen == "" {
+		return err
+	}
+	return s.guard.mayListen("--envoy-listen", s.settings.EnvoyListen)
+}
+
+// decide makes the engine on the open store: with its peers, where it has any, and without
+// policies.
+func (s *service) decide(ctx context.Context, options *limiter.Options) (err error) {
+	s.log.Info("serving", "version", s.process.Version, "store", s.settings.Store, "namespace", s.settings.Namespace)
+	if s.peers, err = openPeers(ctx, s.settings, s.store, s.log); err != nil {
+		return err
+	}
+	options.Now, options.Observer, options.Owners = s.process.Now, s.measured, s.peers.owners()
+	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
+	options.Local, options.Feed = s.store.local, s.store.feed
+	s.engine = limiter.New(s.store.store, options)
+	if s.store.onMove != nil {
+		s.store.onMove(s.engine.MoveTo)
+	}
+	s.registry.MustRegister(s.peers.metrics()...)
+	if s.store.saving != nil {
+		s.registry.MustRegister(metrics.NewSaving(s.process.Now, s.store.saving))
+	}
+	if !s.engine.InMemory() {
+		s.registry.MustRegister(metrics.NewBehind(s.engine.Behind))
+	}
+	return nil
+}
+
+// putInForce puts policies in force, which watcher watches the file of, and what was decided
+// otherwise before.
+func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
+	s.envoy = s.newEnvoy()
+	s.source = &policySource{
+		watcher: watcher, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
+		metrics: s.measured, audit: s.audit, log: s.log,
+	}
+	if err := s.source.set(policies); err != nil {
+		return err
+	}
+	if err := s.engine.CatchUp(ctx); err != nil && !errors.Is(err, limiter.ErrNotConnected) {
+		s.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
+	}
+	return nil
+}
+
+// listen opens the listeners of all servers, and returns what serves them: the proxy ends first,
+// for what is behind it may ask the others until it has answered.
+func (s *service) listen(ctx context.Context) (stage, error) {
+	web, err := s.listenHTTP(ctx)
+	if err != nil {
+		return nil, command.Fail(err)
+	}
+	serveEnvoy, err := s.listenEnvoy(ctx)
+	if err != nil {
+		return nil, command.Fail(errors.Join(err, web.listener.Close()))
+	}
+	serveProxy, err := s.listenProxy(ctx)
+	if err != nil {
+		return nil, errors.Join(err, web.listener.Close())
+	}
+	return func(ctx context.Context) error {
+		return inOrder(ctx, serveProxy, together(web.run, serveEnvoy))
+	}, nil
+}
+
+// run runs everything until ctx ends or something fails, and ends it in this order: each part as
+// long as those before it may still need it.
+func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
+	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
+	garbage := sparing(s.process.Getenv("GOGC"))
+	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine), s.engine.Run, s.store.run, s.measured.Run, garbage)
+	if err != nil {
+		return command.Fail(err)
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// How long requests in flight may take after a signal: longer than any decision, and with
+// time left of ten seconds to take back what was not admitted. Where there is a proxy,
+// applications behind it may still ask for what they need to answer: its requests come
+// first, and then all others.
+const (
+	drainTimeout        = 5 * time.Second
+	drainTimeoutOfProxy = 4 * time.Second
+	drainTimeoutBehind  = 2 * time.Second
+)
+
+// drain returns how long requests in flight may take that are not the proxy's.
+func (s *service) drain() time.Duration {
+	if s.settings.Proxy.Upstream != nil {
+		return drainTimeoutBehind
+	}
+	return drainTimeout
+}

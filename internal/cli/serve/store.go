@@ -1,0 +1,163 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/breaker"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+)
+
+// backend is an open store and what belongs to it.
+type backend struct {
+	store      limiter.Store
+	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
+	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
+	datacenter string
+	onMove     func(func(datacenter string) error)       // has the name told that is not known yet; nil: it is
+	members    func(namespace string) *cassandra.Members // of instances that decide together; nil: this one is alone
+	canPromise func([]limiter.Policy) error              // nil: whatever they say
+	run        stage
+	ready      func(context.Context) error // nil: always
+	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
+	skewed     func() bool                 // nil: never
+	close      func()
+}
+
+// openStore opens the store that the settings name, with its tables brought up to date first
+// where they say so, or with what its folder holds. Cassandra need not be there yet.
+func (s *service) openStore(ctx context.Context, policies []limiter.Policy) (*backend, error) {
+	switch given := s.settings; {
+	case given.Store == settings.StoreCassandra && given.DataDir != "":
+		return nil, errDataDir
+	case given.Store == settings.StoreCassandra:
+		return s.openCassandra(ctx, policies)
+	case given.DataDir != "":
+		return s.openDataDir()
+	}
+	store := embedded.New(&embedded.Options{MaxKeys: s.settings.MaxKeys, Now: s.process.Now})
+	return &backend{store: s.measured.Store(store), feed: store, run: store.Run, close: func() {}}, nil
+}
+
+var errDataDir = errors.New("--data-dir is for the store embedded: remove it, for the store cassandra keeps counts itself")
+
+// openDataDir opens the embedded store with what is in its folder.
+func (s *service) openDataDir() (*backend, error) {
+	given := s.settings
+	file, err := datafile.Open(given.DataDir)
+	if err != nil {
+		return nil, command.Fail(fmt.Errorf("--data-dir: %w", err))
+	}
+	store, err := embedded.Open(&embedded.Options{
+		MaxKeys: given.MaxKeys, Now: s.process.Now, Disk: file, SyncEvery: given.DataSync, Logger: s.log,
+	})
+	if err != nil {
+		return nil, command.Fail(errors.Join(fmt.Errorf("--data-dir: %w", err), file.Close()))
+	}
+	s.log.Info("counts are kept on disk", "folder", given.DataDir, "every", given.DataSync, "keys", store.Len())
+	closeFile := func() {
+		if err := file.Close(); err != nil {
+			s.log.Error("closing the file of counts", "error", err)
+		}
+	}
+	return &backend{store: s.measured.Store(store), feed: store, run: store.Run, saving: store.Saving, close: closeFile}, nil
+}
+
+// warnings returns what is wrong with b, though it decides.
+func (b *backend) warnings() []string {
+	if b.saving == nil {
+		return nil
+	}
+	since := b.saving().Since
+	if since.IsZero() {
+		return nil
+	}
+	return []string{fmt.Sprintf("counts can't be saved in --data-dir: those since %s would be lost with this process; the log says why",
+		since.UTC().Format(time.RFC3339))}
+}
+
+// openCassandra opens the store whose tables instances share.
+func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) (*backend, error) {
+	given := s.settings
+	if given.ClockTolerance == 0 { // which to the store means that nobody looks
+		return nil, fmt.Errorf("--clock-tolerance: no clock is within 0s of a cluster's: use 1ms to %v", settings.MaxClockTolerance)
+	}
+	config, err := given.CassandraConfig(s.log, s.process.Now)
+	if err != nil {
+		return nil, err
+	}
+	config.UsesLocalLevels = limiter.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
+	config.MigrateFirst = given.Migrate
+	store, err := cassandra.OpenLater(ctx, config)
+	if err != nil {
+		return nil, command.Fail(err)
+	}
+	local := embedded.New(&embedded.Options{MaxKeys: given.MaxKeys, Now: s.process.Now})
+	b := &backend{
+		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
+		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
+		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members,
+		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, s.measured) }),
+	}
+	if given.ClockBeyondTolerance == settings.ClockRefuse {
+		b.skewed, b.ready = store.Skewed, readyInTime(store)
+	}
+	return b, nil
+}
+
+// readyInTime returns what says why store, or its clock, does not serve.
+func readyInTime(store *cassandra.Later) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if store.Skewed() {
+			return errSkewed
+		}
+		return store.Ready(ctx)
+	}
+}
+
+func breakerChanged(measured *metrics.Metrics) func(closed bool) {
+	return func(closed bool) {
+		state := metrics.BreakerOpen
+		if closed {
+			state = metrics.BreakerClosed
+		}
+		measured.SetBreaker(state)
+	}
+}
+
+// publishEvery is well within the usual interval between two scrapes.
+const publishEvery = 5 * time.Second
+
+// publish keeps the metrics of the cluster's clock and of the sweeper up to date
+// until ctx ends.
+func publish(ctx context.Context, store *cassandra.Later, measured *metrics.Metrics) error {
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
+	for swept := int64(0); ; {
+		if ahead, known := store.ClockOffset(); known {
+			measured.SetClockOffset(ahead)
+		}
+		sweeps := store.Sweeps()
+		measured.SetSweepProgress(sweeps.Progress)
+		measured.AddSwept(int(sweeps.Deleted - swept))
+		swept = sweeps.Deleted
+		if !sweeps.Finished.IsZero() {
+			measured.SetSweepFinished(sweeps.Finished)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+var errSkewed = errors.New("this machine's clock is farther from the cluster's than --clock-tolerance allows")

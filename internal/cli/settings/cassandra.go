@@ -1,0 +1,125 @@
+package settings
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// Cassandra says which cluster to use, and how.
+type Cassandra struct {
+	hosts        hostList
+	Datacenter   string // empty: the cluster's, if it has one
+	keyspace     string
+	replication  string
+	username     string
+	password     string // from the environment
+	passwordFile string
+	tls          tlsSettings
+}
+
+// tlsSettings say how TLS is spoken to the cluster.
+type tlsSettings struct {
+	on         bool
+	ca         string
+	cert       string
+	key        string
+	serverName string
+}
+
+// AddCassandraFlags adds the flags that say which cluster to use, and how.
+func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
+	c := &s.Cassandra
+	c.hosts.list = []string{"127.0.0.1"}
+	flags.Var(&c.hosts, "cassandra-hosts", "host[:port] of some nodes, with commas between")
+	flags.StringVar(&c.keyspace, "cassandra-keyspace", "ratelimitd", "`keyspace` of the tables")
+	flags.StringVar(&c.Datacenter, "cassandra-datacenter", "", "`name` of the local data centre (default: the cluster's, if it has one)")
+	flags.StringVar(&c.replication, "cassandra-replication", "",
+		"CQL `map` to create the keyspace with (default NetworkTopologyStrategy, min(3, nodes))")
+	command.Var(flags, &s.SerialConsistency, "serial-consistency", string(limiter.LevelLocalSerial), "level",
+		"of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", limiter.ParseSerialLevel)
+	flags.StringVar(&c.username, "cassandra-username", "", "`name` to log in with; the password is in a file or in "+command.PasswordVariable)
+	flags.StringVar(&c.passwordFile, "cassandra-password-file", "", "`file` that holds the password")
+	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "speak TLS to the cluster")
+	flags.StringVar(&c.tls.ca, "cassandra-tls-ca", "", "PEM `file` of the authorities to trust (default: the system's)")
+	flags.StringVar(&c.tls.cert, "cassandra-tls-cert", "", "PEM `file` of this client's certificate")
+	flags.StringVar(&c.tls.key, "cassandra-tls-key", "", "PEM `file` of its key")
+	flags.StringVar(&c.tls.serverName, "cassandra-tls-server-name", "", "`name` in the nodes' certificates (default: the host's)")
+}
+
+// CassandraConfig returns the settings as the store takes them, with what is in the files that they
+// name.
+func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cassandra.Config, error) {
+	c := &s.Cassandra
+	password, passwordErr := c.readPassword()
+	tlsConfig, tlsErr := c.tls.read()
+	if err := errors.Join(passwordErr, tlsErr); err != nil {
+		return cassandra.Config{}, err
+	}
+	return cassandra.Config{
+		Hosts:             c.hosts.list,
+		Keyspace:          c.keyspace,
+		Datacenter:        c.Datacenter,
+		Replication:       c.replication,
+		Username:          c.username,
+		Password:          password,
+		TLS:               tlsConfig,
+		Timeout:           s.StoreTimeout,
+		Consistency:       s.Levels(),
+		SerialConsistency: string(s.SerialConsistency),
+		ClockTolerance:    s.ClockTolerance,
+		Logger:            log,
+		Now:               now,
+	}, nil
+}
+
+// readPassword returns the password for the user name, from the file or from the
+// environment. Each needs the other.
+func (c *Cassandra) readPassword() (string, error) {
+	password := c.password
+	switch {
+	case password != "" && c.passwordFile != "":
+		return "", errors.New("both " + command.PasswordVariable + " and --cassandra-password-file are set: keep one of them")
+	case c.passwordFile != "":
+		data, err := yamlfile.Read(c.passwordFile)
+		if err != nil {
+			return "", fmt.Errorf("reading the password: %w", err)
+		}
+		password = strings.TrimRight(string(data), "\r\n")
+	}
+	if (password == "") != (c.username == "") {
+		return "",
+			errors.New("--cassandra-username and a password (--cassandra-password-file or " + command.PasswordVariable + ") need each other")
+	}
+	return password, nil
+}
+
+// read returns how to speak TLS, nil when that is off.
+func (t *tlsSettings) read() (*tls.Config, error) {
+	if !t.on {
+		if t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
+			return nil, errors.New("a --cassandra-tls-... setting does nothing without --cassandra-tls: add that or remove it")
+		}
+		return nil, nil
+	}
+	config, err := command.ClientTLS(command.ClientFiles{
+		CAFlag: "--cassandra-tls-ca", CA: t.ca,
+		CertFlag: "--cassandra-tls-cert", Cert: t.cert,
+		KeyFlag: "--cassandra-tls-key", Key: t.key,
+	})
+	if err != nil {
+		return nil, err
+	}
+	config.ServerName = t.serverName
+	return config, nil
+}

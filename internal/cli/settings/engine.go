@@ -1,0 +1,155 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// EngineOptions returns what the settings say of an engine, among it the keys of the hash key
+// file. Keys of identifiers are made by these options, by Datacenter, and by whether Local is nil.
+func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
+	hashKeys, err := readHashKeys(s.HashKeyFile, log)
+	if err != nil {
+		return nil, err
+	}
+	keyer, alsoRead := keyers(s.Namespace, hashKeys)
+	return &limiter.Options{
+		Keyer:          keyer,
+		AlsoRead:       alsoRead,
+		Consistency:    s.Levels(),
+		Serial:         s.SerialConsistency,
+		ClockTolerance: s.ClockTolerance,
+		StoreTimeout:   s.StoreTimeout,
+		SyncInterval:   s.SyncInterval,
+		Identifiers:    identifier.Reader,
+	}, nil
+}
+
+// readHashKeys returns the keys in the file at path, none when path is empty, and
+// warns of what makes identifiers easy to find out. The first is written with, all are
+// read.
+func readHashKeys(path string, log *slog.Logger) ([]limiter.HashKey, error) {
+	if path == "" {
+		log.Warn("identifiers are hashed by plain SHA-256: whoever reads the store can find out phone numbers and " +
+			"addresses by hashing all there are; give a --hash-key-file")
+		return nil, nil
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
+		log.Warn("everybody on this machine may read the hash key: take the right from others", "file", path, "mode", info.Mode().Perm())
+	}
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the hash key: %w", err)
+	}
+	keys, err := parseHashKeys(data)
+	if err != nil {
+		return nil, fmt.Errorf("hash key file %s: %w", path, err)
+	}
+	if len(keys) > 1 {
+		log.Info("the hash key is changing: logs and counters are read under all keys and written under the first; "+
+			"serial policies and buckets count under the first only, and start anew when another becomes the first",
+			"writes", keys[0].ID, "reads", ids(keys))
+	}
+	return keys, nil
+}
+
+func ids(keys []limiter.HashKey) []string {
+	names := make([]string, len(keys))
+	for i := range keys {
+		names[i] = keys[i].ID
+	}
+	return names
+}
+
+// keyers returns what makes keys in namespace: the first writes, the others are read
+// as well.
+func keyers(namespace string, keys []limiter.HashKey) (first limiter.Keyer, others []limiter.Keyer) {
+	if len(keys) == 0 {
+		return limiter.Keyer{Namespace: namespace}, nil
+	}
+	for i := range keys[1:] {
+		others = append(others, limiter.Keyer{Namespace: namespace, Secret: &keys[1+i]})
+	}
+	return limiter.Keyer{Namespace: namespace, Secret: &keys[0]}, others
+}
+
+// maxHashKeys bounds the keys that are read: every decision reads under each.
+const maxHashKeys = 3
+
+var (
+	hashKeyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+	hexText   = regexp.MustCompile(`^([0-9a-fA-F]{2})+$`)
+)
+
+// parseHashKeys reads the id:key lines in data; empty lines and those that start with #
+// do not count. The error never holds any of a key.
+func parseHashKeys(data []byte) ([]limiter.HashKey, error) {
+	var keys []limiter.HashKey
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		text := strings.TrimSpace(string(line))
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		key, err := parseHashKeyLine(text)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		if slices.ContainsFunc(keys, func(k limiter.HashKey) bool { return k.ID == key.ID }) {
+			return nil, fmt.Errorf("line %d: a second key called %s: give each an id of its own", i+1, key.ID)
+		}
+		if len(keys) == maxHashKeys {
+			return nil, fmt.Errorf("line %d: more than %d keys, and every decision reads under each: drop those whose longest window is over",
+				i+1, maxHashKeys)
+		}
+		keys = append(keys, *key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("there is no key in it: write one line id:key, such as 2026-01: and the output of `openssl rand -base64 32`")
+	}
+	return keys, nil
+}
+
+func parseHashKeyLine(text string) (*limiter.HashKey, error) {
+	id, encoded, found := strings.Cut(text, ":")
+	id, encoded = strings.TrimSpace(id), strings.TrimSpace(encoded)
+	if !found {
+		return nil, errors.New("no colon: write id:key, with an id of your choice")
+	}
+	if !hashKeyID.MatchString(id) {
+		return nil, errors.New("the id before the colon is none: use 1 to 63 letters, digits, '.', '_' and '-'")
+	}
+	secret, err := decodeSecret(encoded)
+	if err != nil {
+		return nil, err
+	}
+	if len(secret) < limiter.MinSecretLen {
+		return nil, fmt.Errorf("key %s has %d bytes: at least %d are needed, 32 are good", id, len(secret), limiter.MinSecretLen)
+	}
+	return &limiter.HashKey{ID: id, Secret: secret}, nil
+}
+
+// decodeSecret reads text as hex if it can be, else as standard base64 with or
+// without padding. A random key in base64 is not hex but by a chance of one in
+// trillions.
+func decodeSecret(text string) ([]byte, error) {
+	if hexText.MatchString(text) {
+		return hex.DecodeString(text)
+	}
+	secret, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil {
+		return nil, errors.New("the key after the colon is neither hex nor standard base64")
+	}
+	return secret, nil
+}

@@ -1,0 +1,55 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// hostList is a list of host[:port]: a flag that may be repeated and may hold
+// commas. It implements pflag.SliceValue.
+type hostList struct {
+	list  []string
+	given bool // by somebody: the default is gone
+}
+
+// String returns the hosts with commas between.
+func (l *hostList) String() string { return strings.Join(l.list, ",") }
+
+// Type returns the word that the help shows for the value.
+func (*hostList) Type() string { return "hosts" }
+
+// Set adds the hosts in text, in place of the default.
+func (l *hostList) Set(text string) error {
+	hosts := strings.Split(text, ",")
+	if l.given {
+		hosts = append(slices.Clone(l.list), hosts...)
+	}
+	return l.Replace(hosts)
+}
+
+// Append adds one host, in place of the default.
+func (l *hostList) Append(host string) error { return l.Set(host) }
+
+// GetSlice returns the hosts.
+func (l *hostList) GetSlice() []string { return l.list }
+
+// Replace puts hosts in place of all others.
+func (l *hostList) Replace(hosts []string) error {
+	trimmed := make([]string, len(hosts))
+	for i, h := range hosts {
+		trimmed[i] = strings.TrimSpace(h)
+		if strings.Contains(trimmed[i], "@") { // what stands before it may be a password
+			return errors.New("a host has no @: use host or host:port, and --cassandra-username for who asks")
+		}
+		if trimmed[i] == "" || strings.ContainsAny(trimmed[i], " /") {
+			return fmt.Errorf("%q is no host: use host or host:port, with commas between several", h)
+		}
+	}
+	if len(trimmed) == 0 {
+		return fmt.Errorf("there are no hosts: give at least one")
+	}
+	l.list, l.given = trimmed, true
+	return nil
+}

@@ -1,0 +1,51 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/proxy"
+)
+
+// Proxy says what the command proxy passes on, which has all settings of serve, too.
+type Proxy struct {
+	Listen   string        // where clients come to
+	Upstream *url.URL      // nil: there is no proxy
+	Timeout  time.Duration // until the answer of the application begins
+}
+
+// Bounds of --upstream-timeout: an application that thinks for longer than an hour works off
+// the request's way.
+const (
+	minUpstreamTimeout = 10 * time.Millisecond
+	maxUpstreamTimeout = time.Hour
+)
+
+// AddProxyFlags adds the flags of the proxy.
+func (s *Settings) AddProxyFlags(flags *pflag.FlagSet) {
+	command.Var(flags, &s.Proxy.Listen, "proxy-listen", "127.0.0.1:8000", "address", "where clients come to; port 0 takes any free one",
+		command.Address)
+	command.Var(flags, &s.Proxy.Upstream, "upstream", "", "URL", "of the application: http, https, or h2c for HTTP/2 without TLS", upstream)
+	command.Var(flags, &s.Proxy.Timeout, "upstream-timeout", proxy.DefaultUpstreamTimeout.String(), "duration",
+		"the longest that the application may take until its answer begins", command.Between(minUpstreamTimeout, maxUpstreamTimeout))
+}
+
+// upstream parses the URL of an application.
+func upstream(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	wrong := err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c"
+	switch {
+	case !wrong && u.User != nil, wrong && strings.Contains(text, "@"): // what stands before it is not repeated
+		return nil, errors.New("the URL of an application is no place for a name and a password: write it such as http://127.0.0.1:3000")
+	case wrong:
+		return nil, fmt.Errorf("%.64q is no URL of an application: write it such as http://127.0.0.1:3000", text)
+	}
+	return u, nil
+}

@@ -1,0 +1,205 @@
+// Package settings holds the settings of a server: flags, their bounds, and what is read from the
+// files that they name. serve and proxy have all of them; migrate, members and key go by some.
+//
+// It does not know how a server is put together.
+package settings
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/origin"
+)
+
+// Settings are all that can be set of a server. The zero value has no defaults: they come with
+// the flags that are added.
+type Settings struct {
+	Config    string // file
+	logLevel  slog.Level
+	logFormat string
+
+	Listen      string
+	EnvoyListen string // empty: nowhere
+	Connections int
+	Policies    string // file; empty: the examples
+	Store       string
+	DataDir     string // empty: counts are kept in memory only
+	DataSync    time.Duration
+	MaxKeys     int
+	Namespace   string
+	HashKeyFile string // empty: identifiers are hashed without a key
+	Headers     api.HeaderFamilies
+	Trusted     origin.Proxies // whose X-Forwarded-For is believed
+	ForwardAuth api.ForwardAuth
+	Proxy       Proxy
+	Migrate     bool
+	Security    Security
+	Peers       Peers
+	AuditLog    string // file; empty: standard error
+
+	ClockTolerance       time.Duration
+	ClockBeyondTolerance string
+	Consistency          limiter.Level // to write and read at, for policies that do not say
+	SerialConsistency    limiter.Level // of compare-and-set
+	StoreTimeout         time.Duration
+	SyncInterval         time.Duration
+
+	Cassandra Cassandra
+}
+
+// The values of some flags that others ask for.
+const (
+	StoreEmbedded  = "embedded"
+	StoreCassandra = "cassandra"
+	ClockRefuse    = "refuse"
+	clockWarn      = "warn"
+	logText        = "text"
+	LogJSON        = "json"
+)
+
+// maxStoreTimeout leaves time for what is in flight and for a flush within the ten
+// seconds that a shutdown may take.
+const maxStoreTimeout = 5 * time.Second
+
+// Bounds of --data-sync-interval: a disk takes some milliseconds to sync, and who can
+// lose more than an hour needs no disk.
+const (
+	minDataSync = 10 * time.Millisecond
+	maxDataSync = time.Hour
+)
+
+// Bounds of --sync-interval: below, a store takes longer than that for one write and one
+// read; above, news of resets come sooner than counts.
+const (
+	minSyncInterval = 10 * time.Millisecond
+	maxSyncInterval = 10 * time.Second
+)
+
+// MaxClockTolerance is more than any clock that is kept in step is ever off.
+const MaxClockTolerance = time.Minute
+
+// AddCommonFlags adds the flags of every command that has a log.
+func (s *Settings) AddCommonFlags(flags *pflag.FlagSet) {
+	command.AddConfig(flags, &s.Config)
+	command.Var(flags, &s.logLevel, "log-level", "info", "level", "least level that is logged: debug, info, warn or error", logLevel)
+	command.Var(flags, &s.logFormat, "log-format", logText, "format", "of the log on standard error: text or json", command.OneOf(logText,
+		LogJSON))
+}
+
+// AddServeFlags adds the flags of a server, but for those of Cassandra and of the proxy.
+func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
+	command.Var(flags, &s.Listen, "listen", "127.0.0.1:8080", "address", "HTTP address; port 0 takes any free one", command.Address)
+	s.Security.addFlags(flags)
+	s.Peers.addFlags(flags)
+	flags.StringVar(&s.AuditLog, "audit-log", "",
+		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
+	command.Var(flags, &s.EnvoyListen, "envoy-listen", "", "address",
+		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
+	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
+		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", command.AtLeastOne)
+	flags.StringVar(&s.Policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
+	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
+		command.OneOf(StoreEmbedded, StoreCassandra))
+	flags.StringVar(&s.DataDir, "data-dir", "", "`folder` that the embedded store keeps counts in across restarts (default: in memory only)")
+	command.Var(flags, &s.DataSync, "data-sync-interval", embedded.DefaultSyncEvery.String(), "duration",
+		"how often --data-dir is brought up to date: a crash loses what is younger", command.Between(minDataSync, maxDataSync))
+	command.Var(flags, &s.MaxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
+		"keys that the embedded store keeps at most", command.AtLeastOne)
+	flags.StringVar(&s.Namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
+	flags.StringVar(&s.HashKeyFile, "hash-key-file", "",
+		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
+	command.Var(flags, &s.Headers, "headers", api.HeadersDefault.String(), "families",
+		"of headers on decisions: ietf (or as in older drafts, ietf-06 or ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
+		api.ParseHeaders)
+	s.addForwardAuthFlags(flags)
+	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date first")
+	command.Var(flags, &s.ClockTolerance, "clock-tolerance", "100ms", "duration",
+		"how far clocks may be from the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
+	command.Var(flags, &s.ClockBeyondTolerance, "clock-beyond-tolerance", ClockRefuse, "what", "to do then: refuse or warn",
+		command.OneOf(ClockRefuse, clockWarn))
+	command.Var(flags, &s.Consistency, "consistency", string(limiter.LevelLocalQuorum), "level",
+		"to write and read at, for policies that do not say", limiter.ParseReadLevel)
+	command.Var(flags, &s.StoreTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
+		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
+	command.Var(flags, &s.SyncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
+		"how often instances merge what they count under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
+}
+
+func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {
+	command.Var(flags, &s.Trusted, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
+		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth and proxies in front of them "+
+			"(with --auth-file, nobody may ask there unless this is given)",
+		origin.ParseProxies)
+	command.Var(flags, &s.ForwardAuth.Identify, "forward-auth-identify", "ip", "sources",
+		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)
+}
+
+// Load fills in what the command line of cmd did not set, and returns the log that they ask for,
+// even with an error.
+func (s *Settings) Load(cmd *cobra.Command, p *command.Process) (*slog.Logger, error) {
+	warnings, err := p.Configure(cmd)
+	if s.Store == StoreEmbedded && !cmd.Flags().Changed("clock-tolerance") {
+		s.ClockTolerance = 0 // there is one clock
+	}
+	if s.Security.AuthFile == "" || cmd.Flags().Changed("trusted-proxies") { // else whoever is on this machine needed no token there
+		s.ForwardAuth.TrustedProxies = s.Trusted
+	}
+	s.Cassandra.password = p.Getenv(command.PasswordVariable)
+	log := s.newLog(cmd.ErrOrStderr())
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	return log, err
+}
+
+// Hide has the help leave out all flags that were added, but these. A command that is given the
+// settings of another one takes them all, and looks at some.
+func Hide(flags *pflag.FlagSet, but ...string) {
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(but, f.Name) })
+}
+
+// Levels returns the levels of policies that do not say.
+func (s *Settings) Levels() limiter.Consistency {
+	return limiter.Consistency{Write: s.Consistency, Read: s.Consistency}
+}
+
+// newLog returns a log to w, of the format and level that were asked for.
+func (s *Settings) newLog(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: s.logLevel}
+	if s.logFormat == LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// sources parses what identifies, with commas between.
+func sources(text string) (all []origin.Source, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		source, err := origin.ParseSource(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, source)
+	}
+	return all, nil
+}
+
+func logLevel(text string) (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(text)); err != nil {
+		return 0, fmt.Errorf("%q is no level: use one of debug, info, warn, error", text)
+	}
+	return level, nil
+}

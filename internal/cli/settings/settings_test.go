@@ -1,0 +1,72 @@
+package settings_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+func TestClockTolerance(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		want time.Duration
+	}{
+		{"", 0}, // embedded: one clock
+		{"--clock-tolerance=20ms", 20 * time.Millisecond},
+		{"--store=cassandra", 100 * time.Millisecond},
+		{"--store=cassandra --clock-tolerance=1ms", time.Millisecond},
+	} {
+		s, cmd := new(settings.Settings), new(cobra.Command)
+		s.AddCommonFlags(cmd.Flags())
+		s.AddServeFlags(cmd.Flags())
+		if err := cmd.Flags().Parse(strings.Fields(test.args)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Load(cmd, new(command.Process)); err != nil || s.ClockTolerance != test.want {
+			t.Errorf("%q: %v, %v; want %v", test.args, s.ClockTolerance, err, test.want)
+		}
+	}
+}
+
+func TestSerialConsistency(t *testing.T) {
+	config := clitest.Write(t, "c.yaml", "serial-consistency: serial\n")
+	for _, test := range []struct {
+		name    string
+		environ []string
+		args    []string
+		want    limiter.Level
+	}{
+		{"unless given", nil, nil, limiter.LevelLocalSerial},
+		{"a flag", nil, []string{"--serial-consistency=SERIAL"}, limiter.LevelSerial},
+		{"a variable", []string{"RATELIMITD_SERIAL_CONSISTENCY=SERIAL"}, nil, limiter.LevelSerial},
+		{"a file", nil, []string{"--config=" + config}, limiter.LevelSerial},
+		{"a flag beats both", []string{"RATELIMITD_SERIAL_CONSISTENCY=SERIAL"},
+			[]string{"--config=" + config, "--serial-consistency=local_serial"}, limiter.LevelLocalSerial},
+	} {
+		s := new(settings.Settings)
+		cmd := new(cobra.Command)
+		s.AddCommonFlags(cmd.Flags())
+		s.AddCassandraFlags(cmd.Flags())
+		if err := cmd.ParseFlags(test.args); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Load(cmd, &command.Process{Environ: test.environ}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.SerialConsistency; got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	const want = `"QUORUM" is no serial level: use one of SERIAL, LOCAL_SERIAL`
+	if code, _, stderr := clitest.Execute(t, nil, "serve", "--serial-consistency=QUORUM"); code != command.ExitUsage ||
+		!strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, errors %q, want %q in them", code, stderr, want)
+	}
+}

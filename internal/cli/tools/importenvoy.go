@@ -1,0 +1,61 @@
+package tools
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/envoyimport"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func newImportEnvoy() *cobra.Command {
+	var count string
+	cmd := &cobra.Command{
+		Use:   "import-envoy FILE...",
+		Short: "Print a file of policies made of the configuration of envoyproxy/ratelimit",
+		Long: "Print a file of policies by which an Envoy that asked envoyproxy/ratelimit is answered alike.\n\n" +
+			"Each FILE is of one domain, as there. What changes nothing but metrics or metadata is left out, and told on\n" +
+			"standard error with its line; what would change answers is a mistake, and nothing is printed.",
+		Args: command.Args(1, 0, "at least one FILE of envoyproxy/ratelimit", ""),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			return importEnvoy(files, limiter.CountMode(count), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	command.Var(cmd.Flags(), &count, "count", string(limiter.CountAll), "attempts",
+		"that use quota: all, as there, or admitted, which costs less and decides alike where no request has more than one hit",
+		command.OneOf(string(limiter.CountAll), string(limiter.CountAdmitted)))
+	return cmd
+}
+
+func importEnvoy(files []string, count limiter.CountMode, stdout, stderr io.Writer) error {
+	var sources []envoyimport.Source
+	for _, file := range files {
+		data, err := yamlfile.Read(file)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, envoyimport.Source{Name: file, Data: data})
+	}
+	made, warnings, err := envoyimport.Convert(sources, envoyimport.Options{Count: count})
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(stderr, "warning: %v\n", w)
+	}
+	header := "# Made of " + strings.Join(files, ", ") + " by ratelimitd policies import-envoy.\n" + headersHint
+	_, err = io.WriteString(stdout, header+string(policyfile.FormatFile(made)))
+	return err
+}
+
+// headersHint is there because what turns headers on in envoyproxy/ratelimit is in no
+// file.
+const headersHint = `# Where LIMIT_RESPONSE_HEADERS_ENABLED was true, add to envoy:
+#   response_headers: {limit: RateLimit-Limit, remaining: RateLimit-Remaining, reset: RateLimit-Reset}
+`

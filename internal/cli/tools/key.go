@@ -1,0 +1,100 @@
+package tools
+
+import (
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+func newKey(p *command.Process) *cobra.Command {
+	s := new(settings.Settings)
+	cmd := &cobra.Command{
+		Use:   "key" + command.SubjectUse,
+		Short: "Print the key that an identifier is counted under",
+		Long: "Print the key that an identifier is counted under, in hex, as GET /v1/policies/{name}/overshoot has it.\n\n" +
+			"It asks nobody: give it the flags, the environment or the --config file of serve, with the same policies,\n" +
+			"namespace and hash key file. Others than those that make the key are not looked at.\n\n" +
+			"POLICY is the name of a policy. IDENTIFIER is who is counted; - reads it from standard input, so\n" +
+			"that it is neither in the shell's history nor in the list of processes. One that starts with a dash\n" +
+			"goes after --.",
+		Example: `  # is it this number?
+  ratelimitd key sms-send +4915112345678 --config serve.yaml`,
+		Args: command.SubjectArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			policy, identifier, err := command.Subject(cmd, args)
+			if err != nil {
+				return err
+			}
+			log, err := s.Load(cmd, p)
+			if err != nil {
+				return err
+			}
+			key, err := keyOf(s, policy, limiter.Identifier(identifier), log)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), hex.EncodeToString(key.Bytes()))
+			return err
+		},
+	}
+	cmd.SetFlagErrorFunc(command.PrivateFlagError)
+	s.AddServeFlags(cmd.Flags())
+	s.AddCassandraFlags(cmd.Flags())
+	settings.Hide(cmd.Flags(), "policies", "namespace", "hash-key-file", "store", "consistency", "serial-consistency", "cassandra-datacenter")
+	s.AddCommonFlags(cmd.Flags())
+	return cmd
+}
+
+// keyOf returns the key that a server with these settings would count id under.
+func keyOf(s *settings.Settings, policy string, id limiter.Identifier, log *slog.Logger) (limiter.Key, error) {
+	policies, err := policyfile.LoadOrExamples(s.Policies)
+	if err != nil {
+		return limiter.Key{}, err
+	}
+	options, err := s.EngineOptions(log)
+	if err != nil {
+		return limiter.Key{}, err
+	}
+	engine := keyEngine(s, options)
+	if err := engine.SetPolicies(policies.Policies); err != nil {
+		return limiter.Key{}, err
+	}
+	key, err := engine.KeyOf(policy, id)
+	if err != nil {
+		return limiter.Key{}, err
+	}
+	p, _ := engine.Policy(policy)
+	if s.Cassandra.Datacenter == "" && inOneDatacenter(s, engine, p) {
+		return limiter.Key{}, fmt.Errorf("the name of the data centre is part of the keys of policy %s: give --cassandra-datacenter", policy)
+	}
+	return key, nil
+}
+
+// keyEngine returns an engine that makes keys as for the store that s names, and that nothing
+// else is asked of.
+func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
+	store := embedded.New(nil)
+	if s.Store != settings.StoreCassandra {
+		return limiter.New(store, options)
+	}
+	options.Datacenter, options.Local = s.Cassandra.Datacenter, store
+	return limiter.New(struct{ limiter.Store }{store}, options)
+}
+
+// inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
+// promised within one, and where what is decided in memory is written to one.
+func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *limiter.Policy) bool {
+	if s.Store == settings.StoreCassandra && p.Guarantee == limiter.GuaranteeLocal {
+		return limiter.WithinDatacenter([]limiter.Policy{*p}, s.Levels(), s.SerialConsistency)
+	}
+	scope, _ := engine.Promise(p)
+	return scope == limiter.ScopeDatacenter
+}

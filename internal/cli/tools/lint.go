@@ -1,0 +1,51 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func newLint() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lint FILE...",
+		Short: "Print every mistake in files of policies, and limits that can never deny; exit with 2 if there is a mistake",
+		Args:  command.Args(1, 0, "at least one FILE of policies", ""),
+		RunE:  lint,
+	}
+}
+
+// lint prints one line for each mistake in files, and one for each file without.
+func lint(cmd *cobra.Command, files []string) error {
+	out, wrong := cmd.OutOrStdout(), 0
+	for _, file := range files {
+		policies, err := policyfile.Load(file)
+		var mistakes yamlfile.Errors
+		switch {
+		case err == nil:
+			for i := range policies {
+				for _, idle := range policyfile.Idle(&policies[i]) {
+					fmt.Fprintf(out, "%s: warning: %s\n", file, idle)
+				}
+			}
+			fmt.Fprintf(out, "%s: no mistakes in %s\n", file, command.Count(len(policies), "policy", "policies"))
+			continue
+		case errors.As(err, &mistakes):
+			for _, m := range mistakes {
+				fmt.Fprintln(out, m.Error())
+			}
+		default:
+			fmt.Fprintln(out, err.Error())
+		}
+		wrong++
+	}
+	if wrong > 0 {
+		return fmt.Errorf("mistakes in %s", command.Count(wrong, "file", "files"))
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+func newToken() *cobra.Command {
+	var scopes, policies []string
+	var file string
+	cmd := &cobra.Command{
+		Use:   "token NAME",
+		Short: "Make a random token, and the line for the file of callers",
+		Long: "Make a random token for the caller NAME. It is printed on standard output, once, and is kept nowhere.\n" +
+			"The line for the --auth-file of serve has its SHA-256 alone. It is added to the file that --auth-file names,\n" +
+			"which is made if there is none; else it goes to standard error.\n\n" +
+			"Scopes: decide (check, take), record (record), admin (reset, overrides, explain, policies), metrics.",
+		Example: `  # the token into a file that nobody else reads, the line into the list of callers
+  (umask 077; ratelimitd token shop --scopes decide,record --auth-file callers.yaml >shop.token)`,
+		Args: command.Args(1, 1, "one NAME", "it is that of the caller, such as shop"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			token := auth.NewToken()
+			line := callerLine(args[0], auth.Digest(token), scopes, policies)
+			if _, err := auth.Parse(args[0], []byte("callers:\n"+line)); err != nil {
+				return oneMistake(err)
+			}
+			if file == "" {
+				fmt.Fprint(cmd.ErrOrStderr(), line)
+			} else if err := addCaller(file, line); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	cmd.Flags().StringSliceVar(&scopes, "scopes", []string{"decide"}, "what it permits, with commas between: "+
+		strings.Join(auth.ScopeNames(), ", "))
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "`names` of those that it may use, with commas between (default: any)")
+	cmd.Flags().StringVar(&file, "auth-file", "", "`file` of callers that the line is added to")
+	return cmd
+}
+
+// addCaller adds a caller to the file at path, by one write, or makes the file. A file that
+// would not be accepted stays as it is.
+func addCaller(path, line string) error {
+	data, err := yamlfile.Read(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && strings.TrimSpace(string(data)) == "":
+		line = "callers:\n" + line
+	case err != nil:
+		return fmt.Errorf("--auth-file: %w", err)
+	case data[len(data)-1] != '\n':
+		line = "\n" + line
+	}
+	if _, err := auth.Parse(path, append(data, line...)); err != nil {
+		return fmt.Errorf("--auth-file stays as it is, with the new caller it would not be accepted: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("--auth-file: %w", err)
+	}
+	_, err = file.WriteString(line)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return command.Fail(fmt.Errorf("--auth-file: %w", err))
+	}
+	return nil
+}
+
+// callerLine returns a caller as the file has it.
+func callerLine(name, digest string, scopes, policies []string) string {
+	line := fmt.Sprintf("  - {name: %s, token_sha256: %s, scopes: [%s]", name, digest, strings.Join(scopes, ", "))
+	if len(policies) == 0 || len(policies) == 1 && policies[0] == "any" {
+		return line + ", policies: any}\n"
+	}
+	return line + ", policies: [" + strings.Join(policies, ", ") + "]}\n"
+}
+
+// oneMistake returns the first of a file's mistakes, without a place in a file that there
+// is not.
+func oneMistake(err error) error {
+	if mistakes := (yamlfile.Errors)(nil); errors.As(err, &mistakes) {
+		return errors.New(mistakes[0].Message)
+	}
+	return err
+}

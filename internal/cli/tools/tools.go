@@ -1,0 +1,13 @@
+// Package tools holds the commands that ask nobody: files of policies, tokens, keys, the version.
+package tools
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+)
+
+// Commands returns the commands of this package.
+func Commands(p *command.Process) []*cobra.Command {
+	return []*cobra.Command{newPolicies(), newToken(), newKey(p), newVersion(p)}
+}
