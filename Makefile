@@ -84,8 +84,13 @@ $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
 .PHONY: docs
-docs: ## write docs/api.md from the OpenAPI document
+docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md and metrics.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
+	$(localcassandra) -- go test ./docs -count=1 -update
+
+.PHONY: docs-check
+docs-check: ## links, words, facts and commands of the pages, on a real Cassandra by Docker or else by Java
+	$(localcassandra) -- go test ./docs -count=1
 
 BENCH ?=
 

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 // TestNamedTestsExist makes sure that no promise goes by a test that is gone.
@@ -31,10 +33,15 @@ func TestNamedTestsExist(t *testing.T) {
 
 // TestNamedMetricsExist makes sure that nobody is told to watch a metric that is gone.
 func TestNamedMetricsExist(t *testing.T) {
-	page, code := read(t, "operations.md"), sources(t, ".go")
-	for _, name := range regexp.MustCompile(`ratelimitd_[a-z_]+[a-z]`).FindAllString(page, -1) {
-		if !strings.Contains(code, `Name: "`+name+`"`) && !regexp.MustCompile(`Name: +"`+name+`"`).MatchString(code) {
-			t.Errorf("operations.md: there is no metric %s", name)
+	known := make(map[string]bool)
+	for _, m := range metrics(t) {
+		known[m.name] = true
+	}
+	for _, page := range append(newPages(t), "../README.md") {
+		for _, name := range regexp.MustCompile(`ratelimitd_[a-z_]+[a-z]`).FindAllString(read(t, page), -1) {
+			if !known[name] && !known[histogramPart.ReplaceAllString(name, "")] {
+				t.Errorf("%s: there is no metric %s", page, name)
+			}
 		}
 	}
 }
@@ -49,6 +56,60 @@ func TestNamedFlagsExist(t *testing.T) {
 				t.Errorf("%s: no command has the flag %s", page, flag)
 			}
 		}
+	}
+}
+
+// histogramPart ends the name of a series that a histogram has.
+var histogramPart = regexp.MustCompile(`_(bucket|sum|count)$`)
+
+var fileMember = regexp.MustCompile(`(?m)^\s*(?:\{"([a-z_]+)", |"([a-z-]+)": +func\()`)
+
+// TestMembersAreInTheReference looks for every member of a file that people write in the
+// page that explains it.
+func TestMembersAreInTheReference(t *testing.T) {
+	for page, files := range map[string][]string{
+		"reference/policies.md": {"policyfile/members.go"},
+		"reference/envoy.md":    {"policyfile/readenvoy.go"},
+		"reference/proxy.md":    {"proxy/file.go"},
+	} {
+		text := read(t, page)
+		for _, file := range files {
+			members := fileMember.FindAllStringSubmatch(read(t, filepath.Join("../internal", file)), -1)
+			if len(members) == 0 {
+				t.Errorf("%s has no members that are found here", file)
+			}
+			for _, m := range members {
+				if name := m[1] + m[2]; !strings.Contains(text, "`"+name+"`") && !strings.Contains(text, name+":") {
+					t.Errorf("%s says nothing of %s", page, name)
+				}
+			}
+		}
+	}
+}
+
+// TestPoliciesAreValid reads the files of policies, and the limits, that pages show.
+func TestPoliciesAreValid(t *testing.T) {
+	found := 0
+	for _, page := range pages(t) {
+		text := read(t, page)
+		var examples []string
+		for _, b := range block.FindAllStringSubmatch(text, -1) {
+			if b[1] == "yaml" && strings.HasPrefix(b[3], "policies:") {
+				examples = append(examples, b[3])
+			}
+		}
+		for _, l := range regexp.MustCompile("`({algorithm: .*?})`").FindAllStringSubmatch(text, -1) {
+			examples = append(examples, "policies:\n  - name: example\n    limits: ["+l[1]+"]\n")
+		}
+		found += len(examples)
+		for _, example := range examples {
+			if _, err := policyfile.Parse(page, []byte(example)); err != nil {
+				t.Errorf("%v in\n%s", err, example)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d examples found", found)
 	}
 }
 
@@ -94,9 +155,13 @@ func headings(page string) map[string]bool {
 
 func pages(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob("*.md")
-	if err != nil || len(found) == 0 {
-		t.Fatalf("%d pages, %v", len(found), err)
+	var found []string
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		some, err := filepath.Glob(pattern)
+		if err != nil || len(some) == 0 {
+			t.Fatalf("%s: %d pages, %v", pattern, len(some), err)
+		}
+		found = append(found, some...)
 	}
 	return found
 }

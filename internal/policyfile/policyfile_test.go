@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -266,29 +265,5 @@ func TestDefault(t *testing.T) {
 	const want = "sms-send sliding-log 10 1h\nlogin sliding-log 5 15m\napi sliding-tail 1000 1m\n"
 	if got != want {
 		t.Errorf("default policies:\n%swant:\n%s", got, want)
-	}
-}
-
-// TestDocumentedPolicies reads the examples of docs/algorithms.md: whole files, and
-// limits in tables.
-func TestDocumentedPolicies(t *testing.T) {
-	data, err := os.ReadFile("../../docs/algorithms.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var examples []string
-	for _, found := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
-		examples = append(examples, found[1])
-	}
-	for _, found := range regexp.MustCompile("`({algorithm: .*})`").FindAllStringSubmatch(string(data), -1) {
-		examples = append(examples, policy("limits:", "  - "+found[1]))
-	}
-	if len(examples) < 9 {
-		t.Errorf("%d examples found", len(examples))
-	}
-	for _, text := range examples {
-		if _, err := policyfile.Parse("docs/algorithms.md", []byte(text)); err != nil {
-			t.Errorf("%v in\n%s", err, text)
-		}
 	}
 }

@@ -38,7 +38,7 @@ var (
 		java.rmi/sun.rmi.server java.rmi/sun.rmi.transport.tcp java.sql/java.sql java.base/java.lang.ref jdk.unsupported/sun.misc`)
 )
 
-// What Options.Tuned means: docs/operations.md says why.
+// What Options.Tuned means: docs/howto/cassandra.md says why.
 const (
 	tunedHeapMB     = 1024
 	tunedTimerSlack = 500 * time.Microsecond

@@ -58,7 +58,7 @@ type Options struct {
 	Mode Mode
 	// Nodes is how many nodes to start; 0 means 1.
 	Nodes int
-	// Tuned nodes have the settings that docs/operations.md recommends, a commit log as by default and a larger heap:
+	// Tuned nodes have the settings that docs/howto/cassandra.md recommends, a commit log as by default and a larger heap:
 	// for measuring, not for losing nodes.
 	Tuned bool
 	// Logf is told what goes on; nil means nobody is.

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	flags := flag.NewFlagSet("localcassandra", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	nodes := flags.Int("nodes", 1, "how many nodes to start")
-	tuned := flags.Bool("tuned", false, "with the settings that docs/operations.md recommends, for measuring")
+	tuned := flags.Bool("tuned", false, "with the settings that docs/howto/cassandra.md recommends, for measuring")
 	if err := flags.Parse(args); err != nil {
 		return 2, nil // flags has said what is wrong
 	}

@@ -1,0 +1,297 @@
+package docs_test
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestFlagsAreUpToDate compares reference/flags.md with the help of every command.
+func TestFlagsAreUpToDate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program")
+	}
+	b := &strings.Builder{}
+	b.WriteString(`# Flags
+
+<!-- Made from the help of the commands: go test ./docs -run UpToDate -update -->
+
+Every flag of a server has an environment variable and a key in the ` + "`--config`" + ` file. For ` + "`--log-level`" + ` these are ` +
+		"`RATELIMITD_LOG_LEVEL` and `log-level:`" + `. A flag beats the environment, which beats the file.
+`)
+	bin := filepath.Join(build(t), "ratelimitd")
+	explained := map[option]string{}
+	for _, command := range commandsOf(t, bin) {
+		writeFlags(b, command, flagsOf(t, bin, command), explained)
+	}
+	compare(t, "reference/flags.md", b.String())
+}
+
+// writeFlags writes the section of a command. Flags that were explained as those of
+// another command are only named.
+func writeFlags(b *strings.Builder, command string, flags []option, explained map[option]string) {
+	if len(flags) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## ratelimitd %s\n", command)
+	shared := map[string][]string{}
+	var others, rows []string
+	for _, o := range flags {
+		if other := explained[o]; other != "" {
+			if shared[other] = append(shared[other], "`"+o.name+"`"); len(shared[other]) == 1 {
+				others = append(others, other)
+			}
+			continue
+		}
+		explained[o] = command
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", o.name, o.takes, o.normally, o.meaning))
+	}
+	for _, other := range others {
+		fmt.Fprintf(b, "\nAs for [%s](#ratelimitd-%s): %s.\n", other, strings.ReplaceAll(other, " ", "-"), strings.Join(shared[other], ", "))
+	}
+	if len(rows) > 0 {
+		b.WriteString("\n| flag | takes | default | meaning |\n|---|---|---|---|\n" + strings.Join(rows, ""))
+	}
+}
+
+// option is a flag, as the help tells it.
+type option struct{ name, takes, normally, meaning string }
+
+var (
+	optionLine  = regexp.MustCompile(`(?m)^ +(?:-\w, +)?(--[a-z-]+)(?: (\S+))?  +(\S.*)$`)
+	normally    = regexp.MustCompile(` \(default:? ([^()]+(?:\([^()]*\)[^()]*)?)\)$`)
+	commandLine = regexp.MustCompile(`(?m)^  ([a-z-]+)  +\S`)
+)
+
+func flagsOf(t *testing.T, bin, command string) (options []option) {
+	t.Helper()
+	for _, found := range optionLine.FindAllStringSubmatch(help(t, bin, command), -1) {
+		o := option{name: found[1], takes: found[2], meaning: strings.ReplaceAll(found[3], "|", `\|`)}
+		if o.name == "--help" {
+			continue
+		}
+		if d := normally.FindStringSubmatch(o.meaning); d != nil {
+			o.normally, o.meaning = unquoted(d[1]), strings.TrimSuffix(o.meaning, d[0])
+		}
+		options = append(options, o)
+	}
+	return options
+}
+
+func unquoted(text string) string {
+	if plain, err := strconv.Unquote(text); err == nil {
+		return plain
+	}
+	return text
+}
+
+// commandsOf returns the commands that have flags of their own, serve first.
+func commandsOf(t *testing.T, bin string) []string {
+	t.Helper()
+	commands := []string{"serve"}
+	var list func(parent string)
+	list = func(parent string) {
+		_, rest, found := strings.Cut(help(t, bin, parent), "Available Commands:\n")
+		if !found {
+			return
+		}
+		rest, _, _ = strings.Cut(rest, "\n\n")
+		for _, c := range commandLine.FindAllStringSubmatch(rest, -1) {
+			name := strings.TrimSpace(parent + " " + c[1])
+			if name != "serve" && name != "help" && name != "completion" {
+				commands = append(commands, name)
+				list(name)
+			}
+		}
+	}
+	list("")
+	return commands
+}
+
+func help(t *testing.T, bin, command string) string {
+	t.Helper()
+	out, err := exec.Command(bin, append(strings.Fields(command), "--help")...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestMetricsAreUpToDate compares reference/metrics.md with the code.
+func TestMetricsAreUpToDate(t *testing.T) {
+	b := &strings.Builder{}
+	b.WriteString(`# Metrics
+
+<!-- Made from the code: go test ./docs -run UpToDate -update -->
+
+` + "`GET /metrics`" + ` has these in the format of Prometheus, beside those of Go's runtime and of the process. ` +
+		`[The runbook](../runbook.md) says on which to alert.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+`)
+	for _, m := range metrics(t) {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), m.help)
+	}
+	compare(t, "reference/metrics.md", b.String())
+}
+
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// metrics returns what the program exports, by name, as the code has it.
+func metrics(t *testing.T) (all []metric) {
+	t.Helper()
+	for _, folder := range []string{"../internal/metrics", "../cmd/ratelimitd"} {
+		files, err := filepath.Glob(folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, metricsIn(file)...)
+		}
+	}
+	if len(all) < 30 {
+		t.Fatalf("%d metrics are found", len(all))
+	}
+	slices.SortFunc(all, func(a, b metric) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+// metricsIn returns the metrics whose options are in a file. Their labels are strings
+// in the call that makes the metric, or in the call that is given the options' name.
+func metricsIn(file *ast.File) (found []metric) {
+	lists := map[string][]string{} // variables that are lists of strings
+	var calls []*ast.CallExpr
+	opts := map[*ast.CompositeLit]string{} // with the variable that has them
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			calls = append(calls, n)
+		case *ast.AssignStmt:
+			for i, right := range n.Rhs {
+				if name, ok := n.Lhs[i].(*ast.Ident); ok && i < len(n.Lhs) {
+					lists[name.Name] = texts(right, nil)
+					if literal, ok := right.(*ast.CompositeLit); ok {
+						opts[literal] = name.Name
+					}
+				}
+			}
+		case *ast.ValueSpec:
+			for i, value := range n.Values {
+				lists[n.Names[i].Name] = texts(value, nil)
+			}
+		case *ast.CompositeLit:
+			if m, ok := metricOf(n); ok {
+				m.labels = labelsOf(n, opts[n], calls, file, lists)
+				found = append(found, m)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func metricOf(literal *ast.CompositeLit) (m metric, ok bool) {
+	for _, element := range literal.Elts {
+		if pair, isPair := element.(*ast.KeyValueExpr); isPair {
+			switch fmt.Sprint(pair.Key) {
+			case "Name":
+				m.name = strings.Join(texts(pair.Value, nil), "")
+			case "Help":
+				m.help = strings.Join(texts(pair.Value, nil), "")
+			}
+		}
+	}
+	kind, _ := literal.Type.(*ast.SelectorExpr)
+	switch {
+	case !strings.HasPrefix(m.name, "ratelimitd_") || kind == nil:
+		return m, false
+	case kind.Sel.Name == "HistogramOpts":
+		m.kind = "histogram"
+	case strings.HasSuffix(m.name, "_total"):
+		m.kind = "counter"
+	default:
+		m.kind = "gauge"
+	}
+	return m, true
+}
+
+// labelsOf returns the strings beside the options in the innermost call that has them.
+func labelsOf(literal *ast.CompositeLit, variable string, before []*ast.CallExpr, file *ast.File, lists map[string][]string) []string {
+	calls := slices.Clone(before)
+	if variable != "" {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				calls = append(calls, call)
+			}
+			return true
+		})
+	}
+	for _, call := range slices.Backward(calls) {
+		for i, argument := range call.Args {
+			if argument == ast.Expr(literal) || variable != "" && isName(argument, variable) {
+				var labels []string
+				for _, other := range call.Args[i+1:] {
+					labels = append(labels, texts(other, lists)...)
+				}
+				return labels
+			}
+		}
+	}
+	return nil
+}
+
+func isName(e ast.Expr, variable string) bool {
+	member, ok := e.(*ast.SelectorExpr)
+	return ok && fmt.Sprint(member.X) == variable && member.Sel.Name == "Name"
+}
+
+// texts returns the strings of an expression: a string, a sum or a list of them, or a
+// variable of lists.
+func texts(e ast.Expr, lists map[string][]string) (all []string) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return []string{text}
+		}
+	case *ast.BinaryExpr:
+		return append(texts(e.X, lists), texts(e.Y, lists)...)
+	case *ast.CompositeLit:
+		for _, element := range e.Elts {
+			all = append(all, texts(element, lists)...)
+		}
+	case *ast.Ident:
+		return lists[e.Name]
+	}
+	return all
+}
+
+// compare holds a page against what it should be, or writes it.
+func compare(t *testing.T, page, want string) {
+	t.Helper()
+	if *update {
+		writeFile(t, page, want)
+	}
+	if got := read(t, page); got != want {
+		t.Errorf("%s is out of date: run go test ./docs -run UpToDate -update", page)
+	}
+}
