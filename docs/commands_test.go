@@ -271,7 +271,7 @@ var vary = []struct{ what, as string }{
 	{`[A-Za-z0-9_-]{40,}`, "TOKEN"},
 	{`\b[A-Z2-7]{26}\b`, "ID"},
 	{`\b[0-9a-f]{16}\b`, "KEY"},
-	{`(_ms":|before )\d+`, "${1}N"},
+	{`(_ms":|before )\d+\b`, "${1}N"}, // a duration has no boundary there
 	{`;t=\d+`, ";t=N"},
 	{`\b(\d+h)?(\d+m)?\d+(\.\d+)?(s|ms|h|m)\b`, "DURATION"},
 	{`\d+\.\d %`, "N %"},

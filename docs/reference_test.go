@@ -69,12 +69,13 @@ type option struct{ name, takes, normally, meaning string }
 var (
 	optionLine  = regexp.MustCompile(`(?m)^ +(?:-\w, +)?(--[a-z-]+)(?: (\S+))?  +(\S.*)$`)
 	normally    = regexp.MustCompile(` \(default:? ([^()]+(?:\([^()]*\)[^()]*)?)\)$`)
+	wrapped     = regexp.MustCompile(`\n {20,}`) // what goes on in the next line
 	commandLine = regexp.MustCompile(`(?m)^  ([a-z-]+)  +\S`)
 )
 
 func flagsOf(t *testing.T, bin, command string) (options []option) {
 	t.Helper()
-	for _, found := range optionLine.FindAllStringSubmatch(help(t, bin, command), -1) {
+	for _, found := range optionLine.FindAllStringSubmatch(wrapped.ReplaceAllString(help(t, bin, command), " "), -1) {
 		o := option{name: found[1], takes: found[2], meaning: strings.ReplaceAll(found[3], "|", `\|`)}
 		if o.name == "--help" {
 			continue
@@ -100,11 +101,8 @@ func commandsOf(t *testing.T, bin string) []string {
 	commands := []string{"serve"}
 	var list func(parent string)
 	list = func(parent string) {
-		_, rest, found := strings.Cut(help(t, bin, parent), "Available Commands:\n")
-		if !found {
-			return
-		}
-		rest, _, _ = strings.Cut(rest, "\n\n")
+		_, rest, _ := strings.Cut(help(t, bin, parent), "Usage:\n")
+		rest, _, _ = strings.Cut(rest, "\nFlags:\n")
 		for _, c := range commandLine.FindAllStringSubmatch(rest, -1) {
 			name := strings.TrimSpace(parent + " " + c[1])
 			if name != "serve" && name != "help" && name != "completion" {
@@ -153,7 +151,7 @@ type metric struct {
 // metrics returns what the program exports, by name, as the code has it.
 func metrics(t *testing.T) (all []metric) {
 	t.Helper()
-	for _, folder := range []string{"../internal/metrics", "../cmd/ratelimitd"} {
+	for _, folder := range []string{"../internal/metrics", "../internal/cli/serve"} {
 		files, err := filepath.Glob(folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)

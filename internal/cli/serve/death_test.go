@@ -1,4 +1,4 @@
-package main
+package serve_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 )
 
 const (
@@ -31,7 +32,7 @@ func TestKeysOfADeadInstanceAreDecidedSoon(t *testing.T) {
 	}
 	flags := []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=warn",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--policies=" + writeFile(t, "p.yaml",
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--policies=" + clitest.Write(t, "p.yaml",
 			"policies: [{name: log, limits: [{algorithm: sliding-log, limit: 1000, window: 1m}]}]"),
 	}
 	var all []*process
@@ -110,7 +111,7 @@ var membersLine = regexp.MustCompile(`(?m)^ratelimitd_members(_view_installed)? 
 // awaitMembers waits until p goes by a view of so many members.
 func (p *process) awaitMembers(t *testing.T, members int) {
 	t.Helper()
-	for late := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+	for late := time.Now().Add(clitest.Patience); ; <-time.After(20 * time.Millisecond) {
 		resp, err := http.Get(p.url + "/metrics")
 		if err != nil {
 			t.Fatal(err)

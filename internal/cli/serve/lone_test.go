@@ -1,4 +1,4 @@
-package main
+package serve_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
@@ -32,7 +33,7 @@ func (c *loneCaller) String() string {
 func (c *loneCaller) take(t *testing.T, p *process) {
 	t.Helper()
 	body := fmt.Sprintf(`{"policy": %q, "identifier": %q}`, c.policy, c.identifier)
-	for late := time.Now().Add(patience); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
+	for late := time.Now().Add(clitest.Patience); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
 		resp, err := http.Post(p.url+"/v1/take", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err) // the instance lives
@@ -117,7 +118,7 @@ func TestLoneCallerGetsItsLimit(t *testing.T) {
 	}
 	s := &trio{flags: []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + writeFile(t, "p.yaml", text),
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + clitest.Write(t, "p.yaml", text),
 		"--peer-listen=127.0.0.1:0", "--store-timeout=5s",
 	}}
 	s.start(t, 1)
