@@ -26,6 +26,8 @@ type Options struct {
 	Address string       // where others reach this instance, host:port; empty: nowhere
 	Logger  *slog.Logger // of one line for every change of who decides; nil: nobody is told
 
+	Flush func(ctx context.Context) // writes what was admitted and is not written yet; nil: all is
+
 	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
 	LookThrough LookThrough // nil: until windows are over
 }
