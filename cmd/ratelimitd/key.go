@@ -75,7 +75,7 @@ func (s *settings) keyOf(policy string, id limiter.Identifier, log *slog.Logger)
 }
 
 // inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
-// promised within one, and where what is decided in memory is written to one.
+// promised within one, and where what is admitted from memory is written to one.
 func (s *settings) inOneDatacenter(engine *limiter.Engine, p *limiter.Policy) bool {
 	if s.store == storeCassandra && p.Guarantee == limiter.GuaranteeLocal {
 		return limiter.WithinDatacenter([]limiter.Policy{*p}, s.levels(), s.cassandra.serialConsistency)

@@ -150,7 +150,7 @@ func (s *settings) addServeFlags(flags *pflag.FlagSet) {
 	parsed(flags, &s.storeTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", between(time.Millisecond, maxStoreTimeout))
 	parsed(flags, &s.syncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
-		"how often instances merge what they count under guarantee local", between(minSyncInterval, maxSyncInterval))
+		"after how long owners write what they admitted under guarantee local", between(minSyncInterval, maxSyncInterval))
 }
 
 func (s *securitySettings) addFlags(flags *pflag.FlagSet) {
