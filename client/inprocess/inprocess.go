@@ -66,7 +66,7 @@ func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *stor
 		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
-	l.stop = s.runAfter(s.members.around(l.engine.Run))
+	l.stop = s.runAfter(s.members.around(l.engine))
 	return l, nil
 }
 

@@ -17,6 +17,7 @@ import (
 // no keys while there are others, as they could not reach it: it hands calls on.
 type members struct {
 	cluster *cluster.Cluster
+	engine  *limiter.Engine // that decides; known once it runs
 	pool    *peer.Pool
 }
 
@@ -32,6 +33,7 @@ func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, 
 	m := new(members)
 	m.cluster = cluster.New(store, &cluster.Options{
 		Logger: o.Logger, LookThrough: store.LookThrough, StandAside: skewed,
+		Flush: func(ctx context.Context) { m.engine.Flush(ctx) },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return m.pool.HandOver(ctx, to, view, slices)
 		},
@@ -48,17 +50,18 @@ func (m *members) owners() limiter.Owners {
 	return peer.NewOwners(m.cluster, m.pool)
 }
 
-// around returns what runs an engine as that of a member, which it is no more when run is told to
-// end.
-func (m *members) around(run func(context.Context) error) func(context.Context) error {
+// around returns what runs engine as that of a member, which this process is no more when that is told
+// to end.
+func (m *members) around(engine *limiter.Engine) func(context.Context) error {
 	if m == nil {
-		return run
+		return engine.Run
 	}
+	m.engine = engine
 	return func(ctx context.Context) error {
 		later, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var others sync.WaitGroup
 		var failed error
-		others.Go(func() { failed = run(later) })
+		others.Go(func() { failed = engine.Run(later) })
 		others.Go(func() { _ = m.pool.Run(later) })
 		_ = m.cluster.Run(ctx) // it returns nil
 		stop()

@@ -26,7 +26,7 @@ type Options struct {
 
 	StoreTimeout   time.Duration // the longest a decision waits for Cassandra; zero: 500 ms
 	ClockTolerance time.Duration // from Cassandra's clocks; beyond it nothing is decided; zero: 100 ms
-	SyncInterval   time.Duration // between merges of what is counted under guarantee local; zero: 250 ms
+	SyncInterval   time.Duration // after which what is admitted under guarantee local is written; zero: 250 ms
 
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // for tests of one's own, without Cassandra; nil: time.Now

@@ -33,7 +33,7 @@ type Edit struct {
 
 // Builds returns all of them.
 func Builds() []Build {
-	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), inMemory(), comparing(),
+	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), writtenBehind(), comparing(),
 		together(), once(), keys(), overrides(), owners())
 }
 

@@ -1,187 +1,91 @@
 package broken
 
-import "slices"
-
 const (
-	localFile     = "internal/limiter/local.go"
-	localSyncFile = "internal/limiter/localsync.go"
-	localCallFile = "internal/limiter/localcall.go"
-	localPourFile = "internal/limiter/localbucket.go"
+	behindFile = "internal/limiter/behind.go"
+	stirFile   = "internal/limiter/stir.go"
 )
 
-// inMemory are builds that decide in memory without what its promises rest on.
-func inMemory() []Build {
-	return slices.Concat(inMemoryBound(), inMemoryResets(), inMemoryUnits(), inMemoryDemands())
-}
-
-// inMemoryBound are those that let more through than the bound says, or less than they
-// may.
-func inMemoryBound() []Build {
-	const bound = "beyond the limit in memory no more than the bound"
-	return []Build{
-		{
-			Name: "local: read before it is written", Broke: bound,
-			Tests: []string{"TestLocalIsWrittenBeforeItIsRead"},
-			Edits: []Edit{{localSyncFile, "	b.writeEach(ctx, g.writes, func", `	for i := range g.keys {
-		if s := &g.keys[i]; s.read {
-			_ = b.merge(ctx, s)
-			s.read = false
-		}
-	}
-	b.writeEach(ctx, g.writes, func`}},
-		},
-		{
-			Name: "local: others' totals not merged", Broke: bound,
-			Tests: []string{"TestLocalMergesWhatOthersCount", "TestLocalOvershootIsBounded"},
-			Edits: []Edit{{localSyncFile, `w.Put = b.totalsOf(&found, stamp)`, `_ = stamp`}},
-		},
-		{
-			Name: "local: known keys not read", Broke: bound,
-			Tests: []string{"TestLocalMergesWhatOthersCount", "TestLocalOvershootIsBounded"},
-			Edits: []Edit{{localFile, `b.mayBeReset(c.plan) || usedBefore(d, c.cost)`, `b.mayBeReset(c.plan)`}},
-		},
-		{
-			Name: "local: own totals read as others'", Broke: "what others counted in memory counts once",
-			Tests: []string{"TestLocalMergesWhatOthersCount"},
-			Edits: []Edit{{localSyncFile, `if c.Row.node() != b.counted.ids.nodeBits {`, `if c.Row != (EventID{}) {`}},
-		},
-		{
-			Name: "local: shared buckets not adopted", Broke: bound,
-			Tests: []string{"TestLocalBucketsMergeWhatOthersPour", "TestLocalBucketsAreBounded"},
-			Edits: []Edit{{localPourFile, `		s.levels = slices.Clone(there.levels)`, ``}},
-		},
-		{
-			Name: "local: forgotten what was poured during a sync", Broke: bound,
-			Tests: []string{"TestLocalBucketsMergeWhatOthersPour"},
-			Edits: []Edit{{localPourFile, `func(u *unsynced) { u.onto(local, s, at) }`, `func(*unsynced) {}`}},
-		},
-		{
-			Name: "local: poured at once when it is synced", Broke: "a bucket in memory drains between syncs",
-			Tests: []string{"TestLocalBucketsDrainBetweenSyncs"},
-			Edits: []Edit{{localPourFile, `.minus(drained)`, ``}, {localPourFile, `			drained := amount`, `			_ = amount`}},
-		},
-	}
-}
-
-// inMemoryResets are those that a reset does not reach as it should.
-func inMemoryResets() []Build {
-	const reach = "a reset reaches what is counted in memory, and no more"
-	return []Build{
-		{
-			Name: "local: a reset by each one's own instant", Broke: reach,
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/news.go", `c.Until = e.forgotten(t)`, `_ = e.forgotten(t)`}},
-		},
-		{
-			Name: "local: a reset forgotten by who has not seen the key", Broke: reach,
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/news.go", `e.behind.resets.put(c.Key, c.Until)`, `_ = c`}},
-		},
-		{
-			Name: "local: counted under a reset that was not heard of", Broke: reach,
-			Tests: []string{"TestLocalResetThatIsNotHeard"},
-			Edits: []Edit{{localSyncFile, `			w.Add = lost`, `			lost = nil`}},
-		},
-		{
-			Name: "local: written under an earlier date than counted", Broke: reach,
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{"internal/limiter/exclusive.go", `x.date(ch, now)`, `x.date(ch, at)`}},
-		},
-		{
-			Name: "local: written under the date of an idempotency key, before the reset", Broke: reach,
-			Tests: []string{"TestLocalResetBeforeAKeyedTake"},
-			Edits: []Edit{{"internal/limiter/exclusive.go", `ch.plan.mirrors != nil && ch.id.Instant() < now`, `false`}},
-		},
-		{
-			Name: "local: buckets not reset in memory", Broke: reach,
-			Tests: []string{"TestLocalReset"},
-			Edits: []Edit{{localFile, `return b.resetBuckets(ctx, t)`, `return nil`}},
-		},
-	}
-}
-
-// inMemoryUnits are those that count a unit too often, or not at all.
-func inMemoryUnits() []Build {
+// writtenBehind are builds that break what guarantee local rests on.
+func writtenBehind() []Build {
 	const (
-		once   = "what was counted in memory is written once"
-		refund = "a refund of what was counted in memory gives back once"
+		bound = "under guarantee local no more than the limit, and what the dead had not written"
+		once  = "what was admitted from memory is written once"
 	)
 	return []Build{
 		{
+			Name: "local: a view confirmed before all is written", Broke: bound,
+			Tests: []string{"cluster.TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed"},
+			Edits: []Edit{{"internal/cluster/seat.go", `	s.cluster.opts.Flush(ctx)`, `	_ = ctx`}},
+		},
+		{
+			Name: "local: a key opened before all is written", Broke: bound,
+			Tests: []string{"TestLocalIsWrittenBeforeItIsOpened", "peer.TestOwnersSimulation"},
+			Edits: []Edit{{ownedFile, `err = s.counted.behind.writeKey(ctx, key); err == nil`, `ctx.Err() == nil`}},
+		},
+		{
+			Name: "local: a key read before all is written", Broke: bound,
+			Tests: []string{"TestLocalUnderAnotherPolicy", "peer.TestOwnersSimulation"},
+			Edits: []Edit{{"internal/limiter/counted.go", `err := c.behind.writeKey(ctx, t.key); err`, `err := ctx.Err(); err`}},
+		},
+		{
+			Name: "local: a bucket read before all is written", Broke: bound,
+			Tests: []string{"TestLocalUnderAnotherPolicy"},
+			Edits: []Edit{{stirFile, `	if err := c.behind.writeKey(ctx, t.key); err != nil {
+		return nil, err
+	}
+`, ``}},
+		},
+		{
+			Name: "local: a right that is not looked at", Broke: bound,
+			Tests: []string{"TestLocalStopsWithItsRight"},
+			Edits: []Edit{{behindFile, `time.Since(right.Verified()) < b.patience()`, `true`}},
+		},
+		{
+			Name: "local: a row that was never seen", Broke: bound,
+			Tests: []string{"cluster.TestVerifiedSaysWhenTheRowWasSeen"},
+			Edits: []Edit{{"internal/cluster/tenure.go", `	return *seen`, `	return time.Now()`}},
+		},
+		{
+			Name: "local: admitted though nothing is written", Broke: bound,
+			Tests: []string{"TestLocalThroughAnOutage"},
+			Edits: []Edit{{behindFile, `u != nil && time.Since(u.since) < b.patience()`, `u != nil`}},
+		},
+		{
+			Name: "local: a bucket that others changed, by memory", Broke: bound,
+			Tests: []string{"TestLocalBucketsThatOthersChange"},
+			Edits: []Edit{{stirFile, `		b.owned.forgetIf(u.target.key, p.known)
+`, ``}},
+		},
+		{
 			Name: "local: a failed write dropped", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `		b.again(s.unsynced)`, `		_ = b.again`}},
+			Edits: []Edit{{behindFile, `left = gathered{writes[i].Events, writes[i].again(err).Add}`, `left = gathered{}`}},
 		},
 		{
 			Name: "local: a failed write counted again", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localSyncFile, `		u.counts = w.again(err).Add
-`, ``}},
+			Edits: []Edit{{behindFile, `writes[i].again(err).Add`, `writes[i].Add`}},
 		},
 		{
-			Name: "local: nothing written at a stop", Broke: "a stop writes what was counted in memory",
-			Tests: []string{"TestLocalIsWrittenAtAStop"},
-			Edits: []Edit{{localSyncFile, `for b.writeAll(ctx) && ctx.Err() == nil {`, `for false {`}},
-		},
-		{
-			Name: "local: refunded before it is written", Broke: refund,
-			Tests: []string{"TestLocalRefundOfWhatIsNotWritten"},
-			Edits: []Edit{{"internal/limiter/localrefund.go", `	if !own && b.opts.now()`, `	if own && !own && b.opts.now()`}},
-		},
-		{
-			Name: "local: removed elsewhere and kept here", Broke: refund,
-			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{localSyncFile, `		if p.promising {`, `		if false {`}},
-		},
-		{
-			Name: "local: news of refunds ignored", Broke: refund,
-			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{"internal/limiter/news.go", "		if e.behind != nil {\n			e.behind.heardOf(c.Key)", "		if e.behind != nil {"}},
-		},
-		{
-			Name: "local: a failed sync of a bucket forgets the one before", Broke: once,
+			Name: "local: a failed write of a bucket dropped", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{localPourFile, `addSaturating(earlier.poured.units, u.poured.units), alone: earlier.poured.alone`, `u.poured.units`}},
+			Edits: []Edit{{behindFile, `u.doubt != nil && u.doubt.hasDrained(&u.target, now)`, `true`}},
 		},
 		{
-			Name: "local: a bucket poured again though it was stored", Broke: once,
+			Name: "local: a bucket filled again though it was stored", Broke: once,
 			Tests: []string{"TestLocalBucketsAreFilledOnce", "TestLocalBucketsAfterALongDoubt"},
 			Edits: []Edit{{serialFile, `slices.ContainsFunc(*tried, c.has)`, `false`}},
 		},
 		{
-			Name: "local: a refund of a bucket not written", Broke: refund,
+			Name: "local: nothing written at a stop", Broke: "a stop writes what was admitted",
+			Tests: []string{"TestLocalIsWrittenAtAStop"},
+			Edits: []Edit{{behindFile, `	defer cancel()
+	b.flush(ctx)`, `	defer cancel()`}},
+		},
+		{
+			Name: "local: refunded before it is written", Broke: "a refund gives back once",
 			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{"internal/limiter/localrefund.go", `		if sums {
-			b.noteScooped(t, n)
-		}
-`, ``}},
-		},
-	}
-}
-
-// inMemoryDemands are those of calls of several demands, of which memory decides some.
-func inMemoryDemands() []Build {
-	const denied = "denied: nothing stays counted"
-	return []Build{
-		{
-			Name: "local: kept when another demand denies", Broke: denied,
-			Tests: []string{"TestLocalBesideOthersAllOrNone", "TestLocalBesideOneThatFails"},
-			Edits: []Edit{{localCallFile, `		case anyBlocks(far):`, `		case false:`}},
-		},
-		{
-			Name: "local: kept when another demand is dated anew", Broke: "an idempotency key counts once",
-			Tests: []string{"TestLocalBesideOneThatIsDatedAnew"},
-			Edits: []Edit{{localCallFile, `return tooEarly(c.err) })`, `return false })`}},
-		},
-		{
-			Name: "local: others asked though memory denies", Broke: denied,
-			Tests: []string{"TestLocalBesideOthersAllOrNone"},
-			Edits: []Edit{{localCallFile, `	case anyBlocks(near):`, `	case len(far) < 0:`}},
-		},
-		{
-			Name: "local: units of a bucket kept when another demand denies", Broke: denied,
-			Tests: []string{"TestLocalBesideOthersAllOrNone"},
-			Edits: []Edit{{localCallFile, `if c.plan.cell && counted != (entry{}) {`, `if false {`}},
+			Edits: []Edit{{"internal/limiter/refund.go", `	if t.plan.behind { // it may not`, `	if false { // it may not`}},
 		},
 	}
 }

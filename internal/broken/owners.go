@@ -98,8 +98,11 @@ func owners() []Build {
 			Name: "an opening that does not wait for a batch under way", Broke: limit,
 			Tests: []string{"peer.TestOpeningWaitsForWhatIsUnderWay"},
 			Edits: []Edit{{
-				ownedFile, `s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(context.Context, []*request) {
-		led, err = true, s.counted.owned.open(key, theirs)
+				ownedFile, `s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
+		led = true
+		if err = s.counted.behind.writeKey(ctx, key); err == nil {
+			err = s.counted.owned.open(key, theirs)
+		}
 	})`, `led, err = true, s.counted.owned.open(key, theirs)`,
 			}},
 		},

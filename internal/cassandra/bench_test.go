@@ -117,26 +117,11 @@ func BenchmarkTakeOfZipf(b *testing.B) {
 	b.ReportMetric(float64(remembered.Load())/float64(b.N), "remembered/op")
 }
 
-// BenchmarkLocalNewCallers takes from new callers, whose takes are decided in memory and written
-// behind, as fast as they are written.
+// BenchmarkLocalNewCallers takes from new callers of an owner that knows them to be new, whose takes are written
+// behind.
 func BenchmarkLocalNewCallers(b *testing.B) {
-	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil),
-	})
-	if err := e.SetPolicies([]limiter.Policy{{
-		Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}},
-	}}); err != nil {
-		b.Fatal(err)
-	}
-	running, stop := context.WithCancel(b.Context())
-	var ended sync.WaitGroup
-	ended.Go(func() { _ = e.Run(running) })
-	if _, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: "the first"}); err != nil {
-		b.Fatal(err)
-	}
-	for e.Behind().Written == 0 { // before that, callers don't wait for room
-		time.Sleep(time.Millisecond)
-	}
+	e := localOwner(b, newStore(b, newConfig(b)), b.Name(), &sole{knows: true},
+		limiter.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour})
 	const callers = 64
 	b.SetParallelism(callers) // for each processor
 	b.ReportAllocs()
@@ -150,6 +135,5 @@ func BenchmarkLocalNewCallers(b *testing.B) {
 			}
 		}
 	})
-	stop() // what is not written yet is
-	ended.Wait()
+	e.Flush(b.Context())
 }

@@ -20,7 +20,6 @@ func BenchmarkTakeWithItsCountry(b *testing.B) {
 	}{
 		{"alone", nil},
 		{"counted", &limiter.Policy{}},
-		{"local", &limiter.Policy{Guarantee: limiter.GuaranteeLocal}},
 	} {
 		b.Run(c.name, func(b *testing.B) { takeWithItsCountry(b, c.country) })
 	}

@@ -3,134 +3,57 @@ package cassandra_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// timedStore knows how long its slowest write and read took, one after the other.
-type timedStore struct {
-	limiter.Store
-
-	slowestWrite, slowestRead atomic.Int64
+// sole is the right of who owns all keys, and knows which something was counted for since it began.
+type sole struct {
+	mu    sync.Mutex
+	knows bool // of all that was counted before, that it was nothing
+	noted map[limiter.Key]bool
 }
 
-func (s *timedStore) Write(ctx context.Context, w *limiter.Write) error {
-	defer slower(&s.slowestWrite, time.Now())
-	return s.Store.Write(ctx, w)
+func (*sole) Owned() bool                  { return true }
+func (*sole) Began() time.Time             { return time.Time{} }
+func (*sole) Verified() time.Time          { return time.Now() }
+func (*sole) Verify(context.Context) error { return nil }
+func (*sole) Leave()                       {}
+
+func (s *sole) IsNew(key limiter.Key, _ time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.knows && !s.noted[key]
 }
 
-func (s *timedStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
-	defer slower(&s.slowestRead, time.Now())
-	return s.Store.Read(ctx, q)
-}
-
-func slower(slowest *atomic.Int64, began time.Time) {
-	took := int64(time.Since(began))
-	for was := slowest.Load(); took > was && !slowest.CompareAndSwap(was, took); was = slowest.Load() {
+func (s *sole) Note(key limiter.Key, _ time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noted == nil {
+		s.noted = make(map[limiter.Key]bool)
 	}
+	s.noted[key] = true
+	return nil
 }
 
-// sync returns the longest that a sync of a key can have taken.
-func (s *timedStore) sync() time.Duration {
-	return time.Duration(s.slowestWrite.Load() + s.slowestRead.Load())
+func (s *sole) Place(context.Context, limiter.Key) (limiter.Place, error) {
+	return limiter.Place{Right: s}, nil
 }
 
-// TestLocalOvershoot has three instances, which share a limit of 1000 a minute that each
-// decides about in memory, asked for one key at a steady pace, and tells by how much they
-// go past it.
-func TestLocalOvershoot(t *testing.T) {
-	store := &timedStore{Store: newStore(t, newConfig(t))}
-	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
-		for _, each := range []int{100, 1000} { // a second
-			t.Run(fmt.Sprintf("%s, %d a second at each", algorithm, each), func(t *testing.T) {
-				t.Parallel()
-				overshoot(t, store, algorithm, each)
-			})
-		}
-	}
-}
+func (s *sole) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) { return s, nil }
+func (s *sole) Guest(context.Context) (limiter.Right, error)                        { return s, nil }
 
-func overshoot(t *testing.T, store *timedStore, algorithm string, each int) {
-	const instances, limit = 3, 1000
-	lasts := limit*time.Second/time.Duration(instances*each) + 1500*time.Millisecond
-	intoTheMinute := time.Duration(time.Now().UnixNano()) % time.Minute
-	policy := limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
-		{Name: fmt.Sprint(each), Algorithm: algorithm, Limit: limit, Window: time.Minute},
-	}}
-	admitted := make([][]time.Time, instances)
-	var all sync.WaitGroup
-	began := time.Now()
-	for i := range admitted {
-		e := localInstance(t, store, intoTheMinute, policy)
-		all.Go(func() {
-			admitted[i] = ask(t, e, limiter.Identifier(algorithm+fmt.Sprint(each)), time.Second/time.Duration(each), lasts)
-		})
-	}
-	all.Wait()
-	may := limit
-	if algorithm == "token-bucket" {
-		may += int(limit*time.Since(began)/time.Minute) + 1
-	}
-	total := 0
-	for _, times := range admitted {
-		total += len(times)
-	}
-	stretch := limiter.DefaultSyncInterval + store.sync()
-	t.Logf("%d were admitted where %d may be: %d beyond, of at most %d; a sync took up to %v",
-		total, may, total-may, beyond(admitted, stretch), store.sync())
-	if bound := may + beyond(admitted, 2*stretch); total < limit || total > bound { // a busy machine is late with its syncs
-		t.Errorf("%d were admitted, at most %d may be", total, bound)
-	}
-}
-
-// beyond returns how many more than the limit may be admitted by instances that admitted
-// as these did, if a sync follows the last within a stretch.
-func beyond(admitted [][]time.Time, stretch time.Duration) (n int) {
-	least := math.MaxInt
-	for _, times := range admitted {
-		more := 1 + most(times, stretch)
-		n, least = n+more, min(least, more)
-	}
-	return n - least
-}
-
-// What was counted for many keys in memory travels together when it is written.
-func TestLocalKeysTravelTogether(t *testing.T) {
-	const keys = 2000
-	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
-		t.Run(algorithm, func(t *testing.T) {
-			store := newStore(t, newConfig(t))
-			var trips, travelled atomic.Int64
-			store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
-			e := localInstance(t, store, 0, limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
-				{Algorithm: algorithm, Limit: 10, Window: time.Hour},
-			}})
-			for i := range keys {
-				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			began := time.Now()
-			eventually(t, "all are written", func() bool { return e.Behind().Written == keys })
-			t.Logf("%d keys in %v, of which %d in %d trips", keys, time.Since(began), travelled.Load(), trips.Load())
-			if travelled.Load() < 2*trips.Load() {
-				t.Errorf("%d keys in %d trips: want at least two in each", travelled.Load(), trips.Load())
-			}
-		})
-	}
-}
-
-// localInstance returns an instance of its own whose minute began when the test did.
-func localInstance(t *testing.T, store limiter.Store, behind time.Duration, policy limiter.Policy) *limiter.Engine {
+// localOwner returns an engine that owns all keys, and decides by one policy under guarantee local.
+func localOwner(t testing.TB, store limiter.Store, namespace string, right *sole, limit limiter.Limit) *limiter.Engine {
 	t.Helper()
-	now := func() time.Time { return time.Now().Add(-behind) }
-	e := limiter.New(store, &limiter.Options{Now: now, Local: embedded.New(&embedded.Options{Now: now}), StoreTimeout: 5 * time.Second})
+	e := limiter.New(store, &limiter.Options{
+		Keyer: limiter.Keyer{Namespace: namespace}, StoreTimeout: 5 * time.Second, Owners: right,
+	})
+	policy := limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{limit}}
 	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,32 +64,54 @@ func localInstance(t *testing.T, store limiter.Store, behind time.Duration, poli
 	return e
 }
 
-// ask takes at a steady pace for a while, and returns when it was admitted.
-func ask(t *testing.T, e *limiter.Engine, id limiter.Identifier, pace, lasts time.Duration) (admitted []time.Time) {
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	for end := time.Now().Add(lasts); time.Now().Before(end); {
-		now := <-tick.C
-		d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: id})
-		if err != nil {
-			t.Error(err)
-			return admitted
-		}
-		if d.Allowed {
-			admitted = append(admitted, now)
-		}
+// TestLocalIsKnownToTheNextOwner holds that what an owner wrote behind counts for the next one.
+func TestLocalIsKnownToTheNextOwner(t *testing.T) {
+	store := newStore(t, newConfig(t))
+	for _, algorithm := range limiter.Algorithms() {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			limit, total := limiter.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0
+			for i, takes := range []int{150, 150} {
+				e := localOwner(t, store, algorithm, &sole{knows: i == 0}, limit)
+				for range takes {
+					d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "id"})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if d.Allowed {
+						total++
+					}
+				}
+				e.Flush(t.Context())
+				time.Sleep(2 * limiter.DefaultStoreTimeout)
+			}
+			if total != 200 {
+				t.Errorf("%d are admitted, limit 200", total)
+			}
+		})
 	}
-	return admitted
 }
 
-// most returns how many of times lie within any stretch of time at most.
-func most(times []time.Time, stretch time.Duration) (n int) {
-	from := 0
-	for i, at := range times {
-		for at.Sub(times[from]) > stretch {
-			from++
-		}
-		n = max(n, i+1-from)
+// What was admitted for many keys travels together when it is written.
+func TestLocalKeysTravelTogether(t *testing.T) {
+	const keys = 2000
+	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
+		t.Run(algorithm, func(t *testing.T) {
+			store := newStore(t, newConfig(t))
+			var trips, travelled atomic.Int64
+			store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
+			e := localOwner(t, store, t.Name(), &sole{knows: true}, limiter.Limit{Algorithm: algorithm, Limit: 10, Window: time.Hour})
+			for i := range keys {
+				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			eventually(t, "all are written", func() bool { return e.Behind().Waiting == 0 })
+			t.Logf("%d keys in %v, of which %d in %d trips", keys, time.Since(began), travelled.Load(), trips.Load())
+			if travelled.Load() < 2*trips.Load() || e.Behind().Written != keys {
+				t.Errorf("%d keys in %d trips: want at least two in each; %d are written", travelled.Load(), trips.Load(), e.Behind().Written)
+			}
+		})
 	}
-	return n
 }

@@ -30,6 +30,7 @@ type Options struct {
 	// StandAside reports whether this instance may not decide now; nil: it may. Among others it leaves then, hands
 	// on calls, and comes back when it may.
 	StandAside func() bool
+	Flush      func(ctx context.Context) // writes what was admitted and is not written yet; nil: all is
 
 	HandOver    HandOver    // nil: the next owner of a slice has to find out what is counted in it
 	LookThrough LookThrough // nil: until windows are over

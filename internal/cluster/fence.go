@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,6 +11,8 @@ import (
 // those that asked before it began.
 type fence struct {
 	read func(ctx context.Context) (in bool, err error)
+
+	seen atomic.Pointer[time.Time] // when the latest read began that said that the member is in; nil: none did
 
 	turn chan struct{} // holds one token while a read is under way
 	mu   sync.Mutex
@@ -43,6 +46,13 @@ func (f *fence) verify(ctx context.Context) error {
 	}
 }
 
+// saw notes that a read which began then said that the member is in.
+func (f *fence) saw(began time.Time) {
+	if last := f.seen.Load(); last == nil || began.After(*last) {
+		f.seen.Store(&began)
+	}
+}
+
 // join returns the read that has not begun, and whether the caller has to make it.
 func (f *fence) join() (r *fenceRead, lead bool) {
 	f.mu.Lock()
@@ -62,9 +72,13 @@ func (f *fence) lead(ctx context.Context, r *fenceRead) {
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
+	began := time.Now()
 	in, err := f.read(ctx)
 	if err == nil && !in {
 		err = ErrOut
+	}
+	if err == nil {
+		f.saw(began)
 	}
 	r.err = err
 	<-f.turn

@@ -41,6 +41,7 @@ const (
 	pollEvery   = 20 * time.Millisecond  // while a view is not in force
 	tendEvery   = 250 * time.Millisecond // else
 	drainWithin = 500 * time.Millisecond // for calls of slices that move
+	flushWithin = time.Second            // for what was admitted in them and is not written yet
 	drainPoll   = 2 * time.Millisecond
 	storeWithin = 2 * time.Second // for one round of reads and writes
 	leaveWithin = 2 * time.Second
@@ -135,11 +136,16 @@ func (s *seat) heedOwnRow(ctx context.Context) error {
 	if !s.view.Lists(s.self.ID) {
 		return nil
 	}
+	began := time.Now()
 	st, err := standingOf(ctx, s.store, s.self.ID)
-	if err == nil && st.out {
+	switch {
+	case err != nil:
+		return err
+	case st.out:
 		return ErrOut
 	}
-	return err
+	s.fence.saw(began)
+	return nil
 }
 
 // insert makes this member's row, which nobody else writes before it is there.
@@ -193,9 +199,7 @@ func (s *seat) learn(v View) error {
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
 	s.publish()
 	drain(moved)
-	for _, t := range moved {
-		t.end()
-	}
+	s.end(moved)
 	if s.moved = nil; stays { // else somebody may own them in a view that this member missed
 		s.moved = moved
 	}
@@ -313,10 +317,21 @@ func (s *seat) endAll() []*Tenure {
 		}
 	}
 	drain(ended)
-	for _, t := range ended {
+	s.end(ended)
+	return ended
+}
+
+// end ends tenures, and has written what was admitted in them and is not yet, within flushWithin.
+func (s *seat) end(tenures []*Tenure) {
+	for _, t := range tenures {
 		t.end()
 	}
-	return ended
+	if s.cluster.opts.Flush == nil || len(tenures) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.lasting, flushWithin)
+	defer cancel()
+	s.cluster.opts.Flush(ctx)
 }
 
 // leave sets this member's row out, so that others need not wait for it, and tells them.

@@ -165,6 +165,71 @@ func TestNothingIsConfirmedBeforeCallsAreOver(t *testing.T) {
 	})
 }
 
+// TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed holds that a member which loses slices, or leaves, writes what it
+// admitted in them when nothing more is, and before anybody else may decide.
+func TestWhatWasAdmittedIsWrittenBeforeTheViewIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, flushed := newScript(), 0
+		seat := seated(t, s)
+		seat.lasting = t.Context()
+		tenure := seat.tenures[7]
+		seat.cluster.opts.Flush = func(ctx context.Context) {
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > flushWithin {
+				t.Error("writing may take for ever")
+			}
+			if !tenure.Ended() {
+				t.Error("more can be admitted once all is written")
+			}
+			flushed++
+		}
+		s.set = func(name string, _ Version) (bool, error) {
+			if name == rowCell(seat.self.ID) && flushed == 0 {
+				t.Error("the row was changed before all is written")
+			}
+			return false, nil
+		}
+		next := View{Number: 3, Mode: Owners, Members: seat.view.Members, Must: []ID{seat.self.ID}}
+		if _, err := s.Set(t.Context(), viewCell, seat.at, encode(next)); err != nil {
+			t.Fatal(err)
+		}
+		if err := seat.tend(t.Context()); err != nil || seat.confirmed != 3 || flushed != 1 {
+			t.Errorf("view %d confirmed, flushed %d times, error %v", seat.confirmed, flushed, err)
+		}
+		tenure = seat.tenures[7]
+		if seat.endAll(); flushed != 2 {
+			t.Errorf("flushed %d times by who leaves", flushed)
+		}
+	})
+}
+
+// TestVerifiedSaysWhenTheRowWasSeen holds that every look at the own row counts from when it began, until the tenure
+// is over.
+func TestVerifiedSaysWhenTheRowWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		seat := seated(t, s)
+		tenure := seat.tenures[7]
+		for _, look := range []func(context.Context) error{tenure.Verify, seat.tend} {
+			time.Sleep(time.Second)
+			s.get = func(name string, latest bool) (Cell, error) {
+				time.Sleep(10 * time.Millisecond)
+				return s.simStore.Get(t.Context(), name, latest)
+			}
+			began := time.Now()
+			if err := look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if seen := tenure.Verified(); seen.Before(began) || time.Since(seen) < 10*time.Millisecond {
+				t.Errorf("seen %v ago, by a look that began %v ago", time.Since(seen), time.Since(began))
+			}
+		}
+		tenure.end()
+		if seen := tenure.Verified(); !seen.IsZero() {
+			t.Errorf("a tenure that is over was seen to hold at %v", seen)
+		}
+	})
+}
+
 // TestFenceReadsAfterItWasAsked holds that a read which was under way when somebody asked says
 // nothing to them, and that the next one serves all who wait.
 func TestFenceReadsAfterItWasAsked(t *testing.T) {

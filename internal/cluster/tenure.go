@@ -62,6 +62,16 @@ func (t *Tenure) Verify(ctx context.Context) error {
 	return nil
 }
 
+// Verified returns when the latest read of this member's own row began that said that the member is in, by
+// its monotonic clock; the zero Time: none did, or the tenure is over.
+func (t *Tenure) Verified() time.Time {
+	seen := t.seat.fence.seen.Load()
+	if seen == nil || t.Ended() {
+		return time.Time{}
+	}
+	return *seen
+}
+
 // ErrOut is a tenure that is over: the slice moved, or the member was set out.
 var ErrOut = errors.New("this instance no longer decides for the key")
 

@@ -163,12 +163,12 @@ func BenchmarkUnaskedTake(b *testing.B) {
 	}
 }
 
-// BenchmarkLocalTake measures a take that is decided in memory and written behind, to a
-// store that is in memory as well, by ten thousand callers within their limit.
+// BenchmarkLocalTake measures a take that its owner admits from memory and writes behind, to a store that
+// is in memory as well, by ten thousand callers within their limit.
 func BenchmarkLocalTake(b *testing.B) {
 	for _, name := range limiter.Algorithms() {
 		b.Run(name, func(b *testing.B) {
-			e := limiter.New(struct{ limiter.Store }{embedded.New(nil)}, &limiter.Options{Local: embedded.New(nil)})
+			e := limiter.New(struct{ limiter.Store }{embedded.New(nil)}, &limiter.Options{Owners: &owners{right: &tenancy{}}})
 			if err := e.SetPolicies([]limiter.Policy{inMemory(name, limiter.MaxLogLimit, time.Hour)}); err != nil {
 				b.Fatal(err)
 			}

@@ -129,9 +129,6 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 			return nil, err
 		}
 	}
-	if call.Reserve > 0 && slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }) {
-		return nil, errLocalReserve
-	}
 	return charges, nil
 }
 
@@ -250,10 +247,14 @@ func (e *Engine) askAll(ctx context.Context, charges []charge) {
 		failCharges(charges, err)
 	case e.exclusive != nil:
 		e.exclusive.decideAll(ctx, charges, now)
-	case slices.ContainsFunc(charges, func(c charge) bool { return c.plan.behind }):
-		e.behind.decideAll(ctx, e, charges, now)
 	default:
 		e.asGuest(ctx, charges, func(ctx context.Context) { e.shared.decideAll(ctx, charges) })
+	}
+}
+
+func failCharges(charges []charge, err error) {
+	for i := range charges {
+		charges[i].err = err
 	}
 }
 

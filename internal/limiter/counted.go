@@ -24,7 +24,8 @@ type counted struct {
 	denials   denials         // what their denials rest on
 	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
-	owned     owned // what is known of the keys that this instance owns
+	owned     owned   // what is known of the keys that this instance owns
+	behind    *behind // what was admitted by that and is not written yet
 }
 
 // Bounds of one decision over a shared store.
@@ -294,6 +295,9 @@ func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused
 // readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
 // that of the write.
 func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
+	if err := c.behind.writeKey(ctx, t.key); err != nil {
+		return State{}, refused{}, false, fmt.Errorf("%w: %w", ErrNotStored, err)
+	}
 	before := c.takeBacks.before(q)
 	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
 		state, err = c.store.Read(ctx, q)

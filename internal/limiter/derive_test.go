@@ -221,12 +221,12 @@ func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestDerivedInMemory decides what many share in memory, beside what is in the store, and
-// all or none of it. It can't be held.
+// TestDerivedInMemory decides what many share under guarantee local, beside what is counted, and all or
+// none of it.
 func TestDerivedInMemory(t *testing.T) {
 	policies := ofCountries(1, 2)
 	policies[1].Guarantee = limiter.GuaranteeLocal
-	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Local: embedded.New(nil)})
+	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Owners: &owners{right: &tenancy{}}})
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
@@ -245,9 +245,5 @@ func TestDerivedInMemory(t *testing.T) {
 		if got := mustDo(t, e, call); got.Allowed != want.allowed || got.Demands[1].Used != want.country {
 			t.Errorf("take %d: allowed %v with %d of the country, want %v with %d", i, got.Allowed, got.Demands[1].Used, want.allowed, want.country)
 		}
-	}
-	call.Op, call.Reserve = limiter.OpCheck, limiter.MinReserve
-	if _, err := e.Do(t.Context(), &call); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("held: %v", err)
 	}
 }

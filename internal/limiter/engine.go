@@ -22,7 +22,6 @@ type Engine struct {
 	shared    *shared     // decides over one that can't; else nil
 	local     *exclusive  // decides for OnStoreErrorLocal; nil: nobody does
 	denied    toldDenials // what owners denied
-	behind    *behind     // decides under GuaranteeLocal over a store that is shared; nil: nobody does
 	blocks    *blocks
 	overrides overrides
 	news      *news   // nil: there is no feed
@@ -48,8 +47,8 @@ type Options struct {
 	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
 	Now            func() time.Time // nil: the system's clock; one that is set is gone by within a millisecond
 	Skewed         func() bool      // whether this instance's clock is beyond the tolerance now; nil: never
-	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny, and under GuaranteeLocal, else they are refused
-	SyncInterval   time.Duration    // between two merges of what instances count under GuaranteeLocal; zero: DefaultSyncInterval
+	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny
+	SyncInterval   time.Duration    // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
 	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer         // learns of every decision; nil: nobody
 	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
@@ -60,7 +59,6 @@ type Options struct {
 	keys      *keyCache                               // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
-	unsynced  int                                     // how many keys may wait to be written behind; zero: maxUnsyncedKeys
 }
 
 func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
@@ -140,9 +138,6 @@ func New(store Store, opts *Options) *Engine {
 	if e.opts.Local != nil {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
 	}
-	if e.shared != nil && e.local != nil {
-		e.behind = newBehind(e.shared, e.opts.Local)
-	}
 	e.overrides.opts = &e.opts
 	e.blocks = newBlocks(maxBlocks, &e.opts)
 	if e.opts.Feed != nil {
@@ -194,12 +189,7 @@ func (e *Engine) setPolicies(policies []Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		made := e.newPlans(p)
-		if made.behind && e.local == nil {
-			return fmt.Errorf("policy %q: guarantee %q needs counts in this instance's memory, which the engine was not given: use %q",
-				p.Name, GuaranteeLocal, GuaranteeCounted)
-		}
-		plans[p.Name] = made
+		plans[p.Name] = e.newPlans(p)
 	}
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
@@ -216,9 +206,6 @@ func (e *Engine) newPlans(p Policy) *plan {
 	made := newPlan(p, &e.opts, e.exclusive != nil)
 	if e.local != nil {
 		made.local = newPlan(p, &e.opts, true)
-		if made.behind {
-			made.local.mirrors = made
-		}
 	}
 	return made
 }
@@ -286,7 +273,7 @@ func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return 
 
 // Run does what must happen beside the decisions, until ctx ends: it ends reservations,
 // takes back what was counted and not admitted, carries news between instances, and writes
-// behind what was decided in memory. Then it gives back what is reserved in counters and
+// behind what was admitted from memory. Then it gives back what is reserved in counters and
 // buckets, for a second at most, and does what is still to be taken back, told or written,
 // which takes up to three store timeouts or, where units are subtracted from counters, one
 // and two seconds. It returns nil.
@@ -299,9 +286,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	all.Go(func() { e.overrides.run(ctx, &e.opts) })
 	if e.shared != nil {
 		all.Go(func() { e.shared.counted.takeBacks.run(ctx) })
-	}
-	if e.behind != nil {
-		all.Go(func() { e.behind.run(ctx) })
+		all.Go(func() { e.shared.counted.behind.run(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.run(ctx) })
@@ -427,7 +412,7 @@ func (e *Engine) decideUnasked(c *charge) (decided bool) {
 
 // recallDenial decides c if what is remembered of its key leaves no room.
 func (e *Engine) recallDenial(c *charge) (decided bool) {
-	if e.shared == nil || c.plan.behind {
+	if e.shared == nil {
 		return false
 	}
 	asked := e.asking(c.plan)
@@ -455,7 +440,7 @@ func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
 }
 
 func (e *Engine) ask(ctx context.Context, c *charge) {
-	if e.exclusive == nil && e.opts.Owners != nil && !c.plan.behind && c.isPlain() {
+	if e.exclusive == nil && e.opts.Owners != nil && c.isPlain() {
 		e.byOwner(ctx, c) // by whose clock it is decided
 		return
 	}
@@ -465,8 +450,6 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 		c.err = err
 	case e.exclusive != nil:
 		e.exclusive.decide(ctx, c, now)
-	case c.plan.behind:
-		e.behind.decide(ctx, c, now)
 	case e.opts.Owners == nil:
 		e.shared.decide(ctx, c, now)
 	default:
@@ -477,7 +460,7 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
 func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
-	if c.plan.OnStoreError == OnStoreErrorLocal && !c.plan.behind && e.local != nil && d.Recorded == RecordedYes {
+	if c.plan.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
 		e.local.decide(ctx, c.locally(OpRecord), e.now())
 	}
 }

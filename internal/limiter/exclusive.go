@@ -11,9 +11,8 @@ type exclusive struct {
 	store  *watched
 	ids    *eventIDs
 	opts   *Options
-	poured func(*charge) // told of what a bucket takes, while its key is held still; nil: nobody is
-	stills sync.Pool     // of *stillCharge
-	calls  sync.Pool     // of *exclusiveCall
+	stills sync.Pool // of *stillCharge
+	calls  sync.Pool // of *exclusiveCall
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
@@ -97,10 +96,9 @@ func (c *stillCharge) decide(s *State, w *Write) {
 }
 
 // date gives ch, which is counted at now, the id of its event, unless one was made for its
-// idempotency key. What is written behind is dated by its id, so that one from before a
-// reset, which may be ahead of the clock, won't do.
+// idempotency key.
 func (x *exclusive) date(ch *charge, now Instant) {
-	if ch.id == (EventID{}) || ch.plan.mirrors != nil && ch.id.Instant() < now {
+	if ch.id == (EventID{}) {
 		ch.id = x.ids.next(now)
 	}
 }
@@ -141,8 +139,5 @@ func (x *exclusive) judge(ch *charge, op Op, at Instant, s *State, w *Write, mem
 	if p.cell {
 		memory.cell = p.shut(memory.cell.Value[:0], s, &chain{}, ch.id, now, x.opts)
 		w.Cell = &memory.cell
-		if x.poured != nil {
-			x.poured(ch)
-		}
 	}
 }

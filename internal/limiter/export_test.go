@@ -106,14 +106,5 @@ const (
 	MaxDenialEvents = 2 * maxDenialEvents
 )
 
-// Bounds of what waits to be written behind, and of who waits for room.
-const (
-	MaxUnsyncedKeys = maxUnsyncedKeys
-	MaxRoomWaiting  = maxRoomWaiting
-)
-
-// WithRoom returns o with room for so many keys that wait to be written behind.
-func (o Options) WithRoom(keys int) *Options {
-	o.unsynced = keys
-	return &o
-}
+// MaxUnwrittenKeys is how many keys may wait to be written.
+const MaxUnwrittenKeys = maxUnwrittenKeys

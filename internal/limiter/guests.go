@@ -138,7 +138,7 @@ func (e *Engine) decideAsGuest(ctx context.Context, c *charge, now Instant) {
 	*c = one[0]
 }
 
-// countsOutsideCells reports whether anything of p is counted by writing first and counting then.
+// countsOutsideCells reports whether anything of p is counted by writing first and counting then, or in memory.
 func (p *plan) countsOutsideCells() bool {
-	return !p.behind && (!p.cell || len(p.parts) > 0)
+	return p.behind || !p.cell || len(p.parts) > 0
 }

@@ -41,6 +41,7 @@ type viewRight struct {
 
 func (r viewRight) Owned() bool                   { return false }
 func (r viewRight) Began() time.Time              { return time.Time{} }
+func (r viewRight) Verified() time.Time           { return time.Time{} }
 func (r viewRight) Verify(context.Context) error  { return nil }
 func (r viewRight) IsNew(Key, time.Duration) bool { return false }
 func (r viewRight) Note(Key, time.Duration) error { return nil }

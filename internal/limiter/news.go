@@ -354,7 +354,6 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error 
 		e.dropHints(key)
 		lifted := block{}
 		if kind == ChangeReset {
-			c.Until = e.forgotten(t)
 			lifted = e.blocks.lift(key, e.resetBy(c))
 			c.TTL = max(c.TTL, livesUntil(lifted.ends, now))
 		}
@@ -402,9 +401,6 @@ func (e *Engine) heard(ctx context.Context, c *Change) {
 		e.heardReset(ctx, c)
 	case ChangeRefund:
 		e.dropHints(c.Key)
-		if e.behind != nil {
-			e.behind.heardOf(c.Key)
-		}
 	case ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
 	case ChangeOverride:
@@ -421,17 +417,10 @@ func (e *Engine) heardReset(ctx context.Context, c *Change) {
 	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not
 		// find the news of the block alone.
-		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, Until: c.Until, TTL: livesUntil(lifted.ends, now)})
+		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, TTL: livesUntil(lifted.ends, now)})
 	}
 	if e.local != nil {
-		forgetIn(ctx, e.local.store, c.Key, cmp.Or(c.Until, at), max(c.TTL, time.Second))
-	}
-	if e.behind == nil {
-		return
-	}
-	e.behind.heardOf(c.Key)
-	if c.Until > 0 {
-		e.behind.resets.put(c.Key, c.Until)
+		forgetIn(ctx, e.local.store, c.Key, at, max(c.TTL, time.Second))
 	}
 }
 

@@ -186,7 +186,7 @@ func (o *attempt) stale(u *usage) bool {
 // who put it there.
 func (o *attempt) settleable() bool {
 	return !slices.ContainsFunc(o.charges, func(c charge) bool {
-		return c.plan.counters || c.plan.cell || c.plan.behind
+		return c.plan.counters || c.plan.cell
 	})
 }
 

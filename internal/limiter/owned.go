@@ -35,7 +35,8 @@ type known struct {
 	mu      sync.Mutex
 	writing int // requests whose units are not acknowledged yet
 	state   State
-	latest  Instant // by which it was decided last
+	latest  Instant  // by which it was decided last
+	built   attempts // versions of the key's cell that what is known came by
 }
 
 // Bounds of what is known.
@@ -116,6 +117,18 @@ func (o *owned) grew(key Key, events int) {
 	sh.grow(events)
 }
 
+// forgetIf ends what is known of key, if that is k.
+func (o *owned) forgetIf(key Key, k *known) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, generation := range []map[Key]*known{sh.young, sh.old} {
+		if generation[key] == k {
+			delete(generation, key)
+		}
+	}
+}
+
 // forget ends what is known of key.
 func (o *owned) forget(key Key) {
 	sh := o.shard(key)
@@ -166,12 +179,12 @@ const longestLife = 2*MaxWindow + 24*time.Hour
 // remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
 // under one key.
 func (t *target) remembers() bool {
-	return t.plan.promising && t.plan.regional && len(t.old) == 0 && !t.plan.cell
+	return t.plan.promising && t.plan.regional && len(t.old) == 0 && t.plan.countsOutsideCells()
 }
 
 // new returns what is known of t by right if nothing is counted for it: nil if that is not sure.
 func (o *owned) new(t *target, right Right, now Instant) *known {
-	if !t.remembers() || !right.IsNew(t.key, t.plan.life()) {
+	if !t.remembers() || t.plan.cell || !right.IsNew(t.key, t.plan.life()) {
 		return nil
 	}
 	return &known{
@@ -185,7 +198,11 @@ func (o *owned) keep(t *target, right Right, state *State, now Instant, changes 
 	if !t.remembers() || holdsAnything(state) {
 		return
 	}
-	k := &known{right: right, plan: t.plan, state: State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset}, latest: now}
+	k := &known{right: right, plan: t.plan, latest: now}
+	k.state = State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, levels: state.levels}
+	if t.plan.cell {
+		k.built.add(state.Cell.Version)
+	}
 	began := time.Now()
 	k.read = began
 	sh := o.shard(t.key)
@@ -234,7 +251,7 @@ func holdsAnything(s *State) bool {
 // answer decides c at now if memory does without writing: a check, or a take that is over the
 // limit by units that are acknowledged.
 func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
-	if c.op == OpRecord || c.plan.Count == CountAll && c.op == OpTake || !c.right.Owned() || c.plan.cell {
+	if c.op == OpRecord || c.plan.Count == CountAll && c.op == OpTake || !c.right.Owned() || !c.plan.countsOutsideCells() {
 		return false
 	}
 	k := o.of(&c.target, c.right)
@@ -375,22 +392,17 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 	if len(t.plan.logs) > 0 {
 		c.owned.grew(t.key, len(t.plan.logs)*len(own.events))
 	}
+	later, unnoted := t.plan.cell || t.plan.behind && c.behind.hasRoom(t.key), RecordedNo
+	if later {
+		c.behind.add(t, own, k) // before it is noted: what the tenure's end does not find in time is not admitted
+		unnoted = RecordedUnknown
+	}
 	if err := k.right.Note(t.key, t.plan.life()); err != nil {
 		c.owned.forget(t.key)
-		failAll(own.batch, RecordedNo, unavailable(err))
+		failAll(own.batch, unnoted, unavailable(err))
 		return
 	}
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
-	if len(t.plan.logs) > 0 {
-		w.Events, w.Logs = own.events, t.plan.logWrites
-	}
-	err = c.store.Write(ctx, &w)
-	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
-		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
-	}
-	if err != nil { // nobody knows what is counted until it is read again
-		c.owned.forget(t.key)
-		c.failUnwritten(t, own, err)
+	if !later && !c.write(ctx, t, own) {
 		return
 	}
 	k.written()
@@ -401,10 +413,29 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 	}
 }
 
+// write writes own, which is decided by what is known of t. It is false, and answers the requests, when the
+// store failed.
+func (c *counted) write(ctx context.Context, t *target, own *units) bool {
+	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
+	if len(t.plan.logs) > 0 {
+		w.Events, w.Logs = own.events, t.plan.logWrites
+	}
+	err := c.store.Write(ctx, &w)
+	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
+		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
+	}
+	if err != nil { // nobody knows what is counted until it is read again
+		c.owned.forget(t.key)
+		c.failUnwritten(t, own, err)
+		return false
+	}
+	return true
+}
+
 // rightOf returns the right by which this instance alone decides batch; nil: others do, too.
 func (o *owned) rightOf(t *target, batch []*request) Right {
 	right := batch[0].right
-	if right == nil || !right.Owned() || batch[0].alone || t.plan.cell || o.isOpen(t.key) {
+	if right == nil || !right.Owned() || batch[0].alone || !t.plan.countsOutsideCells() || o.isOpen(t.key) {
 		return nil
 	}
 	return right
@@ -416,8 +447,11 @@ func (s *shared) open(ctx context.Context, key Key, theirs time.Duration) error 
 	r := &request{alone: true}
 	var err error
 	led := false
-	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(context.Context, []*request) {
-		led, err = true, s.counted.owned.open(key, theirs)
+	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
+		led = true
+		if err = s.counted.behind.writeKey(ctx, key); err == nil {
+			err = s.counted.owned.open(key, theirs)
+		}
 	})
 	if !led && r.err != nil {
 		return r.err

@@ -29,6 +29,7 @@ type sole struct{ began time.Time }
 func (s *sole) Owned() bool                  { return true }
 func (s *sole) Began() time.Time             { return s.began }
 func (s *sole) Verify(context.Context) error { return nil }
+func (s *sole) Verified() time.Time          { return time.Now() }
 func (s *sole) Leave()                       {}
 
 func (s *sole) IsNew(limiter.Key, time.Duration) bool { return false }
@@ -40,6 +41,7 @@ type visitor struct{ ended error }
 func (v *visitor) Owned() bool                  { return false }
 func (v *visitor) Began() time.Time             { return time.Time{} }
 func (v *visitor) Verify(context.Context) error { return v.ended }
+func (v *visitor) Verified() time.Time          { return time.Time{} }
 func (v *visitor) Leave()                       {}
 
 func (v *visitor) IsNew(limiter.Key, time.Duration) bool { return false }

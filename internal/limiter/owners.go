@@ -37,6 +37,9 @@ type Right interface {
 	Owned() bool
 	// Began returns when the right began, by the monotonic clock.
 	Began() time.Time
+	// Verified returns when the latest look at whether the right holds began that said so, by the
+	// monotonic clock; the zero Time: none did, or the right has ended.
+	Verified() time.Time
 	// Verify returns nil if the right was not taken away before it was called. An error that
 	// wraps ErrRightEnded says that it was, any other one that nobody knows.
 	Verify(ctx context.Context) error
@@ -217,8 +220,15 @@ func (e *Engine) decideBy(ctx context.Context, c *charge, right Right) {
 		return
 	}
 	c.right = right
+	later := c.plan.behind && right.Owned() // what is admitted is verified and written
+	if later && c.op != OpCheck {
+		if err := e.shared.counted.behind.holds(ctx, right); err != nil {
+			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+			return
+		}
+	}
 	e.shared.decide(ctx, c, now)
-	if c.err == nil && c.decision.Recorded == RecordedYes && !c.plan.cell {
+	if c.err == nil && c.decision.Recorded == RecordedYes && !c.plan.cell && !later {
 		c.err = verify(ctx, right)
 	}
 }
@@ -271,7 +281,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 		return ErrRefused
 	}
 	p := e.plans.Load().of(call.Policy)
-	if call.Op != opOpen && (p == nil || p.print != call.Print || p.behind || len(p.parts) > 0 || len(call.Old) != len(p.keys)-1) {
+	if call.Op != opOpen && (p == nil || p.print != call.Print || len(p.parts) > 0 || len(call.Old) != len(p.keys)-1) {
 		return ErrRefused
 	}
 	right, err := e.opts.Owners.PlaceFor(ctx, call.Key, call.View)

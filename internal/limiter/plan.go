@@ -25,8 +25,7 @@ type plan struct {
 	resetTTL  time.Duration
 	print     uint64 // of the policy's definition
 	sums      uint64 // tells the limits whose units are in counters and cells from others
-	behind    bool   // decided in memory, and written behind to a store that instances share
-	mirrors   *plan  // of the plan that does so: the one of the shared store, whose counts are beside its own
+	behind    bool   // owners admit from memory, and write that behind
 	regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	parts []*plan // what is decided apart in a store that can't hold a key still; none: the plan itself
@@ -234,7 +233,7 @@ func (p *plan) query(key Key, now Instant, own int, logs []LogQuery) Query {
 	}
 	return Query{
 		Key: key, Level: p.Consistency.Read, Logs: logs, Counts: p.counters && !p.serial && !p.tally,
-		Tally: p.tally || p.mirrors != nil, Span: p.span, Cell: p.cell, ExpireAfter: now,
+		Tally: p.tally, Span: p.span, Cell: p.cell, ExpireAfter: now,
 	}
 }
 

@@ -167,8 +167,7 @@ func (p Policy) checkGuarantee(found *problems) {
 	}
 }
 
-// checkLocal refuses buckets beside other limits, which are written and merged another
-// way.
+// checkLocal refuses buckets beside other limits, which are written another way.
 func (p Policy) checkLocal(found *problems) {
 	inCells, elsewhere := p.kept()
 	if p.Guarantee != GuaranteeLocal || !inCells || !elsewhere {

@@ -57,7 +57,7 @@ func (p *plan) ruleOf(id LimitID) *rule {
 // same in the store. It returns the instant to decide at: at, unless it did so. The clock is read
 // again, as what a call beside this one has just dated is no later than that.
 func (x *exclusive) redate(p *plan, s *State, at Instant, w *Write) Instant {
-	if p.mirrors != nil || !p.isAhead(s, at) { // what is counted elsewhere as well is dated by other clocks, too
+	if !p.isAhead(s, at) {
 		return at
 	}
 	now := x.opts.now()

@@ -136,8 +136,12 @@ func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 	if e.exclusive != nil {
 		return e.exclusive.giveBack(ctx, t, n, sums, e.now())
 	}
-	if t.plan.behind {
-		return e.behind.giveBack(ctx, t, n, sums)
+	if t.plan.behind { // it may not be written yet
+		g, err := e.openKeys(ctx, t)
+		if err != nil {
+			return err
+		}
+		defer g.leave()
 	}
 	return e.shared.giveBack(ctx, t, n, sums)
 }

@@ -27,9 +27,6 @@ func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error 
 
 // forget forgets what is counted for t. The error is a StoreError.
 func (e *Engine) forget(ctx context.Context, t *target) error {
-	if t.plan.behind {
-		return e.behind.reset(ctx, e.shared, t)
-	}
 	if e.local != nil {
 		local := t.as(t.plan.local)
 		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {

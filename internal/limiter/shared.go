@@ -16,11 +16,13 @@ type shared struct {
 
 func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 	counted := newCounted(store, ids, opts)
-	return &shared{
+	s := &shared{
 		store: store, opts: opts,
 		counted: counted,
 		serial:  &serial{store: store, ids: ids, opts: opts, full: &counted.denials},
 	}
+	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
+	return s
 }
 
 // decide decides one charge, which is asked for at now, and fills in its decision and error.
@@ -71,9 +73,10 @@ func (s *shared) check(ctx context.Context, t *target, r *request) {
 }
 
 func (s *shared) settle(ctx context.Context, t *target, batch []*request) {
-	if t.plan.cell {
-		s.serial.settle(ctx, t, batch)
-	} else {
+	switch {
+	case !t.plan.cell:
 		s.counted.settle(ctx, t, batch)
+	case !t.plan.behind || !s.settleInMemory(ctx, t, batch):
+		s.serial.settle(ctx, t, batch)
 	}
 }

@@ -106,7 +106,7 @@ type Change struct {
 	ID      EventID // dated when it was made
 	Kind    ChangeKind
 	Key     Key
-	Until   Instant       // the end of a block; of a reset, up to which instant what was counted is forgotten, if that is told
+	Until   Instant       // the end of a block
 	Strikes int           // blocks of the key in a row, this one included
 	Details string        // what else there is to know, by the kind; at most MaxChangeDetails bytes
 	TTL     time.Duration // for how long it is kept; whole seconds

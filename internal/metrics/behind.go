@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// behind publishes how far the store is behind what was decided in memory.
+// behind publishes how far the store is behind what was admitted.
 type behind struct {
 	now     func() limiter.Behind
 	metrics []behindMetric
@@ -19,29 +19,25 @@ type behindMetric struct {
 	value func(*limiter.Behind) float64
 }
 
-// NewBehind returns what publishes how far the store is behind what was decided in
-// memory: what now says at each scrape.
+// NewBehind returns what publishes how far the store is behind what was admitted: what now says
+// at each scrape.
 func NewBehind(now func() limiter.Behind) prometheus.Collector {
 	b := &behind{now: now}
 	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return float64(n.Waiting) }, prometheus.Opts{
 		Name: "ratelimitd_local_waiting_keys",
-		Help: "Keys counted in memory that wait to be written to the store, or to be read there, or are at it.",
+		Help: "Keys of which something that was admitted under guarantee local waits to be written to the store.",
 	})
 	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return n.Lag.Seconds() }, prometheus.Opts{
 		Name: "ratelimitd_local_lag_seconds",
-		Help: "For how long the oldest of the keys that wait to be written to the store, or to be read there, has.",
+		Help: "How long ago the oldest of what waits to be written to the store was admitted.",
 	})
 	b.add(prometheus.CounterValue, func(n *limiter.Behind) float64 { return float64(n.Written) }, prometheus.Opts{
 		Name: "ratelimitd_local_written_total",
-		Help: "Writes of what was counted in memory that the store acknowledged, each of one key.",
-	})
-	b.add(prometheus.CounterValue, func(n *limiter.Behind) float64 { return float64(n.Merged) }, prometheus.Opts{
-		Name: "ratelimitd_local_merged_total",
-		Help: "Reads of what other instances counted in memory, each of one key.",
+		Help: "Writes of what was admitted under guarantee local that the store acknowledged, each of one key.",
 	})
 	b.add(prometheus.CounterValue, func(n *limiter.Behind) float64 { return float64(n.Failed) }, prometheus.Opts{
 		Name: "ratelimitd_local_failures_total",
-		Help: "Keys counted in memory whose write or read failed, and is repeated.",
+		Help: "Writes of what was admitted under guarantee local that failed, and are repeated.",
 	})
 	return b
 }

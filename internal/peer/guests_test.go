@@ -31,6 +31,7 @@ type lasting struct {
 func (l *lasting) Owned() bool                  { return l.owned }
 func (l *lasting) Began() time.Time             { return time.Time{} }
 func (l *lasting) Verify(context.Context) error { return l.ended }
+func (l *lasting) Verified() time.Time          { return time.Time{} }
 func (l *lasting) Leave()                       {}
 
 func (l *lasting) IsNew(limiter.Key, time.Duration) bool { return false }

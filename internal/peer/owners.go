@@ -103,6 +103,9 @@ func (r *right) Note(key limiter.Key, life time.Duration) error {
 // Leave ends the use of it.
 func (r *right) Leave() { (*cluster.Tenure)(r).Leave() }
 
+// Verified returns when it was seen to hold.
+func (r *right) Verified() time.Time { return (*cluster.Tenure)(r).Verified() }
+
 // Verify returns nil if it still holds.
 func (r *right) Verify(ctx context.Context) error {
 	err := (*cluster.Tenure)(r).Verify(ctx)

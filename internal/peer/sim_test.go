@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,10 +34,16 @@ var (
 // is slow and fails, while instances join, leave, die, stand still and lose each other, and holds
 // that no key is ever admitted more than its limit.
 func TestOwnersSimulation(t *testing.T) {
-	handed := 0
+	handed, beyond := 0, 0
 	for seed := *simFirst; seed < *simFirst+*simSchedules; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { handed += simulateOwners(t, seed) }) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := simulateOwners(t, seed)
+				handed, beyond = handed+w.news, beyond+w.beyond
+			})
+		})
 	}
+	t.Logf("under guarantee local, more than the limit was admitted of %d keys", beyond)
 	if handed < int(*simSchedules) {
 		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", *simSchedules, handed)
 	}
@@ -47,6 +54,11 @@ const (
 	simFor     = 20 * time.Second
 	simKeys    = 6
 	simDial    = 50 * time.Millisecond
+	simSync    = time.Second
+	// simLoses is for how long before and after an owner dies, stands still or is set out what it admits
+	// under guarantee local may be unknown to the next: it admits for an interval and a store timeout, and
+	// a write takes another one.
+	simLoses = simSync + 2*simTimeout + 100*time.Millisecond
 )
 
 // simPolicies count in every way that owners keep in memory. All windows outlast the simulation.
@@ -59,8 +71,19 @@ func simPolicies() []limiter.Policy {
 			{Name: "a", Algorithm: "sliding-log", Limit: 6, Window: time.Hour},
 			{Name: "b", Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
 		}},
+		{Name: "local-log", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+			{Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
+		}},
+		{Name: "local-rows", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
+		}},
+		{Name: "local-bucket", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+			{Algorithm: "token-bucket", Limit: 5, Window: 24 * time.Hour},
+		}},
 	}
 }
+
+func isLocal(policy string) bool { return strings.HasPrefix(policy, "local-") }
 
 func limitOf(policy string) int64 {
 	if policy == "log" {
@@ -82,9 +105,13 @@ type simWorld struct {
 	cut      map[[2]*simInstance]bool
 	round    int
 	admitted map[string]int64
+	local    map[string][]admission // by key, under guarantee local
+	lost     []time.Time            // when an owner died, stood still or was set out
 	decided  int
 	fails    float64
 	stored   map[limiter.Key]bool // that something was counted for
+	orderly  bool                 // instances join and leave, and nothing fails
+	beyond   int                  // keys under guarantee local of which more than the limit was admitted
 	news     int                  // how often knowledge was handed over or looked up
 	costs    costs
 	quick    bool // nothing takes any time
@@ -94,6 +121,13 @@ func (w *simWorld) chance(p float64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rng.Float64() < p
+}
+
+// loses notes that an owner may have admitted now what nobody else knows.
+func (w *simWorld) loses() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = append(w.lost, time.Now())
 }
 
 func (w *simWorld) below(d time.Duration) time.Duration {
@@ -119,6 +153,12 @@ func (w *simWorld) wait(ctx context.Context) error {
 	}
 }
 
+// admission is of units that a caller was told are admitted.
+type admission struct {
+	at    time.Time
+	units int64
+}
+
 // simCells keeps members and beats.
 type simCells struct {
 	mu    sync.Mutex
@@ -139,6 +179,7 @@ type simInstance struct {
 	left    atomic.Bool // it was stopped: it gave back what it held, which counts anew when it is recorded
 
 	mu    sync.Mutex
+	row   string // its own, of its latest membership
 	dead  bool
 	still time.Time
 }
@@ -189,6 +230,15 @@ func (in *simInstance) Set(ctx context.Context, name string, have cluster.Versio
 	v := cluster.Version{byte(s.n), byte(s.n >> 8), byte(s.n >> 16), 1}
 	s.cells[name] = cluster.Cell{Value: value, Version: v}
 	s.mu.Unlock()
+	in.mu.Lock()
+	if bytes.Contains(value, []byte(`"in"`)) {
+		in.row = name
+	}
+	other := name != in.row && bytes.Contains(value, []byte(`"out"`))
+	in.mu.Unlock()
+	if other {
+		in.w.loses()
+	}
 	return v, in.pass(ctx)
 }
 
@@ -415,6 +465,7 @@ func (in *simInstance) dial(ctx context.Context) {
 func (w *simWorld) start() {
 	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", w.rng.IntN(1<<30)), ended: make(chan struct{})}
 	opts := &cluster.Options{Address: in.name, HandOver: in.handOver, LookThrough: in.lookThrough}
+	opts.Flush = func(ctx context.Context) { in.engine.Flush(ctx) }
 	if w.seed%5 == 0 {
 		opts.Address = ""
 	}
@@ -423,7 +474,7 @@ func (w *simWorld) start() {
 	}
 	in.cluster = cluster.New(in, opts)
 	in.engine = limiter.New(simCounts{in}, &limiter.Options{
-		StoreTimeout: simTimeout, Now: time.Now, ClockTolerance: 0, Feed: w.counts,
+		StoreTimeout: simTimeout, SyncInterval: simSync, Now: time.Now, ClockTolerance: 0, Feed: w.counts,
 		Owners: &simOwners{&Owners{cluster: in.cluster}, in},
 	})
 	if err := in.engine.SetPolicies(simPolicies()); err != nil {
@@ -445,6 +496,7 @@ func (w *simWorld) start() {
 func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
+		local:  make(map[string][]admission),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[limiter.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
@@ -452,9 +504,12 @@ func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	}
 }
 
-// simulateOwners returns how often knowledge was handed over or looked up.
-func simulateOwners(t *testing.T, seed uint64) (handed int) {
+// simulateOwners returns the world when all is over.
+func simulateOwners(t *testing.T, seed uint64) *simWorld {
 	w := newSimWorld(t, seed)
+	if seed%3 == 1 {
+		w.orderly, w.fails = true, 0
+	}
 	w.mu.Lock()
 	for range 1 + w.rng.IntN(3) {
 		w.start()
@@ -481,10 +536,11 @@ func simulateOwners(t *testing.T, seed uint64) (handed int) {
 	time.Sleep(time.Minute)
 	w.mu.Lock() // who hands over late still writes
 	defer w.mu.Unlock()
+	w.holdLocal()
 	if w.decided < 200 {
 		t.Errorf("seed %d: only %d calls were decided", seed, w.decided)
 	}
-	return w.news
+	return w
 }
 
 // admit notes that units were admitted, and holds that they fit.
@@ -492,8 +548,41 @@ func (w *simWorld) admit(policy, id string, units int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := policy + " " + id
+	if isLocal(policy) {
+		w.local[key] = append(w.local[key], admission{time.Now(), units})
+		return
+	}
 	if w.admitted[key] += units; w.admitted[key] > limitOf(policy) {
 		w.t.Errorf("seed %d, %s: %d admitted, limit %d", w.seed, key, w.admitted[key], limitOf(policy))
+	}
+}
+
+// holdLocal holds that under guarantee local no key was admitted more than its limit, and what was admitted around the
+// time when an owner was lost.
+func (w *simWorld) holdLocal() {
+	for key, all := range w.local {
+		total, bound := int64(0), int64(0)
+		for _, lost := range w.lost {
+			around := int64(0)
+			for _, a := range all {
+				if d := a.at.Sub(lost); d > -simLoses && d < simLoses {
+					around += a.units
+				}
+			}
+			bound += min(around, 5)
+		}
+		for _, a := range all {
+			total += a.units
+		}
+		if total > 5 {
+			w.beyond++
+		}
+		if w.orderly && len(w.lost) > 0 {
+			w.t.Errorf("seed %d: %d members were set out though nothing failed", w.seed, len(w.lost))
+		}
+		if total > 5+bound {
+			w.t.Errorf("seed %d, %s: %d admitted, limit 5, and %d around the time when owners were lost", w.seed, key, total, bound)
+		}
 	}
 }
 
@@ -508,6 +597,9 @@ func (w *simWorld) call(ctx context.Context) {
 		}
 		how, policy := w.rng.IntN(24), policies[w.rng.IntN(len(policies))].Name
 		id, other := fmt.Sprintf("%d-%d", w.round, w.rng.IntN(simKeys)), fmt.Sprintf("%d-%d", w.round, w.rng.IntN(simKeys))
+		if isLocal(policy) { // long enough for another one to own it
+			id = fmt.Sprintf("%d-%d", w.round/4, w.rng.IntN(simKeys))
+		}
 		cost, once := 1+w.rng.Int64N(2), fmt.Sprint(w.rng.IntN(200))
 		w.mu.Unlock()
 		if in != nil {
@@ -579,7 +671,11 @@ func (w *simWorld) disturb() {
 	if len(w.alive) > 0 {
 		i = w.rng.IntN(len(w.alive))
 	}
-	switch what := w.rng.IntN(11); {
+	what := w.rng.IntN(11)
+	if w.orderly {
+		what %= 4
+	}
+	switch {
 	case i < 0 || what < 3 && len(w.alive) < 4:
 		w.start()
 	case what < 4:
@@ -593,12 +689,14 @@ func (w *simWorld) disturb() {
 		in.mu.Lock()
 		in.dead = true
 		in.mu.Unlock()
+		w.lost = append(w.lost, time.Now())
 		in.stop()
 	case what < 8:
 		in := w.alive[i]
 		in.mu.Lock()
 		in.still = time.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		in.mu.Unlock()
+		w.lost = append(w.lost, time.Now())
 	case what < 9 && len(w.alive) > 1:
 		w.cut[[2]*simInstance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
 	default:

@@ -25,6 +25,7 @@ import (
 // instance that is alone: its store is its own.
 type peers struct {
 	cluster  *cluster.Cluster
+	engine   *limiter.Engine // that decides; known once it runs
 	pool     *peer.Pool
 	listener net.Listener // nil: others can't reach this instance
 	creds    grpccreds.TransportCredentials
@@ -56,6 +57,7 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 	members := store.members(s.Namespace)
 	p.cluster = cluster.New(members, &cluster.Options{
 		Address: advertised, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
+		Flush: func(ctx context.Context) { p.engine.Flush(ctx) },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return p.pool.HandOver(ctx, to, view, slices)
 		},
@@ -116,6 +118,7 @@ func (p *peers) run(engine *limiter.Engine) stage {
 	if p.cluster == nil {
 		return untilDone
 	}
+	p.engine = engine
 	stages := []stage{p.cluster.Run, p.pool.Run}
 	if p.listener != nil {
 		server := peer.NewServer(p.listener, p.creds, engine, p.cluster)

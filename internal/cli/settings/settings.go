@@ -134,7 +134,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.StoreTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
 	command.Var(flags, &s.SyncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
-		"how often instances merge what they count under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
+		"after how long owners write what they admitted under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
 }
 
 func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {

@@ -90,7 +90,7 @@ func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
 }
 
 // inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
-// promised within one, and where what is decided in memory is written to one.
+// promised within one, and where what is admitted from memory is written to one.
 func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *limiter.Policy) bool {
 	if s.Store == settings.StoreCassandra && p.Guarantee == limiter.GuaranteeLocal {
 		return limiter.WithinDatacenter([]limiter.Policy{*p}, s.Levels(), s.SerialConsistency)

@@ -1,0 +1,119 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// settleInMemory answers batch by what is known of t's buckets, and reports whether it could: else
+// nothing is known of them any more, and what was poured by that is in the cell.
+func (s *shared) settleInMemory(ctx context.Context, t *target, batch []*request) bool {
+	c := s.counted
+	right := c.owned.rightOf(t, batch)
+	if right != nil && t.remembers() && c.behind.hasRoom(t.key) {
+		k, err := s.buckets(ctx, t, batch, right)
+		if err != nil {
+			failAll(batch, RecordedNo, err)
+			return true
+		}
+		if k != nil {
+			c.settleOwned(ctx, t, batch, k)
+			return true
+		}
+	}
+	c.owned.forget(t.key)
+	if err := c.behind.writeKey(ctx, t.key); err != nil {
+		failAll(batch, RecordedNo, err)
+		return true
+	}
+	return false
+}
+
+// buckets returns what is known of t's buckets by right, for batch: read anew if it is old and denies.
+func (s *shared) buckets(ctx context.Context, t *target, batch []*request, right Right) (*known, error) {
+	c := s.counted
+	now, err := s.opts.instant()
+	if err != nil {
+		return nil, err
+	}
+	k := c.owned.of(t, right)
+	if k != nil && !s.opts.isSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
+		return k, nil
+	}
+	if err := c.behind.writeKey(ctx, t.key); err != nil {
+		return nil, err
+	}
+	changes := c.owned.changes.of(&t.key)
+	state, _, err := s.serial.read(ctx, t, 1, s.opts.Serial)
+	if err != nil {
+		return nil, err
+	}
+	c.owned.forget(t.key)
+	c.owned.keep(t, right, &state, now, changes)
+	return c.owned.of(t, right), nil
+}
+
+// poured is what was poured into a key's buckets in memory, and is not in the cell yet.
+type poured struct {
+	units int64
+	last  Instant  // of it
+	known *known   // whose buckets hold it
+	tried attempts // of conditional writes of it: one of them may be stored
+	mixed bool     // others changed the cell, too: guests, or the next owner
+}
+
+// pour notes that own went into the buckets of k. The shard is locked.
+func (u *unwritten) pour(own *units, k *known) {
+	if u.poured == nil {
+		u.poured = new(poured)
+	}
+	p := u.poured
+	p.known, p.units, p.last = k, addSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
+}
+
+// stir puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
+// for first, so that nothing is poured twice; what came since waits for the next trip. All of it is poured now,
+// which is too much by no more than what has drained meanwhile.
+func (b *behind) stir(ctx context.Context, u *unwritten) error {
+	p := u.doubt
+	if p == nil {
+		return nil
+	}
+	p.known.mu.Lock()
+	built := slices.Clone(p.known.built)
+	p.known.mu.Unlock()
+	err := b.serial.updateOnce(ctx, &u.target, 1, &p.tried, func(s *State, stored bool, now Instant, _ *Write) bool {
+		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
+		if stored || p.last <= s.Reset {
+			return false
+		}
+		for i := range u.target.plan.rules {
+			u.target.plan.rules[i].pour(s, now, p.units)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if p.mixed {
+		b.owned.forgetIf(u.target.key, p.known)
+		return nil
+	}
+	p.known.mu.Lock()
+	defer p.known.mu.Unlock()
+	for _, version := range p.tried {
+		p.known.built.add(version)
+	}
+	return nil
+}
+
+// hasDrained reports whether p, poured into t's buckets, waits for so long that a full one has drained twice.
+func (p *poured) hasDrained(t *target, now Instant) bool {
+	lasts := time.Duration(0)
+	for i := range t.plan.rules {
+		r := &t.plan.rules[i]
+		lasts = max(lasts, time.Duration(amountOf(r.capacity, r.Window.Milliseconds()).over(r.Limit.Limit))*time.Millisecond)
+	}
+	return p.last < now.Add(-2*lasts)
+}

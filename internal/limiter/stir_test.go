@@ -1,0 +1,163 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// stall has conditional writes that reach store within the first part of every so often stored
+// when that is over, later than anybody waits for an answer, and has no reads answered meanwhile.
+func stall(store *fakeStore, part, every time.Duration) (recovers func()) {
+	var late sync.WaitGroup
+	left := func() time.Duration { return part - time.Duration(time.Now().UnixNano())%every }
+	store.set(func() {
+		store.onWrite = func(w *limiter.Write) error {
+			if w.Cell == nil || left() <= 0 {
+				return nil
+			}
+			kept, cell := *w, *w.Cell
+			cell.Value, kept.Cell = slices.Clone(cell.Value), &cell
+			late.Go(func() {
+				time.Sleep(left())
+				_ = store.Store.Write(context.Background(), &kept) // a conflict: another one came first
+			})
+			time.Sleep(min(left(), timeout/3))
+			return limiter.ErrUnavailable
+		}
+		store.afterRead = func(*limiter.State) error {
+			if left() <= 0 {
+				return nil
+			}
+			time.Sleep(min(left(), timeout/2))
+			return limiter.ErrUnavailable
+		}
+	})
+	return func() {
+		store.set(func() { store.onWrite, store.afterRead = nil, nil })
+		late.Wait()
+	}
+}
+
+// TestLocalBucketsAreFilledOnce holds that what is poured counts once, however often its write has no answer, while
+// two instances take turns as owner and the store stands still for most of each second.
+func TestLocalBucketsAreFilledOnce(t *testing.T) {
+	const callers, limit = 20, 30
+	for _, algorithm := range buckets() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store, policy := newFakeStore(), inMemory(algorithm, limit, 31*24*time.Hour)
+			engines := []*limiter.Engine{tenant(t, store, nil, &tenancy{}, policy), tenant(t, store, nil, &tenancy{}, policy)}
+			store.readTakes, store.writeTakes = 20*time.Millisecond, 20*time.Millisecond
+			recovers := stall(store, 650*time.Millisecond, 1013*time.Millisecond) // of which syncs come at any time
+			rnd := rand.New(rand.NewPCG(1, 2))
+			var admitted [callers]int64
+			for turn := range 30 * 20 {
+				i := rnd.IntN(callers)
+				d, err := engines[i%2].Take(t.Context(), caller(i))
+				if err == nil && d.Allowed {
+					admitted[i]++
+				}
+				if turn == 300 {
+					engines[0].Flush(t.Context())
+					engines[1].Flush(t.Context())
+					slices.Reverse(engines)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			recovers()
+			time.Sleep(2 * time.Second)
+			after := instance(t, store, nil, policy)
+			for i, want := range admitted {
+				if got := used(t, after, caller(i)); got != want {
+					t.Errorf("caller %d: %d used of %d that were admitted", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLocalBucketsAfterALongDoubt has an owner that is parted from the store for half an hour, once it has sent a
+// write without an answer. It finds out afterwards whether that is stored, however much its successors wrote.
+func TestLocalBucketsAfterALongDoubt(t *testing.T) {
+	const limit = 400 // so that nothing drains
+	for _, stored := range []bool{true, false} {
+		bubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
+			store := newFakeStore()
+			policy := inMemory("token-bucket", limit, 31*24*time.Hour)
+			parted := &partOff{Store: store}
+			e := tenant(t, parted, nil, &tenancy{}, policy)
+			takes(t, e, 1)
+			nextSync()
+			parted.parts.Store(stored)
+			parted.parted.Store(!stored)
+			takes(t, e, 99)
+			nextSync()
+			others := []*limiter.Engine{instance(t, store, nil, policy), instance(t, store, nil, policy)}
+			want := int64(100)
+			for i := range 80 {
+				want += int64(takes(t, others[i%2], 1))
+				if i == 70 {
+					time.Sleep(30 * time.Minute)
+				}
+				nextSync()
+			}
+			parted.parted.Store(false)
+			time.Sleep(time.Second)
+			for i, engine := range append([]*limiter.Engine{e}, others...) {
+				if got := used(t, engine, somebody); got != want {
+					t.Errorf("instance %d: %d used, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLocalBucketsDrainBetweenSyncs holds that a bucket which drains much faster than it is written keeps its
+// pace: who asks for half of what drains is not denied.
+func TestLocalBucketsDrainBetweenSyncs(t *testing.T) {
+	for _, algorithm := range buckets() {
+		bubble(t, algorithm, func(t *testing.T) {
+			policy := inMemory(algorithm, 60_000, time.Minute) // one in a millisecond
+			if algorithm == "token-bucket" {
+				policy.Limits[0].Burst = 3
+			}
+			store := newFakeStore()
+			store.readTakes, store.writeTakes = time.Millisecond, time.Millisecond
+			e := tenant(t, store, nil, &tenancy{}, policy)
+			for range 1000 {
+				if !mustTake(t, e).Allowed {
+					t.Fatal("denied")
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			if used := mustCheck(t, e).Used; used > 1 {
+				t.Errorf("%d used", used)
+			}
+		})
+	}
+}
+
+// TestLocalBucketsThatOthersChange holds that what is poured goes on top of what somebody else did to the cell,
+// and that it is read anew then.
+func TestLocalBucketsThatOthersChange(t *testing.T) {
+	for _, algorithm := range buckets() {
+		bubble(t, algorithm, func(t *testing.T) {
+			store, policy := newFakeStore(), inMemory(algorithm, 20, 24*time.Hour)
+			e, other := tenant(t, store, nil, &tenancy{}, policy), instance(t, store, nil, policy)
+			takes(t, e, 3)
+			nextSync()
+			takes(t, other, 4)
+			takes(t, e, 5)
+			nextSync()
+			if here, there := mustCheck(t, e).Used, mustCheck(t, other).Used; here != 12 || there != 12 {
+				t.Errorf("%d used, and %d elsewhere, want 12", here, there)
+			}
+		})
+	}
+}
