@@ -36,7 +36,7 @@ func newProxy(p *command.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if s.Proxy.Upstream == nil {
+			if !s.Proxies() {
 				return errors.New("--upstream is missing: give the application's address, such as http://127.0.0.1:3000")
 			}
 			return serve(cmd, p, s, log)
@@ -53,7 +53,7 @@ func newProxy(p *command.Process) *cobra.Command {
 // serves there: nothing, if there is no proxy.
 func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	given := &s.settings.Proxy
-	if given.Upstream == nil {
+	if !s.settings.Proxies() {
 		return untilDone, nil
 	}
 	handler, err := s.newProxy()

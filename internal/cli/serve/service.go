@@ -189,7 +189,7 @@ const (
 
 // drain returns how long requests in flight may take that are not the proxy's.
 func (s *service) drain() time.Duration {
-	if s.settings.Proxy.Upstream != nil {
+	if s.settings.Proxies() {
 		return drainTimeoutBehind
 	}
 	return drainTimeout

@@ -20,6 +20,9 @@ type Proxy struct {
 	Timeout  time.Duration // until the answer of the application begins
 }
 
+// Proxies reports whether there is an application to pass requests on to.
+func (s *Settings) Proxies() bool { return s.Proxy.Upstream != nil }
+
 // Bounds of --upstream-timeout: an application that thinks for longer than an hour works off
 // the request's way.
 const (
