@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // TestHeaderFamilies lists the headers of each choice.
@@ -23,7 +25,7 @@ func TestHeaderFamilies(t *testing.T) {
 		{"ietf-06", []string{"Ratelimit-Limit", "Ratelimit-Policy", "Ratelimit-Remaining", "Ratelimit-Reset"}},
 		{"ietf-07,x-rate-limit", []string{"Ratelimit", "Ratelimit-Policy", "X-Rate-Limit-Limit", "X-Rate-Limit-Remaining"}},
 	} {
-		families, err := ParseHeaders(c.flag)
+		families, err := encode.ParseHeaders(c.flag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +61,7 @@ func TestHeadersOfDrafts(t *testing.T) {
 			"RateLimit-Limit": "3", "RateLimit-Remaining": "1", "RateLimit-Reset": "3600",
 		},
 	} {
-		families, err := ParseHeaders(flag)
+		families, err := encode.ParseHeaders(flag)
 		if err != nil {
 			t.Fatal(err)
 		}

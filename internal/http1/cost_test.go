@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
@@ -68,13 +69,13 @@ func serve(name string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	web := api.NewHTTPServer(api.New(engine, nil))
-	connections := api.LimitConnections(web.Server, listener, api.DefaultMaxConnections, func(api.Bound) {})
+	limited := connections.Limit(web.Server, listener, connections.DefaultMost, func(connections.Bound) {})
 	by := server(web)
 	if name == "net/http" {
 		by = web.Server
 	}
 	served := make(chan error, 1)
-	go func() { served <- by.Serve(connections) }()
+	go func() { served <- by.Serve(limited) }()
 	_, _ = fmt.Fprintln(out, listener.Addr())
 	for asked := bufio.NewScanner(in); asked.Scan(); {
 		var used syscall.Rusage

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"text/tabwriter"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 )
 
 // Waits are how long until things change.
@@ -74,4 +74,4 @@ func cell(milliseconds *int64) string {
 }
 
 // Duration returns milliseconds for people.
-func Duration(milliseconds int64) string { return api.ForPeople(milliseconds) }
+func Duration(milliseconds int64) string { return encode.ForPeople(milliseconds) }

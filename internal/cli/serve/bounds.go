@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
 // boundSeries are the metrics of what the server's bounds of memory turned away.
@@ -26,7 +27,7 @@ func newBoundSeries(registry *prometheus.Registry) *boundSeries {
 }
 
 // reached counts what bound turned away.
-func (b *boundSeries) reached(bound api.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
+func (b *boundSeries) reached(bound connections.Bound) { b.turned.WithLabelValues(string(bound)).Inc() }
 
 // open publishes how many connections there are, of all listeners together. It must not be
 // called once metrics are served.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
@@ -26,10 +27,10 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	}
 	server := api.NewHTTPServer(s.newAPI())
 	server.ErrorLog = s.serverLog(slog.LevelWarn)
-	connections := api.LimitConnections(server.Server, listener, s.settings.Connections, s.bounds.reached)
-	s.bounds.open(connections.Len)
+	limited := connections.Limit(server.Server, listener, s.settings.Connections, s.bounds.reached)
+	s.bounds.open(limited.Len)
 	s.guard.onNewAuthorities(renewer(server.Server))
-	return &httpServer{server, connections, s.guard.secure(connections, "http/1.1"), s.drain(), s.log}, nil
+	return &httpServer{server, limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
 }
 
 // newAPI returns what answers requests of the API.
@@ -55,7 +56,7 @@ type webServer interface {
 // httpServer is a server that listens already.
 type httpServer struct {
 	webServer
-	connections *api.Connections // below listener
+	connections *connections.Listener // below listener
 	listener    net.Listener
 	drain       time.Duration // for requests in flight
 	log         *slog.Logger

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
@@ -69,9 +69,9 @@ func (s *service) listenProxy(ctx context.Context) (stage, error) {
 	}
 	server := proxy.NewHTTPServer(handler)
 	server.ErrorLog = s.serverLog(slog.LevelInfo)
-	connections := api.LimitConnections(server, listener, s.settings.Connections, s.bounds.reached)
-	s.bounds.open(connections.Len)
-	serving := &httpServer{server, connections, s.guard.secureForAll(connections, "h2", "http/1.1"), drainTimeoutOfProxy, s.log}
+	limited := connections.Limit(server, listener, s.settings.Connections, s.bounds.reached)
+	s.bounds.open(limited.Len)
+	serving := &httpServer{server, limited, s.guard.secureForAll(limited, "h2", "http/1.1"), drainTimeoutOfProxy, s.log}
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		defer s.takeStandardLog()()

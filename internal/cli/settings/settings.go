@@ -17,7 +17,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
@@ -40,7 +42,7 @@ type Settings struct {
 	MaxKeys     int
 	Namespace   string
 	HashKeyFile string // empty: identifiers are hashed without a key
-	Headers     api.HeaderFamilies
+	Headers     encode.HeaderFamilies
 	Trusted     origin.Proxies // whose X-Forwarded-For is believed
 	ForwardAuth api.ForwardAuth
 	Proxy       Proxy
@@ -107,7 +109,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
 	command.Var(flags, &s.EnvoyListen, "envoy-listen", "", "address",
 		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
-	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(api.DefaultMaxConnections), "count",
+	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",
 		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", command.AtLeastOne)
 	flags.StringVar(&s.Policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
 	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
@@ -120,9 +122,9 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
 	flags.StringVar(&s.HashKeyFile, "hash-key-file", "",
 		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
-	command.Var(flags, &s.Headers, "headers", api.HeadersDefault.String(), "families",
+	command.Var(flags, &s.Headers, "headers", encode.HeadersDefault.String(), "families",
 		"of headers on decisions: ietf (or as in older drafts, ietf-06 or ietf-07), x-ratelimit, x-rate-limit, with commas between, or none",
-		api.ParseHeaders)
+		encode.ParseHeaders)
 	s.addForwardAuthFlags(flags)
 	flags.BoolVar(&s.Migrate, "migrate", false, "bring the schema up to date first")
 	command.Var(flags, &s.ClockTolerance, "clock-tolerance", "100ms", "duration",
