@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -114,9 +115,14 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
+// freeAddress returns an address that nobody listens at. Where there is more than one loopback address it is of one
+// that is drawn: connections that others make in the meantime take ports of 127.0.0.1.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.1:0", 1+rand.IntN(250), 1+rand.IntN(250)))
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
