@@ -1,8 +1,8 @@
 package broken
 
 const (
-	behindFile = "internal/limiter/behind.go"
-	stirFile   = "internal/limiter/stir.go"
+	behindFile        = "internal/limiter/behind.go"
+	behindBucketsFile = "internal/limiter/behindbuckets.go"
 )
 
 // writtenBehind are builds that break what guarantee local rests on.
@@ -30,7 +30,7 @@ func writtenBehind() []Build {
 		{
 			Name: "local: a bucket read before all is written", Broke: bound,
 			Tests: []string{"TestLocalUnderAnotherPolicy"},
-			Edits: []Edit{{stirFile, `	if err := c.behind.writeKey(ctx, t.key); err != nil {
+			Edits: []Edit{{behindBucketsFile, `	if err := c.behind.writeKey(ctx, t.key); err != nil {
 		return nil, err
 	}
 `, ``}},
@@ -53,7 +53,7 @@ func writtenBehind() []Build {
 		{
 			Name: "local: a bucket that others changed, by memory", Broke: bound,
 			Tests: []string{"TestLocalBucketsThatOthersChange"},
-			Edits: []Edit{{stirFile, `		b.owned.forgetIf(u.target.key, p.known)
+			Edits: []Edit{{behindBucketsFile, `		b.owned.forgetIf(u.target.key, p.known)
 `, ``}},
 		},
 		{

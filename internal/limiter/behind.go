@@ -308,7 +308,7 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 		d := &departure{unwritten: u}
 		if u.target.plan.cell {
 			d.open = 1
-			all.Go(func() { answered(d, gathered{}, b.stir(ctx, u)) })
+			all.Go(func() { answered(d, gathered{}, b.writeBuckets(ctx, u)) })
 			continue
 		}
 		from := len(writes)

@@ -72,10 +72,10 @@ func (u *unwritten) pour(own *units, k *known) {
 	p.known, p.units, p.last = k, addSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
 }
 
-// stir puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
+// writeBuckets puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
 // for first, so that nothing is poured twice; what came since waits for the next trip. All of it is poured now,
 // which is too much by no more than what has drained meanwhile.
-func (b *behind) stir(ctx context.Context, u *unwritten) error {
+func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p := u.doubt
 	if p == nil {
 		return nil
