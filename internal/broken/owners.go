@@ -4,6 +4,10 @@ const (
 	ownedFile  = "internal/limiter/owned.go"
 	guestsFile = "internal/limiter/guests.go"
 	handedFile = "internal/cluster/handover.go"
+
+	preparedFile = "internal/limiter/prepared.go"
+	abortFile    = "internal/limiter/abort.go"
+	severalFile  = "internal/limiter/several.go"
 )
 
 // owners are builds that break what each key's owner goes by, and who owns it.
@@ -105,6 +109,55 @@ func owners() []Build {
 		}
 	})`, `led, err = true, s.counted.owned.open(key, theirs)`,
 			}},
+		},
+	}
+}
+
+// prepared are builds that break calls of several demands, by the owners of their keys.
+func prepared() []Build {
+	const (
+		doubt = "a denial rests on what stays, with owners"
+		none  = "denied: nothing stays counted"
+	)
+	return []Build{
+		{
+			Name: "denials by units in doubt", Broke: doubt,
+			Tests: []string{"TestDenialWaitsForWhatIsInDoubt", "TestSeveralDemandsByOwners"},
+			Edits: []Edit{{abortFile, `r.err, r.fewer = inDoubt(), fewer`, `r.fewer = fewer`}},
+		},
+		{
+			Name: "units in doubt for ever", Broke: doubt, Tests: []string{"TestUnitsOfWhoIsGoneCount"},
+			Edits: []Edit{{preparedFile, `case u.state == unitDeciding || now.Before(u.until):`, `case true:`}},
+		},
+		{
+			Name: "aborted in the store alone", Broke: doubt, Tests: []string{"TestSeveralDemandsByOwners"},
+			Edits: []Edit{{abortFile, `	k.plan.takeOut(&k.state, units)`, ``}},
+		},
+		{
+			Name: "aborted in memory alone", Broke: none, Tests: []string{"TestSeveralDemandsByOwners"},
+			Edits: []Edit{{abortFile, `storing.Go(func() { s.giveAllBack(ctx, t, gone) })`, `storing.Go(func() {})`}},
+		},
+		{
+			Name: "an abort applied again", Broke: "no more than the limit, with owners", Tests: []string{"TestAbortsAreAppliedOnce"},
+			Edits: []Edit{{abortFile, `		s.prepared.commit(t.key, id)`, `		_ = id`}},
+		},
+		{
+			Name: "a take counted after its abort", Broke: none, Tests: []string{"TestAbortMayComeFirst"},
+			Edits: []Edit{{preparedFile, `if p.units < maxPrepared {`, `if false {`}},
+		},
+		{
+			Name: "nothing aborted when another demand denies", Broke: none, Tests: []string{"TestSeveralDemandsByOwners"},
+			Edits: []Edit{{severalFile, `	e.abort(ctx, undone.that((*charge).isPrepared))`, ``}},
+		},
+		{
+			Name: "calls that wait for each other", Broke: "two calls that meet are both decided",
+			Tests: []string{"TestTwoCallsThatMeetAreBothDecided"},
+			Edits: []Edit{{severalFile, `	e.abort(ctx, all[at+1:].that((*charge).isPrepared))`, ``}},
+		},
+		{
+			Name: "room that a full log does not show", Broke: "no more than the limit, with owners",
+			Tests: []string{"TestWhatIsAbortedInAFullLogIsReadAgain"},
+			Edits: []Edit{{abortFile, `if len(k.state.Logs[i].Events) >= k.plan.logs[i].limit {`, `if i < 0 {`}},
 		},
 	}
 }

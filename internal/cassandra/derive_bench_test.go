@@ -1,17 +1,24 @@
 package cassandra_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// BenchmarkTakeWithItsCountry takes from many numbers of one country, 64 at a time, and
+// BenchmarkTakeWithItsCountry takes from many numbers of one country, over three instances in turn, and
 // counts the country beside them: together it is one key that all of them write.
 func BenchmarkTakeWithItsCountry(b *testing.B) {
 	for _, c := range []struct {
@@ -19,16 +26,15 @@ func BenchmarkTakeWithItsCountry(b *testing.B) {
 		country *limiter.Policy // nil: it is not counted
 	}{
 		{"alone", nil},
-		{"counted", &limiter.Policy{}},
+		{"counters", &limiter.Policy{}},
+		{"rows", &limiter.Policy{Counting: limiter.CountingRows}},
+		{"local", &limiter.Policy{Guarantee: limiter.GuaranteeLocal}},
 	} {
 		b.Run(c.name, func(b *testing.B) { takeWithItsCountry(b, c.country) })
 	}
 }
 
 func takeWithItsCountry(b *testing.B, country *limiter.Policy) {
-	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil), Identifiers: identifier.Reader,
-	})
 	policies := []limiter.Policy{{
 		Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}},
 		Normalize: limiter.Normalize{Form: limiter.FormE164},
@@ -38,18 +44,81 @@ func takeWithItsCountry(b *testing.B, country *limiter.Policy) {
 		policies[0].Derive = []limiter.Derivation{{Policy: country.Name, From: limiter.PartCountry}}
 		policies = append(policies, *country)
 	}
-	if err := e.SetPolicies(policies); err != nil {
-		b.Fatal(err)
-	}
-	const callers = 64
+	engines := startInstances(b, 3, policies)
+	const callers = 768
+	var turn atomic.Int64
 	b.SetParallelism(callers / 2)
 	b.ResetTimer()
+	report := measureCPU(b)
 	b.RunParallel(func(p *testing.PB) {
+		e := engines[turn.Add(1)%int64(len(engines))]
 		for p.Next() {
 			number := limiter.Identifier(fmt.Sprintf("+49151%08d", rand.IntN(100_000_000)))
 			if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: number}); err != nil || !d.Allowed {
-				b.Fatalf("%+v, %v", d, err)
+				b.Errorf("%+v, %v", d, err)
 			}
 		}
 	})
+	report()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}
+
+// startInstances returns engines that own all keys between them, and reach each other over a network.
+func startInstances(b *testing.B, n int, policies []limiter.Policy) (engines []*limiter.Engine) {
+	b.Helper()
+	config := newConfig(b)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	var clusters []*cluster.Cluster
+	for range n {
+		store := newStore(b, config)
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		creds, err := peer.SharedSecret([]byte("of more than thirty-two characters"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		members, pool := store.Members(b.Name()), (*peer.Pool)(nil)
+		c := cluster.New(members, &cluster.Options{
+			Address: listener.Addr().String(), LookThrough: members.LookThrough, Logger: slog.New(slog.DiscardHandler),
+			HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
+				return pool.HandOver(ctx, to, view, slices)
+			},
+		})
+		pool = peer.NewPool(c, creds, slog.New(slog.DiscardHandler))
+		e := limiter.New(store, &limiter.Options{
+			Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil),
+			Identifiers: identifier.Reader, Owners: peer.NewOwners(c, pool),
+		})
+		if err := e.SetPolicies(policies); err != nil {
+			b.Fatal(err)
+		}
+		server := peer.NewServer(listener, creds, e, c)
+		for _, run := range []func(context.Context) error{c.Run, pool.Run, server.Run, e.Run, store.Run} {
+			running.Go(func() { _ = run(ctx) })
+		}
+		clusters, engines = append(clusters, c), append(engines, e)
+	}
+	b.Cleanup(func() { stop(); running.Wait() }) // before the stores are closed
+	awaitOwners(b, clusters)
+	return engines
+}
+
+// awaitOwners waits until the members own all slices between them, and know all keys of them.
+func awaitOwners(b *testing.B, members []*cluster.Cluster) {
+	b.Helper()
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		complete := 0
+		for _, c := range members {
+			if st := c.Status(); st.Installed && len(st.View.Members) == len(members) {
+				complete += st.Complete
+			}
+		}
+		if complete == cluster.Slices {
+			return
+		}
+	}
+	b.Fatal("the instances do not own all keys between them")
 }

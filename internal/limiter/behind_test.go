@@ -109,6 +109,10 @@ func (a asked) Decide(ctx context.Context, call *limiter.PeerCall, answer *limit
 	return a.DecideForPeer(ctx, call, answer)
 }
 
+func (a asked) Tell(call *limiter.PeerCall) {
+	_ = a.DecideForPeer(context.Background(), call, new(limiter.PeerAnswer))
+}
+
 // tenant returns an engine that owns all keys by right, and runs.
 func tenant(t *testing.T, store limiter.Store, feed limiter.Feed, right limiter.Right, policies ...limiter.Policy) *limiter.Engine {
 	t.Helper()

@@ -241,6 +241,10 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 }
 
 func (e *Engine) askAll(ctx context.Context, charges []charge) {
+	if e.suitOwners(charges) {
+		e.byOwners(ctx, charges) // by whose clocks they are decided
+		return
+	}
 	now, err := e.instant()
 	switch {
 	case err != nil:

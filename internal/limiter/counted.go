@@ -24,8 +24,9 @@ type counted struct {
 	denials   denials         // what their denials rest on
 	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
-	owned     owned   // what is known of the keys that this instance owns
-	behind    *behind // what was admitted by that and is not written yet
+	owned     owned    // what is known of the keys that this instance owns
+	behind    *behind  // what was admitted by that and is not written yet
+	prepared  prepared // what of that is to be committed or aborted
 }
 
 // Bounds of one decision over a shared store.
@@ -40,10 +41,12 @@ const (
 
 func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
 	tallies := newTallies(store, ids, opts)
-	return &counted{
-		store: tallies, tallies: tallies, ids: ids, opts: opts,
-		denials: denials{opts: opts}, takeBacks: newTakeBacks(tallies, opts.StoreTimeout), owned: owned{opts: opts},
+	c := &counted{
+		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
 	}
+	c.denials = denials{opts: opts, doubted: c.prepared.doubted}
+	c.owned = owned{opts: opts, prepared: &c.prepared}
+	return c
 }
 
 // check answers r as if it came now, and records nothing.

@@ -20,7 +20,8 @@ import (
 //
 // Nothing of what serial decides is remembered, which is exact at any moment.
 type denials struct {
-	opts *Options
+	opts    *Options
+	doubted func(Key) bool // whether a denial may be owed to units that are yet to be committed or aborted; nil: none is
 
 	mu         sync.Mutex
 	young, old map[Key]*denial
@@ -79,6 +80,9 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 
 // keep remembers state until an instant, and longer for when the store does not answer.
 func (d *denials) keep(t *target, state *State, now, until Instant, mark uint64) {
+	if d.doubted != nil && d.doubted(t.key) {
+		return
+	}
 	memory := &denial{plan: t.plan, state: state.counted(), made: now, until: until}
 	memory.state.levels = slices.Clone(state.levels)
 	events := 0

@@ -417,7 +417,7 @@ func (e *Engine) recallDenial(c *charge) (decided bool) {
 	}
 	asked := e.asking(c.plan)
 	now, err := e.instant()
-	if err != nil || !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
+	if err != nil || !e.toldDenied(c) && !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 		return false
 	}
 	e.punish(c, &c.decision, asked)

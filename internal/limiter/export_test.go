@@ -76,6 +76,9 @@ func ResetTTL(p Policy) time.Duration { return newPlan(p, &Options{}, true).rese
 // Longest returns the longest that one of p's windows can last.
 func Longest(p Policy) time.Duration { return p.WithDefaults().longestWindow() }
 
+// PrintOf returns what tells the definition of one of e's policies from others.
+func PrintOf(e *Engine, policy string) uint64 { return e.plans.Load().of(policy).print }
+
 // RememberDenials has an engine's memory of denials take one for each of n keys, each
 // with so many events, and returns how many keys and events it holds then.
 func RememberDenials(n, each int) (keys, events int) {

@@ -22,6 +22,9 @@ type request struct {
 	under    *plan // by which it is decided
 	right    Right // by which it is decided; nil: nobody owns keys
 
+	prepare EventID         // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
+	fewer   <-chan struct{} // closed when it can be asked again, if it is in doubt
+
 	until time.Time       // when its caller gives up; zero: never
 	turn  chan []*request // receives the batch to lead, or is closed when answered
 }
@@ -48,12 +51,21 @@ func (r *request) travelsWith(other *request) bool {
 	return !r.alone && !other.alone && r.under == other.under && r.right == other.right
 }
 
+// mostJoined returns how many requests travel with r at most.
+func (r *request) mostJoined() int {
+	if r.right != nil && r.right.Owned() && len(r.under.logs) == 0 {
+		return maxSummed
+	}
+	return maxJoined
+}
+
 // flight is one key's queue. It exists while a batch of the key is under way.
 type flight struct{ waiting []*request }
 
 // Bounds of a flight.
 const (
-	maxJoined  = 64   // requests in one batch: its rows stay under Cassandra's 5 KiB warning
+	maxJoined  = 64   // requests in one batch of a log: its rows stay under Cassandra's 5 KiB warning
+	maxSummed  = 1024 // requests in one batch of an owner's that is a sum: one row, however many they are, and nobody else counts them
 	maxWaiting = 4096 // requests that wait for one key; beyond, waiting would outlast the store timeout
 )
 
@@ -181,7 +193,7 @@ func (f *flights) passOn(k Key) {
 		return
 	}
 	n := 1
-	for n < min(maxJoined, len(under.waiting)) && under.waiting[0].travelsWith(under.waiting[n]) {
+	for n < min(under.waiting[0].mostJoined(), len(under.waiting)) && under.waiting[0].travelsWith(under.waiting[n]) {
 		n++
 	}
 	next := slices.Clone(under.waiting[:n])

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What takes more than one step, or is made of several keys, counts as it would without owners: by
+// What takes more than one step, and does not suit owners (see several.go), counts as it would without: by
 // writing first and counting then. So that owners don't go by memory meanwhile, each key is opened
 // before: its owner remembers nothing of it for openFor, in which it counts like everybody. What
 // is done then is admitted only if this instance's right to be a guest still holds in the end:

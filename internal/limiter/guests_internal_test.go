@@ -34,6 +34,8 @@ func (v *views) Decide(_ context.Context, call *PeerCall, _ *PeerAnswer) error {
 	return nil
 }
 
+func (v *views) Tell(*PeerCall) {}
+
 type viewRight struct {
 	views *views
 	view  int64

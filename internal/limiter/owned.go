@@ -12,9 +12,10 @@ import (
 // decides from memory, and writes what it admits before it answers. What is known of a key belongs
 // to the right that it was read by, and means nothing under another.
 type owned struct {
-	opts    *Options
-	changes changes // what was given back of keys: a read that was under way then is not remembered
-	shards  [ownedShards]ownedShard
+	opts     *Options
+	prepared *prepared
+	changes  changes // what was given back of keys: a read that was under way then is not remembered
+	shards   [ownedShards]ownedShard
 }
 
 // ownedShard is a part of the keys.
@@ -261,6 +262,10 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 	if k == nil {
 		return false
 	}
+	changed := o.prepared.changes.of(&c.key)
+	if c.op == OpTake && o.prepared.doubted(c.key) {
+		return false
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if o.opts.isSetBack(k.latest, now) {
@@ -268,7 +273,7 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 	}
 	at := max(now, k.state.Reset+1)
 	if c.op == OpTake {
-		return k.writing == 0 && !k.isOld() && c.plan.refuse(d, &k.state, c.cost, at, now)
+		return k.writing == 0 && !k.isOld() && c.plan.refuse(d, &k.state, c.cost, at, now) && changed == o.prepared.changes.of(&c.key)
 	}
 	c.plan.decide(d, &k.state, OpCheck, EventID{}, at, c.cost)
 	d.postpone(at.Sub(now))

@@ -57,3 +57,26 @@ func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
+// what is older, is not gone by once units of it are given back.
+func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
+	p := &plan{promising: true, regional: true, logs: []logPlan{{limit: 3}}}
+	at := &target{plan: p, key: KeyFrom([KeySize]byte{1})}
+	gone := []entry{{id: EventID{1}, cost: 1}}
+	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
+		o := owned{opts: &Options{StoreTimeout: time.Second}}
+		state := State{Logs: []Log{{}}}
+		for i := range events {
+			state.Logs[0].Events = append(state.Logs[0].Events, Event{ID: EventID{byte(i)}, At: 1, Cost: 1})
+		}
+		o.keep(at, holder{}, &state, 1, 0)
+		if got := o.takeOut(at, holder{}, gone) != nil; got != want {
+			t.Errorf("of %d events, one is taken out of memory: %t, want %t", events, got, want)
+		}
+		k := o.of(at, holder{})
+		if (k != nil) != want || k != nil && len(k.state.Logs[0].Events) != events-1 {
+			t.Errorf("of %d events, memory has %+v", events, k)
+		}
+	}
+}

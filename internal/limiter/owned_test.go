@@ -246,6 +246,8 @@ func (otherPolicy) Decide(_ context.Context, call *limiter.PeerCall, a *limiter.
 	return nil
 }
 
+func (otherPolicy) Tell(*limiter.PeerCall) {}
+
 // TestWhoseOwnerHasAnotherPolicyCounts holds that while instances get another policies file one after
 // the other, nobody is turned away.
 func TestWhoseOwnerHasAnotherPolicyCounts(t *testing.T) {

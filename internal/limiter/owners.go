@@ -58,6 +58,8 @@ type Peer interface {
 	// Decide has it decide call, and fills in answer. Errors wrap ErrRefused or ErrNotStored where
 	// nothing was counted, or are a StoreError; after any other, units may be counted.
 	Decide(ctx context.Context, call *PeerCall, answer *PeerAnswer) error
+	// Tell is Decide for who needs no answer: nobody knows whether call arrives.
+	Tell(call *PeerCall)
 }
 
 // ErrRightEnded is a right that is over: another instance decides for the key.
@@ -67,8 +69,12 @@ var ErrRightEnded = errors.New("this instance no longer decides for the key")
 // policy is another one. Nothing was counted.
 var ErrRefused = errors.New("this instance does not decide that")
 
-// opOpen has a key's owner remember nothing of it for a while, in which others count for it.
-const opOpen Op = "open"
+const (
+	// opOpen has a key's owner remember nothing of it for a while, in which others count for it.
+	opOpen Op = "open"
+	// opCommit has stay what was prepared.
+	opCommit Op = "commit"
+)
 
 // PeerCall is one demand on its way to the instance that owns its key. It holds keys, never an
 // identifier.
@@ -82,6 +88,9 @@ type PeerCall struct {
 	View   int64  // the number of the view by which the owner was chosen
 
 	Keep time.Duration // to open a key: for how long what is counted for it matters
+
+	Prepare EventID // of a take, under which it is prepared; to commit or abort that; zero: it stays
+	AtOnce  bool    // of a take: it is not to wait for other calls
 }
 
 // Valid reports whether c asks for anything that there is. It does not look at the policy.
@@ -89,6 +98,8 @@ func (c *PeerCall) Valid() bool {
 	switch c.Op {
 	case OpCheck, OpRecord, OpTake:
 		return c.Cost >= 1 && c.Cost <= MaxCost
+	case opCommit, opAbort:
+		return c.Prepare != (EventID{})
 	case opOpen:
 		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= longestLife
 	}
@@ -154,13 +165,19 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
 			return
 		}
-		if place.Right != nil {
+		outcome := asked
+		if c.owner = place.Owner; place.Right != nil {
 			e.decideBy(ctx, c, place.Right)
-			return
+		} else {
+			outcome = e.askOwner(ctx, c, &place)
 		}
-		switch e.askOwner(ctx, c, &place) {
+		switch outcome {
 		case asked:
-			return
+			if !e.mayAskAgain(ctx, c) {
+				return
+			}
+			c.err = nil
+			continue
 		case refusedThat:
 			refused++
 		}
@@ -174,6 +191,7 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 		c.err = err
 		return
 	}
+	c.owner = nil
 	e.decideAsGuest(ctx, c, now)
 }
 
@@ -188,6 +206,7 @@ const (
 func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome int) {
 	call := PeerCall{
 		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
+		Prepare: c.prepare, AtOnce: c.atOnce,
 	}
 	var a PeerAnswer
 	changes, began := e.denied.changes.of(&c.key), time.Now()
@@ -280,6 +299,15 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 	if e.opts.Owners == nil || e.shared == nil {
 		return ErrRefused
 	}
+	switch call.Op {
+	case opCommit: // by whatever right it was prepared
+		a.Recorded = RecordedYes
+		e.shared.prepared.commit(call.Key, call.Prepare)
+		return nil
+	case opAbort:
+		a.Recorded = RecordedNo
+		return e.shared.abort(ctx, call.Key, call.Prepare)
+	}
 	p := e.plans.Load().of(call.Policy)
 	if call.Op != opOpen && (p == nil || p.print != call.Print || len(p.parts) > 0 || len(call.Old) != len(p.keys)-1) {
 		return ErrRefused
@@ -294,6 +322,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 		return e.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	}
 	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
+	c.prepare, c.atOnce = call.Prepare, call.AtOnce
 	if e.decideBy(ctx, &c, right); c.err != nil {
 		return c.err
 	}

@@ -12,6 +12,8 @@ type shared struct {
 	flights flights
 	counted *counted // writes first and counts then
 	serial  *serial  // compares and sets
+
+	prepared *prepared // by calls of several demands
 }
 
 func newShared(store Store, ids *eventIDs, opts *Options) *shared {
@@ -20,6 +22,8 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 		store: store, opts: opts,
 		counted: counted,
 		serial:  &serial{store: store, ids: ids, opts: opts, full: &counted.denials},
+
+		prepared: &counted.prepared,
 	}
 	counted.behind = &behind{tallies: counted.tallies, serial: s.serial, owned: &counted.owned, opts: opts}
 	return s
@@ -39,9 +43,7 @@ func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
 	if c.right != nil && s.counted.owned.answer(&c.decision, c, now) || s.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 		return
 	}
-	r := &request{op: c.op, cost: c.cost, under: c.plan, right: c.right}
-	s.ask(ctx, c.target, r)
-	c.decision, c.err = r.decision, r.err
+	s.askPatiently(ctx, c)
 }
 
 // recallDenial denies a request of t without asking the store if what is known leaves no
@@ -73,10 +75,17 @@ func (s *shared) check(ctx context.Context, t *target, r *request) {
 }
 
 func (s *shared) settle(ctx context.Context, t *target, batch []*request) {
+	batch, done := s.abortAll(ctx, t, batch)
+	defer done()
+	if batch = s.prepared.begin(t, batch, s.opts); len(batch) == 0 {
+		return
+	}
 	switch {
 	case !t.plan.cell:
 		s.counted.settle(ctx, t, batch)
 	case !t.plan.behind || !s.settleInMemory(ctx, t, batch):
 		s.serial.settle(ctx, t, batch)
 	}
+	s.prepared.end(t.key, batch)
+	s.doubt(t, batch)
 }

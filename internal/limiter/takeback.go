@@ -47,6 +47,7 @@ func counterAt(key Key, tally bool, span Span) counter {
 // monotonic clock: no option of the engine can turn it.
 type takeBack struct {
 	write *Write
+	abort func(context.Context) error // instead of a write; safe to repeat
 	ripe  time.Time
 	tries int // that failed
 }
@@ -100,7 +101,7 @@ func (t *takeBacks) push(b takeBack) {
 	b.ripe = time.Now().Add(t.timeout << b.tries)
 	t.queue = append(t.queue, b)
 	w := b.write
-	if len(w.Add) == 0 {
+	if w == nil || len(w.Add) == 0 {
 		return
 	}
 	at := counterAt(w.Key, w.Tally, w.Span)
@@ -192,7 +193,7 @@ func (t *takeBacks) hasten() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.queue {
-		if b := &t.queue[i]; len(b.write.Add) == 0 || b.write.Tally {
+		if b := &t.queue[i]; b.write == nil || len(b.write.Add) == 0 || b.write.Tally {
 			b.ripe = time.Now()
 		}
 	}
@@ -225,7 +226,7 @@ func (t *takeBacks) due() []takeBack {
 // begin notes that w is about to be made: its units are no longer sure to be
 // counted.
 func (t *takeBacks) begin(w *Write) {
-	if len(w.Add) == 0 {
+	if w == nil || len(w.Add) == 0 {
 		return
 	}
 	at := counterAt(w.Key, w.Tally, w.Span)
@@ -250,6 +251,13 @@ func (t *takeBacks) make(ctx context.Context, due []takeBack) {
 func (t *takeBacks) makeOne(ctx context.Context, b takeBack) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
+	if b.abort != nil {
+		if b.abort(ctx) != nil {
+			b.tries++
+			t.push(b)
+		}
+		return
+	}
 	err := t.store.Write(ctx, b.write)
 	if err != nil && (len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, ErrNotStored)) {
 		b.write = b.write.again(err)

@@ -104,6 +104,11 @@ type charge struct {
 
 	right Right // by which it is decided; nil: nobody owns keys
 
+	prepare EventID // under which it is prepared, to be committed or aborted; zero: it stays
+	atOnce  bool    // it is not to wait for other calls: the error wraps ErrInDoubt then
+	asked   bool    // somebody was asked to decide it
+	owner   Peer    // who was; nil: this instance
+
 	still *stillCharge // memory for deciding it alone; nil: it is to be found
 
 	decision Decision

@@ -24,6 +24,11 @@ type toldDenial struct {
 	until    time.Time // when it may no longer be so
 }
 
+// toldDenied decides c, and reports true, if what its owner told does.
+func (e *Engine) toldDenied(c *charge) bool {
+	return e.opts.Owners != nil && c.isPlain() && e.denied.answer(c)
+}
+
 // answer decides c, and reports true, if what an owner told does.
 func (h *toldDenials) answer(c *charge) bool {
 	if c.op == OpRecord {
@@ -73,6 +78,10 @@ func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
 	if k == nil {
 		return 0
 	}
+	changed := o.prepared.changes.of(&t.key)
+	if o.prepared.doubted(t.key) {
+		return 0
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.writing > 0 || o.opts.isSetBack(k.latest, now) || !k.plan.full(&k.state, max(now, k.state.Reset+1)) {
@@ -81,6 +90,9 @@ func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
 	steady := min(k.plan.steadyUntil(&k.state, now).Sub(now), maxDenialAge-time.Since(k.read))
 	if !k.until.IsZero() {
 		steady = min(steady, time.Until(k.until))
+	}
+	if changed != o.prepared.changes.of(&t.key) {
+		return 0
 	}
 	return max(0, steady)
 }

@@ -27,6 +27,10 @@ func (o *toOwner) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter
 	return o.engine.DecideForPeer(ctx, call, a)
 }
 
+func (o *toOwner) Tell(call *limiter.PeerCall) {
+	_ = o.engine.DecideForPeer(context.Background(), call, new(limiter.PeerAnswer))
+}
+
 // askerOf returns an engine that asks another one, which owns all keys, and hears of changes as it does.
 func askerOf(t *testing.T, policy limiter.Policy) (asks, owns *limiter.Engine, link *toOwner) {
 	t.Helper()

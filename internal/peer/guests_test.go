@@ -63,6 +63,10 @@ func (n near) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.Pee
 	return n.engine.DecideForPeer(ctx, call, a)
 }
 
+func (n near) Tell(call *limiter.PeerCall) {
+	_ = n.Decide(context.Background(), call, new(limiter.PeerAnswer))
+}
+
 // pair is the instance that owns all keys, and another one, over one store. A log holds two units.
 type pair struct {
 	owns, asks           *fixedOwners

@@ -44,7 +44,7 @@ type outgoing struct {
 	until  time.Time
 	answer *peerpb.Answer
 	err    error
-	done   chan struct{} // closed when answer or err is there
+	done   chan struct{} // closed when answer or err is there; nil: nobody waits for them
 }
 
 func newLink(p *Pool, member cluster.Member) *link {
@@ -92,6 +92,17 @@ func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.
 	}
 	l.pool.members.Notice(o.answer.GetView())
 	return read(o.answer, answer)
+}
+
+// Tell sends call to the owner, who does not answer it; see limiter.Peer.
+func (l *link) Tell(call *limiter.PeerCall) {
+	if !l.connected.Load() {
+		return
+	}
+	select {
+	case l.queue <- &outgoing{call: callOf(call)}:
+	default:
+	}
 }
 
 // run keeps the connection until ctx ends.
@@ -179,11 +190,13 @@ func (l *link) enter(calls *peerpb.Calls, o *outgoing) {
 		o.fail(errGone)
 		return
 	}
-	l.mu.Lock()
-	l.number++
-	o.call.Number = l.number
-	l.pending[l.number] = o
-	l.mu.Unlock()
+	if o.done != nil {
+		l.mu.Lock()
+		l.number++
+		o.call.Number = l.number
+		l.pending[l.number] = o
+		l.mu.Unlock()
+	}
 	calls.Calls = append(calls.Calls, o.call)
 }
 
@@ -209,8 +222,10 @@ func (l *link) receive(stream grpc.BidiStreamingClient[peerpb.Calls, peerpb.Answ
 }
 
 func (o *outgoing) fail(err error) {
-	o.err = err
-	close(o.done)
+	if o.done != nil {
+		o.err = err
+		close(o.done)
+	}
 }
 
 var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", limiter.ErrUnavailable)

@@ -19,7 +19,10 @@ const (
 func callOf(h *limiter.PeerCall) *peerpb.Call {
 	call := &peerpb.Call{
 		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost,
-		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()},
+		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
+	}
+	if h.Prepare != (limiter.EventID{}) {
+		call.Prepare = h.Prepare[:]
 	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
@@ -31,7 +34,12 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 	h := limiter.PeerCall{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
-		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond,
+		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
+	}
+	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
+		h.Prepare = limiter.EventID(id)
+	} else if len(id) > 0 {
+		return h, fmt.Errorf("%w: an id of %d bytes", limiter.ErrRefused, len(id))
 	}
 	keys := call.GetKeys()
 	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
@@ -62,6 +70,8 @@ func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 		switch {
 		case errors.Is(err, limiter.ErrRefused):
 			answer.Failure = peerpb.Failure_REFUSED
+		case errors.Is(err, limiter.ErrInDoubt):
+			answer.Failure = peerpb.Failure_IN_DOUBT
 		case errors.Is(err, limiter.ErrOverloaded):
 			answer.Failure = peerpb.Failure_OVERLOADED
 		}
@@ -108,6 +118,8 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 		return limiter.ErrRefused
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, limiter.ErrOverloaded, answer)
+	case peerpb.Failure_IN_DOUBT:
+		return failedOf(recorded, fmt.Errorf("%w: %w", limiter.ErrUnavailable, limiter.ErrInDoubt), answer)
 	default:
 		return failedOf(recorded, limiter.ErrUnavailable, answer)
 	}

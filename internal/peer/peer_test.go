@@ -126,7 +126,10 @@ func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, e
 func keyOf(n byte) limiter.Key { return limiter.KeyFrom([limiter.KeySize]byte{n, 1, 2}) }
 
 func take(n byte) *limiter.PeerCall {
-	return &limiter.PeerCall{Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3, View: 7}
+	return &limiter.PeerCall{
+		Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3, View: 7,
+		Prepare: limiter.EventID{n, 4}, AtOnce: true,
+	}
 }
 
 func TestCallsAndAnswersArriveWhole(t *testing.T) {
@@ -173,6 +176,7 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 		{&limiter.StoreError{Recorded: limiter.RecordedUnknown, Err: limiter.ErrUnavailable}, limiter.ErrUnavailable, limiter.RecordedUnknown},
 		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrOverloaded}, limiter.ErrOverloaded, limiter.RecordedNo},
 		{fmt.Errorf("%w: the clock", limiter.ErrUnavailable), limiter.ErrUnavailable, limiter.RecordedNo},
+		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrInDoubt}, limiter.ErrInDoubt, limiter.RecordedNo},
 	} {
 		fail.Store(&test.err)
 		_, err := await(t, pool, take(1))
@@ -186,6 +190,29 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	var a limiter.PeerAnswer
 	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrRefused) {
 		t.Errorf("what the owner does not decide: %v, want %v", err, limiter.ErrRefused)
+	}
+}
+
+// TestWhatIsToldArrives holds that who needs no answer is heard all the same, and that others are answered then.
+func TestWhatIsToldArrives(t *testing.T) {
+	heard := make(chan limiter.PeerCall, 8)
+	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+		a.Recorded = limiter.RecordedNo
+		heard <- *h
+		return nil
+	})
+	pool, _ := connect(t, address, plain)
+	if _, err := await(t, pool, take(1)); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	told := limiter.PeerCall{Op: "commit", Key: keyOf(2), Prepare: limiter.EventID{9}}
+	pool.link(pool.members.(*one).member).Tell(&told)
+	if got := <-heard; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", told) {
+		t.Errorf("the owner is told %+v, want %+v", got, told)
+	}
+	if _, err := await(t, pool, take(3)); err != nil {
+		t.Errorf("a call after what is told: %v", err)
 	}
 }
 

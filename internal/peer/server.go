@@ -109,9 +109,11 @@ func (s *Server) decideAll(ctx context.Context, stream answering, answers chan<-
 			}
 			underWay.Go(func() {
 				answer := s.decide(ctx, call)
-				select {
-				case answers <- answer:
-				case <-ctx.Done():
+				if call.GetNumber() > 0 {
+					select {
+					case answers <- answer:
+					case <-ctx.Done():
+					}
 				}
 				<-places // not before: a peer that reads no answers is not to have ever more of them kept
 			})

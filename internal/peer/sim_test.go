@@ -462,6 +462,12 @@ func (in *simInstance) dial(ctx context.Context) {
 	}
 }
 
+// Tell loses some of what it is told.
+func (p simPeer) Tell(call *limiter.PeerCall) {
+	kept := *call
+	go func() { _ = p.Decide(context.Background(), &kept, new(limiter.PeerAnswer)) }()
+}
+
 func (w *simWorld) start() {
 	in := &simInstance{w: w, name: fmt.Sprintf("instance-%d", w.rng.IntN(1<<30)), ended: make(chan struct{})}
 	opts := &cluster.Options{Address: in.name, HandOver: in.handOver, LookThrough: in.lookThrough}
@@ -615,8 +621,16 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	demand := limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
 	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}}
 	switch {
-	case how == 0 && other != id: // several keys, all or none
+	case how >= 18: // several keys, all or none, of which callers share one
+		all := limiter.Demand{Policy: policy, Identifier: limiter.Identifier("all" + strings.Split(id, "-")[0]), Cost: 1}
+		call.Demands = append(call.Demands, all)
+		if how >= 21 {
+			call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: limiter.Identifier("x" + other), Cost: cost})
+		}
+	case how == 0: // the same as guests
 		call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: limiter.Identifier("x" + other), Cost: 1})
+		call.IdempotencyKey = policy + id + other + once + "both"
+		call.Demands[0].Cost = 1
 	case how == 1:
 		call.IdempotencyKey = policy + id + once
 		call.Demands[0].Cost = 1

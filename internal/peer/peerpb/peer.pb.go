@@ -30,6 +30,7 @@ const (
 	Failure_UNAVAILABLE Failure = 1 // the store did not answer
 	Failure_OVERLOADED  Failure = 2 // a bound was reached
 	Failure_REFUSED     Failure = 3 // this instance does not decide that: nothing was counted
+	Failure_IN_DOUBT    Failure = 4 // it depends on calls that are not decided yet: nothing was counted
 )
 
 // Enum value maps for Failure.
@@ -39,12 +40,14 @@ var (
 		1: "UNAVAILABLE",
 		2: "OVERLOADED",
 		3: "REFUSED",
+		4: "IN_DOUBT",
 	}
 	Failure_value = map[string]int32{
 		"NONE":        0,
 		"UNAVAILABLE": 1,
 		"OVERLOADED":  2,
 		"REFUSED":     3,
+		"IN_DOUBT":    4,
 	}
 )
 
@@ -121,15 +124,17 @@ func (x *Calls) GetCalls() []*Call {
 
 type Call struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                                 // within the stream
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                                 // within the stream; 0: it is not answered
 	View          int64                  `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"`                                     // the number of the view by which the caller chose this instance
 	WithinMicros  int64                  `protobuf:"varint,3,opt,name=within_micros,json=withinMicros,proto3" json:"within_micros,omitempty"` // the time that is left, in microseconds
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
 	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; or open: remember nothing of the key for a while
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort
 	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
 	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
+	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
+	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +230,20 @@ func (x *Call) GetKeepMillis() int64 {
 		return x.KeepMillis
 	}
 	return 0
+}
+
+func (x *Call) GetPrepare() []byte {
+	if x != nil {
+		return x.Prepare
+	}
+	return nil
+}
+
+func (x *Call) GetAtOnce() bool {
+	if x != nil {
+		return x.AtOnce
+	}
+	return false
 }
 
 type Knowledge struct {
@@ -740,7 +759,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xde\x01\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\x91\x02\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -751,7 +770,10 @@ const file_peer_proto_rawDesc = "" +
 	"\x02op\x18\a \x01(\tR\x02op\x12\x12\n" +
 	"\x04cost\x18\b \x01(\x03R\x04cost\x12\x1f\n" +
 	"\vkeep_millis\x18\t \x01(\x03R\n" +
-	"keepMillis\"R\n" +
+	"keepMillis\x12\x18\n" +
+	"\aprepare\x18\n" +
+	" \x01(\fR\aprepare\x12\x17\n" +
+	"\aat_once\x18\v \x01(\bR\x06atOnce\"R\n" +
 	"\tKnowledge\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
 	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
@@ -793,13 +815,14 @@ const file_peer_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x12\n" +
-	"\x04cost\x18\x04 \x01(\x03R\x04cost*A\n" +
+	"\x04cost\x18\x04 \x01(\x03R\x04cost*O\n" +
 	"\aFailure\x12\b\n" +
 	"\x04NONE\x10\x00\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x01\x12\x0e\n" +
 	"\n" +
 	"OVERLOADED\x10\x02\x12\v\n" +
-	"\aREFUSED\x10\x032\x92\x01\n" +
+	"\aREFUSED\x10\x03\x12\f\n" +
+	"\bIN_DOUBT\x10\x042\x92\x01\n" +
 	"\x04Peer\x12D\n" +
 	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
 	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.TakenB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"

@@ -1,0 +1,261 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A take that is one of several in a call is prepared: it is counted as any take is, and then it is
+// committed, or aborted, which gives its units back. Until then its key is in doubt: what is denied
+// there only because of prepared units is not denied, but waits for these.
+
+// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
+// of other calls. Nothing was counted.
+var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
+
+func inDoubt() error {
+	return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %w", ErrUnavailable, ErrInDoubt)}
+}
+
+// prepared are the units that this instance has prepared. The zero value has none.
+type prepared struct {
+	changes changes // how often a key's doubts became more or fewer
+
+	mu    sync.Mutex
+	keys  map[Key]*preparedKey
+	units int // of all keys
+	swept time.Time
+}
+
+// preparedKey is what is prepared for one key.
+type preparedKey struct {
+	units  map[EventID]*preparedUnit
+	doubts int           // of these, units that may yet stay or be given back
+	fewer  chan struct{} // closed when one of them, which was counted, does
+}
+
+// preparedUnit is what one take has prepared.
+type preparedUnit struct {
+	target
+	right Right
+	state preparedState
+	entry entry     // what was counted, unless it is being decided
+	until time.Time // until when the state may last
+}
+
+// preparedState is how far a prepared take got.
+type preparedState int
+
+const (
+	unitDeciding preparedState = iota
+	unitInDoubt                // it counts, and may be aborted
+	unitLeft                   // the same, and nobody waits for it any more
+	unitAborted                // before it came
+)
+
+// Bounds of what is prepared.
+const (
+	maxPrepared = 1 << 16 // units, of some 300 bytes
+	// doubtFor is for how many store timeouts a key is in doubt after whoever prepared a unit had to have
+	// decided: it is gone then, and its unit counts until its window is over.
+	doubtFor = 2
+	// abortFor is for how many more it can be aborted all the same: an abort that finds no way is repeated.
+	abortFor = 30
+)
+
+// begin notes that those of batch that prepare are about to be decided, under the key's flight. It fails
+// those that were aborted before, and those that there is no room for, and returns the others.
+func (p *prepared) begin(t *target, batch []*request, o *Options) (rest []*request) {
+	if !slices.ContainsFunc(batch, (*request).prepares) {
+		return batch
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(o)
+	for _, r := range batch {
+		if r.prepares() {
+			if r.err = p.enter(t, r, o); r.err != nil {
+				continue
+			}
+		}
+		rest = append(rest, r)
+	}
+	p.changes.note(&t.key)
+	return rest
+}
+
+func (p *prepared) enter(t *target, r *request, o *Options) error {
+	if p.units >= maxPrepared {
+		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", ErrOverloaded, maxPrepared)}
+	}
+	k := p.key(t.key)
+	if k.units[r.prepare] != nil {
+		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: it was aborted before it came", ErrUnavailable)}
+	}
+	k.units[r.prepare] = &preparedUnit{target: *t, right: r.right, until: r.until.Add(doubtFor * o.StoreTimeout)}
+	k.doubts++
+	p.units++
+	return nil
+}
+
+// key returns what is prepared for key, to which something is about to be added. The lock is held.
+func (p *prepared) key(key Key) *preparedKey {
+	if p.keys == nil {
+		p.keys = make(map[Key]*preparedKey)
+	}
+	k := p.keys[key]
+	if k == nil {
+		k = &preparedKey{units: make(map[EventID]*preparedUnit), fewer: make(chan struct{})}
+		p.keys[key] = k
+	}
+	return k
+}
+
+// end says what became of those of batch that prepare.
+func (p *prepared) end(key Key, batch []*request) {
+	if !slices.ContainsFunc(batch, (*request).prepares) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range batch {
+		switch {
+		case !r.prepares():
+		case r.err == nil && r.decision.Recorded == RecordedYes:
+			u := p.keys[key].units[r.prepare]
+			u.state, u.entry = unitInDoubt, r.decision.entry
+		default:
+			p.remove(key, r.prepare)
+		}
+	}
+}
+
+// commit says that what was prepared stays, or that it is given back.
+func (p *prepared) commit(key Key, id EventID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(key, id)
+}
+
+// remove forgets a unit. The lock is held.
+func (p *prepared) remove(key Key, id EventID) {
+	k := p.keys[key]
+	if k == nil || k.units[id] == nil {
+		return
+	}
+	switch k.units[id].state {
+	case unitDeciding: // it was not counted: who waits for it to be less would wake for nothing
+		p.changes.note(&key)
+		k.doubts--
+	case unitInDoubt:
+		p.resolve(key, k)
+	case unitLeft, unitAborted:
+	}
+	delete(k.units, id)
+	p.units--
+	if len(k.units) == 0 {
+		delete(p.keys, key)
+	}
+}
+
+// resolve has key in one doubt less. The lock is held.
+func (p *prepared) resolve(key Key, k *preparedKey) {
+	p.changes.note(&key)
+	k.doubts--
+	close(k.fewer)
+	k.fewer = make(chan struct{})
+}
+
+// aborts returns where the unit was counted that is to be aborted. False: it did not come yet, and will not
+// be decided.
+func (p *prepared) aborts(key Key, id EventID, o *Options) (t target, right Right, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(o)
+	if k := p.keys[key]; k != nil && k.units[id] != nil && k.units[id].state != unitAborted {
+		return k.units[id].target, k.units[id].right, true
+	}
+	if p.units < maxPrepared {
+		p.key(key).units[id] = &preparedUnit{state: unitAborted, until: time.Now().Add(doubtFor * o.StoreTimeout)}
+		p.units++
+	}
+	return target{}, nil, false
+}
+
+// counted returns what id has prepared and not committed.
+func (p *prepared) counted(key Key, id EventID) (entry, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	if k == nil || k.units[id] == nil {
+		return entry{}, false
+	}
+	u := k.units[id]
+	return u.entry, u.state == unitInDoubt || u.state == unitLeft
+}
+
+// of returns what was counted for key and is in doubt, and what is closed when that is less.
+func (p *prepared) of(key Key) (entries []entry, fewer <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	if k == nil {
+		return nil, nil
+	}
+	for _, u := range k.units {
+		if u.state == unitInDoubt {
+			entries = append(entries, u.entry)
+		}
+	}
+	return entries, k.fewer
+}
+
+// doubted reports whether key is in doubt.
+func (p *prepared) doubted(key Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	return k != nil && k.doubts > 0
+}
+
+// wait waits until fewer is closed. The error says that it is not in time.
+func (p *prepared) wait(ctx context.Context, fewer <-chan struct{}, atMost time.Duration, o *Options) error {
+	p.mu.Lock()
+	p.sweep(o)
+	p.mu.Unlock()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-fewer:
+		return nil
+	case <-timer.C:
+		return context.DeadlineExceeded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sweep ends, from time to time, what has lasted for too long. The lock is held.
+func (p *prepared) sweep(o *Options) {
+	now := time.Now()
+	if now.Sub(p.swept) < o.StoreTimeout/4 {
+		return
+	}
+	p.swept = now
+	for key, k := range p.keys {
+		for id, u := range k.units {
+			switch {
+			case u.state == unitDeciding || now.Before(u.until):
+			case u.state == unitInDoubt:
+				u.state, u.until = unitLeft, now.Add(abortFor*o.StoreTimeout)
+				p.resolve(key, k)
+			default:
+				p.remove(key, id)
+			}
+		}
+	}
+}

@@ -1,0 +1,499 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// ring is engines that own all keys between them, each of them a part, over one store.
+type ring struct {
+	store   *fakeStore
+	engines []*limiter.Engine
+	rights  []limiter.Right
+	stop    func()
+
+	mu   sync.Mutex
+	rng  *rand.Rand
+	meet func(call *limiter.PeerCall) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
+}
+
+// newRing returns engines that run until stop is called, which gives back first what waits for that.
+func newRing(t *testing.T, n int, policies ...limiter.Policy) *ring {
+	t.Helper()
+	r := &ring{store: newFakeStore(), rng: rand.New(rand.NewPCG(1, 2))}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	r.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(r.stop)
+	for i := range n {
+		e := limiter.New(r.store, &limiter.Options{StoreTimeout: timeout, Owners: &ringOwners{r, i}})
+		if err := e.SetPolicies(policies); err != nil {
+			t.Fatal(err)
+		}
+		r.engines, r.rights = append(r.engines, e), append(r.rights, &sole{})
+		running.Go(func() { _ = e.Run(ctx) })
+	}
+	return r
+}
+
+// ownerOf returns the number of the engine that owns key.
+func (r *ring) ownerOf(key limiter.Key) int { return int(key.Prefix() >> 40 % uint64(len(r.engines))) }
+
+// ownedBy returns the nth of the identifiers that an engine owns under policy.
+func (r *ring) ownedBy(t *testing.T, owner int, policy string, nth int) limiter.Identifier {
+	for i := 0; ; i++ {
+		id := limiter.Identifier(fmt.Sprint("id", i))
+		key, err := r.engines[0].KeyOf(policy, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.ownerOf(key) == owner {
+			if nth--; nth < 0 {
+				return id
+			}
+		}
+	}
+}
+
+func (r *ring) met(call *limiter.PeerCall) (late time.Duration, lost bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.meet == nil {
+		return time.Duration(r.rng.IntN(2000)) * time.Microsecond, false
+	}
+	return r.meet(call)
+}
+
+// ringOwners is who owns what, as one of the engines knows it.
+type ringOwners struct {
+	ring *ring
+	self int
+}
+
+func (o *ringOwners) Place(_ context.Context, key limiter.Key) (limiter.Place, error) {
+	if n := o.ring.ownerOf(key); n != o.self {
+		return limiter.Place{Owner: ringPeer{o.ring, n}}, nil
+	}
+	return limiter.Place{Right: o.ring.rights[o.self]}, nil
+}
+
+func (o *ringOwners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+	return o.ring.rights[o.self], nil
+}
+
+func (o *ringOwners) Guest(context.Context) (limiter.Right, error) { return &visitor{}, nil }
+
+type ringPeer struct {
+	ring *ring
+	n    int
+}
+
+// Decide asks after a while, or loses the answer.
+func (p ringPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	late, lost := p.ring.met(call)
+	time.Sleep(late)
+	if ctx.Err() != nil && call.Op == limiter.OpTake { // it is under way, and nobody waits for it
+		ctx = context.WithoutCancel(ctx)
+	}
+	err := p.ring.engines[p.n].DecideForPeer(ctx, call, a)
+	if lost {
+		return fmt.Errorf("%w: no answer", limiter.ErrUnavailable)
+	}
+	return err
+}
+
+func (p ringPeer) Tell(call *limiter.PeerCall) {
+	late, lost := p.ring.met(call)
+	kept := *call
+	if !lost {
+		time.AfterFunc(late, func() { _ = p.ring.engines[p.n].DecideForPeer(context.Background(), &kept, new(limiter.PeerAnswer)) })
+	}
+}
+
+func oneLimit(name, algorithm string, limit int64) limiter.Policy {
+	l := limiter.Limit{Algorithm: algorithm, Limit: limit, Window: 24 * time.Hour}
+	if algorithm == "sliding-window" {
+		l.Buckets = 10
+	}
+	return limiter.Policy{Name: name, Counting: limiter.CountingRows, Limits: []limiter.Limit{l}}
+}
+
+func callOf(demands ...limiter.Demand) *limiter.Call {
+	return &limiter.Call{Op: limiter.OpTake, Demands: demands}
+}
+
+// usedOf returns what is used of a key by what is stored.
+func (r *ring) usedOf(t *testing.T, policy string, id limiter.Identifier) int64 {
+	t.Helper()
+	p, _ := r.engines[0].Policy(policy)
+	e := limiter.New(r.store, nil)
+	if err := e.SetPolicies([]limiter.Policy{*p}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := e.Check(t.Context(), limiter.Demand{Policy: policy, Identifier: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
+}
+
+// sharings are policies that count in every way, of which callers share a key.
+func sharings() map[string]limiter.Policy {
+	counters := oneLimit("shared", "fixed-window", 30)
+	counters.Counting = limiter.CountingCounters
+	both := oneLimit("shared", "sliding-log", 40)
+	both.Limits = append(both.Limits, limiter.Limit{Name: "b", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
+	later, sums := oneLimit("shared", "sliding-log", 30), oneLimit("shared", "sliding-tail", 30)
+	later.Guarantee, sums.Guarantee = limiter.GuaranteeLocal, limiter.GuaranteeLocal
+	return map[string]limiter.Policy{
+		"local log": later, "local tail": sums,
+		"log": oneLimit("shared", "sliding-log", 30), "rows": oneLimit("shared", "fixed-window", 30),
+		"tail": oneLimit("shared", "sliding-tail", 30), "window": oneLimit("shared", "sliding-window", 30), "counters": counters, "both": both,
+	}
+}
+
+// told is what became of one call on the key that callers share.
+type told struct {
+	began, ended time.Time
+	admitted     bool
+	denied       bool // by the key that callers share alone
+}
+
+// TestSeveralDemandsByOwners has many callers share a key, whose calls another demand denies at times, and
+// holds that the shared one admits its limit and no more, that no denial rests on a call that was aborted, and
+// that nothing of these stays counted.
+func TestSeveralDemandsByOwners(t *testing.T) {
+	for name, policy := range sharings() {
+		for seed := range uint64(6) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { shareAKey(t, policy, seed) })
+			})
+		}
+	}
+}
+
+func shareAKey(t *testing.T, policy limiter.Policy, seed uint64) {
+	const callers, calls, limit = 12, 12, 30
+	own := oneLimit("own", []string{"sliding-log", "fixed-window"}[seed%2], 1)
+	r := newRing(t, 3, policy, own)
+	r.store.writeTakes = time.Millisecond
+	var mu sync.Mutex
+	var history []told
+	took := make(map[limiter.Identifier]int)
+	var all sync.WaitGroup
+	for n := range callers {
+		rng := rand.New(rand.NewPCG(seed, uint64(n)))
+		all.Go(func() {
+			for range calls {
+				time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond)
+				id := limiter.Identifier(fmt.Sprint("own", rng.IntN(60)))
+				call := callOf(limiter.Demand{Policy: "own", Identifier: id}, limiter.Demand{Policy: "shared", Identifier: "all"})
+				h := told{began: time.Now()}
+				a, err := r.engines[rng.IntN(3)].Do(t.Context(), call)
+				h.ended = time.Now()
+				if err != nil {
+					t.Errorf("a call failed: %v", err)
+					continue
+				}
+				h.admitted, h.denied = a.Allowed, !a.Allowed && a.Demands[0].Allowed
+				mu.Lock()
+				history = append(history, h)
+				if a.Allowed {
+					took[id]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	r.checkShared(t, history, limit)
+	time.Sleep(time.Minute)
+	r.stop()
+	admitted := 0
+	for id, n := range took {
+		if n > 1 {
+			t.Errorf("%d are admitted for one who may one", n)
+		}
+		if used := r.usedOf(t, "own", id); used != int64(n) {
+			t.Errorf("%d used of a caller's own, %d admitted", used, n)
+		}
+		admitted += n
+	}
+	if used := r.usedOf(t, "shared", "all"); used != int64(admitted) {
+		t.Errorf("%d used of the shared, %d admitted", used, admitted)
+	}
+}
+
+// checkShared holds what callers saw of the key that they share against its limit.
+func (r *ring) checkShared(t *testing.T, history []told, limit int) {
+	t.Helper()
+	admitted, denied := 0, 0
+	for _, h := range history {
+		if h.admitted {
+			admitted++
+		}
+		if !h.denied {
+			continue
+		}
+		denied++
+		before := 0
+		for _, other := range history {
+			if other.admitted && other.began.Before(h.ended) {
+				before++
+			}
+		}
+		if before < limit {
+			t.Errorf("denied when %d of %d were admitted", before, limit)
+		}
+	}
+	if admitted != limit || denied == 0 {
+		t.Errorf("%d are admitted, limit %d, and %d denied", admitted, limit, denied)
+	}
+}
+
+// TestDenialWaitsForWhatIsInDoubt holds that who is denied only because of a call that is not decided waits
+// for that: until it is aborted, is committed, or the time is over, which is an error then.
+func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		for _, c := range []struct {
+			name    string
+			takes   time.Duration // for the other key to be decided
+			other   int64         // its limit
+			allowed bool
+			doubt   bool
+		}{
+			{"aborted", 100 * time.Millisecond, 0, true, false},
+			{"committed", 100 * time.Millisecond, 1, false, false},
+			{"neither", 480 * time.Millisecond, 1, false, true},
+		} {
+			t.Run(fmt.Sprint(c.name, far), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", c.other))
+					first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
+					r.meet = func(call *limiter.PeerCall) (time.Duration, bool) {
+						if call.Policy == "other" && call.Op == limiter.OpTake {
+							return c.takes, false
+						}
+						return time.Millisecond, false
+					}
+					var both sync.WaitGroup
+					both.Go(func() {
+						_, _ = r.engines[0].Do(t.Context(), callOf(
+							limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other}))
+					})
+					time.Sleep(10 * time.Millisecond)
+					asks := r.engines[0]
+					if far {
+						asks = r.engines[1]
+					}
+					began := time.Now()
+					d, err := asks.Take(t.Context(), limiter.Demand{Policy: "first", Identifier: first})
+					took := time.Since(began)
+					both.Wait()
+					var failed *limiter.StoreError
+					if c.doubt != (errors.Is(err, limiter.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == limiter.RecordedNo) {
+						t.Errorf("the error is %v", err)
+					}
+					if d.Allowed != c.allowed || took > timeout {
+						t.Errorf("allowed %t after %v, want %t", d.Allowed, took, c.allowed)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestTwoCallsThatMeetAreBothDecided holds that two calls which each have what the other one needs do not wait
+// for each other: one passes, and the other one is denied.
+func TestTwoCallsThatMeetAreBothDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
+		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
+		r.meet = func(*limiter.PeerCall) (time.Duration, bool) { return 20 * time.Millisecond, false }
+		var both sync.WaitGroup
+		var mu sync.Mutex
+		allowed := 0
+		for i := range 2 { // each has its own key at once, and the other one's 20 ms later
+			both.Go(func() {
+				a, err := r.engines[i].Do(t.Context(), callOf(
+					limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other}))
+				mu.Lock()
+				defer mu.Unlock()
+				if a.Allowed {
+					allowed++
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if allowed != 1 {
+			t.Errorf("%d pass, limit 1", allowed)
+		}
+	})
+}
+
+// TestAbortsAreAppliedOnce holds that what is given back again and again, as the answers are lost, is given
+// back once.
+func TestAbortsAreAppliedOnce(t *testing.T) {
+	for name, policy := range sharings() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy.Limits[0].Limit = 3
+				r := newRing(t, 2, policy, oneLimit("none", "sliding-log", 0))
+				shared, none := r.ownedBy(t, 1, "shared", 0), r.ownedBy(t, 0, "none", 0)
+				var lost atomic.Int64
+				r.meet = func(call *limiter.PeerCall) (time.Duration, bool) {
+					if call.Op != "abort" {
+						return 0, false
+					}
+					n := lost.Add(1)
+					return 0, n < 4
+				}
+				one := limiter.Demand{Policy: "shared", Identifier: shared}
+				for range 2 {
+					if d, err := r.engines[0].Take(t.Context(), one); err != nil || !d.Allowed {
+						t.Fatal(d, err)
+					}
+				}
+				r.store.set(func() { r.store.writeTakes = 0 })
+				a, err := r.engines[0].Do(t.Context(), callOf(one, limiter.Demand{Policy: "none", Identifier: none}))
+				if err != nil || a.Allowed {
+					t.Fatalf("%+v, %v", a.Decision, err)
+				}
+				time.Sleep(30 * time.Second)
+				if n := lost.Load(); n < 4 {
+					t.Errorf("asked %d times to give back", n)
+				}
+				for i, want := range []bool{true, false} {
+					if d, err := r.engines[0].Take(t.Context(), one); err != nil || d.Allowed != want {
+						t.Errorf("take %d is allowed: %t, %v; want %t", i, d.Allowed, err, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAbortMayComeFirst holds that what is aborted before it comes is not counted then.
+func TestAbortMayComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 1, oneLimit("first", "sliding-log", 1))
+		e, id := r.engines[0], r.ownedBy(t, 0, "first", 0)
+		key, err := e.KeyOf("first", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := limiter.PeerCall{Op: "abort", Key: key, Prepare: limiter.NewEventIDs()(limiter.InstantOf(time.Now()))}
+		if err := e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer)); err != nil {
+			t.Fatal(err)
+		}
+		call.Op, call.Policy, call.Cost = limiter.OpTake, "first", 1
+		call.Print = limiter.PrintOf(e, "first")
+		var failed *limiter.StoreError
+		err = e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer))
+		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedNo {
+			t.Errorf("the error is %v, want one that says that nothing is counted", err)
+		}
+		if d, err := e.Take(t.Context(), limiter.Demand{Policy: "first", Identifier: id}); err != nil || !d.Allowed {
+			t.Errorf("denied, error %v, though nothing is counted", err)
+		}
+	})
+}
+
+// TestUnitsOfWhoIsGoneCount holds that what nobody commits or aborts counts, and is in doubt for a while only.
+func TestUnitsOfWhoIsGoneCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
+		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
+		r.meet = func(call *limiter.PeerCall) (time.Duration, bool) { return 0, call.Op == "commit" }
+		a, err := r.engines[1].Do(t.Context(), callOf(
+			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other}))
+		if err != nil || !a.Allowed {
+			t.Fatalf("%+v, %v", a.Decision, err)
+		}
+		one := limiter.Demand{Policy: "first", Identifier: first}
+		if _, err := r.engines[0].Take(t.Context(), one); !errors.Is(err, limiter.ErrInDoubt) {
+			t.Errorf("the error is %v, want one of doubt", err)
+		}
+		time.Sleep(5 * timeout)
+		if d, err := r.engines[0].Take(t.Context(), one); err != nil || d.Allowed {
+			t.Errorf("allowed %t, %v; want a denial", d.Allowed, err)
+		}
+	})
+}
+
+// TestOwnersAreNotReadForSeveralDemands holds that a call of several demands writes a row for each, and reads
+// nothing once the keys are known.
+func TestOwnersAreNotReadForSeveralDemands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 3, oneLimit("first", "sliding-log", 10), oneLimit("other", "fixed-window", 10))
+		for i := range 4 {
+			reads, writes := r.store.counts()
+			a, err := r.engines[0].Do(t.Context(), callOf(
+				limiter.Demand{Policy: "first", Identifier: "a"}, limiter.Demand{Policy: "other", Identifier: "b"}))
+			if err != nil || !a.Allowed {
+				t.Fatalf("%+v, %v", a.Decision, err)
+			}
+			if r, w := r.store.counts(); i > 0 && (r != reads || w != writes+2) {
+				t.Errorf("call %d makes %d reads and %d writes, want 0 and 2", i, r-reads, w-writes)
+			}
+		}
+	})
+}
+
+// TestWhatCountsThoughOthersDeny holds that denied attempts count where they are to, that a policy in shadow
+// denies nobody, and that records are made whatever the limits.
+func TestWhatCountsThoughOthersDeny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		every, shadow := oneLimit("every", "sliding-log", 5), oneLimit("shadow", "sliding-log", 1)
+		every.Count, shadow.Mode = limiter.CountAll, limiter.ModeShadow
+		r := newRing(t, 3, every, shadow, oneLimit("few", "sliding-log", 2))
+		call := callOf(limiter.Demand{Policy: "every", Identifier: "a"}, limiter.Demand{Policy: "shadow", Identifier: "a"},
+			limiter.Demand{Policy: "few", Identifier: "a"})
+		for i, want := range []bool{true, true, false} {
+			if a, err := r.engines[i].Do(t.Context(), call); err != nil || a.Allowed != want {
+				t.Fatalf("take %d: allowed %t, %v; want %t", i, a.Allowed, err, want)
+			}
+		}
+		call.Op = limiter.OpRecord
+		if a, err := r.engines[0].Do(t.Context(), call); err != nil || a.Recorded != limiter.RecordedYes {
+			t.Fatalf("%+v, %v", a.Decision, err)
+		}
+		for policy, want := range map[string]int64{"every": 4, "shadow": 2, "few": 3} {
+			if used := r.usedOf(t, policy, "a"); used != want {
+				t.Errorf("%s: %d used, want %d", policy, used, want)
+			}
+		}
+	})
+}
+
+// TestNobodyIsAskedForWhoIsGone holds that who goes away while its take is in doubt is not asked for again.
+func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
+		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
+		r.meet = func(call *limiter.PeerCall) (time.Duration, bool) { return 0, call.Op == "commit" }
+		if _, err := r.engines[1].Do(t.Context(), callOf(
+			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := r.engines[0].Take(ctx, limiter.Demand{Policy: "first", Identifier: first})
+		if took := time.Since(began); !errors.Is(err, limiter.ErrInDoubt) || took > 20*time.Millisecond {
+			t.Errorf("the error is %v after %v, want one of doubt as soon as the caller is gone", err, took)
+		}
+	})
+}
