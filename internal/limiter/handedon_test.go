@@ -23,6 +23,10 @@ func TestAWrongClockHandsOnCalls(t *testing.T) {
 				t.Errorf("take %d, handed on: %t, error %v; want %t", i, got, err, want)
 			}
 		}
+		several := callOf(limiter.Demand{Policy: "log", Identifier: "a"}, limiter.Demand{Policy: "log", Identifier: "b"})
+		if a, err := asker.Do(t.Context(), several); err != nil || !a.Allowed {
+			t.Errorf("a call of several demands, handed on: %+v, error %v", a, err)
+		}
 		sole := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{Skewed: skewed}, logOf(2))
 		if got, err := takeOne(t.Context(), sole); got || !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("an owner whose clock is wrong: %t, error %v", got, err)

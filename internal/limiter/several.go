@@ -15,7 +15,10 @@ import (
 // suitOwners reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
 // bucket that a unit is given back to has drained less meanwhile than one that never held it.
 func (e *Engine) suitOwners(charges []charge) bool {
-	return e.exclusive == nil && e.opts.Owners != nil && !slices.ContainsFunc(charges, func(c charge) bool { return !c.isPlain() || c.plan.cell || c.cost < 1 })
+	if e.exclusive != nil || e.opts.Owners == nil {
+		return false
+	}
+	return !slices.ContainsFunc(charges, func(c charge) bool { return !c.isPlain() || c.plan.cell || c.cost < 1 })
 }
 
 // byOwners decides charges, which suit owners, all or none of them.

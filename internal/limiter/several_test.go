@@ -497,3 +497,24 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 		}
 	})
 }
+
+// TestLocalIsWrittenBeforeItIsAborted holds that under guarantee local nothing is taken out of what is stored
+// before it is there: should its owner die then, what others were admitted for would lack a unit.
+func TestLocalIsWrittenBeforeItIsAborted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := oneLimit("shared", "sliding-tail", 30)
+		shared.Guarantee = limiter.GuaranteeLocal
+		r := newRing(t, 1, shared, oneLimit("own", "sliding-log", 1))
+		call := callOf(limiter.Demand{Policy: "own", Identifier: "id"}, limiter.Demand{Policy: "shared", Identifier: "all"})
+		if a, err := r.engines[0].Do(t.Context(), call); err != nil || !a.Allowed {
+			t.Fatalf("the first call: %+v, error %v", a, err)
+		}
+		time.Sleep(2 * limiter.DefaultSyncInterval)
+		if a, err := r.engines[0].Do(t.Context(), call); err != nil || a.Allowed {
+			t.Fatalf("the second call: %+v, error %v", a, err)
+		}
+		if used := r.usedOf(t, "shared", "all"); used != 1 {
+			t.Errorf("%d are stored, want the first call's", used)
+		}
+	})
+}
