@@ -142,11 +142,6 @@ func answering() []Build {
 			Edits: []Edit{{countedFile, `own.now.Add(-c.opts.slack())) || !t.plan.promising {`, `own.now.Add(-c.opts.slack())) || t != nil {`}},
 		},
 		{
-			Name: "a denial in memory remembered beyond a change", Broke: "a denial is told again only while it is true",
-			Tests: []string{"TestFullKeysAreDeniedAsJudged", "TestFullKeyThatIsJudgedDuringAReset", "TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/fullkey.go", ` || f.changes != x.store.changes.of(&ch.key)`, ``}},
-		},
-		{
 			Name: "an answer after the time-out accepted", Broke: "a late answer admits nothing",
 			Tests: []string{"TestAnswerThatComesTooLateAdmitsNothing"},
 			Edits: []Edit{{countedFile, `if err == nil && ctx.Err() != nil { // an answer`, `if false { // an answer`}},

@@ -374,16 +374,6 @@ func (p *plan) checkCost(op Op, cost int64) error {
 // decide decides one charge, and fills in its decision and error.
 func (e *Engine) decide(ctx context.Context, c *charge) {
 	p := c.plan
-	if p.plain && c.over == nil {
-		now := e.now()
-		if e.exclusive.recall(c, now) {
-			return
-		}
-		if e.exclusive.decide(ctx, c, now); c.err != nil {
-			c.decision, c.err = e.onStoreError(ctx, c, c.err)
-		}
-		return
-	}
 	if p.Mode == ModeOff {
 		c.decision = p.unasked()
 		return

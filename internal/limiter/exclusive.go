@@ -8,7 +8,7 @@ import (
 // exclusive decides over a store that can hold keys still: read, judge and write
 // with nobody in between, so nothing is ever taken back.
 type exclusive struct {
-	store  *watched
+	store  Exclusive
 	ids    *eventIDs
 	opts   *Options
 	stills sync.Pool // of *stillCharge
@@ -16,7 +16,7 @@ type exclusive struct {
 }
 
 func newExclusive(store Exclusive, ids *eventIDs, opts *Options) *exclusive {
-	return &exclusive{store: &watched{Exclusive: store}, ids: ids, opts: opts}
+	return &exclusive{store: store, ids: ids, opts: opts}
 }
 
 // decide decides one charge at now, and fills in its decision and error.
@@ -47,8 +47,6 @@ type stillCharge struct {
 	exclusive *exclusive
 	charge    *charge
 	now       Instant
-	changes   uint64 // that were noted of its key before
-	redated   bool   // what was counted of its key changed without it
 	failed    error
 
 	plan   *plan // that query is of
@@ -62,17 +60,13 @@ func (c *stillCharge) update(ctx context.Context, x *exclusive, ch *charge, now 
 	if c.judge == nil {
 		c.judge = c.decide
 	}
-	c.exclusive, c.charge, c.now, c.redated, c.failed = x, ch, now, false, nil
+	c.exclusive, c.charge, c.now, c.failed = x, ch, now, nil
 	if c.plan == ch.plan {
 		c.plan.queryAgain(&c.query, ch.key, now)
 	} else {
 		c.plan, c.query = ch.plan, ch.plan.query(ch.key, now, 1, c.logs[:0])
 	}
-	c.changes = x.store.changes.of(&ch.key)
-	err := x.store.Exclusive.Update(ctx, &c.query, c.judge)
-	if err != nil || c.redated || ch.decision.Recorded != RecordedNo {
-		x.store.changes.note(&ch.key)
-	}
+	err := x.store.Update(ctx, &c.query, c.judge)
 	c.charge = nil
 	if err != nil {
 		return err
@@ -88,11 +82,7 @@ func (c *stillCharge) decide(s *State, w *Write) {
 		}
 	}
 	c.now = c.exclusive.redate(ch.plan, s, c.now, w)
-	c.redated = w.Present != 0
 	c.exclusive.judge(ch, ch.op, c.now, s, w, &c.writes)
-	if !ch.decision.WouldAllow && ch.decision.Recorded == RecordedNo {
-		c.exclusive.remember(ch, s, c.now, c.changes)
-	}
 }
 
 // date gives ch, which is counted at now, the id of its event, unless one was made for its

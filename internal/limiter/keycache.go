@@ -16,7 +16,7 @@ type keyCache struct {
 
 const (
 	// keyCacheSets times keyCacheWays is how many keys are remembered at most: 73 bytes each
-	// with its place, and 64 for a denial, 15 MiB in all.
+	// with its place, 8 MiB in all.
 	keyCacheSets = 1 << 14
 	keyCacheWays = 7
 	// maxCachedLen is the longest identifier, in bytes, whose key is remembered.
@@ -30,11 +30,10 @@ type keySet struct {
 	keys [keyCacheWays]atomic.Pointer[cachedKey]
 }
 
-// cachedKey is the key of an identifier, which does not change, and what is known of it.
+// cachedKey is the key of an identifier. It does not change.
 type cachedKey struct {
-	of   fingerprint
-	key  Key
-	full atomic.Pointer[fullKey] // nil: it may have room
+	of  fingerprint
+	key Key
 }
 
 // of returns the key that k makes of id, which is not longer than maxCachedLen.

@@ -32,7 +32,6 @@ type plan struct {
 	limit []int   // of a part: for each rule, where the whole policy has its limit
 	local *plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
 
-	plain   bool           // nothing decides but what is counted, in a store that holds keys still; and nobody else is told
 	read    ReadIdentifier // nil: identifiers are taken as they are
 	derives []*plan        // of what is derived, one for each part that read returns
 }
@@ -81,7 +80,6 @@ func newPlan(policy Policy, o *Options, still bool) *plan {
 	if !still && !p.serial {
 		p.split(o)
 	}
-	p.plain = still && p.Mode == ModeEnforce && !p.blocks() && p.OnStoreError != OnStoreErrorLocal
 	return p
 }
 

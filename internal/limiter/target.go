@@ -8,11 +8,10 @@ import (
 
 // target is one identifier under one policy: where it is counted.
 type target struct {
-	plan  *plan
-	key   Key        // under the key that is written with
-	cell  Key        // under which its buckets are, where they are decided apart
-	known *cachedKey // what is remembered of key; nil: nothing is
-	old   []Key      // under those that are read as well, while the hash key changes
+	plan *plan
+	key  Key   // under the key that is written with
+	cell Key   // under which its buckets are, where they are decided apart
+	old  []Key // under those that are read as well, while the hash key changes
 }
 
 // of returns the target of id.
@@ -24,14 +23,7 @@ func (p *plan) of(id Identifier) target {
 
 // locate makes t, which is zero, the target of id.
 func (p *plan) locate(t *target, id Identifier) {
-	keys := p.keys[0]
-	t.plan = p
-	if keys.isCached(id) {
-		t.known = keys.cache.of(keys, id)
-		t.key = t.known.key
-	} else {
-		t.key = keys.hash(id)
-	}
+	t.plan, t.key = p, p.keys[0].Of(id)
 	if len(p.keys) > 1 || len(p.parts) > 0 {
 		t.locateOthers(id)
 	}
@@ -61,7 +53,7 @@ func (e *Engine) KeyOf(policy string, id Identifier) (Key, error) {
 
 // as returns t under another plan of its policy, under which there may be other keys.
 func (t target) as(p *plan) target {
-	t.plan, t.known = p, nil
+	t.plan = p
 	if p.cell && p.limit != nil {
 		t.key = t.cell
 	}
