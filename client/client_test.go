@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 func TestTake(t *testing.T) {
@@ -262,7 +262,7 @@ func TestBatch(t *testing.T) {
 func TestAPolicyThatCannotDecide(t *testing.T) {
 	for _, choice := range []client.OnUnavailable{client.FailClosed, client.FailOpen} {
 		s := newService(t)
-		s.down = limiter.ErrUnavailable
+		s.down = store.ErrUnavailable
 		c := s.overHTTP(&client.Options{OnUnavailable: choice})
 		_, err := c.Take(t.Context(), one("api", "x"))
 		mustBe(t, err, client.ErrUnavailable, client.RecordedNo)

@@ -19,6 +19,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // patience is how long a busy machine may take for what takes milliseconds: the time of a call,
@@ -26,11 +28,11 @@ import (
 const patience = time.Minute
 
 // The policies that the tests ask for.
-var policies = []limiter.Policy{
-	{Name: "sms-send", Limits: []limiter.Limit{{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
-	{Name: "api", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 1_000_000, Window: 24 * time.Hour}}},
-	{Name: "closed", Limits: []limiter.Limit{{Name: "none", Algorithm: "fixed-window", Window: time.Minute}}},
-	{Name: "shadow", Mode: limiter.ModeShadow, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}},
+var policies = []policy.Policy{
+	{Name: "sms-send", Limits: []policy.Limit{{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour}}},
+	{Name: "api", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 1_000_000, Window: 24 * time.Hour}}},
+	{Name: "closed", Limits: []policy.Limit{{Name: "none", Algorithm: "fixed-window", Window: time.Minute}}},
+	{Name: "shadow", Mode: policy.ModeShadow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}},
 }
 
 // seen is a request as the service saw it.
@@ -71,14 +73,14 @@ type frail struct {
 	of *service
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	if f.of.down != nil {
 		return f.of.down
 	}
 	return f.Store.Update(ctx, q, decide)
 }
 
-func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	if f.of.down != nil {
 		return f.of.down
 	}

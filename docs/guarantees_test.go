@@ -13,6 +13,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -26,16 +29,16 @@ const (
 // guarantees.md.
 func TestWhatEachAlgorithmAdmits(t *testing.T) {
 	for _, test := range []struct {
-		limit         limiter.Limit
+		limit         policy.Limit
 		any, inWindow int // at most, in any interval of the window's length and in each fixed window
 	}{
-		{limiter.Limit{Algorithm: "sliding-log"}, units, units},
-		{limiter.Limit{Algorithm: "fixed-window"}, 2 * units, units},
-		{limiter.Limit{Algorithm: "sliding-window", Buckets: 5}, 2 * units, 2 * units},
-		{limiter.Limit{Algorithm: "sliding-tail"}, 2 * units, units},
-		{limiter.Limit{Algorithm: "sliding-tail", Rounding: limiter.RoundUp}, 2 * units, units},
-		{limiter.Limit{Algorithm: "leaky-bucket"}, 2 * units, 2 * units},
-		{limiter.Limit{Algorithm: "token-bucket", Burst: burst}, burst + units, burst + units},
+		{policy.Limit{Algorithm: "sliding-log"}, units, units},
+		{policy.Limit{Algorithm: "fixed-window"}, 2 * units, units},
+		{policy.Limit{Algorithm: "sliding-window", Buckets: 5}, 2 * units, 2 * units},
+		{policy.Limit{Algorithm: "sliding-tail"}, 2 * units, units},
+		{policy.Limit{Algorithm: "sliding-tail", Rounding: policy.RoundUp}, 2 * units, units},
+		{policy.Limit{Algorithm: "leaky-bucket"}, 2 * units, 2 * units},
+		{policy.Limit{Algorithm: "token-bucket", Burst: burst}, burst + units, burst + units},
 	} {
 		test.limit.Limit, test.limit.Window = units, window
 		t.Run(test.limit.Algorithm+string(test.limit.Rounding), func(t *testing.T) {
@@ -56,12 +59,12 @@ func TestWhatEachAlgorithmAdmits(t *testing.T) {
 }
 
 // admittedOf returns when a crowd's takes were admitted.
-func admittedOf(t *testing.T, l limiter.Limit, r *rand.Rand) (admitted []limiter.Instant) {
+func admittedOf(t *testing.T, l policy.Limit, r *rand.Rand) (admitted []store.Instant) {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
-	store := embedded.New(&embedded.Options{Now: clock})
-	e := engineOver(t, store, &limiter.Options{Now: clock}, limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+	s := embedded.New(&embedded.Options{Now: clock})
+	e := engineOver(t, s, &limiter.Options{Now: clock}, policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 	for range 400 {
 		switch r.IntN(4) {
 		case 0:
@@ -74,13 +77,13 @@ func admittedOf(t *testing.T, l limiter.Limit, r *rand.Rand) (admitted []limiter
 			t.Fatal(err)
 		}
 		if d.Allowed {
-			admitted = append(admitted, limiter.InstantOf(now))
+			admitted = append(admitted, store.InstantOf(now))
 		}
 	}
 	return admitted
 }
 
-func mostWithin(admitted []limiter.Instant) (most int) {
+func mostWithin(admitted []store.Instant) (most int) {
 	first := 0
 	for i, at := range admitted {
 		for at.Sub(admitted[first]) >= window {
@@ -91,7 +94,7 @@ func mostWithin(admitted []limiter.Instant) (most int) {
 	return most
 }
 
-func mostInAWindow(admitted []limiter.Instant) (most int) {
+func mostInAWindow(admitted []store.Instant) (most int) {
 	in := make(map[int64]int)
 	for _, at := range admitted {
 		number := int64(at) / window.Milliseconds()
@@ -103,24 +106,24 @@ func mostInAWindow(admitted []limiter.Instant) (most int) {
 
 // apart is one process's way to a store that it shares with others.
 type apart struct {
-	store limiter.Store
+	store store.Store
 
-	mu    sync.Mutex                   // held while fails is called
-	fails func(w *limiter.Write) error // nil: nothing does
+	mu    sync.Mutex                 // held while fails is called
+	fails func(w *store.Write) error // nil: nothing does
 }
 
-func (a *apart) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (a *apart) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	return a.store.Read(ctx, q)
 }
 
-func (a *apart) Write(ctx context.Context, w *limiter.Write) error {
+func (a *apart) Write(ctx context.Context, w *store.Write) error {
 	if err := a.failure(w); err != nil {
 		return err
 	}
 	return a.store.Write(ctx, w)
 }
 
-func (a *apart) failure(w *limiter.Write) error {
+func (a *apart) failure(w *store.Write) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.fails == nil {
@@ -129,13 +132,13 @@ func (a *apart) failure(w *limiter.Write) error {
 	return a.fails(w)
 }
 
-func (a *apart) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (a *apart) WriteAll(ctx context.Context, w []store.Write) error {
 	return a.store.WriteAll(ctx, w)
 }
 
-var errGone = fmt.Errorf("%w: %w: the process is gone", limiter.ErrUnavailable, limiter.ErrNotStored)
+var errGone = fmt.Errorf("%w: %w: the process is gone", store.ErrUnavailable, store.ErrNotStored)
 
-func engineOver(t *testing.T, store limiter.Store, opts *limiter.Options, policies ...limiter.Policy) *limiter.Engine {
+func engineOver(t *testing.T, store store.Store, opts *limiter.Options, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, opts)
 	if err := e.SetPolicies(policies); err != nil {
@@ -148,8 +151,8 @@ func somebody(policy string) limiter.Demand {
 	return limiter.Demand{Policy: policy, Identifier: "somebody"}
 }
 
-func policyOf(name, algorithm string, n int64, w time.Duration) limiter.Policy {
-	return limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: n, Window: w}}}
+func policyOf(name, algorithm string, n int64, w time.Duration) policy.Policy {
+	return policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: algorithm, Limit: n, Window: w}}}
 }
 
 func do(t *testing.T, e *limiter.Engine, call limiter.Call) limiter.Answer {
@@ -178,9 +181,9 @@ func TestOrphanStaysCharged(t *testing.T) {
 	for _, algorithm := range []string{"fixed-window", "leaky-bucket"} {
 		synctest.Test(t, func(t *testing.T) {
 			shared := embedded.New(nil)
-			policies := []limiter.Policy{policyOf("counted", algorithm, 5, 24*time.Hour), policyOf("full", "sliding-log", 1, time.Hour)}
+			policies := []policy.Policy{policyOf("counted", algorithm, 5, 24*time.Hour), policyOf("full", "sliding-log", 1, time.Hour)}
 			adds := 0
-			dying := engineOver(t, &apart{store: shared, fails: func(w *limiter.Write) error {
+			dying := engineOver(t, &apart{store: shared, fails: func(w *store.Write) error {
 				if len(w.Add) > 0 || w.Cell != nil && len(w.Events) == 0 { // the second is what gives back
 					if adds++; adds > 1 {
 						return errGone
@@ -192,7 +195,7 @@ func TestOrphanStaysCharged(t *testing.T) {
 			if _, err := living.Take(t.Context(), somebody("full")); err != nil {
 				t.Fatal(err)
 			}
-			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody("counted"), somebody("full")}}
+			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody("counted"), somebody("full")}}
 			if answer, err := dying.Do(t.Context(), &call); err == nil && answer.Allowed {
 				t.Error("a call passed beside a demand that was full")
 			}
@@ -207,19 +210,19 @@ func TestOrphanStaysCharged(t *testing.T) {
 // TestRecordOfSeveralIsNotUndone has the store refuse one of two demands.
 func TestRecordOfSeveralIsNotUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, refused := &apart{store: embedded.New(nil)}, false
-		store.fails = func(*limiter.Write) error {
+		s, refused := &apart{store: embedded.New(nil)}, false
+		s.fails = func(*store.Write) error {
 			if refused {
 				return nil
 			}
 			refused = true
 			return errGone
 		}
-		e := engineOver(t, store, nil, policyOf("p", "fixed-window", 5, time.Hour), policyOf("q", "fixed-window", 5, time.Hour))
-		call := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody("p"), somebody("q")}}
+		e := engineOver(t, s, nil, policyOf("p", "fixed-window", 5, time.Hour), policyOf("q", "fixed-window", 5, time.Hour))
+		call := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody("p"), somebody("q")}}
 		_, err := e.Do(t.Context(), &call)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v: want unknown, as some of it counts", err)
 		}
 	})
@@ -231,7 +234,7 @@ func TestIdempotencyKeysAreKnownLongEnough(t *testing.T) {
 	for longest, known := range map[time.Duration]time.Duration{time.Minute: 10 * time.Minute, 24 * time.Hour: 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			e := engineOver(t, &apart{store: embedded.New(nil)}, nil, policyOf("p", "sliding-log", 5, longest))
-			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody("p")}, IdempotencyKey: "key"}
+			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody("p")}, IdempotencyKey: "key"}
 			do(t, e, call)
 			time.Sleep(known - time.Second)
 			if answer := do(t, e, call); !answer.Replayed {
@@ -251,7 +254,7 @@ func TestReservationOfADeadProcess(t *testing.T) {
 		shared := embedded.New(nil)
 		var dead atomic.Bool
 		policy := policyOf("p", "fixed-window", 5, 24*time.Hour)
-		dying := engineOver(t, &apart{store: shared, fails: func(*limiter.Write) error {
+		dying := engineOver(t, &apart{store: shared, fails: func(*store.Write) error {
 			if dead.Load() {
 				return errGone
 			}
@@ -263,7 +266,7 @@ func TestReservationOfADeadProcess(t *testing.T) {
 		running.Go(func() { _ = dying.Run(ctx) })
 		defer running.Wait()
 		defer stop()
-		held := do(t, dying, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody("p")}, Reserve: 2 * time.Second})
+		held := do(t, dying, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody("p")}, Reserve: 2 * time.Second})
 		if held.Reservation == "" {
 			t.Fatalf("nothing is held: %+v", held.Decision)
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // BenchmarkTake measures takes of as many callers, each limited to ten an hour, so that all but their first ten are
@@ -39,12 +41,12 @@ func BenchmarkTake(b *testing.B) {
 
 func ratelimitd(b *testing.B) func(id string) {
 	e := limiter.New(embedded.New(nil), nil)
-	policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		b.Fatal(err)
 	}
 	return func(id string) {
-		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(id)}); err != nil {
+		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(id)}); err != nil {
 			b.Error(err)
 		}
 	}

@@ -7,18 +7,21 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func engineCall(c *client.Call) limiter.Call {
 	call := limiter.Call{
-		Op: limiter.Op(c.Op), Demands: make([]limiter.Demand, len(c.Demands)),
+		Op: count.Op(c.Op), Demands: make([]limiter.Demand, len(c.Demands)),
 		IdempotencyKey: c.IdempotencyKey, Reserve: c.Reserve, Reservation: c.Reservation,
 	}
 	if c.Op == client.OpCheck && c.Reserve == 0 { // it can be repeated as it is
 		call.IdempotencyKey = ""
 	}
 	for i, d := range c.Demands {
-		call.Demands[i] = limiter.Demand{Policy: d.Policy, Identifier: limiter.Identifier(d.Identifier), Cost: d.Cost}
+		call.Demands[i] = limiter.Demand{Policy: d.Policy, Identifier: keys.Identifier(d.Identifier), Cost: d.Cost}
 	}
 	return call
 }
@@ -41,21 +44,21 @@ func problemFrom(p *api.Problem) *client.Problem {
 
 // decisionOf returns a as a client of a server reads it.
 func decisionOf(a *limiter.Answer) client.Decision {
-	inShadow := a.Policy.Mode == limiter.ModeShadow
+	inShadow := a.Policy.Mode == policy.ModeShadow
 	for i := range a.Demands {
-		inShadow = inShadow || a.Demands[i].Policy.Mode == limiter.ModeShadow
+		inShadow = inShadow || a.Demands[i].Policy.Mode == policy.ModeShadow
 	}
 	d := demandOf(&a.Decision, inShadow)
 	d.Receipt, d.Reservation, d.Replayed = a.Receipt, a.Reservation, a.Replayed
 	for i := range a.Demands {
 		one := &a.Demands[i]
-		d.Demands = append(d.Demands, demandOf(one, one.Policy.Mode == limiter.ModeShadow))
+		d.Demands = append(d.Demands, demandOf(one, one.Policy.Mode == policy.ModeShadow))
 	}
 	return d
 }
 
 // demandOf returns d, whose own verdict is told if it is in mode shadow.
-func demandOf(d *limiter.Decision, inShadow bool) client.Decision {
+func demandOf(d *count.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,
 		Remaining: d.Remaining, Used: d.Used, ResetAfter: milliseconds(d.ResetAfter), Mode: client.Mode(d.Policy.Mode),
@@ -82,7 +85,7 @@ func demandOf(d *limiter.Decision, inShadow bool) client.Decision {
 }
 
 func wait(d time.Duration) time.Duration {
-	if d == limiter.Never {
+	if d == count.Never {
 		return client.Never
 	}
 	return milliseconds(d)

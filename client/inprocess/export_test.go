@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -14,21 +14,21 @@ import (
 type away struct{}
 
 // Read waits as long as it may.
-func (away) Read(ctx context.Context, _ *limiter.Query) (limiter.State, error) {
+func (away) Read(ctx context.Context, _ *store.Query) (store.State, error) {
 	<-ctx.Done()
-	return limiter.State{}, limiter.ErrUnavailable
+	return store.State{}, store.ErrUnavailable
 }
 
 // Write does, too.
-func (away) Write(ctx context.Context, _ *limiter.Write) error {
+func (away) Write(ctx context.Context, _ *store.Write) error {
 	<-ctx.Done()
-	return limiter.ErrUnavailable
+	return store.ErrUnavailable
 }
 
 // WriteAll does, too.
-func (away) WriteAll(ctx context.Context, _ []limiter.Write) error {
+func (away) WriteAll(ctx context.Context, _ []store.Write) error {
 	<-ctx.Done()
-	return limiter.ErrUnavailable
+	return store.ErrUnavailable
 }
 
 // OpenAway decides by policies over a store that does not answer, until the test ends.
@@ -39,7 +39,7 @@ func OpenAway(t *testing.T, policies string) *Limits {
 		t.Fatal(err)
 	}
 	o := (&Options{StoreTimeout: 10 * time.Millisecond}).withDefaults()
-	s := &store{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
+	s := &memory{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
 	l, err := o.decide(t.Context(), parsed, s)
 	if err != nil {
 		t.Fatal(err)

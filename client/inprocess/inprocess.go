@@ -19,6 +19,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -27,7 +30,7 @@ import (
 type Limits struct {
 	engine *limiter.Engine
 	server *api.Server // of batches
-	store  *store
+	store  *memory
 	stop   func() error // ends what runs beside the decisions, and waits until it has
 	closed chan struct{}
 }
@@ -54,7 +57,7 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 
 // decide decides by policies over s. What others did before, such as blocks, is known when it
 // returns, unless the store does not answer: then it is as soon as the store does.
-func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *store) (*Limits, error) {
+func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *memory) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
 	if s.onMove != nil {
 		s.onMove(l.engine.MoveTo)
@@ -62,7 +65,7 @@ func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *stor
 	if err := l.setPolicies(policies); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil && !errors.Is(err, limiter.ErrNotConnected) {
+	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil && !errors.Is(err, store.ErrNotConnected) {
 		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
@@ -80,7 +83,7 @@ func (l *Limits) SetPolicies(policies string) error {
 	return l.setPolicies(parsed)
 }
 
-func (l *Limits) setPolicies(policies []limiter.Policy) error {
+func (l *Limits) setPolicies(policies []policy.Policy) error {
 	if l.store.canPromise != nil {
 		if err := l.store.canPromise(policies); err != nil {
 			return err
@@ -198,7 +201,7 @@ func (l *Limits) Refund(ctx context.Context, receipt string) error {
 
 // Reset forgets what was counted for identifier under policy.
 func (l *Limits) Reset(ctx context.Context, policy, identifier string) error {
-	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, limiter.Identifier(identifier)) })
+	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, keys.Identifier(identifier)) })
 }
 
 // other does what is no check, record or take.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Options of Limits. The zero value counts in memory.
@@ -74,7 +76,7 @@ func (o *Options) withDefaults() Options {
 		d.ClockTolerance = cmp.Or(d.ClockTolerance, defaultClockTolerance)
 		c := *d.Cassandra
 		c.Keyspace = cmp.Or(c.Keyspace, defaultKeyspace)
-		c.SerialConsistency = cmp.Or(c.SerialConsistency, string(limiter.LevelLocalSerial))
+		c.SerialConsistency = cmp.Or(c.SerialConsistency, string(policy.LevelLocalSerial))
 		d.Cassandra = &c
 	}
 	if d.Now == nil {
@@ -93,37 +95,37 @@ func (o *Options) check() error {
 		return errors.New("ratelimitd: an option is negative")
 	}
 	for _, k := range o.HashKeys {
-		if len(k.Secret) < limiter.MinSecretLen {
-			return fmt.Errorf("ratelimitd: hash key %q has %d bytes: at least %d are needed", k.ID, len(k.Secret), limiter.MinSecretLen)
+		if len(k.Secret) < keys.MinSecretLen {
+			return fmt.Errorf("ratelimitd: hash key %q has %d bytes: at least %d are needed", k.ID, len(k.Secret), keys.MinSecretLen)
 		}
 	}
 	return nil
 }
 
 // levels returns the levels of policies that do not say.
-func (o *Options) levels() (c limiter.Consistency, err error) {
+func (o *Options) levels() (c policy.Consistency, err error) {
 	if o.Cassandra == nil {
 		return c, nil
 	}
-	if c.Write, err = levelOf(o.Cassandra.Write, limiter.ParseWriteLevel); err != nil {
+	if c.Write, err = levelOf(o.Cassandra.Write, policy.ParseWriteLevel); err != nil {
 		return c, err
 	}
-	c.Read, err = levelOf(o.Cassandra.Read, limiter.ParseReadLevel)
+	c.Read, err = levelOf(o.Cassandra.Read, policy.ParseReadLevel)
 	return c, err
 }
 
-func levelOf(name string, parse func(string) (limiter.Level, error)) (limiter.Level, error) {
+func levelOf(name string, parse func(string) (policy.Level, error)) (policy.Level, error) {
 	if name == "" {
-		return limiter.LevelLocalQuorum, nil
+		return policy.LevelLocalQuorum, nil
 	}
 	return parse(name)
 }
 
 // engine returns the options of an engine over s.
-func (o *Options) engine(s *store) *limiter.Options {
-	keyers := []limiter.Keyer{{Namespace: o.Namespace}}
+func (o *Options) engine(s *memory) *limiter.Options {
+	keyers := []keys.Keyer{{Namespace: o.Namespace}}
 	for i := range o.HashKeys {
-		keyer := limiter.Keyer{Namespace: o.Namespace, Secret: &limiter.HashKey{ID: o.HashKeys[i].ID, Secret: o.HashKeys[i].Secret}}
+		keyer := keys.Keyer{Namespace: o.Namespace, Secret: &keys.HashKey{ID: o.HashKeys[i].ID, Secret: o.HashKeys[i].Secret}}
 		if i == 0 {
 			keyers[0] = keyer
 			continue
@@ -137,7 +139,7 @@ func (o *Options) engine(s *store) *limiter.Options {
 		Owners: s.members.owners(),
 	}
 	if o.Cassandra != nil {
-		made.Serial = limiter.Level(o.Cassandra.SerialConsistency)
+		made.Serial = policy.Level(o.Cassandra.SerialConsistency)
 	}
 	return made
 }

@@ -9,19 +9,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // store is an open store and what belongs to it.
-type store struct {
-	store      limiter.Store
-	feed       limiter.Feed
-	local      limiter.Exclusive // decides while a shared store does not answer; nil: store is here itself
-	levels     limiter.Consistency
+type memory struct {
+	store      store.Store
+	feed       store.Feed
+	local      store.Exclusive // decides while a shared store does not answer; nil: store is here itself
+	levels     policy.Consistency
 	datacenter string
 	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
 	ready      func(context.Context) error         // nil: always
-	canPromise func([]limiter.Policy) error        // nil: whatever they say
+	canPromise func([]policy.Policy) error         // nil: whatever they say
 	members    *members                            // that share the store; nil: there are none
 	skewed     func() bool
 	run        []func(context.Context) error
@@ -29,7 +30,7 @@ type store struct {
 }
 
 // open opens the store that o names.
-func (o *Options) open(ctx context.Context, policies []limiter.Policy) (*store, error) {
+func (o *Options) open(ctx context.Context, policies []policy.Policy) (*memory, error) {
 	switch {
 	case o.Cassandra != nil:
 		return o.openCassandra(ctx, policies)
@@ -37,10 +38,10 @@ func (o *Options) open(ctx context.Context, policies []limiter.Policy) (*store, 
 		return o.openDataDir()
 	}
 	s := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys, Now: o.Now})
-	return &store{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: func() error { return nil }}, nil
+	return &memory{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: func() error { return nil }}, nil
 }
 
-func (o *Options) openDataDir() (*store, error) {
+func (o *Options) openDataDir() (*memory, error) {
 	file, err := datafile.Open(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -49,10 +50,10 @@ func (o *Options) openDataDir() (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &store{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: file.Close}, nil
+	return &memory{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: file.Close}, nil
 }
 
-func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) (*store, error) {
+func (o *Options) openCassandra(ctx context.Context, policies []policy.Policy) (*memory, error) {
 	levels, err := o.levels()
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	s, err := cassandra.OpenLater(ctx, cassandra.Config{
 		Hosts: c.Hosts, Keyspace: c.Keyspace, Datacenter: c.Datacenter, Username: c.Username, Password: c.Password, TLS: c.TLS,
 		Timeout: o.StoreTimeout, Consistency: levels, SerialConsistency: c.SerialConsistency, ClockTolerance: o.ClockTolerance,
-		UsesLocalLevels: limiter.WithinDatacenter(policies, levels, limiter.Level(c.SerialConsistency)),
+		UsesLocalLevels: policy.WithinDatacenter(policies, levels, policy.Level(c.SerialConsistency)),
 		Logger:          o.Logger,
 	})
 	if err != nil {
@@ -73,7 +74,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 		return nil, err
 	}
 	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
-	return &store{
+	return &memory{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
 		levels: levels, datacenter: s.Datacenter(), onMove: s.OnMove, canPromise: s.CanPromise, skewed: s.Skewed, ready: s.Ready,
 		members: joined,
@@ -84,7 +85,7 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 
 // runAfter runs first and what s does beside the decisions. The function that it returns ends
 // first and then the others, waits for all, and returns what failed.
-func (s *store) runAfter(first func(context.Context) error) (stop func() error) {
+func (s *memory) runAfter(first func(context.Context) error) (stop func() error) {
 	firstCtx, stopFirst := context.WithCancel(context.Background())
 	ctx, stopOthers := context.WithCancel(context.Background())
 	var one, others sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // open are the scopes of a route that needs none: nobody is asked who they are.
@@ -117,8 +117,8 @@ func permitted(caller *auth.Caller, c *decode.Call) error {
 }
 
 // scopeOf returns the scope that permits op.
-func scopeOf(op limiter.Op) auth.Scope {
-	if op == limiter.OpRecord {
+func scopeOf(op count.Op) auth.Scope {
+	if op == count.OpRecord {
 		return auth.Record
 	}
 	return auth.Decide

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // keyring returns a Keyring of callers who are called like their token, which is what the
@@ -163,10 +165,10 @@ func TestPoliciesOfCallers(t *testing.T) {
 			t.Errorf("%s %s %s: %d, want %d", c.method, c.path, c.body, res.StatusCode, c.status)
 		}
 	}
-	until := limiter.InstantOf(f.now().Add(time.Hour))
-	for _, policy := range []string{"api", "sms-send"} {
-		o := limiter.Override{Kind: limiter.OverrideBlock, Until: until}
-		if _, err := f.server.engine.SetOverride(t.Context(), policy, "a", o); err != nil {
+	until := store.InstantOf(f.now().Add(time.Hour))
+	for _, p := range []string{"api", "sms-send"} {
+		o := limiter.Override{Kind: policy.OverrideBlock, Until: until}
+		if _, err := f.server.engine.SetOverride(t.Context(), p, "a", o); err != nil {
 			t.Fatal(err)
 		}
 	}

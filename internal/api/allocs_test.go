@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestTakesHardlyAllocate holds a take to what docs/performance.md says: what is left is
 // the body as a string, the limits' verdicts, the receipt, the headers, the request's id
 // and, without a connection, what chi makes. The race detector throws borrowed memory away.
 func TestTakesHardlyAllocate(t *testing.T) {
-	const generous, full = limiter.MaxLimit, 1
+	const generous, full = policy.MaxLimit, 1
 	callers := keyring(t, "decider scopes: [decide], policies: [api, sms-send]")
 	for _, c := range []struct {
 		path, body string
@@ -31,7 +31,7 @@ func TestTakesHardlyAllocate(t *testing.T) {
 		{"/v1/batch", operationsOf(slices.Repeat([]string{oneOp}, 100)...), full, nil, 0.3},
 	} {
 		path := c.path
-		f := newFront(t, &Options{Keyring: c.keyring}, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+		f := newFront(t, &Options{Keyring: c.keyring}, policy.Policy{Name: "api", Limits: []policy.Limit{
 			{Algorithm: "sliding-tail", Limit: c.limit, Window: time.Minute},
 		}})
 		decisions := float64(max(1, strings.Count(c.body, `"op"`)))

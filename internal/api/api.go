@@ -27,6 +27,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // Options of a Server. The zero value serves all but /metrics and overshoot, is
@@ -111,9 +112,9 @@ func (s *Server) routes() {
 	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) { s.fail(w.(*exchange), r, encode.ErrNoRoute) })
 	s.mux.MethodNotAllowed(s.methodNotAllowed)
 
-	s.mux.Post("/v1/check", handle(s, auth.Decide, decodeCall(limiter.OpCheck), s.decide))
-	s.mux.Post("/v1/record", handle(s, auth.Record, decodeCall(limiter.OpRecord), s.decide))
-	s.mux.Post("/v1/take", handle(s, auth.Decide, decodeCall(limiter.OpTake), s.decide))
+	s.mux.Post("/v1/check", handle(s, auth.Decide, decodeCall(count.OpCheck), s.decide))
+	s.mux.Post("/v1/record", handle(s, auth.Record, decodeCall(count.OpRecord), s.decide))
+	s.mux.Post("/v1/take", handle(s, auth.Decide, decodeCall(count.OpTake), s.decide))
 	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
 	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeRefund, s.refund))
 	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows

@@ -14,7 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Bounds of a batch.
@@ -124,7 +125,7 @@ func (s *Server) batch(ctx context.Context, b batch) (answer, error) {
 		s.inLanes(ctx, b.ops, lanesOf(b.ops, s.canonical), nobody)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, &decode.CallError{Recorded: limiter.RecordedUnknown, Err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)}
+		return nil, &decode.CallError{Recorded: count.RecordedUnknown, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, err)}
 	}
 	return newBatched(b.ops), nil
 }
@@ -164,7 +165,7 @@ func nobody(...int) {}
 // operateInTime decides one operation if there is time left for it.
 func (s *Server) operateInTime(ctx context.Context, began time.Time, c *call) error {
 	if ctx.Err() != nil || s.opts.Now().Sub(began) >= batchTime {
-		return c.asked.Failed(limiter.RecordedNo, errNotBegun)
+		return c.asked.Failed(count.RecordedNo, errNotBegun)
 	}
 	return s.operate(ctx, c)
 }
@@ -182,12 +183,12 @@ func (s *Server) operate(ctx context.Context, c *call) (err error) {
 // panicked logs the cause of a panic where it is called, and returns it as the error of c.
 func (s *Server) panicked(ctx context.Context, c *call, cause any) error {
 	s.opts.Logger.ErrorContext(ctx, "panic in an operation", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	return c.asked.Failed(limiter.RecordedUnknown, errPanic)
+	return c.asked.Failed(count.RecordedUnknown, errPanic)
 }
 
 // errNotBegun is an operation that the time of its batch did not suffice for.
 var errNotBegun = &decode.Error{
-	Kind:   limiter.ErrOverloaded,
+	Kind:   store.ErrOverloaded,
 	Detail: "Its batch took " + strconv.Itoa(int(batchTime.Seconds())) + " seconds before it: send it again, in a smaller batch.",
 }
 

@@ -21,6 +21,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestBatches tells what becomes of operations, good and bad.
@@ -88,7 +90,7 @@ func TestBatches(t *testing.T) {
 }
 
 // eitherWay runs test with batches whose operations are decided in turn, and in lanes.
-func eitherWay(t *testing.T, test func(t *testing.T, f *front), policies ...limiter.Policy) {
+func eitherWay(t *testing.T, test func(t *testing.T, f *front), policies ...policy.Policy) {
 	t.Helper()
 	for way, inMemory := range map[string]bool{"in turn": true, "in lanes": false} {
 		t.Run(way, func(t *testing.T) {
@@ -173,7 +175,7 @@ func TestBatchOfOneKey(t *testing.T) { synctest.Test(t, batchOfOneKey) }
 
 func batchOfOneKey(t *testing.T) {
 	store := &counting{Store: embedded.New(nil)}
-	perHour := limiter.Policy{Name: "sms-send", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 3, Window: time.Hour}}}
+	perHour := policy.Policy{Name: "sms-send", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 3, Window: time.Hour}}}
 	f := newFront(t, nil, perHour)
 	f.server.engine = engineOver(t, f, store, perHour)
 	f.server.inMemory = false
@@ -203,17 +205,17 @@ func batchOfOneKey(t *testing.T) {
 
 // counting is a store that can't hold keys still, takes its time, and counts what is written.
 type counting struct {
-	limiter.Store
+	store.Store
 	writes atomic.Int64
 }
 
-func (c *counting) Write(ctx context.Context, w *limiter.Write) error {
+func (c *counting) Write(ctx context.Context, w *store.Write) error {
 	c.writes.Add(1)
 	time.Sleep(time.Millisecond) // until all others wait, in a bubble
 	return c.Store.Write(ctx, w)
 }
 
-func engineOver(t *testing.T, f *front, store limiter.Store, policies ...limiter.Policy) *limiter.Engine {
+func engineOver(t *testing.T, f *front, store store.Store, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{Now: f.now, StoreTimeout: 10 * time.Second})
 	if err := e.SetPolicies(policies); err != nil {
@@ -436,8 +438,8 @@ func TestBatchPanics(t *testing.T) {
 func BenchmarkBatch(b *testing.B) {
 	for _, size := range []int{100, maxOperations} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			f := newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
-				{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
+			f := newFront(&testing.T{}, nil, policy.Policy{Name: "api", Limits: []policy.Limit{
+				{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Minute},
 			}})
 			ops := make([]string, size)
 			for i := range ops {

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // BenchmarkTake measures a take from the router to the answer's last byte, over
 // the embedded store and without a connection.
 func BenchmarkTake(b *testing.B) {
-	for name, limit := range map[string]int64{"allowed": limiter.MaxLimit, "denied": 0} {
+	for name, limit := range map[string]int64{"allowed": policy.MaxLimit, "denied": 0} {
 		b.Run(name, func(b *testing.B) {
-			newFront(&testing.T{}, nil, limiter.Policy{Name: "api", Limits: []limiter.Limit{
+			newFront(&testing.T{}, nil, policy.Policy{Name: "api", Limits: []policy.Limit{
 				{Algorithm: "sliding-tail", Limit: limit, Window: time.Minute},
 			}}).benchmark(b, "/v1/take", oneTail)
 		})

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // signup has room for two, so that it denies before sms-send does.
-var signup = limiter.Policy{Name: "signup-ip", Limits: []limiter.Limit{perMinute(2)}}
+var signup = policy.Policy{Name: "signup-ip", Limits: []policy.Limit{perMinute(2)}}
 
 // both is a call of two demands, and more after them.
 func both(more string) string {

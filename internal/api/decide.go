@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // call is a check, a record or a take, alone or in a batch, and its answer, once there is one.
@@ -17,7 +18,7 @@ type call struct {
 
 // decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and what else op takes:
 // "reserve_ms", "reservation", the header Idempotency-Key.
-func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) {
+func decodeCall(op count.Op) func(r *http.Request, m *scratch) (*call, error) {
 	names := decode.NamesOf(op)
 	return func(r *http.Request, m *scratch) (*call, error) {
 		body, err := m.readJSON(r, decode.MaxBody)
@@ -32,7 +33,7 @@ func decodeCall(op limiter.Op) func(r *http.Request, m *scratch) (*call, error) 
 		if err := permitted(m.caller, c); err != nil {
 			return nil, err
 		}
-		if op != limiter.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
+		if op != count.OpCheck || c.Reserve > 0 { // a check that holds nothing can be repeated as it is
 			c.IdempotencyKey, err = decode.IdempotencyKey(r.Header)
 		}
 		if err == nil {

@@ -13,11 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // plainCall is a call, or an operation of a batch, as encoding/json reads it.
 type plainCall struct {
-	Op             limiter.Op     `json:"op"`
+	Op             count.Op       `json:"op"`
 	Policy         *string        `json:"policy"`
 	Identifier     *string        `json:"identifier"`
 	Cost           int64          `json:"cost"`
@@ -33,7 +36,7 @@ type plainDemand struct {
 }
 
 // call returns what c asks for, by op unless it says one itself.
-func (c *plainCall) call(op limiter.Op) limiter.Call {
+func (c *plainCall) call(op count.Op) limiter.Call {
 	if c.Op != "" {
 		op = c.Op
 	}
@@ -48,7 +51,7 @@ func (c *plainCall) call(op limiter.Op) limiter.Call {
 		demands = []plainDemand{{Policy: *c.Policy, Identifier: *c.Identifier, Cost: c.Cost}}
 	}
 	for _, d := range demands {
-		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: limiter.Identifier(d.Identifier), Cost: d.Cost})
+		made.Demands = append(made.Demands, limiter.Demand{Policy: d.Policy, Identifier: keys.Identifier(d.Identifier), Cost: d.Cost})
 	}
 	return made
 }
@@ -80,7 +83,7 @@ func FuzzDecodeCall(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, op := range []limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake} {
+		for _, op := range []count.Op{count.OpCheck, count.OpRecord, count.OpTake} {
 			got, err := decodeCall(op)(post("/", body), &scratch{caller: anybody()})
 			if err != nil {
 				onlyMistakes(t, err)
@@ -93,9 +96,9 @@ func FuzzDecodeCall(f *testing.F) {
 			if want := plain.call(op); !reflect.DeepEqual(got.asked.Call, want) {
 				t.Fatalf("%s %q: %+v, want %+v", op, body, got.asked.Call, want)
 			}
-			if n := len(got.asked.Demands); n > limiter.MaxDemands || len(got.asked.Reservation) > decode.MaxToken {
+			if n := len(got.asked.Demands); n > policy.MaxDemands || len(got.asked.Reservation) > decode.MaxToken {
 				t.Fatalf("%s %q: past a bound", op, body)
-			} else if n == 0 && (op != limiter.OpRecord || got.asked.Reservation == "") {
+			} else if n == 0 && (op != count.OpRecord || got.asked.Reservation == "") {
 				t.Fatalf("%s %q: nothing to decide", op, body)
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // begin of the example
@@ -31,7 +33,7 @@ func decodeRemaining(r *http.Request, m *scratch) (limiter.Demand, error) { retu
 func (s *Server) remaining(ctx context.Context, d limiter.Demand) (answer, error) {
 	decision, err := s.engine.Check(ctx, d)
 	if err != nil {
-		return nil, &decode.CallError{Recorded: limiter.RecordedNo, Err: err}
+		return nil, &decode.CallError{Recorded: count.RecordedNo, Err: err}
 	}
 	return encode.Document{Content: remainingView{decision.Remaining}}, nil
 }
@@ -41,7 +43,7 @@ func (s *Server) remaining(ctx context.Context, d limiter.Demand) (answer, error
 // An endpoint is what a file has between the comments, and this line for its route.
 func Example_endpoint() {
 	engine := limiter.New(embedded.New(nil), nil)
-	_ = engine.SetPolicies([]limiter.Policy{{Name: "api", Limits: []limiter.Limit{
+	_ = engine.SetPolicies([]policy.Policy{{Name: "api", Limits: []policy.Limit{
 		{Algorithm: "fixed-window", Limit: 3, Window: time.Minute},
 	}}})
 	s := New(engine, nil)

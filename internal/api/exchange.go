@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // exchange is a request on its way through the server: the response, of which the status
@@ -87,7 +88,7 @@ func (m *scratch) readKey(r *http.Request) (d limiter.Demand, err error) {
 // reserve charges room for an answer. If there is none, nothing was done.
 func (m *scratch) reserve(room int64) error {
 	if !m.share.Reserve(m.body.Len(), room) {
-		return &decode.CallError{Recorded: limiter.RecordedNo, Err: decode.ErrBusy}
+		return &decode.CallError{Recorded: count.RecordedNo, Err: decode.ErrBusy}
 	}
 	return nil
 }

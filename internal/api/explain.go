@@ -9,12 +9,14 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // explained is the answer of explain.
 type explained struct {
 	*limiter.Explanation
-	policy   *limiter.Policy // as it is in force, without an override
+	policy   *policy.Policy // as it is in force, without an override
 	override *overrideView
 }
 
@@ -73,8 +75,8 @@ type explainView struct {
 	Detail       string             `json:"detail"`
 	RetryAfterMS *int64             `json:"retry_after_ms"`
 	DeniedBy     []string           `json:"denied_by"`
-	Mode         limiter.Mode       `json:"mode"`
-	Guarantee    limiter.Guarantee  `json:"guarantee"`
+	Mode         policy.Mode        `json:"mode"`
+	Guarantee    policy.Guarantee   `json:"guarantee"`
 	Degraded     bool               `json:"degraded"`
 	Limits       []explainLimitView `json:"limits"`
 	Override     *overrideView      `json:"override"`
@@ -142,7 +144,7 @@ func (e *explained) policyLimit(i int) int64 {
 
 // waitOf returns a wait in milliseconds; nil: none helps.
 func waitOf(wait time.Duration) *int64 {
-	if wait == limiter.Never {
+	if wait == count.Never {
 		return nil
 	}
 	ms := encode.Milliseconds(wait)
@@ -153,11 +155,11 @@ func waitOf(wait time.Duration) *int64 {
 func (e *explained) because() (word, sentence string) {
 	d := &e.Answer
 	switch {
-	case e.policy.Mode == limiter.ModeOff:
+	case e.policy.Mode == policy.ModeOff:
 		return becauseOff, "The policy is off: it allows everything, and counts nothing."
-	case d.Override == limiter.OverrideAllow:
+	case d.Override == policy.OverrideAllow:
 		return becauseOverride, "An override allows it, and nothing is counted meanwhile."
-	case d.Override == limiter.OverrideBlock:
+	case d.Override == policy.OverrideBlock:
 		return becauseOverride, encode.Denial(d)
 	case d.Blocked:
 		return becauseBlock, encode.Denial(d)

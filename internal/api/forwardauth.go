@@ -11,6 +11,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -60,7 +63,7 @@ func (s *Server) decodeForward(r *http.Request, _ *scratch) (*forwarded, error) 
 			return nil, decode.Unknown(name, forwardParams)
 		}
 	}
-	f := &forwarded{Call: limiter.Call{Op: limiter.OpTake}}
+	f := &forwarded{Call: limiter.Call{Op: count.OpTake}}
 	if f.denyStatus, err = denyStatus(query["deny-status"]); err != nil {
 		return nil, err
 	}
@@ -84,8 +87,8 @@ func denyStatus(given []string) (int, error) {
 // policies, or one for each, in their order.
 func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.Demand, error) {
 	policies := query["policy"]
-	if n := len(policies); n == 0 || n > limiter.MaxDemands {
-		return nil, decode.Wrong("policy", "Name 1 to "+strconv.Itoa(limiter.MaxDemands)+" policies: ?policy=api.")
+	if n := len(policies); n == 0 || n > policy.MaxDemands {
+		return nil, decode.Wrong("policy", "Name 1 to "+strconv.Itoa(policy.MaxDemands)+" policies: ?policy=api.")
 	}
 	gateways, demands := &s.opts.ForwardAuth, make([]limiter.Demand, len(policies))
 	for i, policy := range policies {
@@ -101,7 +104,7 @@ func (s *Server) forwardDemands(r *http.Request, query url.Values) ([]limiter.De
 		if err != nil {
 			return nil, err
 		}
-		demands[i] = limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
+		demands[i] = limiter.Demand{Policy: policy, Identifier: keys.Identifier(id), Cost: cost}
 	}
 	return demands, nil
 }
@@ -147,7 +150,7 @@ func forwardCost(query url.Values, i int) (int64, error) {
 	if err != nil || text == "" {
 		return 1, err
 	}
-	cost, err := decode.Value(text).Integer(1, limiter.MaxCost)
+	cost, err := decode.Value(text).Integer(1, policy.MaxCost)
 	return cost, decode.Under("cost", err)
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -124,7 +124,7 @@ func TestForwardAuthMistakes(t *testing.T) {
 		status                int
 	}{
 		{"", "203.0.113.7", "policy", 404},
-		{"api" + strings.Repeat("&policy=api", limiter.MaxDemands), "203.0.113.7", "policy", 400},
+		{"api" + strings.Repeat("&policy=api", policy.MaxDemands), "203.0.113.7", "policy", 400},
 		{"nothing", "203.0.113.7", "policy", 404},
 		{"api", "", "X-Forwarded-For", 400},
 		{"api", " , ", "X-Forwarded-For", 400},

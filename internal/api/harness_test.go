@@ -24,35 +24,37 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // smsSend and its like are the policies that the stories are told under.
 var (
-	smsSend = limiter.Policy{Name: "sms-send", Description: "one-time codes", Limits: []limiter.Limit{
+	smsSend = policy.Policy{Name: "sms-send", Description: "one-time codes", Limits: []policy.Limit{
 		{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour},
 		{Name: "per-day", Algorithm: "fixed-window", Limit: 4, Window: 24 * time.Hour},
 	}}
-	tail   = limiter.Policy{Name: "api", Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}}}
-	closed = limiter.Policy{Name: "closed", Limits: []limiter.Limit{
+	tail   = policy.Policy{Name: "api", Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}}}
+	closed = policy.Policy{Name: "closed", Limits: []policy.Limit{
 		{Name: "none", Algorithm: "fixed-window", Window: 1500 * time.Millisecond},
 	}}
-	shadow  = limiter.Policy{Name: "shadow", Mode: limiter.ModeShadow, Limits: []limiter.Limit{perMinute(1)}}
-	off     = limiter.Policy{Name: "off", Mode: limiter.ModeOff, Limits: []limiter.Limit{perMinute(1)}}
-	lenient = limiter.Policy{Name: "lenient", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{perMinute(1)}}
-	bucket  = limiter.Policy{Name: "bucket", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 6, Window: time.Minute, Burst: 2}}}
-	monthly = limiter.Policy{Name: "monthly", Limits: []limiter.Limit{
-		{Name: "per-month", Algorithm: "fixed-window", Limit: 2, Calendar: limiter.CalendarMonth, Timezone: "Europe/Berlin"},
+	shadow  = policy.Policy{Name: "shadow", Mode: policy.ModeShadow, Limits: []policy.Limit{perMinute(1)}}
+	off     = policy.Policy{Name: "off", Mode: policy.ModeOff, Limits: []policy.Limit{perMinute(1)}}
+	lenient = policy.Policy{Name: "lenient", OnStoreError: policy.OnStoreErrorAllow, Limits: []policy.Limit{perMinute(1)}}
+	bucket  = policy.Policy{Name: "bucket", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 6, Window: time.Minute, Burst: 2}}}
+	monthly = policy.Policy{Name: "monthly", Limits: []policy.Limit{
+		{Name: "per-month", Algorithm: "fixed-window", Limit: 2, Calendar: policy.CalendarMonth, Timezone: "Europe/Berlin"},
 	}}
-	blocks = limiter.Policy{Name: "blocks", Limits: []limiter.Limit{perMinute(1)},
+	blocks = policy.Policy{Name: "blocks", Limits: []policy.Limit{perMinute(1)},
 		BlockFor: 10 * time.Minute, BlockFactor: 2, BlockMax: time.Hour}
-	cluster = limiter.Policy{Name: "cluster", Limits: []limiter.Limit{perMinute(1)},
-		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}}
+	cluster = policy.Policy{Name: "cluster", Limits: []policy.Limit{perMinute(1)},
+		Consistency: policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}}
 )
 
-func perMinute(n int64) limiter.Limit {
-	return limiter.Limit{Name: "per-minute", Algorithm: "fixed-window", Limit: n, Window: time.Minute}
+func perMinute(n int64) policy.Limit {
+	return policy.Limit{Name: "per-minute", Algorithm: "fixed-window", Limit: n, Window: time.Minute}
 }
 
 // front is a server in front of a real engine, with a clock that stands still and
@@ -79,28 +81,28 @@ type frail struct {
 	before func() // what is done before each Update; nil: nothing
 }
 
-func (f *frail) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (f *frail) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if f.err != nil {
-		return limiter.State{}, f.err
+		return store.State{}, f.err
 	}
 	return f.Store.Read(ctx, q)
 }
 
-func (f *frail) Write(ctx context.Context, w *limiter.Write) error {
+func (f *frail) Write(ctx context.Context, w *store.Write) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.Write(ctx, w)
 }
 
-func (f *frail) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (f *frail) WriteAll(ctx context.Context, w []store.Write) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.WriteAll(ctx, w)
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	if f.before != nil {
 		f.before()
 	}
@@ -110,7 +112,7 @@ func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limit
 	return f.Store.Update(ctx, q, decide)
 }
 
-func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	if f.before != nil {
 		f.before()
 	}
@@ -120,9 +122,9 @@ func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]
 	return f.Store.UpdateAll(ctx, q, decide)
 }
 
-var errStoreDown = fmt.Errorf("no host answers: %w", limiter.ErrUnavailable)
+var errStoreDown = fmt.Errorf("no host answers: %w", store.ErrUnavailable)
 
-func newFront(t *testing.T, opts *Options, policies ...limiter.Policy) *front {
+func newFront(t *testing.T, opts *Options, policies ...policy.Policy) *front {
 	t.Helper()
 	f := &front{t: t, log: new(logBuffer)}
 	f.set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))

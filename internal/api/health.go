@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // health is the answer of healthz and of a readyz that is well.
@@ -33,7 +33,7 @@ func (s *Server) readyz(ctx context.Context, _ struct{}) (answer, error) {
 	if s.opts.Ready != nil {
 		err := s.opts.Ready(ctx)
 		switch {
-		case errors.Is(err, limiter.ErrNotConnected):
+		case errors.Is(err, store.ErrNotConnected):
 			return nil, &decode.Error{Kind: encode.ErrNotReady, Detail: waitsForStore}
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", encode.ErrNotReady, err)

@@ -8,27 +8,29 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // asGiven takes every identifier as it is.
-func asGiven(_ string, id limiter.Identifier) limiter.Identifier { return id }
+func asGiven(_ string, id keys.Identifier) keys.Identifier { return id }
 
 // codes counts numbers, their countries and the first digits of them.
-var codes = []limiter.Policy{
+var codes = []policy.Policy{
 	{
-		Name: "codes", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormE164, Region: "DE"},
-		Derive: []limiter.Derivation{
-			{Policy: "codes-country", From: limiter.PartCountry}, {Policy: "codes-prefix", From: limiter.PartPrefix, Digits: 7},
+		Name: "codes", Limits: []policy.Limit{perMinute(2)}, Normalize: policy.Normalize{Form: policy.FormE164, Region: "DE"},
+		Derive: []policy.Derivation{
+			{Policy: "codes-country", From: policy.PartCountry}, {Policy: "codes-prefix", From: policy.PartPrefix, Digits: 7},
 		},
 	},
-	{Name: "codes-country", Limits: []limiter.Limit{perMinute(1000)}, Normalize: limiter.Normalize{Form: limiter.FormLowercase}},
-	{Name: "codes-prefix", Limits: []limiter.Limit{perMinute(3)}},
+	{Name: "codes-country", Limits: []policy.Limit{perMinute(1000)}, Normalize: policy.Normalize{Form: policy.FormLowercase}},
+	{Name: "codes-prefix", Limits: []policy.Limit{perMinute(3)}},
 	{
-		Name: "visits", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormIPv6Net},
-		Derive: []limiter.Derivation{{Policy: "visits-net", From: limiter.PartIPPrefix, IPv4Bits: 24}},
+		Name: "visits", Limits: []policy.Limit{perMinute(2)}, Normalize: policy.Normalize{Form: policy.FormIPv6Net},
+		Derive: []policy.Derivation{{Policy: "visits-net", From: policy.PartIPPrefix, IPv4Bits: 24}},
 	},
-	{Name: "visits-net", Limits: []limiter.Limit{perMinute(2)}},
-	{Name: "mail", Limits: []limiter.Limit{perMinute(2)}, Normalize: limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}},
+	{Name: "visits-net", Limits: []policy.Limit{perMinute(2)}},
+	{Name: "mail", Limits: []policy.Limit{perMinute(2)}, Normalize: policy.Normalize{Form: policy.FormEmail, Mailbox: true}},
 }
 
 func TestIdentifierStories(t *testing.T) {
@@ -58,7 +60,7 @@ func TestIdentifierStories(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFront(t, nil, append([]limiter.Policy{tail}, codes...)...)
+			f := newFront(t, nil, append([]policy.Policy{tail}, codes...)...)
 			f.story(name, steps)
 			for _, secret := range []string{"4915112345678", "12 999", "anna"} {
 				if strings.Contains(strings.ToLower(f.log.String()), secret) {
@@ -74,7 +76,7 @@ func TestLanesGoByWhoIsMeant(t *testing.T) {
 	f := newFront(t, nil, codes...)
 	var ops []operation
 	for _, id := range []string{"+4915112345678", "+4915112345679", "0151 12345678", "no number", "0151 12345679"} {
-		asked := limiter.Call{Demands: []limiter.Demand{{Policy: "codes", Identifier: limiter.Identifier(id)}}}
+		asked := limiter.Call{Demands: []limiter.Demand{{Policy: "codes", Identifier: keys.Identifier(id)}}}
 		ops = append(ops, operation{call: call{asked: decode.Call{Call: asked}}})
 	}
 	if got, want := lanesOf(ops, f.server.canonical), [][]int{{0, 2}, {1, 4}, {3}}; !reflect.DeepEqual(got, want) {

@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // Problem is what a server answers instead of a decision, for those who ask the engine
@@ -17,13 +18,13 @@ type Problem struct {
 	Type, Title   string
 	Status        int
 	Field, Detail string
-	Recorded      limiter.Recorded // empty: the status says it
+	Recorded      count.Recorded // empty: the status says it
 	RetryAfter    time.Duration
 }
 
 // ProblemOf returns what a server answers to c, of which the engine says err, and recorded of
 // its units; c is nil where it is no check, record or take.
-func ProblemOf(c *limiter.Call, recorded limiter.Recorded, err error) *Problem {
+func ProblemOf(c *limiter.Call, recorded count.Recorded, err error) *Problem {
 	if c == nil {
 		return exported(encode.ProblemOf(&decode.CallError{Recorded: decode.RecordedOf(err), Err: err}))
 	}
@@ -64,7 +65,7 @@ func (s *Server) Batch(ctx context.Context, calls []limiter.Call) []Outcome {
 	for i := range ops {
 		outcomes[i].Answer = ops[i].decided.Answer
 		if ops[i].err == nil && ops[i].decided.Policy == nil { // its turn did not come
-			ops[i].err = ops[i].asked.Failed(limiter.RecordedNo, errNotBegun)
+			ops[i].err = ops[i].asked.Failed(count.RecordedNo, errNotBegun)
 		}
 		if ops[i].err != nil {
 			outcomes[i].Problem = exported(encode.ProblemOf(ops[i].err))

@@ -1,12 +1,14 @@
 package api
 
-import "github.com/ratelimitd/ratelimitd/internal/limiter"
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+)
 
 // canonical returns how an identifier is counted under a policy.
-type canonical func(policy string, id limiter.Identifier) limiter.Identifier
+type canonical func(policy string, id keys.Identifier) keys.Identifier
 
 // canonical is that of the engine. What panics does so again when it is decided, alone.
-func (s *Server) canonical(policy string, id limiter.Identifier) (as limiter.Identifier) {
+func (s *Server) canonical(policy string, id keys.Identifier) (as keys.Identifier) {
 	defer func() {
 		if recover() != nil {
 			as = id

@@ -13,7 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // RouteUnknown stands for the route of a request that none matches. Paths
@@ -178,7 +178,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			}
 			failure := &decode.CallError{Err: errPanic}
 			if r.Method == http.MethodPost {
-				failure.Recorded = limiter.RecordedUnknown
+				failure.Recorded = count.RecordedUnknown
 			}
 			s.fail(x, r, failure)
 		}()

@@ -10,7 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	goyaml "github.com/goccy/go-yaml"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestDocumentGeneratesClients holds the document to what generators of clients read. Of
@@ -91,8 +91,8 @@ func TestRequestNumbersAreBounded(t *testing.T) {
 	members := doc.Components.Schemas["OverrideLimits"].Value.Items.Value.Properties
 	for name, least := range map[string]float64{"limit": 0, "burst": 1} {
 		s := members[name].Value
-		if s.Min == nil || s.Max == nil || *s.Min != least || *s.Max != limiter.MaxLimit {
-			t.Errorf("an override's %s has other bounds than the limiter's %v to %v", name, least, int64(limiter.MaxLimit))
+		if s.Min == nil || s.Max == nil || *s.Min != least || *s.Max != policy.MaxLimit {
+			t.Errorf("an override's %s has other bounds than the limiter's %v to %v", name, least, int64(policy.MaxLimit))
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // admin is what an administrator asks about somebody.
@@ -90,7 +92,7 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	case "kind":
 		var kind string
 		kind, err = v.Text()
-		o.override.Kind = limiter.OverrideKind(kind)
+		o.override.Kind = policy.OverrideKind(kind)
 	case "limits":
 		o.override.Limits, err = readOverrideLimits(v)
 	case "expires_in_ms":
@@ -108,8 +110,8 @@ func readOverrideLimits(v decode.Value) ([]limiter.LimitOverride, error) {
 		return nil, v.Not("an array of limits")
 	}
 	elements := slices.Collect(v.Elements())
-	if len(elements) > limiter.MaxLimits {
-		return nil, decode.Wrong("", "A policy has at most "+strconv.Itoa(limiter.MaxLimits)+" limits.")
+	if len(elements) > policy.MaxLimits {
+		return nil, decode.Wrong("", "A policy has at most "+strconv.Itoa(policy.MaxLimits)+" limits.")
 	}
 	limits := make([]limiter.LimitOverride, len(elements))
 	for i, e := range elements {
@@ -132,9 +134,9 @@ func readOverrideLimit(l *limiter.LimitOverride, name string, v decode.Value) (e
 	case "name":
 		l.Name, err = v.Text()
 	case "limit":
-		l.Limit, err = v.Integer(0, limiter.MaxLimit)
+		l.Limit, err = v.Integer(0, policy.MaxLimit)
 	case "burst":
-		l.Burst, err = v.Integer(1, limiter.MaxLimit)
+		l.Burst, err = v.Integer(1, policy.MaxLimit)
 	}
 	return err
 }
@@ -142,7 +144,7 @@ func readOverrideLimit(l *limiter.LimitOverride, name string, v decode.Value) (e
 // setOverride puts an override in force.
 func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, error) {
 	now := s.opts.Now()
-	o.override.Until, o.override.By = limiter.InstantOf(now.Add(o.lasts)), o.by.name()
+	o.override.Until, o.override.By = store.InstantOf(now.Add(o.lasts)), o.by.name()
 	set, err := s.engine.SetOverride(ctx, o.Policy, o.Identifier, o.override)
 	if err != nil {
 		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
@@ -209,7 +211,7 @@ func (s *Server) viewOverride(o *limiter.KeyOverride) overrideView {
 	view := overrideView{
 		Key: hex.EncodeToString(o.Key.Bytes()), Policy: o.Policy, Kind: string(o.Kind), By: o.By,
 		ExpiresAt: encode.ToMilliseconds(o.Until.Time()), MadeAt: encode.ToMilliseconds(o.Made.Time()),
-		ExpiresInMS: max(0, encode.Milliseconds(o.Until.Sub(limiter.InstantOf(s.opts.Now())))),
+		ExpiresInMS: max(0, encode.Milliseconds(o.Until.Sub(store.InstantOf(s.opts.Now())))),
 	}
 	for _, l := range o.Limits {
 		view.Limits = append(view.Limits, overrideLimitView(l))

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Bounds of how many of the worst keys are told.
@@ -53,7 +54,7 @@ type SpreadBucket struct {
 
 // WorstKey is a key that is often past its limit.
 type WorstKey struct {
-	Key      limiter.Key
+	Key      store.Key
 	Attempts int64 // at least so many
 	Error    int64 // and at most so many more
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // overshot is an answer for the policies that are there, and how much was asked for.
@@ -27,7 +27,7 @@ func (o *overshot) of(policy string, top int) (Overshoot, bool) {
 		Since: begun, Attempts: 5, Units: 6, Episodes: 1, KeysOver: 2, Dropped: 3,
 		PerEpisode: Spread{Count: 1, P50: 5, P90: 5, P99: 5, Max: 5, Buckets: []SpreadBucket{{5, 1}}}, TimesLimit: one,
 		WorstSince: begun.Add(time.Hour),
-		Worst:      []WorstKey{{limiter.KeyFrom(sha256.Sum256([]byte("0"))), 4, 1}},
+		Worst:      []WorstKey{{store.KeyFrom(sha256.Sum256([]byte("0"))), 4, 1}},
 	}, true
 }
 

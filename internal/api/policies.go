@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // policyList is the answer of GET /v1/policies.
@@ -19,53 +20,53 @@ type policyList struct {
 
 // policyView is a policy in force, with every default filled in.
 type policyView struct {
-	Name         string               `json:"name"`
-	Description  string               `json:"description,omitempty"`
-	Limits       []limitView          `json:"limits"`
-	Count        limiter.CountMode    `json:"count"`
-	Counting     limiter.Counting     `json:"counting"`
-	Guarantee    limiter.Guarantee    `json:"guarantee"`
-	Consistency  consistencyView      `json:"consistency"`
-	Scope        limiter.Scope        `json:"scope"`
-	Caveat       string               `json:"caveat,omitempty"`
-	Mode         limiter.Mode         `json:"mode"`
-	OnStoreError limiter.OnStoreError `json:"on_store_error"`
-	Normalize    *normalizeView       `json:"normalize,omitempty"`
-	Derive       []deriveView         `json:"derive,omitempty"`
-	BlockForMS   int64                `json:"block_for_ms,omitempty"`
-	BlockFactor  int                  `json:"block_factor,omitempty"`
-	BlockMaxMS   int64                `json:"block_max_ms,omitempty"`
+	Name         string              `json:"name"`
+	Description  string              `json:"description,omitempty"`
+	Limits       []limitView         `json:"limits"`
+	Count        policy.CountMode    `json:"count"`
+	Counting     policy.Counting     `json:"counting"`
+	Guarantee    policy.Guarantee    `json:"guarantee"`
+	Consistency  consistencyView     `json:"consistency"`
+	Scope        policy.Scope        `json:"scope"`
+	Caveat       string              `json:"caveat,omitempty"`
+	Mode         policy.Mode         `json:"mode"`
+	OnStoreError policy.OnStoreError `json:"on_store_error"`
+	Normalize    *normalizeView      `json:"normalize,omitempty"`
+	Derive       []deriveView        `json:"derive,omitempty"`
+	BlockForMS   int64               `json:"block_for_ms,omitempty"`
+	BlockFactor  int                 `json:"block_factor,omitempty"`
+	BlockMaxMS   int64               `json:"block_max_ms,omitempty"`
 }
 
 type limitView struct {
-	Name      string           `json:"name"`
-	Algorithm string           `json:"algorithm"`
-	Limit     int64            `json:"limit"`
-	WindowMS  int64            `json:"window_ms"`
-	Window    limiter.Calendar `json:"window,omitempty"`
-	Timezone  string           `json:"timezone,omitempty"`
-	Buckets   int              `json:"buckets,omitempty"`
-	Rounding  limiter.Rounding `json:"rounding,omitempty"`
-	Burst     int64            `json:"burst,omitempty"`
+	Name      string          `json:"name"`
+	Algorithm string          `json:"algorithm"`
+	Limit     int64           `json:"limit"`
+	WindowMS  int64           `json:"window_ms"`
+	Window    policy.Calendar `json:"window,omitempty"`
+	Timezone  string          `json:"timezone,omitempty"`
+	Buckets   int             `json:"buckets,omitempty"`
+	Rounding  policy.Rounding `json:"rounding,omitempty"`
+	Burst     int64           `json:"burst,omitempty"`
 }
 
 type normalizeView struct {
-	Form    limiter.Form `json:"form"`
-	Region  string       `json:"region,omitempty"`
-	Mailbox bool         `json:"mailbox,omitempty"`
+	Form    policy.Form `json:"form"`
+	Region  string      `json:"region,omitempty"`
+	Mailbox bool        `json:"mailbox,omitempty"`
 }
 
 type deriveView struct {
-	Policy   string       `json:"policy"`
-	From     limiter.Part `json:"from"`
-	Digits   int          `json:"digits,omitempty"`
-	IPv4Bits int          `json:"ipv4_bits,omitempty"`
-	IPv6Bits int          `json:"ipv6_bits,omitempty"`
+	Policy   string      `json:"policy"`
+	From     policy.Part `json:"from"`
+	Digits   int         `json:"digits,omitempty"`
+	IPv4Bits int         `json:"ipv4_bits,omitempty"`
+	IPv6Bits int         `json:"ipv6_bits,omitempty"`
 }
 
 type consistencyView struct {
-	Write limiter.Level `json:"write"`
-	Read  limiter.Level `json:"read"`
+	Write policy.Level `json:"write"`
+	Read  policy.Level `json:"read"`
 }
 
 // decodePolicyName reads the name in the path. One that is not decodable is the
@@ -97,7 +98,7 @@ func (s *Server) policy(_ context.Context, name string) (answer, error) {
 	return encode.Document{Content: s.viewPolicy(p)}, nil
 }
 
-func (s *Server) viewPolicy(p *limiter.Policy) policyView {
+func (s *Server) viewPolicy(p *policy.Policy) policyView {
 	scope, caveat := s.engine.Promise(p)
 	view := policyView{
 		Name:         p.Name,

@@ -14,6 +14,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // problemBody is a problem as clients read it.
@@ -280,7 +283,7 @@ func TestStoreFailure(t *testing.T) {
 // TestOverload tells a bound that is reached from a store that is gone.
 func TestOverload(t *testing.T) {
 	f := newFront(t, nil, tail)
-	f.store.err = limiter.ErrOverloaded
+	f.store.err = store.ErrOverloaded
 	p := readProblem(t, f.do(http.MethodPost, "/v1/take", oneTail))
 	if p.Status != http.StatusServiceUnavailable ||
 		!strings.HasSuffix(p.Type, "#temporary-reduced-capacity") || !strings.Contains(p.Detail, "bounds") {
@@ -296,9 +299,9 @@ func TestUnknownErrors(t *testing.T) {
 		call limiter.Call
 		want string
 	}{
-		{limiter.Call{Op: limiter.OpTake}, "unknown"},
-		{limiter.Call{Op: limiter.OpCheck}, "no"},
-		{limiter.Call{Op: limiter.OpCheck, Reserve: time.Second}, "unknown"},
+		{limiter.Call{Op: count.OpTake}, "unknown"},
+		{limiter.Call{Op: count.OpCheck}, "no"},
+		{limiter.Call{Op: count.OpCheck, Reserve: time.Second}, "unknown"},
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/"+string(c.call.Op), nil)
@@ -351,7 +354,7 @@ func (spaces) Read(b []byte) (int, error) {
 
 // TestRetryAfterIsAtLeastASecond never invites anyone to come back at once.
 func TestRetryAfterIsAtLeastASecond(t *testing.T) {
-	f := newFront(t, nil, limiter.Policy{Name: "p", Limits: []limiter.Limit{perMinute(1)}})
+	f := newFront(t, nil, policy.Policy{Name: "p", Limits: []policy.Limit{perMinute(1)}})
 	body := `{"policy":"p","identifier":"a"}`
 	f.do(http.MethodPost, "/v1/take", body)
 	for left, want := range map[time.Duration]string{

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // refunded is the answer of refund.
@@ -19,7 +19,7 @@ type refunded struct {
 func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
 	body, err := m.readJSON(r, decode.MaxBody)
 	if failed := (*decode.CallError)(nil); errors.As(err, &failed) {
-		failed.Recorded = limiter.RecordedYes // what the receipt is for still counts
+		failed.Recorded = count.RecordedYes // what the receipt is for still counts
 	}
 	if err != nil {
 		return "", err

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // FuzzDecodeReset takes what it takes as FuzzDecodeCall's decoder does.
@@ -23,7 +23,7 @@ func FuzzDecodeReset(f *testing.F) {
 			onlyMistakes(t, err)
 			return
 		}
-		call, err := decodeCall(limiter.OpTake)(post("/", body), &scratch{caller: anybody()})
+		call, err := decodeCall(count.OpTake)(post("/", body), &scratch{caller: anybody()})
 		if err != nil || got.Demand != call.asked.Demands[0] {
 			t.Fatalf("%q: %+v, but a take of it: %v", body, got, err)
 		}

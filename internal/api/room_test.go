@@ -10,15 +10,17 @@ import (
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // wide returns a policy of as many limits as there may be, with names and numbers that are long.
-func wide(name string, most int64) limiter.Policy {
-	p := limiter.Policy{Name: name + strings.Repeat("n", 60-len(name))}
-	for i := range limiter.MaxLimits {
-		p.Limits = append(p.Limits, limiter.Limit{
+func wide(name string, most int64) policy.Policy {
+	p := policy.Policy{Name: name + strings.Repeat("n", 60-len(name))}
+	for i := range policy.MaxLimits {
+		p.Limits = append(p.Limits, policy.Limit{
 			Name: fmt.Sprintf("%s%02d", strings.Repeat("l", 58), i), Algorithm: "fixed-window",
-			Limit: most - int64(i), Window: limiter.MaxWindow - time.Duration(i)*time.Millisecond,
+			Limit: most - int64(i), Window: policy.MaxWindow - time.Duration(i)*time.Millisecond,
 		})
 	}
 	return p
@@ -27,7 +29,7 @@ func wide(name string, most int64) limiter.Policy {
 // TestRoomIsEnough holds what is reserved for an answer to what it takes: the answer, and what it
 // is made of.
 func TestRoomIsEnough(t *testing.T) {
-	policies := []limiter.Policy{tail, wide("wide", limiter.MaxLimit), wide("over", limiter.MaxLimits)}
+	policies := []policy.Policy{tail, wide("wide", policy.MaxLimit), wide("over", policy.MaxLimits)}
 	f := newFront(t, nil, append(policies, smsSend)...)
 	for name, test := range map[string]struct {
 		op       string
@@ -63,10 +65,10 @@ func TestRoomIsEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 		demands := calls * each * len(test.policies)
-		decisions := demands * int(unsafe.Sizeof(limiter.Decision{})+unsafe.Sizeof(limiter.Demand{}))
+		decisions := demands * int(unsafe.Sizeof(count.Decision{})+unsafe.Sizeof(limiter.Demand{}))
 		for _, p := range test.policies {
 			if known, ok := f.server.engine.Policy(p); ok {
-				decisions += calls * each * len(known.Limits) * int(unsafe.Sizeof(limiter.LimitDecision{}))
+				decisions += calls * each * len(known.Limits) * int(unsafe.Sizeof(count.LimitDecision{}))
 			}
 		}
 		takes := calls*int(unsafe.Sizeof(operation{})) + decisions + len(bodyOf(t, f.do(http.MethodPost, "/v1/batch", body)))
@@ -85,8 +87,8 @@ func TestAnswersAreBounded(t *testing.T) {
 			_, _ = io.WriteString(w, "up 1\n")
 		})
 		b := besiegeWith(t, 100, &Options{Metrics: metrics}, nil, netHTTP)
-		policies := []limiter.Policy{tail}
-		for i := range limiter.MaxDemands {
+		policies := []policy.Policy{tail}
+		for i := range policy.MaxDemands {
 			policies = append(policies, wide(string(rune('a'+i)), 1000))
 		}
 		if err := b.server.engine.SetPolicies(policies); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // shared has f decide as over a store that instances share.
@@ -122,7 +122,7 @@ type logsWait struct {
 	goOn chan struct{}
 }
 
-func (s *logsWait) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (s *logsWait) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	if len(q.Logs) > 0 {
 		<-s.goOn
 	}

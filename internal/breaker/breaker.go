@@ -2,7 +2,7 @@
 // the whole store timeout: after some failures in a row it fails at once, and lets
 // one request at a time find out whether the store is back.
 //
-// It decorates any limiter.Store and knows neither what is stored nor where.
+// It decorates any store.Store and knows neither what is stored nor where.
 package breaker
 
 import (
@@ -16,19 +16,20 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Store is a limiter.Store behind a circuit breaker. Make one with New.
+// Store is a store.Store behind a circuit breaker. Make one with New.
 type Store struct {
-	next     limiter.Store
-	breaker  *gobreaker.CircuitBreaker[limiter.State]
+	next     store.Store
+	breaker  *gobreaker.CircuitBreaker[store.State]
 	answered atomic.Int64 // when a request last succeeded, in nanoseconds after made
 	made     time.Time
 }
 
 var (
-	_ limiter.EachWriter  = (*Store)(nil)
-	_ limiter.WriteReader = (*Store)(nil)
+	_ store.EachWriter  = (*Store)(nil)
+	_ store.WriteReader = (*Store)(nil)
 )
 
 // Options of a Store. The zero value suits a server.
@@ -51,7 +52,7 @@ const (
 )
 
 // New returns next behind a breaker. A nil opts means the zero Options.
-func New(next limiter.Store, opts *Options) *Store {
+func New(next store.Store, opts *Options) *Store {
 	o := Options{}
 	if opts != nil {
 		o = *opts
@@ -70,7 +71,7 @@ func New(next limiter.Store, opts *Options) *Store {
 	}
 	s := &Store{next: next, made: time.Now()}
 	s.answered.Store(int64(-o.Silence)) // nothing was yet
-	s.breaker = gobreaker.NewCircuitBreaker[limiter.State](gobreaker.Settings{
+	s.breaker = gobreaker.NewCircuitBreaker[store.State](gobreaker.Settings{
 		MaxRequests:   1,
 		Timeout:       o.Pause,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= o.Failures && s.silent() >= o.Silence },
@@ -90,8 +91,8 @@ func (s *Store) hear() { s.answered.Store(int64(time.Since(s.made))) }
 // away, a level asks for more replicas than are alive, which costs no time, or
 // somebody else changed a cell first.
 func excluded(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrTooFewReplicas) ||
-		errors.Is(err, limiter.ErrConflict)
+	return errors.Is(err, context.Canceled) || errors.Is(err, store.ErrTooFewReplicas) ||
+		errors.Is(err, store.ErrConflict)
 }
 
 // changed reports a change between serving and failing; probes are neither.
@@ -111,30 +112,30 @@ func (o *Options) changed(_ string, from, to gobreaker.State) {
 
 // Read reads from the store. While the breaker is open its error wraps
 // limiter.ErrUnavailable.
-func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
-	return s.do(func() (limiter.State, error) { return s.next.Read(ctx, q) })
+func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
+	return s.do(func() (store.State, error) { return s.next.Read(ctx, q) })
 }
 
 // Write writes to the store. While the breaker is open its error wraps
 // limiter.ErrUnavailable and limiter.ErrNotStored.
-func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
-	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.Write(ctx, w) })
+func (s *Store) Write(ctx context.Context, w *store.Write) error {
+	_, err := s.do(func() (store.State, error) { return store.State{}, s.next.Write(ctx, w) })
 	return unsent(err)
 }
 
 // unsent returns err, which says that nothing is stored if the breaker was open.
 func unsent(err error) error {
 	if errors.Is(err, errOpen) {
-		return fmt.Errorf("%w: %w", err, limiter.ErrNotStored)
+		return fmt.Errorf("%w: %w", err, store.ErrNotStored)
 	}
 	return err
 }
 
 // WriteThenRead writes to the store, like Write, and reads from it. It is one request, but a
 // store that has written is not silent.
-func (s *Store) WriteThenRead(ctx context.Context, w *limiter.Write, q *limiter.Query) (state limiter.State, wrote bool, err error) {
-	state, err = s.do(func() (read limiter.State, err error) {
-		if read, wrote, err = limiter.WriteThenRead(ctx, s.next, w, q); wrote {
+func (s *Store) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
+	state, err = s.do(func() (read store.State, err error) {
+		if read, wrote, err = store.WriteThenRead(ctx, s.next, w, q); wrote {
 			s.hear()
 		}
 		return read, err
@@ -147,11 +148,11 @@ func (s *Store) WriteThenRead(ctx context.Context, w *limiter.Write, q *limiter.
 
 // WriteEach writes to the store, like Write. As a whole it is one request, which succeeded if one
 // of its writes did.
-func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	var succeeded atomic.Bool
 	var failed atomic.Pointer[error]
-	_, err := s.do(func() (limiter.State, error) {
-		limiter.WriteEach(ctx, s.next, w, func(i int, err error) {
+	_, err := s.do(func() (store.State, error) {
+		store.WriteEach(ctx, s.next, w, func(i int, err error) {
 			if err == nil {
 				succeeded.Store(true)
 			} else {
@@ -160,9 +161,9 @@ func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 			wrote(i, err)
 		})
 		if err := failed.Load(); err != nil && !succeeded.Load() {
-			return limiter.State{}, *err
+			return store.State{}, *err
 		}
-		return limiter.State{}, nil
+		return store.State{}, nil
 	})
 	if errors.Is(err, errOpen) {
 		for i := range w {
@@ -172,14 +173,14 @@ func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 }
 
 // WriteAll writes to the store, like Write.
-func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
-	_, err := s.do(func() (limiter.State, error) { return limiter.State{}, s.next.WriteAll(ctx, w) })
+func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
+	_, err := s.do(func() (store.State, error) { return store.State{}, s.next.WriteAll(ctx, w) })
 	return unsent(err)
 }
 
-var errOpen = fmt.Errorf("%w: it failed several times in a row and is being probed", limiter.ErrUnavailable)
+var errOpen = fmt.Errorf("%w: it failed several times in a row and is being probed", store.ErrUnavailable)
 
-func (s *Store) do(request func() (limiter.State, error)) (limiter.State, error) {
+func (s *Store) do(request func() (store.State, error)) (store.State, error) {
 	state, err := s.breaker.Execute(request)
 	if err == nil {
 		s.hear()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -29,14 +29,14 @@ type flaky struct {
 }
 
 // Read fails or returns nothing.
-func (f *flaky) Read(context.Context, *limiter.Query) (limiter.State, error) {
+func (f *flaky) Read(context.Context, *store.Query) (store.State, error) {
 	f.asks.Add(1)
 	time.Sleep(f.hold) // in a synctest bubble
-	return limiter.State{}, f.err
+	return store.State{}, f.err
 }
 
 // Write fails or stores nothing.
-func (f *flaky) Write(context.Context, *limiter.Write) error {
+func (f *flaky) Write(context.Context, *store.Write) error {
 	if n := f.asks.Add(1); f.spares > 0 && n%f.spares == 0 {
 		return nil
 	}
@@ -44,46 +44,46 @@ func (f *flaky) Write(context.Context, *limiter.Write) error {
 }
 
 // WriteAll fails or stores nothing.
-func (f *flaky) WriteAll(context.Context, []limiter.Write) error {
+func (f *flaky) WriteAll(context.Context, []store.Write) error {
 	f.asks.Add(1)
 	return f.err
 }
 
 func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{err: limiter.ErrUnavailable}
+		s := &flaky{err: store.ErrUnavailable}
 		var changes []bool
-		b := breaker.New(store, &breaker.Options{
+		b := breaker.New(s, &breaker.Options{
 			Failures: 3, Pause: time.Second, OnChange: func(closed bool) { changes = append(changes, closed) },
 		})
-		read := func() error { _, err := b.Read(t.Context(), &limiter.Query{}); return err }
+		read := func() error { _, err := b.Read(t.Context(), &store.Query{}); return err }
 		for range 10 {
-			if err := read(); !errors.Is(err, limiter.ErrUnavailable) {
+			if err := read(); !errors.Is(err, store.ErrUnavailable) {
 				t.Fatal(err)
 			}
 		}
-		if store.asks.Load() != 3 {
-			t.Errorf("a dead store was asked %d times, want 3", store.asks.Load())
+		if s.asks.Load() != 3 {
+			t.Errorf("a dead store was asked %d times, want 3", s.asks.Load())
 		}
-		if err := b.Write(t.Context(), &limiter.Write{}); !errors.Is(err, limiter.ErrNotStored) {
+		if err := b.Write(t.Context(), &store.Write{}); !errors.Is(err, store.ErrNotStored) {
 			t.Errorf("a write that was not tried: %v", err)
 		}
-		if err := b.WriteAll(t.Context(), nil); !errors.Is(err, limiter.ErrNotStored) || store.asks.Load() != 3 {
+		if err := b.WriteAll(t.Context(), nil); !errors.Is(err, store.ErrNotStored) || s.asks.Load() != 3 {
 			t.Errorf("a write of several keys that was not tried: %v", err)
 		}
 
 		time.Sleep(time.Second + time.Millisecond)
-		store.hold = 100 * time.Millisecond
+		s.hold = 100 * time.Millisecond
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() { _ = read() })
 		}
 		all.Wait()
-		if store.asks.Load() != 4 {
-			t.Errorf("%d probes at the same time, want 1", store.asks.Load()-3)
+		if s.asks.Load() != 4 {
+			t.Errorf("%d probes at the same time, want 1", s.asks.Load()-3)
 		}
 
-		store.err, store.hold = nil, 0
+		s.err, s.hold = nil, 0
 		time.Sleep(time.Second + time.Millisecond)
 		for range 5 {
 			if err := read(); err != nil {
@@ -99,22 +99,22 @@ func TestDeadStoreIsProbedByOneRequestAtATime(t *testing.T) {
 // Writes that go together are one request: it fails if all of them do.
 func TestWriteEachIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{err: limiter.ErrUnavailable}
-		b := breaker.New(store, &breaker.Options{Failures: 3})
+		s := &flaky{err: store.ErrUnavailable}
+		b := breaker.New(s, &breaker.Options{Failures: 3})
 		write := func() (asks int64, failed, refused int) {
 			var mu sync.Mutex
-			before := store.asks.Load()
-			b.WriteEach(t.Context(), make([]limiter.Write, 4), func(_ int, err error) {
+			before := s.asks.Load()
+			b.WriteEach(t.Context(), make([]store.Write, 4), func(_ int, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
 					failed++
 				}
-				if errors.Is(err, limiter.ErrNotStored) && errors.Is(err, limiter.ErrUnavailable) {
+				if errors.Is(err, store.ErrNotStored) && errors.Is(err, store.ErrUnavailable) {
 					refused++
 				}
 			})
-			return store.asks.Load() - before, failed, refused
+			return s.asks.Load() - before, failed, refused
 		}
 		for range 3 {
 			if asks, failed, refused := write(); asks != 4 || failed != 4 || refused != 0 {
@@ -124,12 +124,12 @@ func TestWriteEachIsOneRequest(t *testing.T) {
 		if asks, failed, refused := write(); asks != 0 || failed != 4 || refused != 4 {
 			t.Errorf("it is open: asked %d times, %d failed, %d were not tried", asks, failed, refused)
 		}
-		store.err = nil
+		s.err = nil
 		time.Sleep(breaker.DefaultPause + time.Millisecond)
 		if asks, failed, _ := write(); asks != 4 || failed != 0 {
 			t.Errorf("the store is back: asked %d times, %d failed", asks, failed)
 		}
-		store.err, store.spares = limiter.ErrUnavailable, 3
+		s.err, s.spares = store.ErrUnavailable, 3
 		for range 10 {
 			time.Sleep(breaker.DefaultSilence / 4)
 			if asks, failed, refused := write(); asks != 4 || failed == 0 || refused != 0 {
@@ -143,28 +143,28 @@ func TestWriteEachIsOneRequest(t *testing.T) {
 // that writes is not silent though it can't be read.
 func TestWriteThenReadIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{err: limiter.ErrUnavailable}
-		b := breaker.New(store, &breaker.Options{Failures: 3})
+		s := &flaky{err: store.ErrUnavailable}
+		b := breaker.New(s, &breaker.Options{Failures: 3})
 		want := func(asks int64, wrote bool, want error) {
 			t.Helper()
-			before := store.asks.Load()
-			_, got, err := b.WriteThenRead(t.Context(), new(limiter.Write), new(limiter.Query))
-			refused := errors.Is(err, limiter.ErrNotStored)
-			if n := store.asks.Load() - before; n != asks || got != wrote || !errors.Is(err, want) || refused != (asks == 0) {
+			before := s.asks.Load()
+			_, got, err := b.WriteThenRead(t.Context(), new(store.Write), new(store.Query))
+			refused := errors.Is(err, store.ErrNotStored)
+			if n := s.asks.Load() - before; n != asks || got != wrote || !errors.Is(err, want) || refused != (asks == 0) {
 				t.Errorf("asked %d times, written %v, %v; want %d, %v, %v", n, got, err, asks, wrote, want)
 			}
 		}
 		for range 3 {
-			want(1, false, limiter.ErrUnavailable)
+			want(1, false, store.ErrUnavailable)
 		}
-		want(0, false, limiter.ErrUnavailable)
-		store.err = nil
+		want(0, false, store.ErrUnavailable)
+		s.err = nil
 		time.Sleep(breaker.DefaultPause + time.Millisecond)
 		want(2, true, nil)
-		store.err, store.spares = limiter.ErrUnavailable, 1
+		s.err, s.spares = store.ErrUnavailable, 1
 		time.Sleep(breaker.DefaultSilence)
 		for range 10 {
-			want(2, true, limiter.ErrUnavailable)
+			want(2, true, store.ErrUnavailable)
 		}
 	})
 }
@@ -173,24 +173,24 @@ func TestWriteThenReadIsOneRequest(t *testing.T) {
 // others are answered meanwhile.
 func TestFailuresBesideSuccessesDoNotOpenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(flaky)
-		b := breaker.New(store, &breaker.Options{Failures: 3, Silence: time.Second})
+		s := new(flaky)
+		b := breaker.New(s, &breaker.Options{Failures: 3, Silence: time.Second})
 		read := func(err error) {
-			store.err = err
-			_, _ = b.Read(t.Context(), &limiter.Query{})
+			s.err = err
+			_, _ = b.Read(t.Context(), &store.Query{})
 		}
 		read(nil)
 		time.Sleep(time.Second - time.Millisecond)
 		for range 10 {
-			read(limiter.ErrUnavailable)
+			read(store.ErrUnavailable)
 		}
-		if got := store.asks.Load(); got != 11 {
+		if got := s.asks.Load(); got != 11 {
 			t.Errorf("asked %d times of 11, of which the first was answered", got)
 		}
 		time.Sleep(time.Millisecond)
-		read(limiter.ErrUnavailable)
+		read(store.ErrUnavailable)
 		read(nil)
-		if got := store.asks.Load(); got != 12 {
+		if got := s.asks.Load(); got != 12 {
 			t.Errorf("asked %d times, want 12: nothing was answered for a second", got)
 		}
 	})
@@ -198,15 +198,15 @@ func TestFailuresBesideSuccessesDoNotOpenIt(t *testing.T) {
 
 func TestWhatSaysNothingOfTheStoreDoesNotOpenIt(t *testing.T) {
 	for _, err := range []error{
-		context.Canceled, errors.Join(limiter.ErrUnavailable, limiter.ErrTooFewReplicas), limiter.ErrConflict,
+		context.Canceled, errors.Join(store.ErrUnavailable, store.ErrTooFewReplicas), store.ErrConflict,
 	} {
-		store := &flaky{err: err}
-		b := breaker.New(store, &breaker.Options{Failures: 3})
+		s := &flaky{err: err}
+		b := breaker.New(s, &breaker.Options{Failures: 3})
 		for range 10 {
-			_ = b.Write(t.Context(), &limiter.Write{})
+			_ = b.Write(t.Context(), &store.Write{})
 		}
-		if store.asks.Load() != 10 {
-			t.Errorf("%v: asked %d times of 10", err, store.asks.Load())
+		if s.asks.Load() != 10 {
+			t.Errorf("%v: asked %d times of 10", err, s.asks.Load())
 		}
 	}
 }

@@ -20,7 +20,7 @@ func comparing() []Build {
 			Tests: []string{"TestConflictWithOnesOwnLostAttemptIsUnknown"},
 			Edits: []Edit{{
 				serialFile,
-				`return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())`,
+				`return fmt.Errorf("%w: whether it was stored is not known: %s", store.ErrUnavailable, failed.Error())`,
 				`return failed`,
 			}},
 		},
@@ -36,12 +36,12 @@ func comparing() []Build {
 			Edits: []Edit{{
 				"internal/limiter/together.go",
 				`if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {`,
-				`if counted.cost < 0 {`,
+				`if counted.Cost < 0 {`,
 			}},
 		},
 		{
 			Name: "a log kept when the bucket beside it denies", Broke: "denied: nothing stays counted", Finds: 1500,
-			Edits: []Edit{{togetherFile, `p.err == nil && !p.decision.WouldAllow {`, `p.err == nil && !p.decision.WouldAllow && !p.plan.cell {`}},
+			Edits: []Edit{{togetherFile, `p.err == nil && !p.decision.WouldAllow {`, `p.err == nil && !p.decision.WouldAllow && !p.plan.Cell {`}},
 		},
 	}
 }

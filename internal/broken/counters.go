@@ -6,9 +6,11 @@ func counters() []Build {
 		{
 			Name: "a counter taken back twice", Broke: "a subtraction is made once", Vital: true, Finds: 1500,
 			Tests: []string{"TestSubtractionIsNeverRepeated", "TestDeniedEventsAreTakenBackAtOnceAndCountersLater"},
-			Edits: []Edit{{takeBackFile, "of.plan.span,\n\t}})\n", `of.plan.span,
+			Edits: []Edit{{takeBackFile, `of.plan.Span,
 	}})
-	t.push(takeBack{write: &Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts)}})
+`, `of.plan.Span,
+	}})
+	t.push(takeBack{write: &store.Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts)}})
 `}},
 		},
 		{
@@ -19,17 +21,17 @@ func counters() []Build {
 		{
 			Name: "an unknown addition subtracted", Broke: "only what was acknowledged is subtracted", Finds: 1500,
 			Tests: []string{"TestCounterThatTimedOutIsNeverSubtractedFrom"},
-			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown {`, `counts == RecordedUnknown {`}},
+			Edits: []Edit{{countedFile, `p.Tally && counts == count.RecordedUnknown {`, `counts == count.RecordedUnknown {`}},
 		},
 		{
 			Name: "subtracted again after a time-out", Broke: "a subtraction is made once", Finds: 1500,
 			Tests: []string{"TestSubtractionIsNeverRepeated"},
 			Edits: []Edit{{
 				takeBackFile,
-				`(len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, ErrNotStored))`,
-				`(len(b.write.Add) == 0 || errors.Is(err, ErrUnavailable))`,
+				`(len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, store.ErrNotStored))`,
+				`(len(b.write.Add) == 0 || errors.Is(err, store.ErrUnavailable))`,
 			}, {
-				"internal/limiter/tallies.go",
+				"internal/limiter/store/write.go",
 				`if len(w.Add) == 0 || errors.Is(err, ErrNotStored) {`,
 				`if len(w.Add) >= 0 || errors.Is(err, ErrNotStored) {`,
 			}},

@@ -3,8 +3,8 @@ package broken
 const (
 	countedFile  = "internal/limiter/counted.go"
 	planFile     = "internal/limiter/plan.go"
-	logFile      = "internal/limiter/slidinglog.go"
-	windowFile   = "internal/limiter/fixedwindow.go"
+	logFile      = "internal/limiter/count/slidinglog.go"
+	windowFile   = "internal/limiter/count/fixedwindow.go"
 	takeBackFile = "internal/limiter/takeback.go"
 )
 
@@ -20,11 +20,11 @@ func counting() []Build {
 `, `	state, _, err := c.read(ctx, t, &q)
 	for i := range state.Logs {
 		for _, e := range own.events {
-			state.Logs[i].Events = insertEvent(state.Logs[i].Events, e)
+			state.Logs[i].Events = store.InsertEvent(state.Logs[i].Events, e)
 		}
 	}
 	for _, n := range own.counts {
-		state.add(n)
+		state.Add(n)
 	}
 	unwritten := c.store.Write(ctx, &w)
 	wrote := unwritten == nil
@@ -49,15 +49,15 @@ func counting() []Build {
 		{
 			Name: "read of L + 1 rows", Broke: "the read is complete", Vital: true, Finds: 1500,
 			Tests: []string{"TestReadIsLongEnoughForTheWholeBatch"},
-			Edits: []Edit{{planFile, `Max: log.limit + own}`, `Max: log.limit + 1}`}},
+			Edits: []Edit{{"internal/limiter/count/plan.go", `Max: log.Limit + own}`, `Max: log.Limit + 1}`}},
 		},
 		{
 			Name: "rank instead of total", Broke: "all that is counted is, whatever its place in the order", Vital: true, Finds: 1500,
 			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
 			Edits: []Edit{{countedFile, `	unsettled = c.hasUnsettled(t.plan, state, own.now)`, `	for i := range state.Logs {
-		log, mine := &state.Logs[i], own.events[0].ID.node()
-		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool {
-			node := e.ID.node()
+		log, mine := &state.Logs[i], own.events[0].ID.Node()
+		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
+			node := e.ID.Node()
 			return e.At > own.now || e.At == own.now && string(node[:]) > string(mine[:])
 		})
 	}
@@ -66,22 +66,22 @@ func counting() []Build {
 		{
 			Name: "reads at LOCAL_ONE", Broke: "levels meet", Vital: true, Finds: 1500,
 			Tests: []string{"TestLevelsOfWritesAndReads"},
-			Edits: []Edit{{planFile, `Level: p.Consistency.Read,`, `Level: LevelLocalOne,`}},
+			Edits: []Edit{{"internal/limiter/count/plan.go", `Level: p.Consistency.Read,`, `Level: policy.LevelLocalOne,`}},
 		},
 		{
 			Name: "writes at ONE", Broke: "levels meet", Finds: 1500,
 			Tests: []string{"TestLevelsOfWritesAndReads"},
-			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts,`, `Level: LevelOne, Add: own.counts,`}},
+			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts,`, `Level: policy.LevelOne, Add: own.counts,`}},
 		},
 		{
 			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
 			Tests: []string{"TestFullLogIsReadBeforeItIsWritten"},
-			Edits: []Edit{{countedFile, `fullUntil(&state, own.now); until > own.now {`, `fullUntil(&state, own.now); false && until > own.now {`}},
+			Edits: []Edit{{countedFile, `FullUntil(&state, own.now); until > own.now {`, `FullUntil(&state, own.now); false && until > own.now {`}},
 		},
 		{
 			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",
 			Tests: []string{"TestFullLogIsWrittenFirstOnceThereIsRoom"},
-			Edits: []Edit{{countedFile, `c.denied.put(t.key, until)`, `c.denied.put(t.key, Distant)`}},
+			Edits: []Edit{{countedFile, `c.denied.put(t.key, until)`, `c.denied.put(t.key, store.Distant)`}},
 		},
 	}
 }
@@ -94,8 +94,8 @@ func timing() []Build {
 			Tests: []string{"TestTimeToLiveOfEvents"},
 			Edits: []Edit{{
 				planFile,
-				`wholeSeconds(log.window+o.StoreTimeout) + time.Second + o.ClockError`,
-				`wholeSeconds(log.window - o.slack())`,
+				`wholeSeconds(window+o.StoreTimeout) + time.Second + o.ClockError`,
+				`wholeSeconds(window - o.slack())`,
 			}},
 		},
 		{
@@ -113,9 +113,14 @@ func timing() []Build {
 			Tests: []string{"TestLowerBoundIsOfTheBatchAndNotOfTheRead"},
 			Edits: []Edit{{
 				countedFile,
-				"\t\tstate, wrote, err = WriteThenRead(ctx, c.store, w, q)\n",
-				"\t\tif err = c.store.Write(ctx, w); err == nil {\n\t\t\tlater := t.plan.query(t.key, InstantOf(c.opts.Now()), 1, q.Logs[:0])\n" +
-					"\t\t\twrote = true\n\t\t\tstate, err = c.store.Read(ctx, &later)\n\t\t}\n",
+				`		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
+`,
+				`		if err = c.store.Write(ctx, w); err == nil {
+			later := t.plan.Query(t.key, store.InstantOf(c.opts.Now()), 1, q.Logs[:0])
+			wrote = true
+			state, err = c.store.Read(ctx, &later)
+		}
+`,
 			}},
 		},
 		{
@@ -126,9 +131,9 @@ func timing() []Build {
 		{
 			Name: "later windows not counted", Broke: "the upper end is not capped",
 			Tests: []string{"TestClockThatStepsBackAdmitsNoMore"},
-			Edits: []Edit{{windowFile, `start, _ := r.windowAt(now)
-	return s.unitsFrom(r.id, start)`, `start, _ := r.windowAt(now)
-	return s.unitsAt(r.id, start)`}},
+			Edits: []Edit{{windowFile, `start, _ := r.WindowAt(now)
+	return s.UnitsFrom(r.ID, start)`, `start, _ := r.WindowAt(now)
+	return s.UnitsAt(r.ID, start)`}},
 		},
 	}
 }
@@ -149,12 +154,12 @@ func answering() []Build {
 		{
 			Name: "takes without an answer not removed", Broke: "what was not admitted is taken back", Finds: 3000,
 			Tests: []string{"TestTakeThatFailedIsTakenBackOnceTheStoreIsBack", "TestTakesThatFailedDuringAnOutageAreTakenBack"},
-			Edits: []Edit{{countedFile, `	if len(p.logs) > 0 && len(takes.batch) > 0 {`, `	if len(p.logs) > 1<<10 {`}},
+			Edits: []Edit{{countedFile, `	if len(p.Logs) > 0 && len(takes.batch) > 0 {`, `	if len(p.Logs) > 1<<10 {`}},
 		},
 		{
 			Name: "denied attempts taken back under count: all", Broke: "what is said to be counted is", Finds: 1500,
 			Tests: []string{"embedded.TestConformanceShared/Trace"},
-			Edits: []Edit{{countedFile, `return r.decision.Recorded != RecordedYes`, `return !r.decision.WouldAllow`}},
+			Edits: []Edit{{countedFile, `return r.decision.Recorded != count.RecordedYes`, `return !r.decision.WouldAllow`}},
 		},
 		{
 			Name: "a clock beyond the tolerance decides", Broke: "a clock beyond the tolerance decides nothing", Finds: 1500,
@@ -168,12 +173,12 @@ func answering() []Build {
 		{
 			Name: "units by a clock that was not looked at", Broke: "a clock beyond the tolerance decides nothing",
 			Tests: []string{"TestClockThatIsSetWithinACall"},
-			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.instant()`, `	now, err := InstantOf(c.opts.Now()), error(nil)`}},
+			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.instant()`, `	now, err := store.InstantOf(c.opts.Now()), error(nil)`}},
 		},
 		{
 			Name: "a sum that is of one key's log only", Broke: "a log's sum is that of its events",
 			Tests: []string{"TestLogsOfTwoHashKeysAreAddedUp"},
-			Edits: []Edit{{"internal/limiter/target.go", `s.Logs[i] = Log{Events: events}`, `s.Logs[i].Events = events`}},
+			Edits: []Edit{{"internal/limiter/store/state.go", `s.Logs[i] = Log{Events: events}`, `s.Logs[i].Events = events`}},
 		},
 	}
 }

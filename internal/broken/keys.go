@@ -11,13 +11,13 @@ func keys() []Build {
 		{
 			Name: "LOCAL levels without the scope in the key", Broke: "L in each data centre",
 			Tests: []string{"TestAnotherPromiseCountsUnderAnotherKey"},
-			Edits: []Edit{{planFile, `if scope == ScopeDatacenter {`, `if scope == ScopeNone {`}},
+			Edits: []Edit{{planFile, `if scope == policy.ScopeDatacenter {`, `if scope == policy.ScopeNone {`}},
 		},
 		{
 			Name: "neither guarantee nor serial level in the key", Broke: "conditional and plain writes never mix",
 			Tests: []string{"TestAnotherPromiseCountsUnderAnotherKey"},
 			Edits: []Edit{
-				{planFile, `KeySpace{Policy: p.Name, Guarantee: p.Guarantee}`, `KeySpace{Policy: p.Name}`},
+				{planFile, `keys.KeySpace{Policy: p.Name, Guarantee: p.Guarantee}`, `keys.KeySpace{Policy: p.Name}`},
 				{planFile, `space.SerialLevel = string(o.Serial)`, `_ = o.Serial`},
 			},
 		},

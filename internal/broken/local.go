@@ -59,12 +59,12 @@ func writtenBehind() []Build {
 		{
 			Name: "local: a failed write dropped", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{behindFile, `left = gathered{writes[i].Events, writes[i].again(err).Add}`, `left = gathered{}`}},
+			Edits: []Edit{{behindFile, `left = gathered{writes[i].Events, writes[i].Again(err).Add}`, `left = gathered{}`}},
 		},
 		{
 			Name: "local: a failed write counted again", Broke: once,
 			Tests: []string{"TestLocalThroughAnOutage"},
-			Edits: []Edit{{behindFile, `writes[i].again(err).Add`, `writes[i].Add`}},
+			Edits: []Edit{{behindFile, `writes[i].Again(err).Add`, `writes[i].Add`}},
 		},
 		{
 			Name: "local: a failed write of a bucket dropped", Broke: once,

@@ -33,7 +33,7 @@ func once() []Build {
 		{
 			Name: "a refund into other buckets", Broke: "what limits that were changed since had counted stays charged",
 			Tests: []string{"TestRefundAfterBucketsHaveChanged"},
-			Edits: []Edit{{planFile, `if r.algorithm == slidingWindow {`, `if false {`}},
+			Edits: []Edit{{planFile, `if r.Kind == policy.SlidingWindow {`, `if false {`}},
 		},
 		{
 			Name: "a refund not claimed", Broke: "a receipt gives back once", Finds: 1500,
@@ -41,7 +41,7 @@ func once() []Build {
 			Edits: []Edit{{
 				"internal/limiter/refund.go",
 				`		case err == nil:`,
-				`		case err == nil, errors.Is(err, ErrConflict):`,
+				`		case err == nil, errors.Is(err, store.ErrConflict):`,
 			}},
 		},
 		{
@@ -52,7 +52,7 @@ func once() []Build {
 		{
 			Name: "a claim in doubt taken for another's", Broke: "what is in doubt is not said to be refunded",
 			Tests: []string{"TestRefundInDoubt"},
-			Edits: []Edit{{claimFile, `return EventID{}, untold(err)`, `return EventID{}, err`}},
+			Edits: []Edit{{claimFile, `return store.EventID{}, untold(err)`, `return store.EventID{}, err`}},
 		},
 		{
 			Name: "ended reservations not given back", Broke: "a reservation ends",

@@ -19,7 +19,9 @@ func overrides() []Build {
 		{
 			Name: "an override under one hash key", Broke: "an override holds under all keys that are read",
 			Tests: []string{"TestOverridesUnderTwoHashKeys"},
-			Edits: []Edit{{overrideFile, "append([]Key{t.key}, t.old...) {\n\t\tat :=", "append([]Key{t.key}, t.old[:0]...) {\n\t\tat :="}},
+			Edits: []Edit{{overrideFile, `append([]store.Key{t.key}, t.old...) {
+		at :=`, `append([]store.Key{t.key}, t.old[:0]...) {
+		at :=`}},
 		},
 		{
 			Name: "an override of a policy that is reloaded", Broke: "an override goes by the policy in force",

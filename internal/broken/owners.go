@@ -76,8 +76,8 @@ func owners() []Build {
 		{
 			Name: "a refund that ends no memory of others", Broke: "what is given back ends what is known",
 			Tests: []string{"TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/news.go", `	case ChangeRefund:
-		e.dropHints(c.Key)`, `	case ChangeRefund:`}},
+			Edits: []Edit{{"internal/limiter/news.go", `	case store.ChangeRefund:
+		e.dropHints(c.Key)`, `	case store.ChangeRefund:`}},
 		},
 		{
 			Name: "an owner that remembers what it read before a refund", Broke: "what is given back ends what is known",
@@ -157,7 +157,7 @@ func prepared() []Build {
 		{
 			Name: "room that a full log does not show", Broke: "no more than the limit, with owners",
 			Tests: []string{"TestWhatIsAbortedInAFullLogIsReadAgain"},
-			Edits: []Edit{{abortFile, `if len(k.state.Logs[i].Events) >= k.plan.logs[i].limit {`, `if i < 0 {`}},
+			Edits: []Edit{{abortFile, `if len(k.state.Logs[i].Events) >= k.plan.Logs[i].Limit {`, `if i < 0 {`}},
 		},
 	}
 }

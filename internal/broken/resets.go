@@ -7,7 +7,7 @@ func resets() []Build {
 			Name: "a reset ignored by counters", Broke: "a reset forgets what was counted", Finds: 1500,
 			Tests: []string{"embedded.TestConformanceShared/ResetReachesEveryEngine"},
 			Edits: []Edit{{
-				"internal/limiter/store.go",
+				"internal/limiter/store/state.go",
 				`c.Start < farthest && c.Epoch >= s.Reset && c.Limit == id`,
 				`c.Start < farthest && c.Limit == id`,
 			}},
@@ -46,10 +46,10 @@ func resets() []Build {
 		{
 			Name: "a record that was not read said to count", Broke: "what is said to be counted is",
 			Tests: []string{"TestRecordUnderAResetThatWasNotRead"},
-			Edits: []Edit{{countedFile, `failAll(own.batch, RecordedUnknown, err) // even of`, `failAll(own.batch, RecordedUnknown, err)
+			Edits: []Edit{{countedFile, `failAll(own.batch, count.RecordedUnknown, err) // even of`, `failAll(own.batch, count.RecordedUnknown, err)
 		for _, r := range own.batch {
-			if r.op == OpRecord {
-				r.err = &StoreError{Recorded: RecordedYes, Err: err}
+			if r.op == count.OpRecord {
+				r.err = &StoreError{Recorded: count.RecordedYes, Err: err}
 			}
 		}
 		// even of`}},

@@ -13,7 +13,7 @@ func totals() []Build {
 		{
 			Name: "a total lowered twice", Broke: "a total is never lowered below what was admitted",
 			Tests: []string{"TestTotalIsNotLoweredTwice"},
-			Edits: []Edit{{countedFile, `p.tally && counts == RecordedUnknown {`, `p.tally {`}},
+			Edits: []Edit{{countedFile, `p.Tally && counts == count.RecordedUnknown {`, `p.Tally {`}},
 		},
 		{
 			Name: "a total lowered for a read that failed", Broke: "a total is never lowered below what was admitted",
@@ -24,7 +24,7 @@ func totals() []Build {
 			Name: "a total begun anew in its row", Broke: "a total replaces an earlier one only", Vital: true, Finds: 1500,
 			Tests: []string{"TestTotalsSurviveAClockThatGoesBack"},
 			Edits: []Edit{{
-				talliesFile, `total.Row, total.Units = t.ids.next(InstantOf(now)), 0`, `total.Row, total.Units = EventID{1}, 0`,
+				talliesFile, `total.Row, total.Units = t.ids.Next(store.InstantOf(now)), 0`, `total.Row, total.Units = store.EventID{1}, 0`,
 			}},
 		},
 		{
@@ -50,7 +50,7 @@ func totals() []Build {
 		{
 			Name: "a total missing from its read accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestTotalThatIsNotReadAdmitsNothing"},
-			Edits: []Edit{{"internal/limiter/units.go", `seen = state.replace(own.totals[i])`, `seen = state.replace(own.totals[i]) || true`}},
+			Edits: []Edit{{"internal/limiter/units.go", `seen = state.Replace(own.totals[i])`, `seen = state.Replace(own.totals[i]) || true`}},
 		},
 	}
 }

@@ -12,16 +12,19 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // BenchmarkTakeOfManyCallers takes once from each of many keys, 64 at a time: a write and
 // a read for each.
 func BenchmarkTakeOfManyCallers(b *testing.B) {
-	window := limiter.Limit{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}
-	for name, policy := range map[string]limiter.Policy{
-		"log":      {Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}},
-		"counters": {Limits: []limiter.Limit{window}},
-		"rows":     {Limits: []limiter.Limit{window}, Counting: limiter.CountingRows},
+	window := policy.Limit{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}
+	for name, policy := range map[string]policy.Policy{
+		"log":      {Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}},
+		"counters": {Limits: []policy.Limit{window}},
+		"rows":     {Limits: []policy.Limit{window}, Counting: policy.CountingRows},
 	} {
 		b.Run(name, func(b *testing.B) { takeOfManyCallers(b, policy) })
 	}
@@ -30,20 +33,20 @@ func BenchmarkTakeOfManyCallers(b *testing.B) {
 // BenchmarkTakeUnread is the same for a process that owns its keys: what it wrote itself
 // is all there is, so that it reads nothing.
 func BenchmarkTakeUnread(b *testing.B) {
-	takeFrom(b, &ownedStore{Store: newStore(b, newConfig(b))}, limiter.Policy{
-		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}}, Counting: limiter.CountingRows,
+	takeFrom(b, &ownedStore{Store: newStore(b, newConfig(b))}, policy.Policy{
+		Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}}, Counting: policy.CountingRows,
 	})
 }
 
 // ownedStore answers reads of running totals by what was written last.
 type ownedStore struct {
-	limiter.Store
+	store.Store
 
-	written sync.Map // of []limiter.Count, by limiter.Key
+	written sync.Map // of []store.Count, by limiter.Key
 }
 
-func (s *ownedStore) Write(ctx context.Context, w *limiter.Write) error {
-	counts := make([]limiter.Count, len(w.Put))
+func (s *ownedStore) Write(ctx context.Context, w *store.Write) error {
+	counts := make([]store.Count, len(w.Put))
 	for i := range w.Put {
 		counts[i] = w.Put[i].Count
 	}
@@ -51,21 +54,21 @@ func (s *ownedStore) Write(ctx context.Context, w *limiter.Write) error {
 	return s.Store.Write(ctx, w)
 }
 
-func (s *ownedStore) Read(_ context.Context, q *limiter.Query) (limiter.State, error) {
+func (s *ownedStore) Read(_ context.Context, q *store.Query) (store.State, error) {
 	counts, _ := s.written.LoadAndDelete(q.Key)
-	return limiter.State{Counts: counts.([]limiter.Count)}, nil
+	return store.State{Counts: counts.([]store.Count)}, nil
 }
 
-func takeOfManyCallers(b *testing.B, policy limiter.Policy) {
+func takeOfManyCallers(b *testing.B, policy policy.Policy) {
 	takeFrom(b, newStore(b, newConfig(b)), policy)
 }
 
-func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
+func takeFrom(b *testing.B, store store.Store, pol policy.Policy) {
 	e := limiter.New(store, &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second,
+		Keyer: keys.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second,
 	})
-	policy.Name = "p"
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	pol.Name = "p"
+	if err := e.SetPolicies([]policy.Policy{pol}); err != nil {
 		b.Fatal(err)
 	}
 	const callers = 64
@@ -74,7 +77,7 @@ func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
 	defer measureCPU(b)()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(rand.Uint64()))})
+			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(rand.Uint64()))})
 			if err != nil || !d.Allowed {
 				b.Fatalf("allowed %v: %v", d.Allowed, err)
 			}
@@ -85,11 +88,11 @@ func takeFrom(b *testing.B, store limiter.Store, policy limiter.Policy) {
 // BenchmarkTakeOfZipf takes from keys some of which are asked for often, 64 at a time.
 func BenchmarkTakeOfZipf(b *testing.B) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
+		Keyer: keys.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
 	})
-	if err := e.SetPolicies([]limiter.Policy{{
-		Name: "p", Counting: limiter.CountingRows,
-		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
+	if err := e.SetPolicies([]policy.Policy{{
+		Name: "p", Counting: policy.CountingRows,
+		Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
 	}}); err != nil {
 		b.Fatal(err)
 	}
@@ -99,13 +102,13 @@ func BenchmarkTakeOfZipf(b *testing.B) {
 	defer ended.Wait()
 	defer stop()
 	var remembered atomic.Int64
-	const callers, s, keys = 64, 1.1, 100_000
+	const callers, s, all = 64, 1.1, 100_000
 	b.SetParallelism(callers)
 	b.ResetTimer()
 	b.RunParallel(func(p *testing.PB) {
-		zipf := rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), s, 1, keys-1)
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), s, 1, all-1)
 		for p.Next() {
-			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.FormatUint(zipf.Uint64(), 10))})
+			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.FormatUint(zipf.Uint64(), 10))})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -121,7 +124,7 @@ func BenchmarkTakeOfZipf(b *testing.B) {
 // behind.
 func BenchmarkLocalNewCallers(b *testing.B) {
 	e := localOwner(b, newStore(b, newConfig(b)), b.Name(), &sole{knows: true},
-		limiter.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour})
+		policy.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour})
 	const callers = 64
 	b.SetParallelism(callers) // for each processor
 	b.ReportAllocs()
@@ -129,7 +132,7 @@ func BenchmarkLocalNewCallers(b *testing.B) {
 	defer measureCPU(b)()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(rand.Uint64()))})
+			d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(rand.Uint64()))})
 			if err != nil || !d.Allowed {
 				b.Fatalf("allowed %v: %v", d.Allowed, err)
 			}

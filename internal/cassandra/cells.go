@@ -9,7 +9,8 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // The requests to the table of cells. All writes are parts of one conditional batch,
@@ -55,14 +56,14 @@ const (
 
 // readCell returns the cell that q asks for and the log beside it, as they were at the
 // same time. It reads on where holds are in the log, like readLog.
-func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limiter.Query) (limiter.State, error) {
+func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *store.Query) (store.State, error) {
 	key := q.Key.Bytes()
 	if len(q.Logs) == 0 {
 		cell, err := s.readCellAlone(ctx, level, key)
 		if err != nil {
-			return limiter.State{}, unavailable("reading a cell", err)
+			return store.State{}, unavailable("reading a cell", err)
 		}
-		return limiter.State{Cell: cell}, nil
+		return store.State{Cell: cell}, nil
 	}
 	asked := &q.Logs[0]
 	for limit, moved := max(1, asked.Max)+1, 0; ; {
@@ -72,12 +73,12 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limite
 		case errors.Is(err, errCellMoved):
 			moved++
 		case err != nil:
-			return limiter.State{}, unavailable("reading a cell", err)
+			return store.State{}, unavailable("reading a cell", err)
 		case !whole && settledAmong(events) < asked.Max:
 			limit *= 2
 		default:
 			slices.Reverse(events)
-			return limiter.State{Cell: cell, Logs: []limiter.Log{{Events: events}}}, nil
+			return store.State{Cell: cell, Logs: []store.Log{{Events: events}}}, nil
 		}
 	}
 }
@@ -86,8 +87,8 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *limite
 // after, newest first, of as many rows as limit allows; whole if there are no others.
 // The value is read apart, or with every row.
 func (s *Store) readCellRows(
-	ctx context.Context, level gocql.Consistency, key []byte, after limiter.Instant, limit int, apart bool,
-) (cell limiter.Cell, events []limiter.Event, whole bool, err error) {
+	ctx context.Context, level gocql.Consistency, key []byte, after store.Instant, limit int, apart bool,
+) (cell store.Cell, events []store.Event, whole bool, err error) {
 	var id, version gocql.UUID
 	var cost, ends int64
 	var value []byte
@@ -105,16 +106,16 @@ func (s *Store) readCellRows(
 		}
 	}
 	if err := rows.Close(); err != nil {
-		return limiter.Cell{}, nil, false, err
+		return store.Cell{}, nil, false, err
 	}
-	cell = limiter.Cell{Version: limiter.EventID(version), Value: value}
-	if apart && cell.Version != (limiter.EventID{}) {
+	cell = store.Cell{Version: store.EventID(version), Value: value}
+	if apart && cell.Version != (store.EventID{}) {
 		now, err := s.readCellAlone(ctx, level, key)
 		switch {
 		case err != nil:
-			return limiter.Cell{}, nil, false, err
+			return store.Cell{}, nil, false, err
 		case now.Version != cell.Version:
-			return limiter.Cell{}, nil, false, errCellMoved
+			return store.Cell{}, nil, false, errCellMoved
 		}
 		cell = now
 	}
@@ -125,22 +126,22 @@ func (s *Store) readCellRows(
 var errCellMoved = errors.New("the cell changed while it was read")
 
 // readCellAlone returns the cell without a log.
-func (s *Store) readCellAlone(ctx context.Context, level gocql.Consistency, key []byte) (limiter.Cell, error) {
+func (s *Store) readCellAlone(ctx context.Context, level gocql.Consistency, key []byte) (store.Cell, error) {
 	var id, version gocql.UUID
 	var value []byte
 	err := s.repeated(s.session.Query(cellReadAlone, key).WithContext(ctx).Consistency(level)).Scan(&id, &version, &value)
 	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
-		return limiter.Cell{}, err
+		return store.Cell{}, err
 	}
-	return limiter.Cell{Version: limiter.EventID(version), Value: value}, nil
+	return store.Cell{Version: store.EventID(version), Value: value}, nil
 }
 
 // writeCell makes the conditional write w. The driver sends it once: what became of an
 // attempt without an answer is for the caller to find out.
-func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *limiter.Write) error {
+func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *store.Write) error {
 	serial, err := conn.SerialLevel(string(w.Cell.Serial))
 	if err != nil {
-		return fmt.Errorf("%w: %w: %w", limiter.ErrUnavailable, limiter.ErrNotStored, err)
+		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 	}
 	batch := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx).DefaultTimestamp(false).SerialConsistency(serial).RetryPolicy(nil)
 	batch.SetConsistency(level)
@@ -158,9 +159,9 @@ func (s *Store) writeCell(ctx context.Context, level gocql.Consistency, w *limit
 
 // cellStatement returns the statement, with its values, that puts c in place if its
 // condition holds.
-func cellStatement(key []byte, c *limiter.CellWrite) (statement string, args []any) {
+func cellStatement(key []byte, c *store.CellWrite) (statement string, args []any) {
 	version := gocql.UUID(c.Version)
-	creates, deletes := c.If == limiter.EventID{}, c.Version == limiter.EventID{}
+	creates, deletes := c.If == store.EventID{}, c.Version == store.EventID{}
 	switch {
 	case creates && deletes:
 		return cellUnset + cellIsNone, []any{key}
@@ -191,11 +192,11 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 	}
 	switch {
 	case err != nil && neverProposed(err):
-		return unavailable("comparing and setting", fmt.Errorf("%w: %w", limiter.ErrNotStored, err))
+		return unavailable("comparing and setting", fmt.Errorf("%w: %w", store.ErrNotStored, err))
 	case err != nil:
 		return unavailable("comparing and setting", err)
 	case !applied:
-		return fmt.Errorf("comparing and setting: %w", limiter.ErrConflict)
+		return fmt.Errorf("comparing and setting: %w", store.ErrConflict)
 	}
 	return nil
 }
@@ -206,7 +207,7 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 func neverProposed(err error) bool {
 	var refused *gocql.RequestErrUnavailable
 	if errors.As(err, &refused) {
-		return refused.Consistency == conn.Levels[limiter.LevelSerial] || refused.Consistency == conn.Levels[limiter.LevelLocalSerial]
+		return refused.Consistency == conn.Levels[policy.LevelSerial] || refused.Consistency == conn.Levels[policy.LevelLocalSerial]
 	}
 	return errors.Is(err, gocql.ErrNoConnections)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestNeverProposed tells which errors of a conditional write say for sure that it will
@@ -38,21 +38,21 @@ func TestNeverProposed(t *testing.T) {
 }
 
 func TestJointLevelMeetsAll(t *testing.T) {
-	type levels = []limiter.Level
+	type levels = []policy.Level
 	for _, c := range []struct {
 		asked levels
-		want  limiter.Level
+		want  policy.Level
 	}{
-		{levels{limiter.LevelQuorum}, limiter.LevelQuorum},
-		{levels{limiter.LevelAny, limiter.LevelAny}, limiter.LevelAny},
-		{levels{limiter.LevelAny, limiter.LevelOne}, limiter.LevelOne},
-		{levels{limiter.LevelOne, limiter.LevelLocalOne}, limiter.LevelLocalOne},
-		{levels{limiter.LevelOne, limiter.LevelLocalQuorum}, limiter.LevelLocalQuorum},
-		{levels{limiter.LevelLocalQuorum, limiter.LevelQuorum}, limiter.LevelEachQuorum},
-		{levels{limiter.LevelQuorum, limiter.LevelEachQuorum}, limiter.LevelEachQuorum},
-		{levels{limiter.LevelTwo, limiter.LevelThree}, limiter.LevelThree},
-		{levels{limiter.LevelThree, limiter.LevelQuorum}, limiter.LevelAll},
-		{levels{limiter.LevelAll, limiter.LevelOne}, limiter.LevelAll},
+		{levels{policy.LevelQuorum}, policy.LevelQuorum},
+		{levels{policy.LevelAny, policy.LevelAny}, policy.LevelAny},
+		{levels{policy.LevelAny, policy.LevelOne}, policy.LevelOne},
+		{levels{policy.LevelOne, policy.LevelLocalOne}, policy.LevelLocalOne},
+		{levels{policy.LevelOne, policy.LevelLocalQuorum}, policy.LevelLocalQuorum},
+		{levels{policy.LevelLocalQuorum, policy.LevelQuorum}, policy.LevelEachQuorum},
+		{levels{policy.LevelQuorum, policy.LevelEachQuorum}, policy.LevelEachQuorum},
+		{levels{policy.LevelTwo, policy.LevelThree}, policy.LevelThree},
+		{levels{policy.LevelThree, policy.LevelQuorum}, policy.LevelAll},
+		{levels{policy.LevelAll, policy.LevelOne}, policy.LevelAll},
 	} {
 		if got := conn.JointLevel(c.asked); got != c.want {
 			t.Errorf("%v: %s, want %s", c.asked, got, c.want)

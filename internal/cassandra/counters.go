@@ -7,7 +7,8 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // The requests to the table of counters, at the policy's levels like those to the
@@ -24,7 +25,7 @@ const resetLimitID = ""
 
 // limitName is a limit's id as rows have it. There are few, so rows share their text while
 // any of it is remembered: what is remembered of a row keeps none of its own.
-type limitName limiter.LimitID
+type limitName policy.LimitID
 
 var _ gocql.Unmarshaler = (*limitName)(nil)
 
@@ -39,20 +40,20 @@ func (n *limitName) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
 // readCounts returns the counters of key that expire after the instant, and the
 // latest reset among them.
 func (s *Store) readCounts(
-	ctx context.Context, key []byte, level gocql.Consistency, after limiter.Instant,
-) (counts []limiter.Count, reset limiter.Instant, err error) {
+	ctx context.Context, key []byte, level gocql.Consistency, after store.Instant,
+) (counts []store.Count, reset store.Instant, err error) {
 	query := s.session.Query(countersUnread, key, int64(after)).WithContext(ctx).Consistency(level)
 	rows := s.repeated(query).Iter()
 	var expires, start, epoch, units int64
 	var id limitName
 	for rows.Scan(&expires, &id, &start, &epoch, &units) {
 		if id == resetLimitID {
-			reset = max(reset, limiter.Instant(epoch))
+			reset = max(reset, store.Instant(epoch))
 			continue
 		}
-		counts = append(counts, limiter.Count{
-			Limit: limiter.LimitID(id), Start: limiter.Instant(start), Expires: limiter.Instant(expires),
-			Epoch: limiter.Instant(epoch), Units: units,
+		counts = append(counts, store.Count{
+			Limit: policy.LimitID(id), Start: store.Instant(start), Expires: store.Instant(expires),
+			Epoch: store.Instant(epoch), Units: units,
 		})
 	}
 	return counts, reset, rows.Close()
@@ -61,7 +62,7 @@ func (s *Store) readCounts(
 // addCounts adds to one or several counters of key. They share a partition, so
 // one batch carries them; that does not make them one: each may have counted
 // without the others after an error.
-func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []limiter.Count) error {
+func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consistency, add []store.Count) error {
 	if len(add) == 1 {
 		query := s.session.Query(countersAdd, counterArgs(key, &add[0])...).WithContext(ctx).Consistency(level)
 		began := time.Now()
@@ -76,11 +77,11 @@ func (s *Store) addCounts(ctx context.Context, key []byte, level gocql.Consisten
 
 // resetCounts writes the row that says when key was reset. It expires as the
 // windows that it makes forget do.
-func (s *Store) resetCounts(ctx context.Context, key []byte, level gocql.Consistency, w *limiter.Write) error {
-	marker := limiter.Count{Limit: resetLimitID, Start: w.Reset, Expires: w.Reset.Add(w.ResetTTL), Epoch: w.Reset, Units: 1}
-	return s.addCounts(ctx, key, level, []limiter.Count{marker})
+func (s *Store) resetCounts(ctx context.Context, key []byte, level gocql.Consistency, w *store.Write) error {
+	marker := store.Count{Limit: resetLimitID, Start: w.Reset, Expires: w.Reset.Add(w.ResetTTL), Epoch: w.Reset, Units: 1}
+	return s.addCounts(ctx, key, level, []store.Count{marker})
 }
 
-func counterArgs(key []byte, c *limiter.Count) []any {
+func counterArgs(key []byte, c *store.Count) []any {
 	return []any{c.Units, key, int64(c.Expires), string(c.Limit), int64(c.Start), int64(c.Epoch)}
 }

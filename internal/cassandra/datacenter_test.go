@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -15,27 +18,27 @@ func (r *regions) testLocalNodeDies(t *testing.T) {
 	const timeout = 5 * time.Second
 	config := r.config
 	config.Datacenter, config.UsesLocalLevels, config.Timeout = "dc1", true, timeout
-	store := openStore(t, config)
-	policy := limiter.Policy{Name: "local", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
-	anywhere := policy
-	anywhere.Name, anywhere.Consistency = "anywhere", limiter.Consistency{Write: limiter.LevelOne, Read: limiter.LevelOne}
-	serial := policy
-	serial.Name, serial.Guarantee = "serial", limiter.GuaranteeSerial
-	opts := limiter.Options{Datacenter: store.Datacenter(), StoreTimeout: timeout, Now: time.Now}
-	e := storetest.NewEngine(t, store, opts, policy, anywhere, serial)
+	s := openStore(t, config)
+	p := policy.Policy{Name: "local", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
+	anywhere := p
+	anywhere.Name, anywhere.Consistency = "anywhere", policy.Consistency{Write: policy.LevelOne, Read: policy.LevelOne}
+	serial := p
+	serial.Name, serial.Guarantee = "serial", policy.GuaranteeSerial
+	opts := limiter.Options{Datacenter: s.Datacenter(), StoreTimeout: timeout, Now: time.Now}
+	e := storetest.NewEngine(t, s, opts, p, anywhere, serial)
 	for _, name := range []string{"local", "serial"} {
-		if d := e.Do(t, limiter.OpTake, name); !d.Allowed {
+		if d := e.Do(t, count.OpTake, name); !d.Allowed {
 			t.Errorf("%s: %+v", name, d.Verdict)
 		}
 	}
 	r.cluster.Node(0).Kill()
-	if d, err := e.Take(t.Context(), limiter.Demand{Policy: "local", Identifier: "x"}); !errors.Is(err, limiter.ErrUnavailable) {
+	if d, err := e.Take(t.Context(), limiter.Demand{Policy: "local", Identifier: "x"}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("allowed %v, %v: the other data centre answered", d.Allowed, err)
 	}
-	if d, err := e.Check(t.Context(), limiter.Demand{Policy: "serial", Identifier: "x"}); !errors.Is(err, limiter.ErrUnavailable) {
+	if d, err := e.Check(t.Context(), limiter.Demand{Policy: "serial", Identifier: "x"}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("allowed %v, %v: the other data centre answered at LOCAL_SERIAL", d.Allowed, err)
 	}
-	if d := e.Do(t, limiter.OpTake, "anywhere"); !d.Allowed {
+	if d := e.Do(t, count.OpTake, "anywhere"); !d.Allowed {
 		t.Errorf("at ONE, which any node may answer: %+v", d.Verdict)
 	}
 }

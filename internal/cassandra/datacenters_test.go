@@ -13,6 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -34,10 +38,10 @@ type regions struct {
 // reach is a way to count, and how far its promise reaches.
 type reach struct {
 	algorithm   string
-	guarantee   limiter.Guarantee
-	write, read limiter.Level
-	serial      limiter.Level
-	scope       limiter.Scope
+	guarantee   policy.Guarantee
+	write, read policy.Level
+	serial      policy.Level
+	scope       policy.Scope
 }
 
 // TestTwoDatacenters has instances in two data centres count for the same identifiers:
@@ -93,21 +97,21 @@ func openStore(t *testing.T, config cassandra.Config) *cassandra.Store {
 
 // reaches returns every way to count that is tried.
 func reaches() (all []reach) {
-	const quorum, local, each = limiter.LevelQuorum, limiter.LevelLocalQuorum, limiter.LevelEachQuorum
+	const quorum, local, each = policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelEachQuorum
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
 		all = append(all,
-			reach{algorithm, limiter.GuaranteeCounted, local, local, limiter.LevelLocalSerial, limiter.ScopeDatacenter},
-			reach{algorithm, limiter.GuaranteeCounted, quorum, quorum, limiter.LevelLocalSerial, limiter.ScopeCluster},
-			reach{algorithm, limiter.GuaranteeCounted, each, local, limiter.LevelLocalSerial, limiter.ScopeCluster},
+			reach{algorithm, policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+			reach{algorithm, policy.GuaranteeCounted, quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
+			reach{algorithm, policy.GuaranteeCounted, each, local, policy.LevelLocalSerial, policy.ScopeCluster},
 		)
 	}
-	for serial, scope := range map[limiter.Level]limiter.Scope{
-		limiter.LevelLocalSerial: limiter.ScopeDatacenter, limiter.LevelSerial: limiter.ScopeCluster,
+	for serial, scope := range map[policy.Level]policy.Scope{
+		policy.LevelLocalSerial: policy.ScopeDatacenter, policy.LevelSerial: policy.ScopeCluster,
 	} {
 		all = append(all,
-			reach{"sliding-log", limiter.GuaranteeSerial, local, local, serial, scope},
-			reach{"fixed-window", limiter.GuaranteeSerial, quorum, quorum, serial, scope},
-			reach{"token-bucket", limiter.GuaranteeCounted, local, local, serial, scope},
+			reach{"sliding-log", policy.GuaranteeSerial, local, local, serial, scope},
+			reach{"fixed-window", policy.GuaranteeSerial, quorum, quorum, serial, scope},
+			reach{"token-bucket", policy.GuaranteeCounted, local, local, serial, scope},
 		)
 	}
 	return all
@@ -122,17 +126,17 @@ func (c *reach) String() string {
 
 // exact reports whether c compares and sets: then nobody is denied while there is room.
 func (c *reach) exact() bool {
-	return c.guarantee == limiter.GuaranteeSerial || c.algorithm == "token-bucket"
+	return c.guarantee == policy.GuaranteeSerial || c.algorithm == "token-bucket"
 }
 
 // policy returns one whose window is so long that hardly an edge falls into a test.
-func (c *reach) policy() limiter.Policy {
-	p := limiter.Policy{
-		Name: "p", Guarantee: c.guarantee, Consistency: limiter.Consistency{Write: c.write, Read: c.read},
-		Limits: []limiter.Limit{{Algorithm: c.algorithm, Limit: regionLimit, Window: limiter.MaxWindow}},
+func (c *reach) policy() policy.Policy {
+	p := policy.Policy{
+		Name: "p", Guarantee: c.guarantee, Consistency: policy.Consistency{Write: c.write, Read: c.read},
+		Limits: []policy.Limit{{Algorithm: c.algorithm, Limit: regionLimit, Window: policy.MaxWindow}},
 	}
-	if c.guarantee == limiter.GuaranteeSerial {
-		p.Consistency = limiter.Consistency{}
+	if c.guarantee == policy.GuaranteeSerial {
+		p.Consistency = policy.Consistency{}
 	}
 	return p
 }
@@ -144,11 +148,11 @@ func (c *reach) engine(t *testing.T, store *cassandra.Store) *limiter.Engine {
 }
 
 func regionEngine(
-	t *testing.T, store *cassandra.Store, timeout time.Duration, serial limiter.Level, policies ...limiter.Policy,
+	t *testing.T, store *cassandra.Store, timeout time.Duration, serial policy.Level, policies ...policy.Policy,
 ) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: t.Name()}, Datacenter: store.Datacenter(), Serial: serial, StoreTimeout: timeout,
+		Keyer: keys.Keyer{Namespace: t.Name()}, Datacenter: store.Datacenter(), Serial: serial, StoreTimeout: timeout,
 	})
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
@@ -161,7 +165,7 @@ func (r *regions) groups(t *testing.T, c *reach) [][]*limiter.Engine {
 	t.Helper()
 	var groups [][]*limiter.Engine
 	for i := range r.stores {
-		if i == 0 || c.scope == limiter.ScopeDatacenter {
+		if i == 0 || c.scope == policy.ScopeDatacenter {
 			groups = append(groups, nil)
 		}
 		for _, store := range r.stores[i] {
@@ -190,7 +194,7 @@ func (r *regions) testReach(t *testing.T, c *reach) {
 
 // takenInTurn returns what was answered to each group, whose takes come one after the
 // other.
-func takenInTurn(t *testing.T, groups [][]*limiter.Engine, policy string, id limiter.Identifier) []keyOutcome {
+func takenInTurn(t *testing.T, groups [][]*limiter.Engine, policy string, id keys.Identifier) []keyOutcome {
 	t.Helper()
 	outcomes := make([]keyOutcome, len(groups))
 	for range regionRounds {
@@ -206,7 +210,7 @@ func takenInTurn(t *testing.T, groups [][]*limiter.Engine, policy string, id lim
 
 // takenAtOnce returns what was answered to each group, whose engines all take from one
 // key at the same time.
-func takenAtOnce(t *testing.T, groups [][]*limiter.Engine, id limiter.Identifier) []keyOutcome {
+func takenAtOnce(t *testing.T, groups [][]*limiter.Engine, id keys.Identifier) []keyOutcome {
 	t.Helper()
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -257,18 +261,18 @@ func (r *regions) testNoneIsLocal(t *testing.T) {
 	if name := anywhere.Datacenter(); name != "" {
 		t.Errorf("%q is local, which nobody said", name)
 	}
-	within := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}}
-	if err := anywhere.CanPromise([]limiter.Policy{within}); err == nil || !strings.Contains(err.Error(), "dc1, dc2") {
+	within := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Hour}}}
+	if err := anywhere.CanPromise([]policy.Policy{within}); err == nil || !strings.Contains(err.Error(), "dc1, dc2") {
 		t.Errorf("a policy of local levels, where none is local: %v", err)
 	}
-	within.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
-	if err := anywhere.CanPromise([]limiter.Policy{within}); err != nil {
+	within.Consistency = policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
+	if err := anywhere.CanPromise([]policy.Policy{within}); err != nil {
 		t.Errorf("a policy of levels that are not: %v", err)
 	}
 	for _, c := range []reach{
-		{"sliding-log", limiter.GuaranteeCounted, limiter.LevelQuorum, limiter.LevelQuorum, limiter.LevelSerial, limiter.ScopeCluster},
-		{"sliding-log", limiter.GuaranteeSerial, limiter.LevelQuorum, limiter.LevelQuorum, limiter.LevelSerial, limiter.ScopeCluster},
-		{"token-bucket", limiter.GuaranteeCounted, limiter.LevelQuorum, limiter.LevelQuorum, limiter.LevelSerial, limiter.ScopeCluster},
+		{"sliding-log", policy.GuaranteeCounted, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
+		{"sliding-log", policy.GuaranteeSerial, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
+		{"token-bucket", policy.GuaranteeCounted, policy.LevelQuorum, policy.LevelQuorum, policy.LevelSerial, policy.ScopeCluster},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			groups := r.groups(t, &c)
@@ -281,13 +285,13 @@ func (r *regions) testNoneIsLocal(t *testing.T) {
 // testOnce sends one call with an idempotency key to all engines at the same time, and
 // then all receipts: it counts once, and is given back once, in each group.
 func (r *regions) testOnce(t *testing.T) {
-	const quorum, local, each = limiter.LevelQuorum, limiter.LevelLocalQuorum, limiter.LevelEachQuorum
+	const quorum, local, each = policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelEachQuorum
 	for _, c := range []reach{
-		{"sliding-log", limiter.GuaranteeCounted, local, local, limiter.LevelLocalSerial, limiter.ScopeDatacenter},
-		{"sliding-log", limiter.GuaranteeCounted, quorum, quorum, limiter.LevelLocalSerial, limiter.ScopeCluster},
-		{"sliding-log", limiter.GuaranteeCounted, each, local, limiter.LevelLocalSerial, limiter.ScopeCluster},
-		{"token-bucket", limiter.GuaranteeCounted, local, local, limiter.LevelLocalSerial, limiter.ScopeDatacenter},
-		{"token-bucket", limiter.GuaranteeCounted, local, local, limiter.LevelSerial, limiter.ScopeCluster},
+		{"sliding-log", policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+		{"sliding-log", policy.GuaranteeCounted, quorum, quorum, policy.LevelLocalSerial, policy.ScopeCluster},
+		{"sliding-log", policy.GuaranteeCounted, each, local, policy.LevelLocalSerial, policy.ScopeCluster},
+		{"token-bucket", policy.GuaranteeCounted, local, local, policy.LevelLocalSerial, policy.ScopeDatacenter},
+		{"token-bucket", policy.GuaranteeCounted, local, local, policy.LevelSerial, policy.ScopeCluster},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			groups := r.groups(t, &c)
@@ -318,7 +322,7 @@ func countedOnce(t *testing.T, groups [][]*limiter.Engine) []string {
 			all.Go(func() {
 				a := &answers[i][j]
 				demand := limiter.Demand{Policy: "p", Identifier: "somebody"}
-				call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}, IdempotencyKey: "a call"}
+				call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{demand}, IdempotencyKey: "a call"}
 				a.failed, a.err = persist(func() (err error) { a.answer, err = e.Do(t.Context(), &call); return err })
 			})
 		}
@@ -354,7 +358,7 @@ func countedOnce(t *testing.T, groups [][]*limiter.Engine) []string {
 func persist(do func() error) (failed int, err error) {
 	for start := time.Now(); ; failed++ {
 		err = do()
-		if !errors.Is(err, limiter.ErrUnavailable) || time.Since(start) > pausePatience {
+		if !errors.Is(err, store.ErrUnavailable) || time.Since(start) > pausePatience {
 			return failed, err
 		}
 	}
@@ -400,7 +404,7 @@ func refundedOnce(t *testing.T, groups [][]*limiter.Engine, group int, receipt s
 func wantUsedIn(t *testing.T, engines []*limiter.Engine, want int64, when string) {
 	t.Helper()
 	for _, e := range engines {
-		var d limiter.Decision
+		var d count.Decision
 		_, err := persist(func() (err error) {
 			d, err = e.Check(t.Context(), limiter.Demand{Policy: "p", Identifier: "somebody"})
 			return err
@@ -418,32 +422,32 @@ func wantUsedIn(t *testing.T, engines []*limiter.Engine, want int64, when string
 // there; what is promised over both is answered as policies say; and what was answered
 // agrees with what is counted once all is well again.
 func (r *regions) testFrozen(t *testing.T) {
-	const local, each = limiter.LevelLocalQuorum, limiter.LevelEachQuorum
-	const counted, serial = limiter.GuaranteeCounted, limiter.GuaranteeSerial
-	const deny, allow = limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow
-	policy := func(name, algorithm string, guarantee limiter.Guarantee, write limiter.Level, on limiter.OnStoreError) limiter.Policy {
+	const local, each = policy.LevelLocalQuorum, policy.LevelEachQuorum
+	const counted, serial = policy.GuaranteeCounted, policy.GuaranteeSerial
+	const deny, allow = policy.OnStoreErrorDeny, policy.OnStoreErrorAllow
+	pol := func(name, algorithm string, guarantee policy.Guarantee, write policy.Level, on policy.OnStoreError) policy.Policy {
 		c := reach{algorithm: algorithm, guarantee: guarantee, write: write, read: local}
 		p := c.policy()
 		p.Name, p.OnStoreError = name, on
 		return p
 	}
-	goingOn := []limiter.Policy{
-		policy("log", "sliding-log", counted, local, deny), policy("window", "fixed-window", counted, local, deny),
-		policy("serial-log", "sliding-log", serial, local, deny), policy("bucket", "token-bucket", counted, local, deny),
+	goingOn := []policy.Policy{
+		pol("log", "sliding-log", counted, local, deny), pol("window", "fixed-window", counted, local, deny),
+		pol("serial-log", "sliding-log", serial, local, deny), pol("bucket", "token-bucket", counted, local, deny),
 	}
-	written := []limiter.Policy{
-		policy("log-of-all", "sliding-log", counted, each, deny), policy("window-of-all", "fixed-window", counted, each, deny),
-		policy("log-that-allows", "sliding-log", counted, each, allow),
+	written := []policy.Policy{
+		pol("log-of-all", "sliding-log", counted, each, deny), pol("window-of-all", "fixed-window", counted, each, deny),
+		pol("log-that-allows", "sliding-log", counted, each, allow),
 	}
-	compared := []limiter.Policy{
-		policy("serial-log-of-all", "sliding-log", serial, local, deny), policy("bucket-of-all", "token-bucket", counted, local, deny),
-		policy("serial-that-allows", "sliding-log", serial, local, allow),
+	compared := []policy.Policy{
+		pol("serial-log-of-all", "sliding-log", serial, local, deny), pol("bucket-of-all", "token-bucket", counted, local, deny),
+		pol("serial-that-allows", "sliding-log", serial, local, allow),
 	}
 	var f frozen
 	for i := range r.stores {
 		store := r.stores[i][0]
-		f.within = append(f.within, regionEngine(t, store, frozenTimeout, limiter.LevelLocalSerial, slices.Concat(goingOn, written)...))
-		f.over = append(f.over, regionEngine(t, store, frozenTimeout, limiter.LevelSerial, compared...))
+		f.within = append(f.within, regionEngine(t, store, frozenTimeout, policy.LevelLocalSerial, slices.Concat(goingOn, written)...))
+		f.over = append(f.over, regionEngine(t, store, frozenTimeout, policy.LevelSerial, compared...))
 	}
 	f.waitServed(t, "before", goingOn, written, compared)
 
@@ -485,19 +489,19 @@ func (f *frozen) engine(policy string, datacenter int) *limiter.Engine {
 }
 
 // waitServed returns when all policies are decided by the store in both data centres.
-func (f *frozen) waitServed(t *testing.T, when string, policies ...[]limiter.Policy) {
+func (f *frozen) waitServed(t *testing.T, when string, policies ...[]policy.Policy) {
 	t.Helper()
 	for _, some := range policies {
 		for _, p := range some {
 			for i := range f.within {
-				f.waitAdmitted(t, p.Name, i, limiter.Identifier(fmt.Sprint(when, " ", i)), 1)
+				f.waitAdmitted(t, p.Name, i, keys.Identifier(fmt.Sprint(when, " ", i)), 1)
 			}
 		}
 	}
 }
 
 // goesOn returns when the local data centre has admitted all of some limits.
-func (f *frozen) goesOn(t *testing.T, policies []limiter.Policy) {
+func (f *frozen) goesOn(t *testing.T, policies []policy.Policy) {
 	t.Helper()
 	for _, p := range policies {
 		for n := range regionKeys {
@@ -508,12 +512,12 @@ func (f *frozen) goesOn(t *testing.T, policies []limiter.Policy) {
 }
 
 // waitAdmitted takes until so many takes are admitted.
-func (f *frozen) waitAdmitted(t *testing.T, policy string, datacenter int, id limiter.Identifier, admitted int) {
+func (f *frozen) waitAdmitted(t *testing.T, policy string, datacenter int, id keys.Identifier, admitted int) {
 	t.Helper()
-	var d limiter.Decision
+	var d count.Decision
 	var err error
 	for start, n := time.Now(), 0; time.Since(start) < pausePatience; n++ {
-		unique := limiter.Identifier(fmt.Sprint(id, " ", n)) // what has no answer may count
+		unique := keys.Identifier(fmt.Sprint(id, " ", n)) // what has no answer may count
 		for i := 0; i < admitted; i++ {
 			d, err = f.engine(policy, datacenter).Take(t.Context(), limiter.Demand{Policy: policy, Identifier: unique})
 			if err != nil || !d.Allowed || d.Degraded {
@@ -547,7 +551,7 @@ func (o frozenOutcomes) addAll(others frozenOutcomes) {
 
 // answerAsPoliciesSay takes and records what cannot be stored in the frozen data
 // centre, under all policies at the same time.
-func (f *frozen) answerAsPoliciesSay(t *testing.T, policies ...[]limiter.Policy) frozenOutcomes {
+func (f *frozen) answerAsPoliciesSay(t *testing.T, policies ...[]policy.Policy) frozenOutcomes {
 	t.Helper()
 	answered := make(frozenOutcomes)
 	var all sync.WaitGroup
@@ -570,27 +574,27 @@ func (f *frozen) answerAsPoliciesSay(t *testing.T, policies ...[]limiter.Policy)
 
 // wantStoreError fails the test unless a decision that needs the frozen data centre was
 // answered as its policy says, and nobody was told that it counts.
-func wantStoreError(t *testing.T, p *limiter.Policy, d *limiter.Decision, err error) {
+func wantStoreError(t *testing.T, p *policy.Policy, d *count.Decision, err error) {
 	t.Helper()
 	var failed *limiter.StoreError
-	switch allows := p.OnStoreError == limiter.OnStoreErrorAllow; {
-	case allows && (err != nil || !d.Allowed || !d.Degraded || d.Recorded == limiter.RecordedYes):
+	switch allows := p.OnStoreError == policy.OnStoreErrorAllow; {
+	case allows && (err != nil || !d.Allowed || !d.Degraded || d.Recorded == count.RecordedYes):
 		t.Errorf("%s: allowed %v, degraded %v, recorded %s, %v", p.Name, d.Allowed, d.Degraded, d.Recorded, err)
 	case allows:
-	case !errors.As(err, &failed) || failed.Recorded == limiter.RecordedYes || !errors.Is(err, limiter.ErrUnavailable):
+	case !errors.As(err, &failed) || failed.Recorded == count.RecordedYes || !errors.Is(err, store.ErrUnavailable):
 		t.Errorf("%s: allowed %v, %v, want no answer", p.Name, d.Allowed, err)
 	}
 }
 
-func countRecord(o *keyOutcome, d *limiter.Decision, err error) {
+func countRecord(o *keyOutcome, d *count.Decision, err error) {
 	recorded := d.Recorded
 	if failed := (*limiter.StoreError)(nil); errors.As(err, &failed) {
 		recorded = failed.Recorded
 	}
 	switch recorded {
-	case limiter.RecordedYes:
+	case count.RecordedYes:
 		o.admitted++
-	case limiter.RecordedNo:
+	case count.RecordedNo:
 		o.failed++
 	default:
 		o.unknown++
@@ -605,7 +609,7 @@ func (f *frozen) waitSureThatNothingCounts(t *testing.T) frozenOutcomes {
 	answered := make(frozenOutcomes)
 	var err error
 	for start := time.Now(); time.Since(start) < pausePatience; {
-		var d limiter.Decision
+		var d count.Decision
 		d, err = f.engine(policy, 0).Record(t.Context(), limiter.Demand{Policy: policy, Identifier: "recorder"})
 		countRecord(answered.of(policy), &d, err)
 		if answered.of(policy).failed > 0 {
@@ -620,7 +624,7 @@ func (f *frozen) waitSureThatNothingCounts(t *testing.T) frozenOutcomes {
 func (o frozenOutcomes) check(t *testing.T, f *frozen) {
 	t.Helper()
 	for policy, records := range o {
-		var d limiter.Decision
+		var d count.Decision
 		_, err := persist(func() (err error) {
 			d, err = f.engine(policy, 1).Check(t.Context(), limiter.Demand{Policy: policy, Identifier: "recorder"})
 			return err

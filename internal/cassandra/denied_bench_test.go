@@ -10,6 +10,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // BenchmarkDeniedCalls takes for callers who are over their limit of a sliding log, 32 at a
@@ -28,11 +31,11 @@ func BenchmarkDeniedCalls(b *testing.B) {
 func denied(b *testing.B, demands int, key bool) {
 	const callers = 32
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: fmt.Sprint(b.Name(), time.Now())}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
+		Keyer: keys.Keyer{Namespace: fmt.Sprint(b.Name(), time.Now())}, StoreTimeout: 5 * time.Second, Feed: embedded.New(nil),
 	})
-	log := limiter.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}
-	if err := e.SetPolicies([]limiter.Policy{
-		{Name: "full", Limits: []limiter.Limit{log}}, {Name: "beside", Limits: []limiter.Limit{log}},
+	log := policy.Limit{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}
+	if err := e.SetPolicies([]policy.Policy{
+		{Name: "full", Limits: []policy.Limit{log}}, {Name: "beside", Limits: []policy.Limit{log}},
 	}); err != nil {
 		b.Fatal(err)
 	}
@@ -42,8 +45,8 @@ func denied(b *testing.B, demands int, key bool) {
 	defer ended.Wait()
 	defer stop()
 	call := func(i int64) limiter.Call {
-		id := limiter.Identifier(fmt.Sprint(i % callers))
-		call := limiter.Call{Op: limiter.OpTake}
+		id := keys.Identifier(fmt.Sprint(i % callers))
+		call := limiter.Call{Op: count.OpTake}
 		for _, policy := range []string{"full", "beside"}[:demands] {
 			call.Demands = append(call.Demands, limiter.Demand{Policy: policy, Identifier: id})
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
@@ -23,25 +25,25 @@ import (
 func BenchmarkTakeWithItsCountry(b *testing.B) {
 	for _, c := range []struct {
 		name    string
-		country *limiter.Policy // nil: it is not counted
+		country *policy.Policy // nil: it is not counted
 	}{
 		{"alone", nil},
-		{"counters", &limiter.Policy{}},
-		{"rows", &limiter.Policy{Counting: limiter.CountingRows}},
-		{"local", &limiter.Policy{Guarantee: limiter.GuaranteeLocal}},
+		{"counters", &policy.Policy{}},
+		{"rows", &policy.Policy{Counting: policy.CountingRows}},
+		{"local", &policy.Policy{Guarantee: policy.GuaranteeLocal}},
 	} {
 		b.Run(c.name, func(b *testing.B) { takeWithItsCountry(b, c.country) })
 	}
 }
 
-func takeWithItsCountry(b *testing.B, country *limiter.Policy) {
-	policies := []limiter.Policy{{
-		Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}},
-		Normalize: limiter.Normalize{Form: limiter.FormE164},
+func takeWithItsCountry(b *testing.B, country *policy.Policy) {
+	policies := []policy.Policy{{
+		Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}},
+		Normalize: policy.Normalize{Form: policy.FormE164},
 	}}
 	if country != nil {
-		country.Name, country.Limits = "country", []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1_000_000, Window: time.Hour}}
-		policies[0].Derive = []limiter.Derivation{{Policy: country.Name, From: limiter.PartCountry}}
+		country.Name, country.Limits = "country", []policy.Limit{{Algorithm: "sliding-tail", Limit: 1_000_000, Window: time.Hour}}
+		policies[0].Derive = []policy.Derivation{{Policy: country.Name, From: policy.PartCountry}}
 		policies = append(policies, *country)
 	}
 	engines := startInstances(b, 3, policies)
@@ -53,7 +55,7 @@ func takeWithItsCountry(b *testing.B, country *limiter.Policy) {
 	b.RunParallel(func(p *testing.PB) {
 		e := engines[turn.Add(1)%int64(len(engines))]
 		for p.Next() {
-			number := limiter.Identifier(fmt.Sprintf("+49151%08d", rand.IntN(100_000_000)))
+			number := keys.Identifier(fmt.Sprintf("+49151%08d", rand.IntN(100_000_000)))
 			if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: number}); err != nil || !d.Allowed {
 				b.Errorf("%+v, %v", d, err)
 			}
@@ -64,7 +66,7 @@ func takeWithItsCountry(b *testing.B, country *limiter.Policy) {
 }
 
 // startInstances returns engines that own all keys between them, and reach each other over a network.
-func startInstances(b *testing.B, n int, policies []limiter.Policy) (engines []*limiter.Engine) {
+func startInstances(b *testing.B, n int, policies []policy.Policy) (engines []*limiter.Engine) {
 	b.Helper()
 	config := newConfig(b)
 	ctx, stop := context.WithCancel(context.Background())
@@ -89,7 +91,7 @@ func startInstances(b *testing.B, n int, policies []limiter.Policy) (engines []*
 		})
 		pool = peer.NewPool(c, creds, slog.New(slog.DiscardHandler))
 		e := limiter.New(store, &limiter.Options{
-			Keyer: limiter.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil),
+			Keyer: keys.Keyer{Namespace: b.Name()}, StoreTimeout: 5 * time.Second, Local: embedded.New(nil),
 			Identifiers: identifier.Reader, Owners: peer.NewOwners(c, pool),
 		})
 		if err := e.SetPolicies(policies); err != nil {

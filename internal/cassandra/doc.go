@@ -7,7 +7,7 @@
 // things are stored and read, and when they expire.
 //
 // gocql is used here and nowhere else. The package knows nothing of policies or algorithms. It
-// never sees an identifier, only limiter.Key.
+// never sees an identifier, only store.Key.
 package cassandra
 
 import (

@@ -6,12 +6,12 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // WriteEach stores each of w as Write does. Writes that take one request share trips, without a
 // goroutine for each.
-func (s *Store) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+func (s *Store) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	e := &each{store: s, wrote: wrote, riders: make([]rider[*keyWrite], len(w)), keyWrites: make([]keyWrite, len(w))}
 	for i := range w {
 		l, ok := e.riderOf(i, &w[i])
@@ -46,7 +46,7 @@ type boarded struct {
 
 // riderOf makes a rider of w, and returns the lane that it is for; false if w takes more than one
 // request, or none.
-func (e *each) riderOf(i int, w *limiter.Write) (lane, bool) {
+func (e *each) riderOf(i int, w *store.Write) (lane, bool) {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return lane{}, false
@@ -65,7 +65,7 @@ func (e *each) riderOf(i int, w *limiter.Write) (lane, bool) {
 
 // keyWriteOf returns w as a keyWrite, and the span of its table. It returns false if w takes more
 // than one request: it has to be of events alone, or of running totals alone.
-func keyWriteOf(w *limiter.Write) (said keyWrite, span limiter.Span, ok bool) {
+func keyWriteOf(w *store.Write) (said keyWrite, span store.Span, ok bool) {
 	if w.Cell != nil || w.Reset > 0 || len(w.Remove) > 0 || len(w.Add) > 0 {
 		return keyWrite{}, 0, false
 	}
@@ -93,7 +93,7 @@ func (e *each) board(l lane, r *rider[*keyWrite]) {
 }
 
 // appendEntries returns the requests to store w's events in log.
-func appendEntries(key []byte, log *limiter.LogWrite, w *limiter.Write) []gocql.BatchEntry {
+func appendEntries(key []byte, log *store.LogWrite, w *store.Write) []gocql.BatchEntry {
 	entries := make([]gocql.BatchEntry, len(w.Events))
 	for i := range w.Events {
 		entries[i] = appendEntry(key, log, &w.Events[i], w.Settle)

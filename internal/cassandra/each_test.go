@@ -8,49 +8,51 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Writes that are given together are stored as each by itself would be, whatever they are of,
 // share requests where they can, and are told what became of them one by one.
 func TestWriteEach(t *testing.T) {
-	const keys, bad = 30, 7
-	store := newStore(t, newConfig(t))
+	const all, bad = 30, 7
+	s := newStore(t, newConfig(t))
 	var trips, travelled atomic.Int64
-	store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
-	ids, now := limiter.NewEventIDs(), limiter.InstantOf(time.Now())
-	level := limiter.LevelLocalQuorum
-	logs := []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Minute}}
-	window := limiter.Count{Limit: "w", Start: now, Expires: now.Add(time.Minute), Units: 3}
-	var writes []limiter.Write
-	for i := range keys {
-		id, keyer := ids(now), limiter.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
-		w := limiter.Write{Key: keyer.For(limiter.KeySpace{}).Of("somebody"), Level: level, Logs: logs}
-		w.Events = []limiter.Event{{ID: id, At: id.Instant(), Cost: 2}}
+	s.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
+	ids, now := store.NewEventIDs().Next, store.InstantOf(time.Now())
+	level := policy.LevelLocalQuorum
+	logs := []store.LogWrite{{Span: store.SpanHour, TTL: time.Minute}}
+	window := store.Count{Limit: "w", Start: now, Expires: now.Add(time.Minute), Units: 3}
+	var writes []store.Write
+	for i := range all {
+		id, keyer := ids(now), keys.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
+		w := store.Write{Key: keyer.For(keys.KeySpace{}).Of("somebody"), Level: level, Logs: logs}
+		w.Events = []store.Event{{ID: id, At: id.Instant(), Cost: 2}}
 		switch {
 		case i == bad:
-			w.Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: 100 * 365 * 24 * time.Hour}} // Cassandra refuses it
+			w.Logs = []store.LogWrite{{Span: store.SpanHour, TTL: 100 * 365 * 24 * time.Hour}} // Cassandra refuses it
 		case i%5 == 1:
-			w.Add = []limiter.Count{window}
+			w.Add = []store.Count{window}
 		case i%5 == 2 && i != bad:
-			total := limiter.Tally{Count: window, Stamp: 1, TTL: time.Minute}
+			total := store.Tally{Count: window, Stamp: 1, TTL: time.Minute}
 			total.Row = id
-			w = limiter.Write{Key: w.Key, Level: level, Put: []limiter.Tally{total}, Tally: true}
+			w = store.Write{Key: w.Key, Level: level, Put: []store.Tally{total}, Tally: true}
 		case i%5 == 3:
 			gone := w
-			gone.Events = []limiter.Event{{ID: ids(now), At: now, Cost: 1}}
-			if err := store.Write(t.Context(), &gone); err != nil {
+			gone.Events = []store.Event{{ID: ids(now), At: now, Cost: 1}}
+			if err := s.Write(t.Context(), &gone); err != nil {
 				t.Fatal(err)
 			}
-			w.Remove = []limiter.EventID{gone.Events[0].ID}
+			w.Remove = []store.EventID{gone.Events[0].ID}
 		case i%5 == 4:
 			w.Reset, w.ResetTTL = now.Add(-time.Minute), time.Minute
 		}
 		writes = append(writes, w)
 	}
-	errs, told := make([]error, keys), make([]int, keys)
+	errs, told := make([]error, all), make([]int, all)
 	var mu sync.Mutex
-	store.WriteEach(t.Context(), writes, func(i int, err error) {
+	s.WriteEach(t.Context(), writes, func(i int, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		errs[i], told[i] = err, told[i]+1
@@ -59,7 +61,7 @@ func TestWriteEach(t *testing.T) {
 		if (errs[i] != nil) != (i == bad) || told[i] != 1 {
 			t.Errorf("write %d is told %d times, at last %v", i, told[i], errs[i])
 		}
-		if got, want := stored(t, store, &writes[i]), i != bad; got != want {
+		if got, want := stored(t, s, &writes[i]), i != bad; got != want {
 			t.Errorf("write %d is stored: %v", i, got)
 		}
 	}
@@ -70,13 +72,13 @@ func TestWriteEach(t *testing.T) {
 }
 
 // stored reports whether all that w counts is read.
-func stored(t *testing.T, store limiter.Store, w *limiter.Write) bool {
+func stored(t *testing.T, in store.Store, w *store.Write) bool {
 	t.Helper()
-	q := limiter.Query{
+	q := store.Query{
 		Key: w.Key, Level: w.Level, Counts: len(w.Add) > 0, Tally: len(w.Put) > 0, Span: w.Span,
-		Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 5}},
+		Logs: []store.LogQuery{{Span: store.SpanHour, Max: 5}},
 	}
-	s, err := store.Read(context.WithoutCancel(t.Context()), &q)
+	s, err := in.Read(context.WithoutCancel(t.Context()), &q)
 	if err != nil {
 		t.Fatal(err)
 	}

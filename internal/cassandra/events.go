@@ -7,7 +7,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // eventStatements are the requests to one table of events. The level is the
@@ -39,15 +39,15 @@ const (
 const microsPerMilli = 1000
 
 // timestamp returns that of a word on the event called id.
-func timestamp(id limiter.EventID, word int64) int64 {
+func timestamp(id store.EventID, word int64) int64 {
 	return int64(id.Instant())*microsPerMilli + word
 }
 
 // eventTables has the statements for each span's table.
-var eventTables = [limiter.SpanCount]eventStatements{
-	limiter.SpanHour:  newEventStatements("events_hour"),
-	limiter.SpanDay:   newEventStatements("events_day"),
-	limiter.SpanMonth: newEventStatements("events_month"),
+var eventTables = [store.SpanCount]eventStatements{
+	store.SpanHour:  newEventStatements("events_hour"),
+	store.SpanDay:   newEventStatements("events_day"),
+	store.SpanMonth: newEventStatements("events_month"),
 }
 
 func newEventStatements(table string) eventStatements {
@@ -65,19 +65,19 @@ func newEventStatements(table string) eventStatements {
 // readLog returns the newest events that q asks for, and the reset that was read
 // beside them. Without events there is nothing that a reset could forget.
 func (s *Store) readLog(
-	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.LogQuery,
-) (log limiter.Log, reset limiter.Instant, err error) {
+	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery,
+) (log store.Log, reset store.Instant, err error) {
 	if q.Max > maxReadTogether {
 		return s.readLogAlone(ctx, key, level, q, q.Max)
 	}
 	r := &logRead{key: key, query: q}
-	l := s.laneOf(key, q.Span, level).reading(q.After, limiter.InstantOf(s.config.Now()))
+	l := s.laneOf(key, q.Span, level).reading(q.After, store.InstantOf(s.config.Now()))
 	err = s.reads.do(ctx, l, r, 1, func(ctx context.Context) error {
 		r.log, r.reset, err = s.readLogAlone(ctx, key, level, q, q.Max)
 		return err
 	})
 	if err != nil {
-		return limiter.Log{}, 0, err
+		return store.Log{}, 0, err
 	}
 	return r.log, r.reset, nil
 }
@@ -85,29 +85,29 @@ func (s *Store) readLog(
 // readLogAlone reads limit rows, and on, where holds are among them: one that has ended,
 // and whose row has not expired yet, must not take the place of an event that counts.
 func (s *Store) readLogAlone(
-	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.LogQuery, limit int,
-) (log limiter.Log, reset limiter.Instant, err error) {
+	ctx context.Context, key []byte, level gocql.Consistency, q *store.LogQuery, limit int,
+) (log store.Log, reset store.Instant, err error) {
 	for ; ; limit *= 2 {
 		query := s.session.Query(eventTables[q.Span].newest, key, int64(q.After), limit).WithContext(ctx).Consistency(level)
 		rows := s.repeated(query.PageSize(limit + 1)).Iter()
-		log.Events = make([]limiter.Event, 0, rows.NumRows())
+		log.Events = make([]store.Event, 0, rows.NumRows())
 		var id gocql.UUID
 		var cost, ends, resetAt int64
 		for rows.Scan(&id, &cost, &ends, &resetAt) {
 			log.Events = append(log.Events, eventOf(id, cost, ends))
 		}
 		if err := rows.Close(); err != nil {
-			return limiter.Log{}, 0, err
+			return store.Log{}, 0, err
 		}
 		if len(log.Events) < limit || settledAmong(log.Events) >= q.Max {
 			slices.Reverse(log.Events)
-			return log, limiter.Instant(resetAt), nil
+			return log, store.Instant(resetAt), nil
 		}
 	}
 }
 
 // settledAmong returns how many of events are no holds.
-func settledAmong(events []limiter.Event) (n int) {
+func settledAmong(events []store.Event) (n int) {
 	for i := range events {
 		if events[i].Ends == 0 {
 			n++
@@ -118,19 +118,19 @@ func settledAmong(events []limiter.Event) (n int) {
 
 // eventOf returns the event of a row; what is null there is 0. A row counts for a unit at
 // least: one that says less is damaged, and must not make room for others.
-func eventOf(id gocql.UUID, cost, ends int64) limiter.Event {
-	eventID := limiter.EventID(id)
-	return limiter.Event{ID: eventID, At: eventID.Instant(), Cost: max(1, cost), Ends: limiter.Instant(ends)}
+func eventOf(id gocql.UUID, cost, ends int64) store.Event {
+	eventID := store.EventID(id)
+	return store.Event{ID: eventID, At: eventID.Instant(), Cost: max(1, cost), Ends: store.Instant(ends)}
 }
 
 // appendEvents stores w's events in one request: they share the key's partition.
-func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
+func (s *Store) appendEvents(ctx context.Context, key []byte, level gocql.Consistency, log *store.LogWrite, w *store.Write) error {
 	return s.writeKey(ctx, key, log.Span, level, appendEntries(key, log, w))
 }
 
 // appendEntry returns the request to store e. What was never a hold says nothing of
 // when it ends, which would cost a column in every row.
-func appendEntry(key []byte, log *limiter.LogWrite, e *limiter.Event, settle bool) gocql.BatchEntry {
+func appendEntry(key []byte, log *store.LogWrite, e *store.Event, settle bool) gocql.BatchEntry {
 	statements, ttl := &eventTables[log.Span], whole(log.TTL)
 	entry := gocql.BatchEntry{Idempotent: true}
 	switch {
@@ -144,7 +144,7 @@ func appendEntry(key []byte, log *limiter.LogWrite, e *limiter.Event, settle boo
 	return entry
 }
 
-func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, ids []limiter.EventID) error {
+func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consistency, log *store.LogWrite, ids []store.EventID) error {
 	entries := make([]gocql.BatchEntry, len(ids))
 	for i, id := range ids {
 		args := []any{timestamp(id, saysRemove), key, gocql.UUID(id)}
@@ -153,7 +153,7 @@ func (s *Store) removeEvents(ctx context.Context, key []byte, level gocql.Consis
 	return s.writeKey(ctx, key, log.Span, level, entries)
 }
 
-func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *limiter.LogWrite, w *limiter.Write) error {
+func (s *Store) resetLog(ctx context.Context, key []byte, level gocql.Consistency, log *store.LogWrite, w *store.Write) error {
 	at := int64(w.Reset)
 	query := s.session.Query(eventTables[log.Span].reset, whole(w.ResetTTL), at*microsPerMilli, at, key)
 	return s.exec(query.WithContext(ctx).Consistency(level))

@@ -10,40 +10,42 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
 // cellKey returns the key that a test of cells uses.
-func cellKey() limiter.Key {
-	keyer := limiter.Keyer{}
-	return keyer.For(limiter.KeySpace{Policy: "p"}).Of(storetest.Somebody)
+func cellKey() store.Key {
+	keyer := keys.Keyer{}
+	return keyer.For(keys.KeySpace{Policy: "p"}).Of(storetest.Somebody)
 }
 
 // cellChange returns a write that gives the cell of that version another one.
-func cellChange(ids func(limiter.Instant) limiter.EventID, version limiter.EventID, value string) *limiter.Write {
-	return &limiter.Write{
-		Key: cellKey(), Level: limiter.LevelQuorum, Logs: []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour}},
-		Cell: &limiter.CellWrite{
-			If: version, Version: ids(limiter.InstantOf(time.Now())), Value: []byte(value), TTL: 2 * time.Hour, Serial: limiter.LevelSerial,
+func cellChange(ids func(store.Instant) store.EventID, version store.EventID, value string) *store.Write {
+	return &store.Write{
+		Key: cellKey(), Level: policy.LevelQuorum, Logs: []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour}},
+		Cell: &store.CellWrite{
+			If: version, Version: ids(store.InstantOf(time.Now())), Value: []byte(value), TTL: 2 * time.Hour, Serial: policy.LevelSerial,
 		},
 	}
 }
 
 // readCell returns the cell and up to most events of the last hour beside it.
-func readCell(t *testing.T, store *cassandra.Store, level limiter.Level, most int) limiter.State {
+func readCell(t *testing.T, s *cassandra.Store, level policy.Level, most int) store.State {
 	t.Helper()
-	q := limiter.Query{Key: cellKey(), Level: level, Cell: true, Logs: []limiter.LogQuery{{
-		Span: limiter.SpanHour, After: limiter.InstantOf(time.Now().Add(-time.Hour)), Max: most,
+	q := store.Query{Key: cellKey(), Level: level, Cell: true, Logs: []store.LogQuery{{
+		Span: store.SpanHour, After: store.InstantOf(time.Now().Add(-time.Hour)), Max: most,
 	}}}
-	state, err := store.Read(t.Context(), &q)
+	state, err := s.Read(t.Context(), &q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return state
 }
 
-func mustWrite(t *testing.T, store *cassandra.Store, w *limiter.Write) {
+func mustWrite(t *testing.T, store *cassandra.Store, w *store.Write) {
 	t.Helper()
 	if err := store.Write(t.Context(), w); err != nil {
 		t.Fatal(err)
@@ -55,12 +57,12 @@ func mustWrite(t *testing.T, store *cassandra.Store, w *limiter.Write) {
 // and refuses to at a hundred thousand.
 func TestNothingWalksOverWhatHasExpired(t *testing.T) {
 	config := newConfig(t)
-	store := newStore(t, config)
+	s := newStore(t, config)
 	session := cassandratest.Session(t, config.Hosts...)
-	ids := limiter.NewEventIDs()
+	ids := store.NewEventIDs().Next
 	const expired, batch = 5000, 100
 	insert := "INSERT INTO " + config.Keyspace + ".cells (key, event_id, cost, ends_at) VALUES (?, ?, 1, 0) USING TTL 1"
-	long := limiter.InstantOf(time.Now().Add(-2 * time.Hour))
+	long := store.InstantOf(time.Now().Add(-2 * time.Hour))
 	for range expired / batch {
 		b := session.NewBatch(gocql.UnloggedBatch)
 		for range batch {
@@ -81,12 +83,12 @@ func TestNothingWalksOverWhatHasExpired(t *testing.T) {
 		return most
 	}
 	const few = 10
-	var last limiter.EventID // of the cell
-	write := func(change func(w *limiter.Write)) func() {
+	var last store.EventID // of the cell
+	write := func(change func(w *store.Write)) func() {
 		return func() {
 			w := cellChange(ids, last, "a")
 			change(w)
-			mustWrite(t, store, w)
+			mustWrite(t, s, w)
 			last = w.Cell.Version
 		}
 	}
@@ -94,22 +96,22 @@ func TestNothingWalksOverWhatHasExpired(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"a read without a cell", func() { readCell(t, store, limiter.LevelQuorum, 10) }},
-		{"a cell that is made", write(func(*limiter.Write) {})},
-		{"a read", func() { readCell(t, store, limiter.LevelQuorum, 10) }},
-		{"a serial read", func() { readCell(t, store, limiter.LevelSerial, 10) }},
-		{"a long read", func() { readCell(t, store, limiter.LevelSerial, 1000) }},
+		{"a read without a cell", func() { readCell(t, s, policy.LevelQuorum, 10) }},
+		{"a cell that is made", write(func(*store.Write) {})},
+		{"a read", func() { readCell(t, s, policy.LevelQuorum, 10) }},
+		{"a serial read", func() { readCell(t, s, policy.LevelSerial, 10) }},
+		{"a long read", func() { readCell(t, s, policy.LevelSerial, 1000) }},
 		{"a read of a cell alone", func() {
-			if _, err := store.Read(t.Context(), &limiter.Query{Key: cellKey(), Level: limiter.LevelSerial, Cell: true}); err != nil {
+			if _, err := s.Read(t.Context(), &store.Query{Key: cellKey(), Level: policy.LevelSerial, Cell: true}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"a change", write(func(w *limiter.Write) {
-			w.Events = []limiter.Event{{ID: w.Cell.Version, At: w.Cell.Version.Instant(), Cost: 1}}
+		{"a change", write(func(w *store.Write) {
+			w.Events = []store.Event{{ID: w.Cell.Version, At: w.Cell.Version.Instant(), Cost: 1}}
 		})},
-		{"a removal", write(func(w *limiter.Write) { w.Cell.Version = limiter.EventID{} })},
-		{"a cell that stays away", write(func(w *limiter.Write) { w.Cell.Version = limiter.EventID{} })},
-		{"a cell that is made anew", write(func(*limiter.Write) {})},
+		{"a removal", write(func(w *store.Write) { w.Cell.Version = store.EventID{} })},
+		{"a cell that stays away", write(func(w *store.Write) { w.Cell.Version = store.EventID{} })},
+		{"a cell that is made anew", write(func(*store.Write) {})},
 	} {
 		step.do()
 		if n := walked(); n > few {
@@ -128,28 +130,28 @@ func TestNothingWalksOverWhatHasExpired(t *testing.T) {
 // as long, and no read takes it for an event.
 func TestCellAndItsRowComeAndGoTogether(t *testing.T) {
 	config := newConfig(t)
-	store := newStore(t, config)
+	in := newStore(t, config)
 	session := cassandratest.Session(t, config.Hosts...)
-	ids := limiter.NewEventIDs()
-	made := cellChange(ids, limiter.EventID{}, "a")
+	ids := store.NewEventIDs().Next
+	made := cellChange(ids, store.EventID{}, "a")
 	const events = 150
-	first := limiter.InstantOf(time.Now().Add(-time.Minute))
+	first := store.InstantOf(time.Now().Add(-time.Minute))
 	for i := range events {
 		at := first.Add(time.Duration(i) * time.Millisecond)
-		made.Events = append(made.Events, limiter.Event{ID: ids(at), At: at, Cost: int64(i) + 1})
+		made.Events = append(made.Events, store.Event{ID: ids(at), At: at, Cost: int64(i) + 1})
 	}
-	ahead := limiter.InstantOf(time.Now().Add(24 * time.Hour))
-	made.Events = append(made.Events, limiter.Event{ID: ids(ahead), At: ahead, Cost: events + 1})
-	mustWrite(t, store, made)
+	ahead := store.InstantOf(time.Now().Add(24 * time.Hour))
+	made.Events = append(made.Events, store.Event{ID: ids(ahead), At: ahead, Cost: events + 1})
+	mustWrite(t, in, made)
 	var ofVersion, ofRow int
 	err := session.Query("SELECT TTL(version), TTL(cost) FROM "+config.Keyspace+".cells WHERE key = ? LIMIT 1", cellKey().Bytes()).
 		Scan(&ofVersion, &ofRow)
 	if err != nil || ofVersion != ofRow || ofRow < 7100 {
 		t.Errorf("the cell lives for %d s, its row for %d s (%v)", ofVersion, ofRow, err)
 	}
-	for _, level := range []limiter.Level{limiter.LevelQuorum, limiter.LevelSerial} {
+	for _, level := range []policy.Level{policy.LevelQuorum, policy.LevelSerial} {
 		for _, most := range []int{1, 2, 63, 64, 65, events, events + 1, 1000} {
-			s := readCell(t, store, level, most)
+			s := readCell(t, in, level, most)
 			checkNewest(t, fmt.Sprintf("%d at %s", most, level), s.Logs[0].Events, min(most, events+1))
 			if s.Cell.Version != made.Cell.Version || string(s.Cell.Value) != "a" {
 				t.Errorf("%d at %s: %+v", most, level, s.Cell)
@@ -157,11 +159,11 @@ func TestCellAndItsRowComeAndGoTogether(t *testing.T) {
 		}
 	}
 	gone := cellChange(ids, made.Cell.Version, "")
-	gone.Cell.Version = limiter.EventID{}
-	mustWrite(t, store, gone)
-	s := readCell(t, store, limiter.LevelSerial, 1000)
+	gone.Cell.Version = store.EventID{}
+	mustWrite(t, in, gone)
+	s := readCell(t, in, policy.LevelSerial, 1000)
 	checkNewest(t, "without the cell", s.Logs[0].Events, events+1)
-	if s.Cell.Version != (limiter.EventID{}) || len(s.Cell.Value) > 0 {
+	if s.Cell.Version != (store.EventID{}) || len(s.Cell.Value) > 0 {
 		t.Errorf("after it was removed: %+v", s.Cell)
 	}
 	if n := rowsOf(t, session, &config, "cells"); n != events+1 {
@@ -170,7 +172,7 @@ func TestCellAndItsRowComeAndGoTogether(t *testing.T) {
 }
 
 // checkNewest wants the newest n events or one more, oldest first. Their costs count up.
-func checkNewest(t *testing.T, what string, events []limiter.Event, n int) {
+func checkNewest(t *testing.T, what string, events []store.Event, n int) {
 	t.Helper()
 	if len(events) != n && len(events) != n+1 {
 		t.Errorf("%s: %d events, want %d", what, len(events), n)
@@ -186,11 +188,11 @@ func checkNewest(t *testing.T, what string, events []limiter.Event, n int) {
 // TestLongLogBesideACellThatChanges reads a log that takes two requests while the cell
 // changes all the time: the value is always that of the version, and soon there.
 func TestLongLogBesideACellThatChanges(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	ids := limiter.NewEventIDs()
-	made := cellChange(ids, limiter.EventID{}, "")
+	in := newStore(t, newConfig(t))
+	ids := store.NewEventIDs().Next
+	made := cellChange(ids, store.EventID{}, "")
 	made.Cell.Value = made.Cell.Version[:]
-	mustWrite(t, store, made)
+	mustWrite(t, in, made)
 	stop := make(chan struct{})
 	var changes sync.WaitGroup
 	changes.Go(func() {
@@ -202,7 +204,7 @@ func TestLongLogBesideACellThatChanges(t *testing.T) {
 			}
 			w := cellChange(ids, last, "")
 			w.Cell.Value = w.Cell.Version[:]
-			if err := store.Write(t.Context(), w); err != nil {
+			if err := in.Write(t.Context(), w); err != nil {
 				t.Error(err)
 				return
 			}
@@ -210,10 +212,10 @@ func TestLongLogBesideACellThatChanges(t *testing.T) {
 		}
 	})
 	const versions, reads = 5, 80
-	seen := map[limiter.EventID]bool{}
+	seen := map[store.EventID]bool{}
 	enough := time.Now().Add(30 * time.Second)
 	for n := 0; n < reads || len(seen) < versions && time.Now().Before(enough); n++ {
-		s := readCell(t, store, limiter.LevelQuorum, 100)
+		s := readCell(t, in, policy.LevelQuorum, 100)
 		seen[s.Cell.Version] = true
 		if string(s.Cell.Value) != string(s.Cell.Version[:]) {
 			t.Errorf("version %x with the value %x", s.Cell.Version, s.Cell.Value)

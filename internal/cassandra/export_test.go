@@ -7,7 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TokenOf returns the place of a key on the ring.
@@ -61,14 +61,14 @@ func watched[R any](
 
 // Together writes an event for each key by one trip, and reads all of them by another,
 // at level ONE. It returns how many events each has, and the errors of each.
-func (s *Store) Together(keys [][]byte, e limiter.Event) (found []int, wrote, read []error) {
+func (s *Store) Together(keys [][]byte, e store.Event) (found []int, wrote, read []error) {
 	on := lane{level: gocql.One}
 	var said []*rider[*keyWrite]
 	var reads []*rider[*logRead]
 	for _, key := range keys {
-		entry := appendEntry(key, &limiter.LogWrite{TTL: time.Minute}, &e, false)
+		entry := appendEntry(key, &store.LogWrite{TTL: time.Minute}, &e, false)
 		said = append(said, &rider[*keyWrite]{request: &keyWrite{key, []gocql.BatchEntry{entry}}})
-		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &limiter.LogQuery{Max: 1}}})
+		reads = append(reads, &rider[*logRead]{request: &logRead{key: key, query: &store.LogQuery{Max: 1}}})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
 	defer cancel()

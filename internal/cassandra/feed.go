@@ -7,7 +7,8 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // The requests to the table of changes, at the store's own levels unless others are asked
@@ -19,10 +20,10 @@ const (
 )
 
 const (
-	changeBucket = limiter.Instant(time.Hour / time.Millisecond) // how much time a partition holds
+	changeBucket = store.Instant(time.Hour / time.Millisecond) // how much time a partition holds
 	// longestChange is the longest life of a change, and how far back one is looked for:
 	// half as long again as the longest reset is remembered.
-	longestChange = 3 * limiter.MaxWindow
+	longestChange = 3 * policy.MaxWindow
 	// changesAhead is how far ahead of this instance's clock the one may be that dated a
 	// change.
 	changesAhead = time.Hour
@@ -32,13 +33,13 @@ const (
 	changeRows    = 500 // of one page
 	// shortestPoll is the shortest time that is asked for when longer ones are too long
 	// for a node, in milliseconds.
-	shortestPoll limiter.Instant = 100
+	shortestPoll store.Instant = 100
 )
 
-var _ limiter.Feed = (*Store)(nil)
+var _ store.Feed = (*Store)(nil)
 
 // Publish makes c known to every instance for as long as c lives.
-func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
+func (s *Store) Publish(ctx context.Context, c *store.Change) error {
 	level, err := levelOf(cmp.Or(c.Level, s.config.Consistency.Write))
 	if err != nil {
 		return err
@@ -53,14 +54,14 @@ func (s *Store) Publish(ctx context.Context, c *limiter.Change) error {
 }
 
 // Changes returns what q asks for of what still lives.
-func (s *Store) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
+func (s *Store) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	level, err := levelOf(cmp.Or(q.Level, s.config.Consistency.Read))
 	if err != nil {
 		return nil, err
 	}
-	now := limiter.InstantOf(s.config.Now())
-	end := min(cmp.Or(q.Until, limiter.Distant), bucketOf(now.Add(changesAhead))+changeBucket)
-	var changes []limiter.Change
+	now := store.InstantOf(s.config.Now())
+	end := min(cmp.Or(q.Until, store.Distant), bucketOf(now.Add(changesAhead))+changeBucket)
+	var changes []store.Change
 	for from := max(q.Since, now.Add(-longestChange)); from < end; {
 		until := min(bucketOf(from)+changeBuckets*changeBucket, end)
 		if changes, err = s.appendChanges(ctx, level, changes, from, until); err != nil {
@@ -75,8 +76,8 @@ func (s *Store) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.
 // life is over are still there for gc_grace, and a node refuses to walk over very many
 // of them at once: it is asked for halves then.
 func (s *Store) appendChanges(
-	ctx context.Context, level gocql.Consistency, changes []limiter.Change, from, until limiter.Instant,
-) ([]limiter.Change, error) {
+	ctx context.Context, level gocql.Consistency, changes []store.Change, from, until store.Instant,
+) ([]store.Change, error) {
 	appended, err := s.appendChangesAtOnce(ctx, level, changes, from, until)
 	if until-from < 2*shortestPoll || !tooLong(err) {
 		return appended, err
@@ -89,8 +90,8 @@ func (s *Store) appendChanges(
 }
 
 func (s *Store) appendChangesAtOnce(
-	ctx context.Context, level gocql.Consistency, changes []limiter.Change, from, until limiter.Instant,
-) ([]limiter.Change, error) {
+	ctx context.Context, level gocql.Consistency, changes []store.Change, from, until store.Instant,
+) ([]store.Change, error) {
 	var buckets []int64
 	for bucket := bucketOf(from); bucket < until; bucket += changeBucket {
 		buckets = append(buckets, int64(bucket))
@@ -114,7 +115,7 @@ func (s *Store) appendChangesAtOnce(
 
 // detailsOf returns what is bound for c's details: nothing at all, which leaves no
 // tombstone, where there are none.
-func detailsOf(c *limiter.Change) any {
+func detailsOf(c *store.Change) any {
 	if c.Details == "" {
 		return gocql.UnsetValue
 	}
@@ -123,15 +124,15 @@ func detailsOf(c *limiter.Change) any {
 
 // changeOf returns the change of a row; false for one of a later version, whose keys are
 // others.
-func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int) (limiter.Change, bool) {
-	if len(key) != limiter.KeySize {
-		return limiter.Change{}, false
+func changeOf(id gocql.UUID, kind string, key []byte, blocked int64, strikes int) (store.Change, bool) {
+	if len(key) != store.KeySize {
+		return store.Change{}, false
 	}
-	return limiter.Change{
-		ID: limiter.EventID(id), Kind: limiter.ChangeKind(kind), Key: limiter.KeyFrom([limiter.KeySize]byte(key)),
-		Until: limiter.Instant(blocked), Strikes: strikes,
+	return store.Change{
+		ID: store.EventID(id), Kind: store.ChangeKind(kind), Key: store.KeyFrom([store.KeySize]byte(key)),
+		Until: store.Instant(blocked), Strikes: strikes,
 	}, true
 }
 
 // bucketOf returns the start of the hour that i is in.
-func bucketOf(i limiter.Instant) limiter.Instant { return i - i%changeBucket }
+func bucketOf(i store.Instant) store.Instant { return i - i%changeBucket }

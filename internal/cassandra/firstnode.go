@@ -9,7 +9,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // firstNodes knows which node the driver asks first for a key, part by part of the ring. To ask
@@ -36,7 +36,7 @@ const (
 
 // laneOf returns the lane of requests for key: those whose first replica is the same
 // node, which needs no other to answer for them at a level of one.
-func (s *Store) laneOf(key []byte, span limiter.Span, level gocql.Consistency) lane {
+func (s *Store) laneOf(key []byte, span store.Span, level gocql.Consistency) lane {
 	return lane{node: s.firstNodeOf(key, level), span: span, level: level}
 }
 
@@ -59,7 +59,7 @@ func (s *Store) firstNodeOf(key []byte, level gocql.Consistency) string {
 }
 
 // reading returns l for reads of what is later than an instant.
-func (l lane) reading(after, now limiter.Instant) lane {
+func (l lane) reading(after, now store.Instant) lane {
 	l.reach = bits.Len64(uint64(max(0, now-after)))
 	return l
 }

@@ -5,25 +5,27 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Tokens are those that Cassandra computes.
 func TestTokens(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	keyer := limiter.Keyer{Namespace: t.Name()}
-	keys := keyer.For(limiter.KeySpace{Policy: "p"})
+	s := newStore(t, newConfig(t))
+	keyer := keys.Keyer{Namespace: t.Name()}
+	all := keyer.For(keys.KeySpace{Policy: "p"})
 	for i := range 100 {
-		key := keys.Of(limiter.Identifier(strconv.Itoa(i)))
-		w := limiter.Write{
-			Key: key, Level: limiter.LevelOne, Logs: []limiter.LogWrite{{Span: limiter.SpanHour, TTL: 60_000_000_000}},
-			Events: []limiter.Event{{ID: limiter.NewEventIDs()(limiter.Instant(1_772_452_800_000)), Cost: 1}},
+		key := all.Of(keys.Identifier(strconv.Itoa(i)))
+		w := store.Write{
+			Key: key, Level: policy.LevelOne, Logs: []store.LogWrite{{Span: store.SpanHour, TTL: 60_000_000_000}},
+			Events: []store.Event{{ID: store.NewEventIDs().Next(store.Instant(1_772_452_800_000)), Cost: 1}},
 		}
-		if err := store.Write(t.Context(), &w); err != nil {
+		if err := s.Write(t.Context(), &w); err != nil {
 			t.Fatal(err)
 		}
 		var want int64
-		if err := store.Ask(&want, "SELECT token(key) FROM events_hour WHERE key = ?", key.Bytes()); err != nil {
+		if err := s.Ask(&want, "SELECT token(key) FROM events_hour WHERE key = ?", key.Bytes()); err != nil {
 			t.Fatal(err)
 		}
 		if got := cassandra.TokenOf(key.Bytes()); got != want {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // BenchmarkLimitsOfAPolicy takes from keys that are all new, under policies of more and
@@ -19,16 +21,16 @@ import (
 func BenchmarkLimitsOfAPolicy(b *testing.B) {
 	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
 		for _, n := range []int{1, 2, 4, 8} {
-			policy := limiter.Policy{}
+			p := policy.Policy{}
 			for i := range n {
-				policy.Limits = append(policy.Limits, limiter.Limit{
+				p.Limits = append(p.Limits, policy.Limit{
 					Name: fmt.Sprint(i), Algorithm: algorithm, Limit: 10, Window: time.Duration(i+1) * time.Minute,
 				})
 				if algorithm != "sliding-log" {
-					policy.Counting = limiter.CountingRows
+					p.Counting = policy.CountingRows
 				}
 			}
-			b.Run(fmt.Sprintf("%s/%d", algorithm, n), func(b *testing.B) { takeOfManyCallers(b, policy) })
+			b.Run(fmt.Sprintf("%s/%d", algorithm, n), func(b *testing.B) { takeOfManyCallers(b, p) })
 		}
 	}
 }
@@ -42,23 +44,23 @@ func BenchmarkEventsOfAKey(b *testing.B) {
 
 func checkLogs(b *testing.B, events int64) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: fmt.Sprint(b.Name(), time.Now())}, StoreTimeout: 5 * time.Second,
+		Keyer: keys.Keyer{Namespace: fmt.Sprint(b.Name(), time.Now())}, StoreTimeout: 5 * time.Second,
 	})
-	policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10_000, Window: time.Hour}}}
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	pol := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10_000, Window: time.Hour}}}
+	if err := e.SetPolicies([]policy.Policy{pol}); err != nil {
 		b.Fatal(err)
 	}
-	const keys = 8
+	const all = 8
 	demand := func(i int64) limiter.Demand {
-		return limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i % keys))}
+		return limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(i % all))}
 	}
-	for i := range keys * events {
+	for i := range all * events {
 		if _, err := e.Record(b.Context(), demand(i)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	var next atomic.Int64
-	b.SetParallelism(keys)
+	b.SetParallelism(all)
 	b.ResetTimer()
 	defer measureCPU(b)()
 	b.RunParallel(func(p *testing.PB) {
@@ -74,11 +76,11 @@ func checkLogs(b *testing.B, events int64) {
 // read for each. Larger numbers take long to fill: choose by -bench.
 func BenchmarkLiveKeys(b *testing.B) {
 	e := limiter.New(newStore(b, newConfig(b)), &limiter.Options{StoreTimeout: 10 * time.Second})
-	policy := limiter.Policy{
-		Name: "p", Counting: limiter.CountingRows,
-		Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Hour}},
+	p := policy.Policy{
+		Name: "p", Counting: policy.CountingRows,
+		Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Hour}},
 	}
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		b.Fatal(err)
 	}
 	filled := 0
@@ -101,7 +103,7 @@ func takeOfKeys(b *testing.B, e *limiter.Engine, n int, key func(i int) int) {
 	for range callers {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(key(i)))})
+				d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(key(i)))})
 				if err != nil || !d.Allowed {
 					b.Errorf("%+v, %v", d, err)
 					return
@@ -128,23 +130,23 @@ func takeThroughInstances(b *testing.B, n int) {
 	config, news, engines := newConfig(b), embedded.New(nil), make([]*limiter.Engine, n)
 	for i := range engines {
 		engines[i] = limiter.New(newStore(b, config), &limiter.Options{StoreTimeout: 10 * time.Second, Feed: news})
-		if err := engines[i].SetPolicies([]limiter.Policy{{
-			Name: "p", Counting: limiter.CountingRows,
-			Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
+		if err := engines[i].SetPolicies([]policy.Policy{{
+			Name: "p", Counting: policy.CountingRows,
+			Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}},
 		}}); err != nil {
 			b.Fatal(err)
 		}
 		ended.Go(func() { _ = engines[i].Run(running) })
 	}
 	var known atomic.Int64
-	const callers, s, keys = 64, 1.1, 100_000
+	const callers, s, all = 64, 1.1, 100_000
 	b.SetParallelism(callers)
 	b.ResetTimer()
 	defer measureCPU(b)()
 	b.RunParallel(func(p *testing.PB) {
-		zipf := rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), s, 1, keys-1)
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), s, 1, all-1)
 		for p.Next() {
-			demand := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.FormatUint(zipf.Uint64(), 10))}
+			demand := limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.FormatUint(zipf.Uint64(), 10))}
 			d, err := engines[rand.IntN(n)].Take(b.Context(), demand)
 			if err != nil {
 				b.Fatal(err)

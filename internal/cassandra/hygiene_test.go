@@ -13,6 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -64,11 +68,11 @@ func walkedOver(t *testing.T, session *gocql.Session, config *cassandra.Config, 
 func TestOldRowsGoAndNoReadMeetsThem(t *testing.T) {
 	config := newConfig(t)
 	config.SweepAge = time.Second
-	store := newStore(t, config)
+	s := newStore(t, config)
 	session := cassandratest.Session(t, config.Hosts...)
 	const rounds, records, few = 2, 400, 10
-	e := storetest.NewEngine(t, store, limiter.Options{Now: time.Now, StoreTimeout: 5 * time.Second}, limiter.Policy{
-		Name: "p", Limits: []limiter.Limit{
+	e := storetest.NewEngine(t, s, limiter.Options{Now: time.Now, StoreTimeout: 5 * time.Second}, policy.Policy{
+		Name: "p", Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 10, Window: time.Second},
 			{Algorithm: "fixed-window", Limit: 10, Window: time.Second},
 		},
@@ -79,9 +83,9 @@ func TestOldRowsGoAndNoReadMeetsThem(t *testing.T) {
 			_, err := e.Record(t.Context(), demand)
 			return err
 		})
-		waitForExpiry(t, store, limiter.InstantOf(time.Now()))
-		store.SetClusterTime(time.Now())
-		if err := store.Sweep(t.Context()); err != nil {
+		waitForExpiry(t, s, store.InstantOf(time.Now()))
+		s.SetClusterTime(time.Now())
+		if err := s.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if a, err := e.Take(t.Context(), demand); err != nil || !a.Allowed {
@@ -105,16 +109,16 @@ func TestOldRowsGoAndNoReadMeetsThem(t *testing.T) {
 
 // waitForExpiry waits until news that lives as long as events with a window of a second
 // is gone: so is every such event that was written before.
-func waitForExpiry(t *testing.T, store *cassandra.Store, now limiter.Instant) {
+func waitForExpiry(t *testing.T, s *cassandra.Store, now store.Instant) {
 	t.Helper()
 	const eventsLive = 9 * time.Second // a second, the store timeout, the margins of times to live, and one more
-	var key limiter.Key
-	canary := limiter.Change{ID: limiter.NewEventIDs()(now), Kind: limiter.ChangeRefund, Key: key, TTL: eventsLive}
-	if err := store.Publish(t.Context(), &canary); err != nil {
+	var key store.Key
+	canary := store.Change{ID: store.NewEventIDs().Next(now), Kind: store.ChangeRefund, Key: key, TTL: eventsLive}
+	if err := s.Publish(t.Context(), &canary); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the canary expires", func() bool {
-		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: now})
+		changes, err := s.Changes(t.Context(), &store.ChangeQuery{Since: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,20 +154,20 @@ func TestNothingIsRefusedForWhatIsGone(t *testing.T) {
 // testOldNews has an instance that starts look for the one block that holds among
 // thousands of resets that are forgotten.
 func testOldNews(t *testing.T, config cassandra.Config) {
-	store := newStore(t, config)
+	s := newStore(t, config)
 	const resets = 4 * strictTombstones
-	ids, began := limiter.NewEventIDs(), limiter.InstantOf(time.Now().Add(-2*time.Hour))
-	var key limiter.Key
-	at := func(i int) limiter.EventID { return ids(began.Add(time.Duration(i) * time.Second)) }
-	block := limiter.Change{ID: at(resets / 3), Kind: limiter.ChangeBlock, Key: key, TTL: time.Hour}
-	if err := store.Publish(t.Context(), &block); err != nil {
+	ids, began := store.NewEventIDs().Next, store.InstantOf(time.Now().Add(-2*time.Hour))
+	var key store.Key
+	at := func(i int) store.EventID { return ids(began.Add(time.Duration(i) * time.Second)) }
+	block := store.Change{ID: at(resets / 3), Kind: store.ChangeBlock, Key: key, TTL: time.Hour}
+	if err := s.Publish(t.Context(), &block); err != nil {
 		t.Fatal(err)
 	}
 	parallel(t, resets, func(i int) error {
-		return store.Publish(t.Context(), &limiter.Change{ID: at(i), Kind: limiter.ChangeReset, Key: key, TTL: time.Second})
+		return s.Publish(t.Context(), &store.Change{ID: at(i), Kind: store.ChangeReset, Key: key, TTL: time.Second})
 	})
 	eventually(t, "resets expire", func() bool {
-		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: began.Add(-24 * time.Hour)})
+		changes, err := s.Changes(t.Context(), &store.ChangeQuery{Since: began.Add(-24 * time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,10 +204,10 @@ func testSweepsBesideTombstones(t *testing.T, config cassandra.Config) {
 func testDeniedTakes(t *testing.T, config cassandra.Config) {
 	var engines []storetest.Engine
 	for range 3 {
-		opts := limiter.Options{Keyer: limiter.Keyer{Namespace: t.Name()}, Now: time.Now}
+		opts := limiter.Options{Keyer: keys.Keyer{Namespace: t.Name()}, Now: time.Now}
 		engines = append(engines, storetest.NewEngine(t, newStore(t, config), opts,
-			limiter.Policy{Name: "one", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}},
-			limiter.Policy{Name: "all", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1000, Window: time.Hour}}},
+			policy.Policy{Name: "one", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}},
+			policy.Policy{Name: "all", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1000, Window: time.Hour}}},
 		))
 	}
 	one := limiter.Demand{Policy: "one", Identifier: storetest.Somebody}
@@ -213,7 +217,7 @@ func testDeniedTakes(t *testing.T, config cassandra.Config) {
 	})
 	parallel(t, 3*strictTombstones, func(i int) error {
 		demands := []limiter.Demand{one, {Policy: "all", Identifier: "everybody"}}
-		answer, err := engines[i%len(engines)].Engine.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: demands})
+		answer, err := engines[i%len(engines)].Engine.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: demands})
 		if err == nil && answer.Allowed {
 			t.Error("a take over the limit was allowed")
 		}

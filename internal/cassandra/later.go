@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Later is a Store that is there as soon as its cluster can be reached. Until then every request
@@ -27,9 +28,9 @@ type Later struct {
 }
 
 var (
-	_ limiter.EachWriter  = (*Later)(nil)
-	_ limiter.WriteReader = (*Later)(nil)
-	_ limiter.Feed        = (*Later)(nil)
+	_ store.EachWriter  = (*Later)(nil)
+	_ store.WriteReader = (*Later)(nil)
+	_ store.Feed        = (*Later)(nil)
 )
 
 // OpenLater connects as Open does, after migrating where config says so. If the cluster can't be
@@ -146,13 +147,13 @@ func (l *Later) Connected() bool { return l.store.Load() != nil }
 
 // CanPromise is Store.CanPromise. Before the cluster is reached all can be promised: should it
 // have several data centres then, and none be chosen, Run fails.
-func (l *Later) CanPromise(policies []limiter.Policy) error {
+func (l *Later) CanPromise(policies []policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.store.Load(); s != nil {
 		return s.CanPromise(policies)
 	}
-	l.local = limiter.WithinDatacenter(policies, l.config.Consistency, limiter.Level(l.config.SerialConsistency))
+	l.local = policy.WithinDatacenter(policies, l.config.Consistency, policy.Level(l.config.SerialConsistency))
 	return nil
 }
 
@@ -162,7 +163,7 @@ func (l *Later) Ready(ctx context.Context) error {
 	if s := l.store.Load(); s != nil {
 		return s.Ready(ctx)
 	}
-	return fmt.Errorf("%w: %w", limiter.ErrNotConnected, *l.waits.Load())
+	return fmt.Errorf("%w: %w", store.ErrNotConnected, *l.waits.Load())
 }
 
 // Skewed is Store.Skewed; false before the cluster is reached.
@@ -189,20 +190,20 @@ func (l *Later) Sweeps() Sweeps {
 
 // Of every request before the cluster is reached.
 var (
-	errLater       = fmt.Errorf("%w: %w", limiter.ErrUnavailable, limiter.ErrNotConnected)
-	errStoredLater = fmt.Errorf("%w: %w", errLater, limiter.ErrNotStored)
+	errLater       = fmt.Errorf("%w: %w", store.ErrUnavailable, store.ErrNotConnected)
+	errStoredLater = fmt.Errorf("%w: %w", errLater, store.ErrNotStored)
 )
 
 // Read reads from the store.
-func (l *Later) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (l *Later) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if s := l.store.Load(); s != nil {
 		return s.Read(ctx, q)
 	}
-	return limiter.State{}, errLater
+	return store.State{}, errLater
 }
 
 // Write writes to the store.
-func (l *Later) Write(ctx context.Context, w *limiter.Write) error {
+func (l *Later) Write(ctx context.Context, w *store.Write) error {
 	if s := l.store.Load(); s != nil {
 		return s.Write(ctx, w)
 	}
@@ -210,7 +211,7 @@ func (l *Later) Write(ctx context.Context, w *limiter.Write) error {
 }
 
 // WriteAll writes to the store.
-func (l *Later) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (l *Later) WriteAll(ctx context.Context, w []store.Write) error {
 	if s := l.store.Load(); s != nil {
 		return s.WriteAll(ctx, w)
 	}
@@ -218,7 +219,7 @@ func (l *Later) WriteAll(ctx context.Context, w []limiter.Write) error {
 }
 
 // WriteEach writes to the store.
-func (l *Later) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+func (l *Later) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	if s := l.store.Load(); s != nil {
 		s.WriteEach(ctx, w, wrote)
 		return
@@ -230,16 +231,16 @@ func (l *Later) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i i
 
 // WriteThenRead writes to the store and reads from it.
 func (l *Later) WriteThenRead(
-	ctx context.Context, w *limiter.Write, q *limiter.Query,
-) (state limiter.State, wrote bool, err error) {
+	ctx context.Context, w *store.Write, q *store.Query,
+) (state store.State, wrote bool, err error) {
 	if s := l.store.Load(); s != nil {
 		return s.WriteThenRead(ctx, w, q)
 	}
-	return limiter.State{}, false, errStoredLater
+	return store.State{}, false, errStoredLater
 }
 
 // Publish tells the store.
-func (l *Later) Publish(ctx context.Context, c *limiter.Change) error {
+func (l *Later) Publish(ctx context.Context, c *store.Change) error {
 	if s := l.store.Load(); s != nil {
 		return s.Publish(ctx, c)
 	}
@@ -247,7 +248,7 @@ func (l *Later) Publish(ctx context.Context, c *limiter.Change) error {
 }
 
 // Changes asks the store.
-func (l *Later) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
+func (l *Later) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	if s := l.store.Load(); s != nil {
 		return s.Changes(ctx, q)
 	}

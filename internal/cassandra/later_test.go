@@ -8,7 +8,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Before the cluster is reached every request fails at once, and says that nothing was stored;
@@ -17,41 +19,41 @@ func TestLater(t *testing.T) {
 	config := newConfig(t)
 	door := cassandratest.NewDoor(t)
 	config.Hosts, config.MigrateFirst = []string{door.Addr()}, true
-	store, err := cassandra.OpenLater(t.Context(), config)
+	s, err := cassandra.OpenLater(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	moved := make(chan string, 1)
-	store.OnMove(func(datacenter string) error {
-		if err := store.Ready(t.Context()); !errors.Is(err, limiter.ErrNotConnected) {
+	s.OnMove(func(datacenter string) error {
+		if err := s.Ready(t.Context()); !errors.Is(err, store.ErrNotConnected) {
 			t.Errorf("who counts is told where when the store answers: %v", err)
 		}
 		moved <- datacenter
 		return nil
 	})
-	runWhile(t, store)
-	for name, err := range requestAll(t, store) {
-		if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, limiter.ErrNotConnected) {
+	runWhile(t, s)
+	for name, err := range requestAll(t, s) {
+		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotConnected) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if notStored := errors.Is(err, limiter.ErrNotStored); notStored != (name != "read" && name != "changes") {
+		if notStored := errors.Is(err, store.ErrNotStored); notStored != (name != "read" && name != "changes") {
 			t.Errorf("%s: not stored: %v", name, notStored)
 		}
 	}
-	if _, known := store.ClockOffset(); known || store.Skewed() || store.Connected() || store.Datacenter() != "" {
+	if _, known := s.ClockOffset(); known || s.Skewed() || s.Connected() || s.Datacenter() != "" {
 		t.Error("something is known of a cluster that was not reached")
 	}
 	door.Open()
-	waitReady(t, store)
-	for name, err := range requestAll(t, store) {
+	waitReady(t, s)
+	for name, err := range requestAll(t, s) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if name := <-moved; name == "" || name != store.Datacenter() {
-		t.Errorf("moved to %q, which is %q", name, store.Datacenter())
+	if name := <-moved; name == "" || name != s.Datacenter() {
+		t.Errorf("moved to %q, which is %q", name, s.Datacenter())
 	}
-	if _, known := store.ClockOffset(); !known || !store.Connected() {
+	if _, known := s.ClockOffset(); !known || !s.Connected() {
 		t.Error("nothing is known of a cluster that answers")
 	}
 }
@@ -78,26 +80,26 @@ func TestLaterWhereNobodyAnswers(t *testing.T) {
 }
 
 // requestAll makes a request of each kind, and returns their errors.
-func requestAll(t *testing.T, store *cassandra.Later) map[string]error {
+func requestAll(t *testing.T, s *cassandra.Later) map[string]error {
 	t.Helper()
-	const level = limiter.LevelQuorum
-	now := limiter.InstantOf(time.Now())
-	ids := limiter.NewEventIDs()
-	keyer := limiter.Keyer{Namespace: t.Name()}
-	q := limiter.Query{Key: keyer.For(limiter.KeySpace{}).Of("a"), Level: level, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1}}}
-	write := func() *limiter.Write {
-		return &limiter.Write{
-			Key: q.Key, Level: level, Logs: []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Minute}},
-			Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
+	const level = policy.LevelQuorum
+	now := store.InstantOf(time.Now())
+	ids := store.NewEventIDs().Next
+	keyer := keys.Keyer{Namespace: t.Name()}
+	q := store.Query{Key: keyer.For(keys.KeySpace{}).Of("a"), Level: level, Logs: []store.LogQuery{{Span: store.SpanHour, Max: 1}}}
+	write := func() *store.Write {
+		return &store.Write{
+			Key: q.Key, Level: level, Logs: []store.LogWrite{{Span: store.SpanHour, TTL: time.Minute}},
+			Events: []store.Event{{ID: ids(now), At: now, Cost: 1}},
 		}
 	}
 	errs := make(map[string]error)
-	_, errs["read"] = store.Read(t.Context(), &q)
-	errs["write"] = store.Write(t.Context(), write())
-	errs["write all"] = store.WriteAll(t.Context(), []limiter.Write{*write()})
-	store.WriteEach(t.Context(), []limiter.Write{*write()}, func(_ int, err error) { errs["write each"] = err })
-	_, _, errs["write then read"] = store.WriteThenRead(t.Context(), write(), &q)
-	errs["publish"] = store.Publish(t.Context(), &limiter.Change{ID: ids(now), Kind: limiter.ChangeReset, Key: q.Key, TTL: time.Minute})
-	_, errs["changes"] = store.Changes(t.Context(), &limiter.ChangeQuery{Since: now})
+	_, errs["read"] = s.Read(t.Context(), &q)
+	errs["write"] = s.Write(t.Context(), write())
+	errs["write all"] = s.WriteAll(t.Context(), []store.Write{*write()})
+	s.WriteEach(t.Context(), []store.Write{*write()}, func(_ int, err error) { errs["write each"] = err })
+	_, _, errs["write then read"] = s.WriteThenRead(t.Context(), write(), &q)
+	errs["publish"] = s.Publish(t.Context(), &store.Change{ID: ids(now), Kind: store.ChangeReset, Key: q.Key, TTL: time.Minute})
+	_, errs["changes"] = s.Changes(t.Context(), &store.ChangeQuery{Since: now})
 	return errs
 }

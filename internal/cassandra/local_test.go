@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // sole is the right of who owns all keys, and knows which something was counted for since it began.
 type sole struct {
 	mu    sync.Mutex
 	knows bool // of all that was counted before, that it was nothing
-	noted map[limiter.Key]bool
+	noted map[store.Key]bool
 }
 
 func (*sole) Owned() bool                  { return true }
@@ -24,37 +27,37 @@ func (*sole) Verified() time.Time          { return time.Now() }
 func (*sole) Verify(context.Context) error { return nil }
 func (*sole) Leave()                       {}
 
-func (s *sole) IsNew(key limiter.Key, _ time.Duration) bool {
+func (s *sole) IsNew(key store.Key, _ time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.knows && !s.noted[key]
 }
 
-func (s *sole) Note(key limiter.Key, _ time.Duration) error {
+func (s *sole) Note(key store.Key, _ time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.noted == nil {
-		s.noted = make(map[limiter.Key]bool)
+		s.noted = make(map[store.Key]bool)
 	}
 	s.noted[key] = true
 	return nil
 }
 
-func (s *sole) Place(context.Context, limiter.Key) (limiter.Place, error) {
+func (s *sole) Place(context.Context, store.Key) (limiter.Place, error) {
 	return limiter.Place{Right: s}, nil
 }
 
-func (s *sole) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) { return s, nil }
-func (s *sole) Guest(context.Context) (limiter.Right, error)                        { return s, nil }
+func (s *sole) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) { return s, nil }
+func (s *sole) Guest(context.Context) (limiter.Right, error)                      { return s, nil }
 
 // localOwner returns an engine that owns all keys, and decides by one policy under guarantee local.
-func localOwner(t testing.TB, store limiter.Store, namespace string, right *sole, limit limiter.Limit) *limiter.Engine {
+func localOwner(t testing.TB, store store.Store, namespace string, right *sole, limit policy.Limit) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
-		Keyer: limiter.Keyer{Namespace: namespace}, StoreTimeout: 5 * time.Second, Owners: right,
+		Keyer: keys.Keyer{Namespace: namespace}, StoreTimeout: 5 * time.Second, Owners: right,
 	})
-	policy := limiter.Policy{Name: "p", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{limit}}
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	p := policy.Policy{Name: "p", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{limit}}
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,10 +70,10 @@ func localOwner(t testing.TB, store limiter.Store, namespace string, right *sole
 // TestLocalIsKnownToTheNextOwner holds that what an owner wrote behind counts for the next one.
 func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 	store := newStore(t, newConfig(t))
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
-			limit, total := limiter.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0
+			limit, total := policy.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0
 			for i, takes := range []int{150, 150} {
 				e := localOwner(t, store, algorithm, &sole{knows: i == 0}, limit)
 				for range takes {
@@ -94,22 +97,22 @@ func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 
 // What was admitted for many keys travels together when it is written.
 func TestLocalKeysTravelTogether(t *testing.T) {
-	const keys = 2000
+	const all = 2000
 	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
 		t.Run(algorithm, func(t *testing.T) {
 			store := newStore(t, newConfig(t))
 			var trips, travelled atomic.Int64
 			store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
-			e := localOwner(t, store, t.Name(), &sole{knows: true}, limiter.Limit{Algorithm: algorithm, Limit: 10, Window: time.Hour})
-			for i := range keys {
-				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil {
+			e := localOwner(t, store, t.Name(), &sole{knows: true}, policy.Limit{Algorithm: algorithm, Limit: 10, Window: time.Hour})
+			for i := range all {
+				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(i))}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			began := time.Now()
 			eventually(t, "all are written", func() bool { return e.Behind().Waiting == 0 })
-			t.Logf("%d keys in %v, of which %d in %d trips", keys, time.Since(began), travelled.Load(), trips.Load())
-			if travelled.Load() < 2*trips.Load() || e.Behind().Written != keys {
+			t.Logf("%d keys in %v, of which %d in %d trips", all, time.Since(began), travelled.Load(), trips.Load())
+			if travelled.Load() < 2*trips.Load() || e.Behind().Written != all {
 				t.Errorf("%d keys in %d trips: want at least two in each; %d are written", travelled.Load(), trips.Load(), e.Behind().Written)
 			}
 		})

@@ -8,7 +8,8 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
@@ -20,11 +21,11 @@ var countTables = []struct {
 }{
 	{"events_hour", 3 * time.Hour},
 	{"events_day", 49 * time.Hour},
-	{"events_month", 2*limiter.MaxWindow + time.Hour},
+	{"events_month", 2*policy.MaxWindow + time.Hour},
 	{"tallies_hour", 3 * time.Hour},
 	{"tallies_day", 49 * time.Hour},
-	{"tallies_month", 2*limiter.MaxWindow + time.Hour},
-	{"counters", 2*limiter.MaxWindow + time.Hour},
+	{"tallies_month", 2*policy.MaxWindow + time.Hour},
+	{"counters", 2*policy.MaxWindow + time.Hour},
 }
 
 const (
@@ -36,7 +37,7 @@ const (
 // LookThrough tells found each key that something is counted for, whatever the namespace: all that was
 // acknowledged at LOCAL_QUORUM before it was called. It is a cluster.LookThrough.
 func (m *Members) LookThrough(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error {
-	store, err := m.store()
+	s, err := m.store()
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 		var next []byte
 		for more := true; more; more = len(next) > 0 {
 			began := time.Now()
-			rows := store.repeated(store.session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
+			rows := s.repeated(s.session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
 				PageSize(lookPage).PageState(next)).Iter()
 			next = append(next[:0:0], rows.PageState()...)
 			until := time.Now().Add(table.life)
@@ -55,8 +56,8 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				if !rows.Scan(&key) {
 					break
 				}
-				if keys++; len(key) == limiter.KeySize {
-					of := limiter.KeyFrom([limiter.KeySize]byte(key))
+				if keys++; len(key) == store.KeySize {
+					of := store.KeyFrom([store.KeySize]byte(key))
 					a, b := of.Rest()
 					found(cluster.SliceOf(of.Prefix()), seen.Hash{A: a, B: b}, until)
 				}

@@ -11,16 +11,20 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
 // keysSeen are the keys that an engine decided for.
 type keysSeen struct {
 	mu   sync.Mutex
-	keys map[limiter.Key]bool
+	keys map[store.Key]bool
 }
 
-func (k *keysSeen) Observe(_ limiter.Op, key limiter.Key, _ int64, _ *limiter.Decision) {
+func (k *keysSeen) Observe(_ count.Op, key store.Key, _ int64, _ *count.Decision) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keys[key] = true
@@ -29,20 +33,20 @@ func (k *keysSeen) Observe(_ limiter.Op, key limiter.Key, _ int64, _ *limiter.De
 // TestLookThroughFindsAllKeys counts for keys in every table, for more than go by one page in one of them, and
 // resets a key of which nothing is counted. All of them must be found, each in its slice.
 func TestLookThroughFindsAllKeys(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	observed := &keysSeen{keys: make(map[limiter.Key]bool)}
-	engine := limiter.New(store, &limiter.Options{Observer: observed, StoreTimeout: 5 * time.Second})
-	var policies []limiter.Policy
-	add := func(name, algorithm string, counting limiter.Counting, window time.Duration) {
-		policies = append(policies, limiter.Policy{
-			Name: name, Counting: counting, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: 5, Window: window}},
+	s := newStore(t, newConfig(t))
+	observed := &keysSeen{keys: make(map[store.Key]bool)}
+	engine := limiter.New(s, &limiter.Options{Observer: observed, StoreTimeout: 5 * time.Second})
+	var policies []policy.Policy
+	add := func(name, algorithm string, counting policy.Counting, window time.Duration) {
+		policies = append(policies, policy.Policy{
+			Name: name, Counting: counting, Limits: []policy.Limit{{Algorithm: algorithm, Limit: 5, Window: window}},
 		})
 	}
 	for span, window := range map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "month": 30 * 24 * time.Hour} {
 		add("log-"+span, "sliding-log", "", window)
-		add("rows-"+span, "fixed-window", limiter.CountingRows, window)
+		add("rows-"+span, "fixed-window", policy.CountingRows, window)
 	}
-	add("counters", "fixed-window", limiter.CountingCounters, time.Hour)
+	add("counters", "fixed-window", policy.CountingCounters, time.Hour)
 	if err := engine.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +69,7 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 	for worker := range 32 {
 		callers.Go(func() {
 			for i := worker; i < many; i += 32 {
-				demand := limiter.Demand{Policy: "log-hour", Identifier: limiter.Identifier(fmt.Sprint(i))}
+				demand := limiter.Demand{Policy: "log-hour", Identifier: keys.Identifier(fmt.Sprint(i))}
 				if _, err := engine.Take(context.WithoutCancel(t.Context()), demand); err != nil {
 					t.Error(err)
 					return
@@ -80,7 +84,7 @@ func TestLookThroughFindsAllKeys(t *testing.T) {
 		key   seen.Hash
 	}
 	found, now := make(map[place]bool), time.Now()
-	err := store.Members("any").LookThrough(t.Context(), func(slice int, key seen.Hash, until time.Time) {
+	err := s.Members("any").LookThrough(t.Context(), func(slice int, key seen.Hash, until time.Time) {
 		found[place{slice, key}] = true
 		if left := until.Sub(now); left < 2*time.Hour {
 			t.Errorf("a key matters for %s, want two windows at least", left)

@@ -11,6 +11,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -21,21 +25,21 @@ const (
 )
 
 // minorityPolicies are in force while a node is dead.
-func minorityPolicies() (policies []limiter.Policy) {
+func minorityPolicies() (policies []policy.Policy) {
 	for _, of := range []struct {
 		name      string
 		algorithm string
-		guarantee limiter.Guarantee
+		guarantee policy.Guarantee
 	}{
-		{"sliding-log", "sliding-log", limiter.GuaranteeCounted},
-		{"fixed-window", "fixed-window", limiter.GuaranteeCounted},
-		{"sliding-tail", "sliding-tail", limiter.GuaranteeCounted},
-		{"token-bucket", "token-bucket", limiter.GuaranteeCounted},
-		{"serial-log", "sliding-log", limiter.GuaranteeSerial},
+		{"sliding-log", "sliding-log", policy.GuaranteeCounted},
+		{"fixed-window", "fixed-window", policy.GuaranteeCounted},
+		{"sliding-tail", "sliding-tail", policy.GuaranteeCounted},
+		{"token-bucket", "token-bucket", policy.GuaranteeCounted},
+		{"serial-log", "sliding-log", policy.GuaranteeSerial},
 	} {
-		policies = append(policies, limiter.Policy{
+		policies = append(policies, policy.Policy{
 			Name: of.name, Guarantee: of.guarantee,
-			Limits: []limiter.Limit{{Algorithm: of.algorithm, Limit: serialLimit, Window: limiter.MaxWindow}},
+			Limits: []policy.Limit{{Algorithm: of.algorithm, Limit: serialLimit, Window: policy.MaxWindow}},
 		})
 	}
 	return policies
@@ -48,8 +52,8 @@ func testDeadMinority(t *testing.T, cluster *cassandratest.Cluster, stores []*ca
 	var engines []*limiter.Engine
 	for _, store := range stores {
 		e := limiter.New(store, &limiter.Options{
-			Keyer: limiter.Keyer{Namespace: t.Name()}, StoreTimeout: minorityTimeout, Serial: limiter.LevelSerial,
-			Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum},
+			Keyer: keys.Keyer{Namespace: t.Name()}, StoreTimeout: minorityTimeout, Serial: policy.LevelSerial,
+			Consistency: policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum},
 		})
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)
@@ -84,17 +88,17 @@ func testDeadMinority(t *testing.T, cluster *cassandratest.Cluster, stores []*ca
 
 // testFrozenNode freezes one of three nodes: what it would have been asked to write is
 // asked of another in time, alone and together.
-func testFrozenNode(t *testing.T, cluster *cassandratest.Cluster, store *cassandra.Store) {
-	ids := limiter.NewEventIDs()
-	keyer := limiter.Keyer{Namespace: t.Name()}
-	keys := keyer.For(limiter.KeySpace{Policy: "p"})
+func testFrozenNode(t *testing.T, cluster *cassandratest.Cluster, s *cassandra.Store) {
+	ids := store.NewEventIDs().Next
+	keyer := keys.Keyer{Namespace: t.Name()}
+	keys := keyer.For(keys.KeySpace{Policy: "p"})
 	write := func(n int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), minorityTimeout)
 		defer cancel()
-		now := limiter.InstantOf(time.Now())
-		return store.Write(ctx, &limiter.Write{
-			Key: keys.Of(keyOf(n)), Level: limiter.LevelQuorum, Logs: []limiter.LogWrite{{TTL: time.Hour}},
-			Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
+		now := store.InstantOf(time.Now())
+		return s.Write(ctx, &store.Write{
+			Key: keys.Of(keyOf(n)), Level: policy.LevelQuorum, Logs: []store.LogWrite{{TTL: time.Hour}},
+			Events: []store.Event{{ID: ids(now), At: now, Cost: 1}},
 		})
 	}
 	writeEach := func(first int) {
@@ -181,7 +185,7 @@ func (out *minorityOutcomes) check(t *testing.T, engines []*limiter.Engine) {
 // usedOf returns what is counted for a key as soon as there is an answer.
 func (out *minorityOutcomes) usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
 	t.Helper()
-	var d limiter.Decision
+	var d count.Decision
 	_, err := persist(func() (err error) {
 		d, err = e.Check(t.Context(), limiter.Demand{Policy: out.policy, Identifier: keyOf(n)})
 		return err

@@ -12,6 +12,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -69,12 +72,12 @@ func TestStoreThatIsOpenedBeforeItsNode(t *testing.T) {
 	waitServed(t, e)
 }
 
-func outageEngine(t *testing.T, store limiter.Store) storetest.Engine {
-	var policies []limiter.Policy
-	for _, on := range []limiter.OnStoreError{limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
-		policies = append(policies, limiter.Policy{
+func outageEngine(t *testing.T, store store.Store) storetest.Engine {
+	var policies []policy.Policy
+	for _, on := range []policy.OnStoreError{policy.OnStoreErrorDeny, policy.OnStoreErrorAllow, policy.OnStoreErrorLocal} {
+		policies = append(policies, policy.Policy{
 			Name: string(on), OnStoreError: on,
-			Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
+			Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
 		})
 	}
 	return storetest.NewEngine(t, breaker.New(store, nil), limiter.Options{
@@ -87,7 +90,7 @@ func outageEngine(t *testing.T, store limiter.Store) storetest.Engine {
 func answerAsPoliciesSay(t *testing.T, e storetest.Engine) {
 	t.Helper()
 	for i := range 12 {
-		id := limiter.Identifier(fmt.Sprintf("%s %d", t.Name(), i/4)) // four for each: two more than the limit
+		id := keys.Identifier(fmt.Sprintf("%s %d", t.Name(), i/4)) // four for each: two more than the limit
 		for _, p := range e.Policies() {
 			start := time.Now()
 			d, err := e.Take(context.Background(), limiter.Demand{Policy: p.Name, Identifier: id})
@@ -95,15 +98,15 @@ func answerAsPoliciesSay(t *testing.T, e storetest.Engine) {
 				t.Errorf("request %d under %q took %v", i, p.Name, took)
 			}
 			switch p.OnStoreError {
-			case limiter.OnStoreErrorDeny:
-				if !errors.Is(err, limiter.ErrUnavailable) {
+			case policy.OnStoreErrorDeny:
+				if !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("request %d: allowed %v, %v, want no answer", i, d.Allowed, err)
 				}
-			case limiter.OnStoreErrorAllow:
+			case policy.OnStoreErrorAllow:
 				if err != nil || !d.Allowed || !d.Degraded {
 					t.Errorf("request %d: allowed %v, degraded %v, %v", i, d.Allowed, d.Degraded, err)
 				}
-			case limiter.OnStoreErrorLocal:
+			case policy.OnStoreErrorLocal:
 				if err != nil || d.Allowed != (i%4 < 2) || !d.Degraded {
 					t.Errorf("request %d: allowed %v, degraded %v, %v", i, d.Allowed, d.Degraded, err)
 				}
@@ -120,7 +123,7 @@ func waitServed(t *testing.T, e storetest.Engine) {
 	defer tick.Stop()
 	for i := 0; time.Since(start) < recoveryTime; i++ {
 		<-tick.C
-		d, err := e.Take(context.Background(), limiter.Demand{Policy: "deny", Identifier: limiter.Identifier(fmt.Sprint(t.Name(), i))})
+		d, err := e.Take(context.Background(), limiter.Demand{Policy: "deny", Identifier: keys.Identifier(fmt.Sprint(t.Name(), i))})
 		if err == nil && d.Allowed && !d.Degraded {
 			t.Logf("served %v after the store was back", time.Since(start).Round(time.Millisecond))
 			return

@@ -14,6 +14,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -61,12 +65,12 @@ func openStores(t *testing.T, config cassandra.Config, timeout time.Duration) []
 }
 
 // serialEngines returns an engine over each store, for one policy and one namespace.
-func serialEngines(t *testing.T, stores []*cassandra.Store, timeout time.Duration, policy limiter.Policy) []*limiter.Engine {
+func serialEngines(t *testing.T, stores []*cassandra.Store, timeout time.Duration, p policy.Policy) []*limiter.Engine {
 	t.Helper()
 	var engines []*limiter.Engine
 	for _, store := range stores {
-		e := limiter.New(store, &limiter.Options{Keyer: limiter.Keyer{Namespace: t.Name()}, StoreTimeout: timeout})
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		e := limiter.New(store, &limiter.Options{Keyer: keys.Keyer{Namespace: t.Name()}, StoreTimeout: timeout})
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		engines = append(engines, e)
@@ -76,10 +80,10 @@ func serialEngines(t *testing.T, stores []*cassandra.Store, timeout time.Duratio
 
 // serialPolicy has windows of a day, so that hardly an edge falls into a test, and
 // buckets that drain a unit in hours.
-func serialPolicy(algorithm string, guarantee limiter.Guarantee) limiter.Policy {
-	return limiter.Policy{
+func serialPolicy(algorithm string, guarantee policy.Guarantee) policy.Policy {
+	return policy.Policy{
 		Name: "p", Guarantee: guarantee,
-		Limits: []limiter.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: 24 * time.Hour}},
+		Limits: []policy.Limit{{Algorithm: algorithm, Limit: serialLimit, Window: 24 * time.Hour}},
 	}
 }
 
@@ -88,12 +92,12 @@ func serialPolicy(algorithm string, guarantee limiter.Guarantee) limiter.Policy 
 func testSerialContention(t *testing.T, stores []*cassandra.Store) {
 	for _, of := range []struct {
 		algorithm string
-		guarantee limiter.Guarantee
+		guarantee policy.Guarantee
 	}{
-		{"sliding-log", limiter.GuaranteeSerial},
-		{"fixed-window", limiter.GuaranteeSerial},
-		{"token-bucket", limiter.GuaranteeSerial},
-		{"leaky-bucket", limiter.GuaranteeCounted},
+		{"sliding-log", policy.GuaranteeSerial},
+		{"fixed-window", policy.GuaranteeSerial},
+		{"token-bucket", policy.GuaranteeSerial},
+		{"leaky-bucket", policy.GuaranteeCounted},
 	} {
 		t.Run(of.algorithm+" "+string(of.guarantee), func(t *testing.T) {
 			const takes = serialLimit // of each instance: the limit is reached by any two of them
@@ -123,21 +127,21 @@ func testSerialContention(t *testing.T, stores []*cassandra.Store) {
 
 // testWritesOfSeveralKeysAreLogged asks the nodes how they were asked to write several
 // keys: a log of the batch is what makes it all or nothing.
-func testWritesOfSeveralKeysAreLogged(t *testing.T, cluster *cassandratest.Cluster, store *cassandra.Store) {
-	const keys = 3
-	at, ids := limiter.InstantOf(time.Now()), limiter.NewEventIDs()
+func testWritesOfSeveralKeysAreLogged(t *testing.T, cluster *cassandratest.Cluster, s *cassandra.Store) {
+	const all = 3
+	at, ids := store.InstantOf(time.Now()), store.NewEventIDs().Next
 	write := func(n int) {
 		t.Helper()
-		var writes []limiter.Write
+		var writes []store.Write
 		for i := range n {
-			keyer := limiter.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
-			writes = append(writes, limiter.Write{
-				Key: keyer.For(limiter.KeySpace{}).Of("somebody"), Level: limiter.LevelQuorum,
-				Events: []limiter.Event{{ID: ids(at), At: at, Cost: 1}},
-				Logs:   []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour}},
+			keyer := keys.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
+			writes = append(writes, store.Write{
+				Key: keyer.For(keys.KeySpace{}).Of("somebody"), Level: policy.LevelQuorum,
+				Events: []store.Event{{ID: ids(at), At: at, Cost: 1}},
+				Logs:   []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour}},
 			})
 		}
-		if err := store.WriteAll(t.Context(), writes); err != nil {
+		if err := s.WriteAll(t.Context(), writes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,9 +149,9 @@ func testWritesOfSeveralKeysAreLogged(t *testing.T, cluster *cassandratest.Clust
 	if got := largestLoggedBatch(t, cluster); got != 0 {
 		t.Fatalf("a logged batch of %d keys before there should be any", got)
 	}
-	write(keys)
-	if got := largestLoggedBatch(t, cluster); got != keys {
-		t.Errorf("the largest logged batch was of %d keys, want %d", got, keys)
+	write(all)
+	if got := largestLoggedBatch(t, cluster); got != all {
+		t.Errorf("the largest logged batch was of %d keys, want %d", got, all)
 	}
 }
 
@@ -187,7 +191,7 @@ const (
 func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores []*cassandra.Store) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
 		t.Run(algorithm, func(t *testing.T) {
-			engines := serialEngines(t, stores, pauseTimeout, serialPolicy(algorithm, limiter.GuaranteeSerial))
+			engines := serialEngines(t, stores, pauseTimeout, serialPolicy(algorithm, policy.GuaranteeSerial))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var out outcomes
@@ -203,7 +207,7 @@ func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores
 	}
 }
 
-func keyOf(n int) limiter.Identifier { return limiter.Identifier(fmt.Sprint("key ", n)) }
+func keyOf(n int) keys.Identifier { return keys.Identifier(fmt.Sprint("key ", n)) }
 
 // keyOutcome is how many takes of one key were answered how.
 type keyOutcome struct{ admitted, denied, unknown, failed int64 }
@@ -231,7 +235,7 @@ func (out *outcomes) takeUntil(ctx context.Context, t *testing.T, engines []*lim
 	return all.Wait
 }
 
-func (out *outcomes) add(t *testing.T, n int, d *limiter.Decision, err error) {
+func (out *outcomes) add(t *testing.T, n int, d *count.Decision, err error) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
 	for len(out.keys) <= n {
@@ -284,12 +288,12 @@ func (out *outcomes) more(number func(keyOutcome) int64, within time.Duration) b
 	return false
 }
 
-func (o *keyOutcome) add(t *testing.T, d *limiter.Decision, err error) {
+func (o *keyOutcome) add(t *testing.T, d *count.Decision, err error) {
 	var failed *limiter.StoreError
 	switch {
-	case errors.As(err, &failed) && failed.Recorded == limiter.RecordedUnknown:
+	case errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown:
 		o.unknown++
-	case errors.As(err, &failed) && failed.Recorded == limiter.RecordedNo:
+	case errors.As(err, &failed) && failed.Recorded == count.RecordedNo:
 		o.failed++
 	case err != nil:
 		t.Errorf("%v, want a StoreError that says what is recorded", err)
@@ -323,7 +327,7 @@ func usedOf(t *testing.T, e *limiter.Engine, n int) int64 {
 	t.Helper()
 	var err error
 	for start := time.Now(); time.Since(start) < pausePatience; {
-		var d limiter.Decision
+		var d count.Decision
 		if d, err = e.Check(t.Context(), limiter.Demand{Policy: "p", Identifier: keyOf(n)}); err == nil {
 			return d.Used
 		}

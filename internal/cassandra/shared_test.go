@@ -11,6 +11,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // taker asks for one unit of key i and reports whether it may pass.
@@ -31,7 +34,7 @@ func testSixteenProcesses(t *testing.T, config cassandra.Config) {
 	for i := range stores {
 		stores[i] = openStore(t, config)
 	}
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		t.Run(algorithm, func(t *testing.T) {
 			admitted := contend(t, func(i int) taker { return countedTaker(t, stores[i], algorithm) })
 			used := 0
@@ -90,40 +93,40 @@ func contend(t *testing.T, newTaker func(i int) taker) [sharedKeys]int64 {
 func countedTaker(t *testing.T, store *cassandra.Store, algorithm string) taker {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
-		Keyer:       limiter.Keyer{Namespace: t.Name()},
-		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum},
+		Keyer:       keys.Keyer{Namespace: t.Name()},
+		Consistency: policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum},
 		// The tests' processes share one clock. The window is a day, so that no edge of a
 		// fixed one falls into the test but once a day.
 		StoreTimeout: 10 * time.Second,
 	})
-	policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: algorithm, Limit: sharedLimit, Window: 24 * time.Hour}}}
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: sharedLimit, Window: 24 * time.Hour}}}
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	return func(ctx context.Context, i int) (bool, error) {
-		d, err := e.Take(ctx, limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint("key ", i))})
+		d, err := e.Take(ctx, limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint("key ", i))})
 		return d.Allowed, err
 	}
 }
 
 // carelessTaker counts what is there, and adds its event if there is room.
-func carelessTaker(store *cassandra.Store) taker {
-	ids := limiter.NewEventIDs()
-	keyer := limiter.Keyer{Namespace: "careless"}
+func carelessTaker(s *cassandra.Store) taker {
+	ids := store.NewEventIDs().Next
+	keyer := keys.Keyer{Namespace: "careless"}
 	return func(ctx context.Context, i int) (bool, error) {
-		key := keyer.For(limiter.KeySpace{Policy: "p"}).Of(limiter.Identifier(fmt.Sprint("key ", i)))
-		now := limiter.InstantOf(time.Now())
-		state, err := store.Read(ctx, &limiter.Query{
-			Key: key, Level: limiter.LevelQuorum,
-			Logs: []limiter.LogQuery{{Span: limiter.SpanDay, After: now.Add(-24 * time.Hour), Max: sharedLimit}},
+		key := keyer.For(keys.KeySpace{Policy: "p"}).Of(keys.Identifier(fmt.Sprint("key ", i)))
+		now := store.InstantOf(time.Now())
+		state, err := s.Read(ctx, &store.Query{
+			Key: key, Level: policy.LevelQuorum,
+			Logs: []store.LogQuery{{Span: store.SpanDay, After: now.Add(-24 * time.Hour), Max: sharedLimit}},
 		})
 		if err != nil || len(state.Logs[0].Events) >= sharedLimit {
 			return false, err
 		}
-		return true, store.Write(ctx, &limiter.Write{
-			Key: key, Level: limiter.LevelQuorum,
-			Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
-			Logs:   []limiter.LogWrite{{Span: limiter.SpanDay, TTL: 25 * time.Hour, Keep: sharedLimit}},
+		return true, s.Write(ctx, &store.Write{
+			Key: key, Level: policy.LevelQuorum,
+			Events: []store.Event{{ID: ids(now), At: now, Cost: 1}},
+			Logs:   []store.LogWrite{{Span: store.SpanDay, TTL: 25 * time.Hour, Keep: sharedLimit}},
 		})
 	}
 }

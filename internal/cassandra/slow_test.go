@@ -12,6 +12,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -30,7 +34,7 @@ func TestOnlyNodeIsSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
+	policy := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Hour}}}
 	e := storetest.NewEngine(t, store, limiter.Options{StoreTimeout: config.Timeout}, policy)
 	for range 8 { // every connection prepares the statements
 		if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "somebody else"}); err != nil {
@@ -44,7 +48,7 @@ func TestOnlyNodeIsSlow(t *testing.T) {
 	slow.delay.Store(int64(time.Minute))
 	_, err = e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: storetest.Somebody})
 	var failed *limiter.StoreError
-	if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+	if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("%v, want recorded: unknown, for the write was sent", err)
 	}
 }
@@ -56,27 +60,27 @@ func TestConditionalWriteWhoseAnswerIsLost(t *testing.T) {
 	direct := newStore(t, config)
 	lossy := newSlowProxy(t, config.Hosts[0])
 	config.Hosts, config.Connections = []string{lossy.address()}, 4
-	store, err := cassandra.Open(t.Context(), config)
+	s, err := cassandra.Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	ids := limiter.NewEventIDs()
+	defer s.Close()
+	ids := store.NewEventIDs().Next
 	for i := range 20 { // what is cut may be the answer to something else, that the driver asked
-		keyer := limiter.Keyer{Namespace: fmt.Sprint(i)}
-		w := limiter.Write{Key: keyer.For(limiter.KeySpace{}).Of(storetest.Somebody), Level: limiter.LevelQuorum, Cell: &limiter.CellWrite{
-			Version: ids(limiter.InstantOf(time.Now())), Value: []byte("a"), TTL: time.Hour, Serial: limiter.LevelSerial,
+		keyer := keys.Keyer{Namespace: fmt.Sprint(i)}
+		w := store.Write{Key: keyer.For(keys.KeySpace{}).Of(storetest.Somebody), Level: policy.LevelQuorum, Cell: &store.CellWrite{
+			Version: ids(store.InstantOf(time.Now())), Value: []byte("a"), TTL: time.Hour, Serial: policy.LevelSerial,
 		}}
 		lossy.cut.Store(i > 0) // the first has the statement prepared
-		err := store.Write(t.Context(), &w)
-		state, readErr := direct.Read(t.Context(), &limiter.Query{Key: w.Key, Level: limiter.LevelSerial, Cell: true})
+		err := s.Write(t.Context(), &w)
+		state, readErr := direct.Read(t.Context(), &store.Query{Key: w.Key, Level: policy.LevelSerial, Cell: true})
 		if readErr != nil {
 			t.Fatal(readErr)
 		}
 		if state.Cell.Version != w.Cell.Version || i == 0 || err == nil {
 			continue
 		}
-		if !errors.Is(err, limiter.ErrUnavailable) || errors.Is(err, limiter.ErrConflict) || errors.Is(err, limiter.ErrNotStored) {
+		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotStored) {
 			t.Errorf("%v, want no more than that the store is unavailable: the write is stored", err)
 		}
 		return

@@ -10,6 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 const (
@@ -22,10 +25,10 @@ const (
 )
 
 // stalledPolicy has a bucket in which nothing drains while a test lasts.
-func stalledPolicy() limiter.Policy {
-	return limiter.Policy{
-		Name: "p", Guarantee: limiter.GuaranteeLocal,
-		Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: stalledLimit, Window: limiter.MaxWindow}},
+func stalledPolicy() policy.Policy {
+	return policy.Policy{
+		Name: "p", Guarantee: policy.GuaranteeLocal,
+		Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: stalledLimit, Window: policy.MaxWindow}},
 	}
 }
 
@@ -66,8 +69,8 @@ func testStalledMajority(t *testing.T, cluster *cassandratest.Cluster, stores []
 // stalledInstance returns an instance that runs until the test ends.
 func stalledInstance(t *testing.T, store *cassandra.Store) *limiter.Engine {
 	t.Helper()
-	e := limiter.New(store, &limiter.Options{Keyer: limiter.Keyer{Namespace: t.Name()}, Local: embedded.New(nil)})
-	if err := e.SetPolicies([]limiter.Policy{stalledPolicy()}); err != nil {
+	e := limiter.New(store, &limiter.Options{Keyer: keys.Keyer{Namespace: t.Name()}, Local: embedded.New(nil)})
+	if err := e.SetPolicies([]policy.Policy{stalledPolicy()}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,7 +101,7 @@ func stallMajority(ctx context.Context, t *testing.T, cluster *cassandratest.Clu
 func checkStalled(t *testing.T, e *limiter.Engine, n int, o keyOutcome) {
 	t.Helper()
 	demand := limiter.Demand{Policy: "p", Identifier: keyOf(n)}
-	var d limiter.Decision
+	var d count.Decision
 	eventually(t, "what was admitted is known", func() bool {
 		var err error
 		d, err = e.Check(t.Context(), demand)
@@ -110,7 +113,7 @@ func checkStalled(t *testing.T, e *limiter.Engine, n int, o keyOutcome) {
 	if o.denied > 0 && d.Used < stalledLimit {
 		t.Errorf("key %d: somebody was denied though %d of %d are used: %+v", n, d.Used, stalledLimit, o)
 	}
-	wait := limiter.MaxWindow / stalledLimit
+	wait := policy.MaxWindow / stalledLimit
 	if d.Used == stalledLimit && (d.Allowed || d.RetryAfter > wait || d.RetryAfter < wait-time.Hour) {
 		t.Errorf("key %d: allowed %t, retry after %v, want a denial for %v and no more", n, d.Allowed, d.RetryAfter, wait)
 	}

@@ -12,10 +12,11 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/migrate"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Store keeps counts in Cassandra. It implements limiter.Store; make one with
+// Store keeps counts in Cassandra. It implements store.Store; make one with
 // Open and Close it after use.
 type Store struct {
 	config     Config
@@ -35,8 +36,8 @@ type Store struct {
 }
 
 var (
-	_ limiter.EachWriter  = (*Store)(nil)
-	_ limiter.WriteReader = (*Store)(nil)
+	_ store.EachWriter  = (*Store)(nil)
+	_ store.WriteReader = (*Store)(nil)
 )
 
 // Open connects to a cluster whose tables are there and that this binary can
@@ -93,12 +94,12 @@ func (s *Store) Datacenter() string { return s.datacenter }
 // CanPromise returns an error if one of policies is promised within one data centre and
 // nobody said which is the local one, as those that the store was opened for need none: their
 // reads and writes would go to any.
-func (s *Store) CanPromise(policies []limiter.Policy) error {
+func (s *Store) CanPromise(policies []policy.Policy) error {
 	if s.datacenter != "" {
 		return nil
 	}
-	serial, err := limiter.ParseSerialLevel(s.config.SerialConsistency)
-	if err == nil && limiter.WithinDatacenter(policies, s.config.Consistency, serial) {
+	serial, err := policy.ParseSerialLevel(s.config.SerialConsistency)
+	if err == nil && policy.WithinDatacenter(policies, s.config.Consistency, serial) {
 		err = s.nodes.Topology().Ambiguous()
 	}
 	return err
@@ -116,26 +117,26 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	var key limiter.Key
-	now := limiter.InstantOf(s.config.Now())
-	q := limiter.Query{Key: key, Level: s.config.Consistency.Read, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: now, Max: 1}}}
+	var key store.Key
+	now := store.InstantOf(s.config.Now())
+	q := store.Query{Key: key, Level: s.config.Consistency.Read, Logs: []store.LogQuery{{Span: store.SpanHour, After: now, Max: 1}}}
 	_, err := s.Read(ctx, &q)
 	return err
 }
 
 // Read returns what q asks for, at q's level.
-func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	level, err := levelOf(q.Level)
 	if err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	if q.Cell {
 		return s.readCell(ctx, level, q)
 	}
 	key := q.Key.Bytes()
-	state := limiter.State{Logs: make([]limiter.Log, len(q.Logs))}
-	resets := make([]limiter.Instant, len(q.Logs)+2)
-	var tallies []limiter.Count
+	state := store.State{Logs: make([]store.Log, len(q.Logs))}
+	resets := make([]store.Instant, len(q.Logs)+2)
+	var tallies []store.Count
 	var all tasks
 	for i := range q.Logs {
 		all.add(func(ctx context.Context) (err error) {
@@ -156,7 +157,7 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 		})
 	}
 	if err := all.run(ctx); err != nil {
-		return limiter.State{}, unavailable("reading", err)
+		return store.State{}, unavailable("reading", err)
 	}
 	state.Counts = append(state.Counts, tallies...)
 	for _, reset := range resets {
@@ -167,7 +168,7 @@ func (s *Store) Read(ctx context.Context, q *limiter.Query) (limiter.State, erro
 
 // Write stores w at w's level. Events and counters are stored side by side: either
 // may be there without the other after an error.
-func (s *Store) Write(ctx context.Context, w *limiter.Write) error {
+func (s *Store) Write(ctx context.Context, w *store.Write) error {
 	level, err := levelOf(w.Level)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func written(err error, requests int) error {
 	switch {
 	case err == nil:
 		return nil
-	case requests == 1 && errors.Is(err, limiter.ErrNotStored):
+	case requests == 1 && errors.Is(err, store.ErrNotStored):
 		return unavailable("writing", err)
 	}
 	return unavailable("writing", notSure(err)) // some of it may be stored
@@ -217,12 +218,12 @@ func written(err error, requests int) error {
 
 // WriteAll stores events of several keys by a logged batch: once a coordinator has it,
 // two more nodes keep it until all of it is stored.
-func (s *Store) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
 	kind := gocql.LoggedBatch
 	if len(w) <= 1 {
 		kind = gocql.UnloggedBatch // of one partition: it is stored as one anyway
 	}
-	var asked []limiter.Level
+	var asked []policy.Level
 	var entries []gocql.BatchEntry
 	for i := range w {
 		asked = append(asked, w[i].Level)
@@ -272,16 +273,16 @@ func (t tasks) run(ctx context.Context) error {
 
 // unavailable says that the store failed at doing something.
 func unavailable(doing string, err error) error {
-	if conn.TooFew(err) || errors.Is(err, limiter.ErrTooFewReplicas) {
-		return fmt.Errorf("%w: %s: %w: %w", limiter.ErrUnavailable, doing, limiter.ErrTooFewReplicas, err)
+	if conn.TooFew(err) || errors.Is(err, store.ErrTooFewReplicas) {
+		return fmt.Errorf("%w: %s: %w: %w", store.ErrUnavailable, doing, store.ErrTooFewReplicas, err)
 	}
-	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, doing, err)
+	return fmt.Errorf("%w: %s: %w", store.ErrUnavailable, doing, err)
 }
 
-func levelOf(name limiter.Level) (gocql.Consistency, error) {
+func levelOf(name policy.Level) (gocql.Consistency, error) {
 	level, ok := conn.Levels[name]
 	if !ok {
-		return 0, fmt.Errorf("%w: %q is no consistency level", limiter.ErrUnavailable, name)
+		return 0, fmt.Errorf("%w: %q is no consistency level", store.ErrUnavailable, name)
 	}
 	return level, nil
 }
@@ -310,7 +311,7 @@ func (s *Store) execBatch(batch *gocql.Batch) error {
 func (s *Store) stored(err error, attempts int, began time.Time) error {
 	alone := attempts <= 1 && time.Since(began) < s.config.Timeout/conn.SpeculateAfter
 	if alone && (errors.Is(err, gocql.ErrNoConnections) || conn.TooFew(err)) {
-		return fmt.Errorf("%w: %w", limiter.ErrNotStored, err)
+		return fmt.Errorf("%w: %w", store.ErrNotStored, err)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -43,7 +44,7 @@ func TestConformance(t *testing.T) {
 func TestTTLOfEventsIsTheLongestWindowAndTheMargins(t *testing.T) {
 	config := newConfig(t)
 	store := newStore(t, config)
-	policy := limiter.Policy{Name: "sms", Limits: []limiter.Limit{
+	policy := policy.Policy{Name: "sms", Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
 		{Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
 	}}

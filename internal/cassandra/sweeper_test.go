@@ -11,6 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -31,13 +33,13 @@ func TestSweeperLeavesNoCounterAnHourAfterItsWindow(t *testing.T) {
 	store := newStore(t, config)
 	start := time.Now().Truncate(10 * time.Minute).Add(10 * time.Minute)
 	opts := limiter.Options{Now: func() time.Time { return start }}
-	e := storetest.NewEngine(t, store, opts, limiter.Policy{Name: "p", Limits: []limiter.Limit{
+	e := storetest.NewEngine(t, store, opts, policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Algorithm: "fixed-window", Limit: 10, Window: time.Minute},
 		{Algorithm: "sliding-tail", Limit: 10, Window: 10 * time.Minute},
 	}})
-	const keys = 50
-	for i := range keys {
-		id := limiter.Identifier(fmt.Sprintf("+49151%08d", i))
+	const all = 50
+	for i := range all {
+		id := keys.Identifier(fmt.Sprintf("+49151%08d", i))
 		if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: id}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,10 +52,10 @@ func TestSweeperLeavesNoCounterAnHourAfterItsWindow(t *testing.T) {
 		after time.Duration
 		rows  int
 	}{
-		{60*time.Minute + 50*time.Second, 2*keys + 1}, // no window has been over for an hour
-		{61*time.Minute + time.Second, keys + 1},      // the minutes have
-		{80*time.Minute + time.Second, 1},             // and the tails
-		{90 * time.Minute, 0},                         // and what remembers the reset, which lives twice the longest window
+		{60*time.Minute + 50*time.Second, 2*all + 1}, // no window has been over for an hour
+		{61*time.Minute + time.Second, all + 1},      // the minutes have
+		{80*time.Minute + time.Second, 1},            // and the tails
+		{90 * time.Minute, 0},                        // and what remembers the reset, which lives twice the longest window
 	} {
 		store.SetClusterTime(start.Add(step.after))
 		if err := store.Sweep(t.Context()); err != nil {
@@ -63,8 +65,8 @@ func TestSweeperLeavesNoCounterAnHourAfterItsWindow(t *testing.T) {
 			t.Errorf("after %v %d rows are left, want %d", step.after, got, step.rows)
 		}
 	}
-	if got := store.Sweeps().Deleted; got != 2*keys+1 {
-		t.Errorf("counters of %d keys deleted, want %d", got, 2*keys+1)
+	if got := store.Sweeps().Deleted; got != 2*all+1 {
+		t.Errorf("counters of %d keys deleted, want %d", got, 2*all+1)
 	}
 }
 
@@ -73,8 +75,8 @@ func TestSweeperLeavesNoCounterAnHourAfterItsWindow(t *testing.T) {
 func TestSweeperWhoseClockIsAhead(t *testing.T) {
 	config := newConfig(t)
 	now := time.Now() // which stands still: no window ends meanwhile
-	e := storetest.NewEngine(t, newStore(t, config), limiter.Options{Now: func() time.Time { return now }}, limiter.Policy{
-		Name: "p", Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 10, Window: time.Hour}},
+	e := storetest.NewEngine(t, newStore(t, config), limiter.Options{Now: func() time.Time { return now }}, policy.Policy{
+		Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 10, Window: time.Hour}},
 	})
 	d := limiter.Demand{Policy: "p", Identifier: storetest.Somebody, Cost: 10}
 	if a, err := e.Take(t.Context(), d); err != nil || !a.Allowed {

@@ -5,7 +5,8 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // tallyStatements are the requests to one table of running totals, at the policy's
@@ -19,10 +20,10 @@ type tallyStatements struct {
 }
 
 // tallyTables has the statements for each span's table.
-var tallyTables = [limiter.SpanCount]tallyStatements{
-	limiter.SpanHour:  newTallyStatements("tallies_hour"),
-	limiter.SpanDay:   newTallyStatements("tallies_day"),
-	limiter.SpanMonth: newTallyStatements("tallies_month"),
+var tallyTables = [store.SpanCount]tallyStatements{
+	store.SpanHour:  newTallyStatements("tallies_hour"),
+	store.SpanDay:   newTallyStatements("tallies_day"),
+	store.SpanMonth: newTallyStatements("tallies_month"),
 }
 
 func newTallyStatements(table string) tallyStatements {
@@ -39,16 +40,16 @@ func newTallyStatements(table string) tallyStatements {
 // tallyRead is a read of one key's running totals on its way, and what came of it.
 type tallyRead struct {
 	key    []byte
-	after  limiter.Instant
-	counts []limiter.Count
-	reset  limiter.Instant
+	after  store.Instant
+	counts []store.Count
+	reset  store.Instant
 }
 
 // readTallies returns the running totals of key that expire after the instant, and the
 // reset that was read beside them. Without totals there is nothing that it could forget.
 func (s *Store) readTallies(
-	ctx context.Context, key []byte, level gocql.Consistency, q *limiter.Query,
-) ([]limiter.Count, limiter.Instant, error) {
+	ctx context.Context, key []byte, level gocql.Consistency, q *store.Query,
+) ([]store.Count, store.Instant, error) {
 	r := &tallyRead{key: key, after: q.ExpireAfter}
 	l := s.laneOf(key, q.Span, level)
 	if err := s.tallies.do(ctx, l, r, 1, func(ctx context.Context) error { return s.readTally(ctx, l, r) }); err != nil {
@@ -67,7 +68,7 @@ func (s *Store) readTally(ctx context.Context, l lane, r *tallyRead) error {
 // one of them that needs most: each takes its own part of that. If it fails, each reads
 // by itself.
 func (s *Store) readTalliesTogether(ctx context.Context, l lane, riders []*rider[*tallyRead]) {
-	after := limiter.Distant
+	after := store.Distant
 	keys := make([][]byte, 0, len(riders))
 	readers := make(map[string][]*tallyRead, len(riders))
 	for _, r := range riders {
@@ -116,17 +117,17 @@ func (s *Store) scanTallies(query *gocql.Query, into func(key []byte) *tallyRead
 	var writer gocql.UUID
 	for rows.Scan(&key, &expires, &id, &start, &epoch, &writer, &units, &resetAt) {
 		r := into(key)
-		r.reset = limiter.Instant(resetAt)
-		r.counts = append(r.counts, limiter.Count{
-			Limit: limiter.LimitID(id), Start: limiter.Instant(start), Expires: limiter.Instant(expires),
-			Epoch: limiter.Instant(epoch), Units: units, Row: limiter.EventID(writer),
+		r.reset = store.Instant(resetAt)
+		r.counts = append(r.counts, store.Count{
+			Limit: policy.LimitID(id), Start: store.Instant(start), Expires: store.Instant(expires),
+			Epoch: store.Instant(epoch), Units: units, Row: store.EventID(writer),
 		})
 	}
 	return rows.Close()
 }
 
 // putEntries returns the requests to store w's running totals.
-func putEntries(key []byte, w *limiter.Write) []gocql.BatchEntry {
+func putEntries(key []byte, w *store.Write) []gocql.BatchEntry {
 	entries := make([]gocql.BatchEntry, len(w.Put))
 	for i := range w.Put {
 		t := &w.Put[i]
@@ -137,7 +138,7 @@ func putEntries(key []byte, w *limiter.Write) []gocql.BatchEntry {
 	return entries
 }
 
-func (s *Store) resetTallies(ctx context.Context, key []byte, level gocql.Consistency, w *limiter.Write) error {
+func (s *Store) resetTallies(ctx context.Context, key []byte, level gocql.Consistency, w *store.Write) error {
 	at := int64(w.Reset)
 	query := s.session.Query(tallyTables[w.Span].reset, whole(w.ResetTTL), at*microsPerMilli, at, key)
 	return s.exec(query.WithContext(ctx).Consistency(level))

@@ -10,7 +10,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // maxReadTogether is the most rows of a key that a request for several asks for: maxRead
@@ -20,9 +20,9 @@ const maxReadTogether = 200
 // logRead is a read of one key's log, and its result.
 type logRead struct {
 	key   []byte
-	query *limiter.LogQuery
-	log   limiter.Log
-	reset limiter.Instant
+	query *store.LogQuery
+	log   store.Log
+	reset store.Instant
 }
 
 // keyWrite is requests that write to one key: all to one partition, and safe to repeat.
@@ -33,7 +33,7 @@ type keyWrite struct {
 
 // writeKey writes entries, which are of key, to the table of span. Other keys may share the
 // request.
-func (s *Store) writeKey(ctx context.Context, key []byte, span limiter.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
+func (s *Store) writeKey(ctx context.Context, key []byte, span store.Span, level gocql.Consistency, entries []gocql.BatchEntry) error {
 	return s.writes.do(ctx, s.laneOf(key, span, level), &keyWrite{key, entries}, len(entries), func(ctx context.Context) error {
 		return s.writeKeyAlone(ctx, level, entries)
 	})
@@ -96,10 +96,10 @@ func (s *Store) writeKeysAsOne(ctx context.Context, l lane, riders []*rider[*key
 // notSure returns err without the promise that nothing is stored.
 func notSure(err error) error {
 	switch {
-	case !errors.Is(err, limiter.ErrNotStored):
+	case !errors.Is(err, store.ErrNotStored):
 		return err
 	case conn.TooFew(err):
-		return fmt.Errorf("%w: %s", limiter.ErrTooFewReplicas, err.Error())
+		return fmt.Errorf("%w: %s", store.ErrTooFewReplicas, err.Error())
 	}
 	return errors.New(err.Error())
 }
@@ -131,14 +131,14 @@ func (s *Store) readTogether(ctx context.Context, l lane, riders []*rider[*logRe
 
 // logRows are rows of one key's log, newest first.
 type logRows struct {
-	events []limiter.Event
-	reset  limiter.Instant
+	events []store.Event
+	reset  store.Instant
 }
 
 // readKeys reads the newest rows of each rider's key, limit at most, that are as late
 // as any of them asks.
 func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead], limit int) (map[string]logRows, error) {
-	after := limiter.Distant
+	after := store.Distant
 	keys := make([][]byte, 0, len(riders))
 	for _, r := range riders {
 		after = min(after, r.request.query.After)
@@ -152,16 +152,16 @@ func (s *Store) readKeys(ctx context.Context, l lane, riders []*rider[*logRead],
 	var cost, ends, resetAt int64
 	for rows.Scan(&key, &id, &cost, &ends, &resetAt) {
 		log := found[string(key)]
-		log.events, log.reset = append(log.events, eventOf(id, cost, ends)), limiter.Instant(resetAt)
+		log.events, log.reset = append(log.events, eventOf(id, cost, ends)), store.Instant(resetAt)
 		found[string(key)] = log
 	}
 	return found, rows.Close()
 }
 
 // newestOf returns what q asks for of rows that are newest first, oldest first.
-func newestOf(rows []limiter.Event, q *limiter.LogQuery) []limiter.Event {
+func newestOf(rows []store.Event, q *store.LogQuery) []store.Event {
 	settled := 0
-	var events []limiter.Event
+	var events []store.Event
 	for _, e := range rows {
 		if e.At <= q.After || settled == q.Max {
 			break

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // trips has requests of one kind, for different keys, share trips to Cassandra: ten rows in one
@@ -28,7 +28,7 @@ type trips[R any] struct {
 // lane is what requests must have in common to share a trip.
 type lane struct {
 	node  string // host id of the node that they are sent to first
-	span  limiter.Span
+	span  store.Span
 	level gocql.Consistency
 	then  gocql.Consistency // the level of the read that follows a write
 	reach int               // how far back they read, to a power of two: a read further back would walk over expired rows
@@ -98,7 +98,7 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 		return mine.err
 	case <-ctx.Done():
 		if t.leave(l, mine) {
-			return fmt.Errorf("%w: %w before it was sent", limiter.ErrNotStored, ctx.Err())
+			return fmt.Errorf("%w: %w before it was sent", store.ErrNotStored, ctx.Err())
 		}
 		return ctx.Err()
 	}
@@ -151,7 +151,7 @@ func (t *trips[R]) enterAll(l lane, riders []*rider[R]) bool {
 	return true
 }
 
-var errTooManyWait = fmt.Errorf("%w: %w: %d requests wait for one node", limiter.ErrNotStored, limiter.ErrOverloaded, maxTripWaiting)
+var errTooManyWait = fmt.Errorf("%w: %w: %d requests wait for one node", store.ErrNotStored, store.ErrOverloaded, maxTripWaiting)
 
 // road returns l's, made if there is none. The lock is held.
 func (t *trips[R]) road(l lane) *road[R] {

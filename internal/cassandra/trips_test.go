@@ -12,7 +12,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // station is trips of numbers whose answers take a second, and what went by them.
@@ -163,7 +163,7 @@ func TestTripsAreLeft(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			defer cancel()
 			err := s.ask(ctx, n, 1)
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limiter.ErrNotStored) == sent {
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrNotStored) == sent {
 				t.Errorf("%d, that left after %v: %v", n, after, err)
 			}
 		}
@@ -184,7 +184,7 @@ func TestTripsAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
 		s.roads = map[lane]*road[int]{{}: {underWay: tripsUnderWay, waiting: make([]*rider[int], maxTripWaiting)}}
-		if err := s.ask(t.Context(), 1, 1); !errors.Is(err, limiter.ErrOverloaded) || !errors.Is(err, limiter.ErrNotStored) {
+		if err := s.ask(t.Context(), 1, 1); !errors.Is(err, store.ErrOverloaded) || !errors.Is(err, store.ErrNotStored) {
 			t.Errorf("one more than %d: %v", maxTripWaiting, err)
 		}
 	})
@@ -231,7 +231,7 @@ func TestTripsOfMany(t *testing.T) {
 // What is for different nodes, tables or levels does not travel together.
 func TestLanesOfEach(t *testing.T) {
 	e := new(each)
-	for i, l := range []lane{{node: "a"}, {node: "b"}, {node: "a"}, {node: "a", level: gocql.One}, {node: "a", span: limiter.SpanDay}} {
+	for i, l := range []lane{{node: "a"}, {node: "b"}, {node: "a"}, {node: "a", level: gocql.One}, {node: "a", span: store.SpanDay}} {
 		e.board(l, &rider[*keyWrite]{parts: i})
 	}
 	var got [][]int
@@ -254,7 +254,7 @@ func TestTripsOfTooMany(t *testing.T) {
 	told := 0
 	refused := func(r *rider[int]) {
 		told++
-		if !errors.Is(r.err, limiter.ErrOverloaded) || !errors.Is(r.err, limiter.ErrNotStored) {
+		if !errors.Is(r.err, store.ErrOverloaded) || !errors.Is(r.err, store.ErrNotStored) {
 			t.Error(r.err)
 		}
 	}
@@ -266,19 +266,19 @@ func TestTripsOfTooMany(t *testing.T) {
 
 // Of rows that were read for several, each takes what it asked for.
 func TestNewestOf(t *testing.T) {
-	rows := []limiter.Event{{At: 9}, {At: 8, Ends: 20}, {At: 7}, {At: 6, Ends: 20}, {At: 5}}
+	rows := []store.Event{{At: 9}, {At: 8, Ends: 20}, {At: 7}, {At: 6, Ends: 20}, {At: 5}}
 	for _, c := range []struct {
-		after limiter.Instant
+		after store.Instant
 		most  int
-		want  []limiter.Instant
+		want  []store.Instant
 	}{
-		{0, 9, []limiter.Instant{5, 6, 7, 8, 9}},
-		{6, 9, []limiter.Instant{7, 8, 9}},
-		{0, 2, []limiter.Instant{7, 8, 9}}, // holds come on top
+		{0, 9, []store.Instant{5, 6, 7, 8, 9}},
+		{6, 9, []store.Instant{7, 8, 9}},
+		{0, 2, []store.Instant{7, 8, 9}}, // holds come on top
 		{9, 9, nil},
 	} {
-		var got []limiter.Instant
-		for _, e := range newestOf(rows, &limiter.LogQuery{After: c.after, Max: c.most}) {
+		var got []store.Instant
+		for _, e := range newestOf(rows, &store.LogQuery{After: c.after, Max: c.most}) {
 			got = append(got, e.At)
 		}
 		if !slices.Equal(got, c.want) {
@@ -290,7 +290,7 @@ func TestNewestOf(t *testing.T) {
 // A read of minutes does not travel with one of hours, which would have it walk over what has
 // expired since.
 func TestReadsTravelWithThoseThatReadAsFarBack(t *testing.T) {
-	const now = limiter.Instant(1_800_000_000_000)
+	const now = store.Instant(1_800_000_000_000)
 	back := func(d time.Duration) lane { return lane{}.reading(now.Add(-d), now) }
 	if back(time.Minute) == back(time.Hour) || back(0) == back(time.Second) || back(24*time.Hour) == back(31*24*time.Hour) {
 		t.Error("they share a lane")

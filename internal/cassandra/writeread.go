@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // maxWrittenAndRead is how many keys a trip may have that writes to them and reads them then: two
@@ -28,8 +28,8 @@ func (e *unreadError) Unwrap() error { return e.err }
 // request, both are one trip: keys that are written together are read together. They don't wait
 // for another trip in between, nor for each caller to wake up.
 func (s *Store) WriteThenRead(
-	ctx context.Context, w *limiter.Write, q *limiter.Query,
-) (state limiter.State, wrote bool, err error) {
+	ctx context.Context, w *store.Write, q *store.Query,
+) (state store.State, wrote bool, err error) {
 	said, l, ok := s.bothWaysOf(w, q)
 	switch {
 	case ok && q.Tally:
@@ -38,7 +38,7 @@ func (s *Store) WriteThenRead(
 		state, err = s.appendThenRead(ctx, l, said, &q.Logs[0])
 	default:
 		if err := s.Write(ctx, w); err != nil {
-			return limiter.State{}, false, err
+			return store.State{}, false, err
 		}
 		state, err = s.Read(ctx, q)
 		return state, true, err
@@ -48,14 +48,14 @@ func (s *Store) WriteThenRead(
 	case err == nil:
 		return state, true, nil
 	case errors.As(err, &unread):
-		return limiter.State{}, true, unavailable("reading", unread.err)
+		return store.State{}, true, unavailable("reading", unread.err)
 	}
-	return limiter.State{}, false, written(err, 1)
+	return store.State{}, false, written(err, 1)
 }
 
 // bothWaysOf returns w as a keyWrite, and the lane for it and the read of q. It returns false if
 // they can't share a trip.
-func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said keyWrite, l lane, ok bool) {
+func (s *Store) bothWaysOf(w *store.Write, q *store.Query) (said keyWrite, l lane, ok bool) {
 	if !canGoBothWays(w, q) {
 		return keyWrite{}, lane{}, false
 	}
@@ -68,14 +68,14 @@ func (s *Store) bothWaysOf(w *limiter.Write, q *limiter.Query) (said keyWrite, l
 	l = s.laneOf(said.key, span, level)
 	l.then = then
 	if !q.Tally {
-		l = l.reading(q.Logs[0].After, limiter.InstantOf(s.config.Now()))
+		l = l.reading(q.Logs[0].After, store.InstantOf(s.config.Now()))
 	}
 	return said, l, true
 }
 
 // canGoBothWays reports whether q reads, by one request, what w writes to: the same log, or the
 // same table of running totals.
-func canGoBothWays(w *limiter.Write, q *limiter.Query) bool {
+func canGoBothWays(w *store.Write, q *store.Query) bool {
 	switch {
 	case q.Cell || q.Counts:
 		return false
@@ -87,7 +87,7 @@ func canGoBothWays(w *limiter.Write, q *limiter.Query) bool {
 }
 
 // appendThenRead stores events, and returns what q asks for of their log.
-func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *limiter.LogQuery) (limiter.State, error) {
+func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *store.LogQuery) (store.State, error) {
 	r := &logRead{key: said.key, query: q}
 	err := goBothWays(ctx, &s.logsWritten, l, said, r, func(ctx context.Context) (err error) {
 		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
@@ -97,13 +97,13 @@ func (s *Store) appendThenRead(ctx context.Context, l lane, said keyWrite, q *li
 		return unread(err)
 	})
 	if err != nil {
-		return limiter.State{}, err // a trip that is still under way may be writing to r
+		return store.State{}, err // a trip that is still under way may be writing to r
 	}
-	return limiter.State{Logs: []limiter.Log{r.log}, Reset: r.reset}, nil
+	return store.State{Logs: []store.Log{r.log}, Reset: r.reset}, nil
 }
 
 // putThenRead stores running totals, and returns those that q asks for.
-func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *limiter.Query) (limiter.State, error) {
+func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *store.Query) (store.State, error) {
 	r := &tallyRead{key: said.key, after: q.ExpireAfter}
 	err := goBothWays(ctx, &s.talliesWritten, l, said, r, func(ctx context.Context) error {
 		if err := s.writeKeyAlone(ctx, l.level, said.entries); err != nil {
@@ -112,9 +112,9 @@ func (s *Store) putThenRead(ctx context.Context, l lane, said keyWrite, q *limit
 		return unread(s.readTally(ctx, l.ofRead(), r))
 	})
 	if err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
-	return limiter.State{Counts: r.counts, Reset: r.reset}, nil
+	return store.State{Counts: r.counts, Reset: r.reset}, nil
 }
 
 // goBothWays has said written and then r read, by calling alone if they can go at once. The error

@@ -10,7 +10,8 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What travels both ways is read when all of its trip is acknowledged, at the level of the
@@ -65,43 +66,43 @@ func TestBothWaysOfWhatIsNotWritten(t *testing.T) {
 
 // What is written and read by one request each, of one table, travels both ways.
 func TestWhatTravelsBothWays(t *testing.T) {
-	store := &Store{config: Config{Now: time.Now}}
-	for i := range store.firstNodes.parts {
-		for j := range store.firstNodes.parts[i] {
-			store.firstNodes.parts[i][j].Store(&firstNode{until: time.Now().Add(time.Hour)})
+	s := &Store{config: Config{Now: time.Now}}
+	for i := range s.firstNodes.parts {
+		for j := range s.firstNodes.parts[i] {
+			s.firstNodes.parts[i][j].Store(&firstNode{until: time.Now().Add(time.Hour)})
 		}
 	}
-	events, total := []limiter.Event{{Cost: 1}}, []limiter.Tally{{}}
-	kept := []limiter.LogWrite{{Span: limiter.SpanDay}}
-	written := limiter.Write{Events: events, Logs: kept}
+	events, total := []store.Event{{Cost: 1}}, []store.Tally{{}}
+	kept := []store.LogWrite{{Span: store.SpanDay}}
+	written := store.Write{Events: events, Logs: kept}
 	removed := written
-	removed.Remove = []limiter.EventID{{}}
-	const day, hour = limiter.SpanDay, limiter.SpanHour
-	log := limiter.LogQuery{Span: day, Max: maxReadTogether}
-	long, another := limiter.LogQuery{Span: day, Max: maxReadTogether + 1}, limiter.LogQuery{Span: hour, Max: 1}
-	of := func(logs ...limiter.LogQuery) limiter.Query { return limiter.Query{Logs: logs} }
+	removed.Remove = []store.EventID{{}}
+	const day, hour = store.SpanDay, store.SpanHour
+	log := store.LogQuery{Span: day, Max: maxReadTogether}
+	long, another := store.LogQuery{Span: day, Max: maxReadTogether + 1}, store.LogQuery{Span: hour, Max: 1}
+	of := func(logs ...store.LogQuery) store.Query { return store.Query{Logs: logs} }
 	for name, c := range map[string]struct {
-		w    limiter.Write
-		q    limiter.Query
+		w    store.Write
+		q    store.Query
 		want bool
 	}{
 		"a log":                    {written, of(log), true},
 		"another log":              {written, of(another), false},
-		"a log and counters":       {written, limiter.Query{Logs: of(log).Logs, Counts: true}, false},
-		"a log and totals":         {written, limiter.Query{Logs: of(log).Logs, Tally: true}, false},
+		"a log and counters":       {written, store.Query{Logs: of(log).Logs, Counts: true}, false},
+		"a log and totals":         {written, store.Query{Logs: of(log).Logs, Tally: true}, false},
 		"much of a log":            {written, of(long), false},
-		"two logs":                 {limiter.Write{Events: events, Logs: append(kept, kept...)}, of(log), false},
+		"two logs":                 {store.Write{Events: events, Logs: append(kept, kept...)}, of(log), false},
 		"a log, of which two":      {written, of(log, another), false},
 		"what is removed":          {removed, of(log), false},
-		"totals":                   {limiter.Write{Put: total, Span: day}, limiter.Query{Tally: true, Span: day}, true},
-		"totals of another span":   {limiter.Write{Put: total, Span: day}, limiter.Query{Tally: true, Span: hour}, false},
-		"totals, and a log":        {limiter.Write{Put: total, Span: day}, limiter.Query{Logs: of(log).Logs, Tally: true, Span: day}, false},
-		"totals, of which nothing": {limiter.Write{Put: total}, limiter.Query{}, false},
-		"counters":                 {limiter.Write{Add: []limiter.Count{{}}}, limiter.Query{Counts: true}, false},
-		"a cell":                   {limiter.Write{Cell: new(limiter.CellWrite)}, limiter.Query{Cell: true}, false},
+		"totals":                   {store.Write{Put: total, Span: day}, store.Query{Tally: true, Span: day}, true},
+		"totals of another span":   {store.Write{Put: total, Span: day}, store.Query{Tally: true, Span: hour}, false},
+		"totals, and a log":        {store.Write{Put: total, Span: day}, store.Query{Logs: of(log).Logs, Tally: true, Span: day}, false},
+		"totals, of which nothing": {store.Write{Put: total}, store.Query{}, false},
+		"counters":                 {store.Write{Add: []store.Count{{}}}, store.Query{Counts: true}, false},
+		"a cell":                   {store.Write{Cell: new(store.CellWrite)}, store.Query{Cell: true}, false},
 	} {
-		c.w.Level, c.q.Level = limiter.LevelQuorum, limiter.LevelOne
-		_, l, ok := store.bothWaysOf(&c.w, &c.q)
+		c.w.Level, c.q.Level = policy.LevelQuorum, policy.LevelOne
+		_, l, ok := s.bothWaysOf(&c.w, &c.q)
 		if ok != c.want {
 			t.Errorf("%s: %v, want %v", name, ok, c.want)
 		}

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // held makes a check that holds three units for five minutes.
 func (m *machine) held(policy string) limiter.Answer {
 	m.t.Helper()
 	return m.call(&limiter.Call{
-		Op: limiter.OpCheck, Demands: []limiter.Demand{{Policy: policy, Identifier: "1", Cost: 3}}, Reserve: 5 * time.Minute,
+		Op: count.OpCheck, Demands: []limiter.Demand{{Policy: policy, Identifier: "1", Cost: 3}}, Reserve: 5 * time.Minute,
 	})
 }
 
@@ -72,7 +73,7 @@ func TestReservationThatIsDatedAheadIsSettledOnce(t *testing.T) {
 			for name, reservation := range reservations {
 				m.used(name)
 				for range 2 {
-					m.call(&limiter.Call{Op: limiter.OpRecord, Reservation: reservation})
+					m.call(&limiter.Call{Op: count.OpRecord, Reservation: reservation})
 				}
 				most := int64(3)
 				if name == "leaky-bucket" || name == "token-bucket" { // what drained of the hold is given back no sooner than it would be
@@ -94,7 +95,7 @@ func TestReservationThatIsDatedAheadAndWasReset(t *testing.T) {
 			name := m.policies[i].Name
 			m.held(name)
 			must(t, m.engine.Reset(t.Context(), name, "1"))
-			m.do(limiter.OpTake, name, 4)
+			m.do(count.OpTake, name, 4)
 		}
 		time.Sleep(2 * time.Second)
 		m.die()

@@ -7,13 +7,16 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // blockingMinute returns a policy whose denials block for five minutes.
-func blockingMinute() []limiter.Policy {
+func blockingMinute() []policy.Policy {
 	p := policyOf("sliding-log", 1, time.Minute)
 	p.BlockFor = 5 * time.Minute
-	return []limiter.Policy{p}
+	return []policy.Policy{p}
 }
 
 // A block that was made by a clock which was ahead lasts as long as it was to, from when the clock
@@ -24,7 +27,7 @@ func TestBlockThatIsDatedAhead(t *testing.T) {
 		m.admitted("p", 2)
 		time.Sleep(2 * time.Second) // it is told, and saved
 		m.setBack()
-		if a := m.do(limiter.OpTake, "p", 1); !a.Blocked || a.RetryAfter > 5*time.Minute {
+		if a := m.do(count.OpTake, "p", 1); !a.Blocked || a.RetryAfter > 5*time.Minute {
 			t.Errorf("%+v, want it blocked for five minutes at most", a.Verdict)
 		}
 		time.Sleep(5 * time.Minute)
@@ -44,7 +47,7 @@ func TestBlockAfterAClockWentAheadOutlivesARestart(t *testing.T) {
 		m.admitted("p", 2)
 		time.Sleep(2 * time.Minute) // longer than its window
 		m.start()
-		if a := m.do(limiter.OpTake, "p", 1); !a.Blocked {
+		if a := m.do(count.OpTake, "p", 1); !a.Blocked {
 			t.Errorf("%+v, want it blocked", a.Verdict)
 		}
 	})
@@ -65,7 +68,7 @@ func TestResetOfABlockThatIsDatedAhead(t *testing.T) {
 			t.Errorf("%d of 2 pass after the reset, want 1", got)
 		}
 		time.Sleep(2 * time.Minute) // longer than its window
-		if a := m.do(limiter.OpTake, "p", 1); !a.Blocked {
+		if a := m.do(count.OpTake, "p", 1); !a.Blocked {
 			t.Errorf("%+v, want it blocked", a.Verdict)
 		}
 	})
@@ -79,7 +82,7 @@ func TestBlockAfterAResetThatIsDatedAhead(t *testing.T) {
 		m.setBack()
 		m.admitted("p", 2)
 		time.Sleep(2 * time.Minute)
-		if a := m.do(limiter.OpTake, "p", 1); !a.Blocked {
+		if a := m.do(count.OpTake, "p", 1); !a.Blocked {
 			t.Errorf("%+v, want it blocked", a.Verdict)
 		}
 	})
@@ -88,8 +91,8 @@ func TestBlockAfterAResetThatIsDatedAhead(t *testing.T) {
 // override puts an override to block in force for five minutes.
 func (m *machine) override() limiter.Override {
 	m.t.Helper()
-	until := limiter.InstantOf(m.clock.now()).Add(5 * time.Minute)
-	o, err := m.engine.SetOverride(m.t.Context(), "p", "1", limiter.Override{Kind: limiter.OverrideBlock, Until: until})
+	until := store.InstantOf(m.clock.now()).Add(5 * time.Minute)
+	o, err := m.engine.SetOverride(m.t.Context(), "p", "1", limiter.Override{Kind: policy.OverrideBlock, Until: until})
 	must(m.t, err)
 	return o
 }
@@ -97,11 +100,11 @@ func (m *machine) override() limiter.Override {
 // An override that was made by a clock which was ahead lasts as long as it was to, and so does one
 // that replaces it, also after a restart.
 func TestOverrideThatIsDatedAhead(t *testing.T) {
-	eachMachine(t, []limiter.Policy{policyOf("sliding-log", 1, time.Minute)}, func(t *testing.T, m *machine) {
+	eachMachine(t, []policy.Policy{policyOf("sliding-log", 1, time.Minute)}, func(t *testing.T, m *machine) {
 		m.clock.set(time.Hour)
 		m.override()
 		m.setBack()
-		if a := m.do(limiter.OpTake, "p", 1); a.Override != limiter.OverrideBlock || a.RetryAfter > 5*time.Minute {
+		if a := m.do(count.OpTake, "p", 1); a.Override != policy.OverrideBlock || a.RetryAfter > 5*time.Minute {
 			t.Errorf("%+v, want it blocked for five minutes", a.Verdict)
 		}
 		if m.disk != nil { // whoever asks first has it begin
@@ -109,18 +112,18 @@ func TestOverrideThatIsDatedAhead(t *testing.T) {
 		}
 		lasts := func(want time.Duration) {
 			t.Helper()
-			if all := m.engine.Overrides(); len(all) != 1 || all[0].Until.Sub(limiter.InstantOf(time.Now())) > want {
+			if all := m.engine.Overrides(); len(all) != 1 || all[0].Until.Sub(store.InstantOf(time.Now())) > want {
 				t.Errorf("%+v, want one that lasts for %v", all, want)
 			}
-			if a := m.do(limiter.OpTake, "p", 1); a.Override != limiter.OverrideBlock || a.RetryAfter > want {
+			if a := m.do(count.OpTake, "p", 1); a.Override != policy.OverrideBlock || a.RetryAfter > want {
 				t.Errorf("%+v, want it blocked for %v", a.Verdict, want)
 			}
 		}
 		lasts(5 * time.Minute)
 		time.Sleep(3 * time.Minute)
 		lasts(2 * time.Minute)
-		if o := m.override(); o.Made > limiter.InstantOf(time.Now()) {
-			t.Errorf("made %v from now", o.Made.Sub(limiter.InstantOf(time.Now())))
+		if o := m.override(); o.Made > store.InstantOf(time.Now()) {
+			t.Errorf("made %v from now", o.Made.Sub(store.InstantOf(time.Now())))
 		}
 		lasts(5 * time.Minute)
 		time.Sleep(4 * time.Minute)
@@ -139,7 +142,7 @@ func TestOverrideThatIsDatedAhead(t *testing.T) {
 func (m *machine) keyed(policy string) limiter.Answer {
 	m.t.Helper()
 	return m.call(&limiter.Call{
-		Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: policy, Identifier: "1"}}, IdempotencyKey: "k-" + policy,
+		Op: count.OpTake, Demands: []limiter.Demand{{Policy: policy, Identifier: "1"}}, IdempotencyKey: "k-" + policy,
 	})
 }
 
@@ -177,15 +180,15 @@ type dying struct {
 }
 
 // Update dies.
-func (d *dying) Update(context.Context, *limiter.Query, func(*limiter.State, *limiter.Write)) error {
+func (d *dying) Update(context.Context, *store.Query, func(*store.State, *store.Write)) error {
 	d.dead = true
-	return limiter.ErrUnavailable
+	return store.ErrUnavailable
 }
 
 // Write writes, unless it is dead.
-func (d *dying) Write(ctx context.Context, w *limiter.Write) error {
+func (d *dying) Write(ctx context.Context, w *store.Write) error {
 	if d.dead {
-		return limiter.ErrUnavailable
+		return store.ErrUnavailable
 	}
 	return d.Store.Write(ctx, w)
 }
@@ -196,7 +199,7 @@ func TestClaimThatIsDatedAheadIsTakenOver(t *testing.T) {
 		m.clock.set(time.Hour)
 		dies := limiter.New(&dying{Store: m.store}, &limiter.Options{Now: m.clock.now})
 		must(t, dies.SetPolicies(m.policies))
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "sliding-log", Identifier: "1"}}, IdempotencyKey: "k"}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "sliding-log", Identifier: "1"}}, IdempotencyKey: "k"}
 		if _, err := dies.Do(t.Context(), &call); err == nil {
 			t.Fatal("it has an answer")
 		}
@@ -213,10 +216,10 @@ func TestNewsThatAreDatedAheadExpire(t *testing.T) {
 	eachMachine(t, perMinute(), func(t *testing.T, m *machine) {
 		m.clock.set(time.Hour)
 		m.start()
-		must(t, m.store.Publish(t.Context(), &limiter.Change{ID: limiter.EventID{1}, TTL: time.Minute}))
+		must(t, m.store.Publish(t.Context(), &store.Change{ID: store.EventID{1}, TTL: time.Minute}))
 		m.setBack()
 		time.Sleep(2 * time.Minute)
-		if changes, err := m.store.Changes(t.Context(), &limiter.ChangeQuery{}); err != nil || len(changes) > 0 {
+		if changes, err := m.store.Changes(t.Context(), &store.ChangeQuery{}); err != nil || len(changes) > 0 {
 			t.Errorf("%v, %v", changes, err)
 		}
 	})

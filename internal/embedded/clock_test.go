@@ -9,6 +9,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // wallClock is a clock that can be set, as that of a machine: the time that passes by its
@@ -42,14 +44,14 @@ type machine struct {
 	t        *testing.T
 	clock    wallClock
 	disk     *memory // nil: what it counts is in memory alone
-	policies []limiter.Policy
+	policies []policy.Policy
 
 	store  *embedded.Store
 	engine *limiter.Engine
 	stop   func()
 }
 
-func newMachine(t *testing.T, disk *memory, policies ...limiter.Policy) *machine {
+func newMachine(t *testing.T, disk *memory, policies ...policy.Policy) *machine {
 	m := &machine{t: t, disk: disk, policies: policies, stop: func() {}}
 	m.start()
 	return m
@@ -89,7 +91,7 @@ func (m *machine) setBack() {
 	m.start()
 }
 
-func (m *machine) do(op limiter.Op, policy string, cost int64) limiter.Answer {
+func (m *machine) do(op count.Op, policy string, cost int64) limiter.Answer {
 	m.t.Helper()
 	return m.call(&limiter.Call{Op: op, Demands: []limiter.Demand{{Policy: policy, Identifier: "1", Cost: cost}}})
 }
@@ -105,14 +107,14 @@ func (m *machine) call(c *limiter.Call) limiter.Answer {
 
 func (m *machine) used(policy string) int64 {
 	m.t.Helper()
-	return m.do(limiter.OpCheck, policy, 1).Used
+	return m.do(count.OpCheck, policy, 1).Used
 }
 
 // admitted returns how many of n takes pass.
 func (m *machine) admitted(policy string, n int) (admitted int) {
 	m.t.Helper()
 	for range n {
-		if m.do(limiter.OpTake, policy, 1).Allowed {
+		if m.do(count.OpTake, policy, 1).Allowed {
 			admitted++
 		}
 	}
@@ -121,7 +123,7 @@ func (m *machine) admitted(policy string, n int) (admitted int) {
 
 // eachMachine runs test on a machine whose process goes on while its clock is set, and on one
 // whose process is started anew, which has a disk.
-func eachMachine(t *testing.T, policies []limiter.Policy, test func(*testing.T, *machine)) {
+func eachMachine(t *testing.T, policies []policy.Policy, test func(*testing.T, *machine)) {
 	for name, disk := range map[string]*memory{"in memory": nil, "on disk": new(memory)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,19 +138,19 @@ func eachMachine(t *testing.T, policies []limiter.Policy, test func(*testing.T, 
 const clockLimit = 10
 
 // perMinute returns a policy of each algorithm with ten units a minute, and a quota of a day.
-func perMinute() (policies []limiter.Policy) {
-	for _, algorithm := range limiter.Algorithms() {
+func perMinute() (policies []policy.Policy) {
+	for _, algorithm := range policy.Algorithms() {
 		p := policyOf(algorithm, clockLimit, time.Minute)
 		p.Name = algorithm
 		policies = append(policies, p)
 	}
 	day := policyOf("fixed-window", clockLimit, 0)
-	day.Name, day.Limits[0].Calendar = "day", limiter.CalendarDay
+	day.Name, day.Limits[0].Calendar = "day", policy.CalendarDay
 	return append(policies, day)
 }
 
 // longestWait is the longest that a full key of p has anybody wait for a unit, and for all.
-func longestWait(p *limiter.Policy) (retry, reset time.Duration) {
+func longestWait(p *policy.Policy) (retry, reset time.Duration) {
 	switch p.Name {
 	case "day":
 		return 24 * time.Hour, 24 * time.Hour
@@ -175,14 +177,14 @@ func TestWhatIsDatedAheadCountsAsOfNow(t *testing.T) {
 			began := time.Now()
 			for i := range m.policies {
 				p := &m.policies[i]
-				a := m.do(limiter.OpTake, p.Name, 1)
+				a := m.do(count.OpTake, p.Name, 1)
 				if retry, reset := longestWait(p); a.Allowed || a.Used != clockLimit || a.RetryAfter > retry || a.ResetAfter > reset {
 					t.Errorf("%v ahead, %s: %+v", ahead, p.Name, a.Verdict)
 				}
 			}
 			for i := range m.policies {
 				p := &m.policies[i]
-				a := m.do(limiter.OpCheck, p.Name, clockLimit)
+				a := m.do(count.OpCheck, p.Name, clockLimit)
 				if p.Name == "day" { // it comes last, and what runs beside has nothing to do with it
 					m.stop()
 				}
@@ -212,7 +214,7 @@ func TestHalfFullKeysThatAreDatedAheadEmpty(t *testing.T) {
 		for range 5 { // who is denied all the time, too
 			time.Sleep(25 * time.Second)
 			for i := range m.policies {
-				m.do(limiter.OpTake, m.policies[i].Name, clockLimit)
+				m.do(count.OpTake, m.policies[i].Name, clockLimit)
 			}
 		}
 		for i := range m.policies {
@@ -241,7 +243,7 @@ func TestClockThatJumpsToAndFro(t *testing.T) {
 		m.setBack()
 		for i := range m.policies {
 			p := &m.policies[i]
-			a := m.do(limiter.OpTake, p.Name, 1)
+			a := m.do(count.OpTake, p.Name, 1)
 			if retry, reset := longestWait(p); a.Allowed || a.RetryAfter > retry || a.ResetAfter > reset {
 				t.Errorf("%s: %+v", p.Name, a.Verdict)
 			}
@@ -301,7 +303,7 @@ func TestResetBesideAClockThatIsSetBack(t *testing.T) {
 		m.setBack()
 		for i := range m.policies {
 			p := &m.policies[i]
-			a := m.do(limiter.OpTake, p.Name, 1)
+			a := m.do(count.OpTake, p.Name, 1)
 			if retry, reset := longestWait(p); a.Allowed || a.Used != clockLimit || a.RetryAfter > retry || a.ResetAfter > reset {
 				t.Errorf("%s: %+v after a reset by the wrong clock", p.Name, a.Verdict)
 			}
@@ -349,7 +351,7 @@ func TestRefundsOfWhatIsDatedAhead(t *testing.T) {
 		for i := range m.policies {
 			name := m.policies[i].Name
 			m.admitted(name, clockLimit-1)
-			receipts[name] = m.do(limiter.OpTake, name, 1).Receipt
+			receipts[name] = m.do(count.OpTake, name, 1).Receipt
 		}
 		m.setBack()
 		for name, receipt := range receipts {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // recordFormat is the first byte of every record's value. Records of a later format
@@ -21,7 +22,7 @@ var errDamaged = errors.New("it is damaged")
 
 // encode returns e as a record's value. lead is how far the clock is ahead of the time that the
 // store goes by for what is kept for some time.
-func (e *entry) encode(lead limiter.Instant) []byte {
+func (e *entry) encode(lead store.Instant) []byte {
 	w := writer{recordFormat}
 	w.int(int64(e.expires))
 	w.int(int64(e.reset))
@@ -29,7 +30,7 @@ func (e *entry) encode(lead limiter.Instant) []byte {
 	for i := range e.counts {
 		w.count(&e.counts[i])
 	}
-	for span := range limiter.SpanCount {
+	for span := range store.SpanCount {
 		w.log(e.logOf(span))
 	}
 	w.removed(e.rare)
@@ -43,12 +44,12 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{expires: limiter.Instant(r.int()), reset: limiter.Instant(r.int())}
+	e := &entry{expires: store.Instant(r.int()), reset: store.Instant(r.int())}
 	r.bad = r.bad || e.reset < 0 // no reset is
 	for range r.len() {
 		e.counts = append(e.counts, r.count(texts))
 	}
-	for span := range limiter.SpanCount {
+	for span := range store.SpanCount {
 		if l := r.log(); len(l.events) > 0 {
 			own := e.openLog(span)
 			l.marks = own.marks
@@ -64,7 +65,7 @@ func decodeEntry(b []byte, texts interned) (*entry, error) {
 }
 
 // encode returns p without its ID as a record's value; lead is that of an entry.
-func (p *published) encode(lead limiter.Instant) []byte {
+func (p *published) encode(lead store.Instant) []byte {
 	w := writer{recordFormat}
 	if p.Details != "" {
 		w = writer{detailsFormat}
@@ -88,10 +89,10 @@ func decodeChange(b []byte) (published, error) {
 		return published{}, err
 	}
 	var p published
-	p.Kind = limiter.ChangeKind(r.text())
-	p.Key = limiter.KeyFrom([limiter.KeySize]byte(r.take(limiter.KeySize)))
-	p.Until, p.Strikes, p.TTL = limiter.Instant(r.int()), int(r.int()), time.Duration(r.int())
-	p.at, p.expires = limiter.Instant(r.int()), limiter.Instant(r.int())
+	p.Kind = store.ChangeKind(r.text())
+	p.Key = store.KeyFrom([store.KeySize]byte(r.take(store.KeySize)))
+	p.Until, p.Strikes, p.TTL = store.Instant(r.int()), int(r.int()), time.Duration(r.int())
+	p.at, p.expires = store.Instant(r.int()), store.Instant(r.int())
 	if b[0] >= detailsFormat {
 		p.Details = string(r.text())
 	}
@@ -99,12 +100,12 @@ func decodeChange(b []byte) (published, error) {
 }
 
 // interned are texts that many records have in common, kept once.
-type interned map[string]limiter.LimitID
+type interned map[string]policy.LimitID
 
-func (t interned) intern(text []byte) limiter.LimitID {
+func (t interned) intern(text []byte) policy.LimitID {
 	id, ok := t[string(text)]
 	if !ok {
-		id = limiter.LimitID(text)
+		id = policy.LimitID(text)
 		t[string(text)] = id
 	}
 	return id
@@ -121,7 +122,7 @@ func (w *writer) text(b []byte) {
 	*w = append(*w, b...)
 }
 
-func (w *writer) count(c *limiter.Count) {
+func (w *writer) count(c *store.Count) {
 	w.text([]byte(c.Limit))
 	for _, n := range []int64{int64(c.Start), int64(c.Expires), int64(c.Epoch), c.Units} {
 		w.int(n)
@@ -136,7 +137,7 @@ func (w *writer) log(l *eventLog) {
 	}
 	w.len(len(l.events))
 	w.int(int64(l.ttl.duration()))
-	last := limiter.Instant(0)
+	last := store.Instant(0)
 	for i := range l.events {
 		e := &l.events[i]
 		*w = append(*w, e.ID[:]...)
@@ -159,13 +160,13 @@ func (w *writer) removed(r *rare) {
 }
 
 // cell writes c, whose zero version says that there is none.
-func (w *writer) cell(c *cell, lead limiter.Instant) {
+func (w *writer) cell(c *cell, lead store.Instant) {
 	if c == nil {
 		c = new(cell)
 	}
 	*w = append(*w, c.Version[:]...)
 	expires := c.expires
-	if expires != 0 && expires < limiter.Distant {
+	if expires != 0 && expires < store.Distant {
 		expires += lead
 	}
 	w.int(int64(expires))
@@ -208,7 +209,7 @@ func (r *reader) take(n int) []byte {
 	return taken
 }
 
-func (r *reader) id() limiter.EventID { return limiter.EventID(r.take(len(limiter.EventID{}))) }
+func (r *reader) id() store.EventID { return store.EventID(r.take(len(store.EventID{}))) }
 
 func (r *reader) int() int64 {
 	n, size := binary.Varint(r.b)
@@ -237,10 +238,10 @@ func (r *reader) len() int {
 
 func (r *reader) text() []byte { return r.take(r.len()) }
 
-func (r *reader) count(texts interned) limiter.Count {
-	return limiter.Count{
-		Limit: texts.intern(r.text()), Start: limiter.Instant(r.int()), Expires: limiter.Instant(r.int()),
-		Epoch: limiter.Instant(r.int()), Units: r.int(),
+func (r *reader) count(texts interned) store.Count {
+	return store.Count{
+		Limit: texts.intern(r.text()), Start: store.Instant(r.int()), Expires: store.Instant(r.int()),
+		Epoch: store.Instant(r.int()), Units: r.int(),
 	}
 }
 
@@ -250,11 +251,11 @@ func (r *reader) log() (l eventLog) {
 		return l
 	}
 	l.ttl = secondsOf(time.Duration(r.int()))
-	l.events = make([]limiter.Event, n)
-	last := limiter.Instant(0)
+	l.events = make([]store.Event, n)
+	last := store.Instant(0)
 	for i := range l.events {
 		e := &l.events[i]
-		*e = limiter.Event{ID: r.id(), At: last + limiter.Instant(r.int()), Cost: r.int(), Ends: limiter.Instant(r.int())}
+		*e = store.Event{ID: r.id(), At: last + store.Instant(r.int()), Cost: r.int(), Ends: store.Instant(r.int())}
 		r.bad = r.bad || e.Cost < 1 || i > 0 && e.At < last // units that nobody counts, and a log that can't be searched
 		last = e.At
 	}
@@ -263,9 +264,9 @@ func (r *reader) log() (l eventLog) {
 }
 
 func (r *reader) cell() *cell {
-	c := &cell{Cell: limiter.Cell{Version: r.id()}, expires: limiter.Instant(r.int())}
+	c := &cell{Cell: store.Cell{Version: r.id()}, expires: store.Instant(r.int())}
 	c.Value = append([]byte(nil), r.text()...)
-	if c.Version == (limiter.EventID{}) {
+	if c.Version == (store.EventID{}) {
 		return nil
 	}
 	return c

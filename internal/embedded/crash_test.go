@@ -9,6 +9,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // clone returns a disk with what m holds now.
@@ -37,7 +39,7 @@ func onDisk(t *testing.T, test func(*testing.T, *machine)) {
 }
 
 // holdPolicies returns a policy of each algorithm whose windows last for hours.
-func holdPolicies() (policies []limiter.Policy) {
+func holdPolicies() (policies []policy.Policy) {
 	policies = perMinute()
 	for i := range policies[:len(policies)-1] {
 		policies[i].Limits[0].Window = 12 * time.Hour
@@ -84,7 +86,7 @@ func TestRecordedReservationsOfAProcessThatDied(t *testing.T) {
 				reservations[m.policies[i].Name] = m.held(m.policies[i].Name).Reservation
 			}
 			for _, reservation := range reservations {
-				m.call(&limiter.Call{Op: limiter.OpRecord, Reservation: reservation})
+				m.call(&limiter.Call{Op: count.OpRecord, Reservation: reservation})
 			}
 			time.Sleep(2 * time.Second)
 			m.crash(away)
@@ -112,12 +114,12 @@ func TestReservationsAreGivenBackOnce(t *testing.T) {
 		disk.saved = func(records map[string]embedded.Record) { saves = append(saves, &memory{records: maps.Clone(records)}) }
 		for i := range m.policies {
 			m.held(m.policies[i].Name)
-			m.do(limiter.OpTake, m.policies[i].Name, 4)
+			m.do(count.OpTake, m.policies[i].Name, 4)
 		}
 		time.Sleep(5*time.Minute - 20*time.Millisecond)
 		for range 100 { // saves at its end
 			time.Sleep(time.Millisecond)
-			m.do(limiter.OpTake, m.policies[0].Name, 1)
+			m.do(count.OpTake, m.policies[0].Name, 1)
 		}
 		time.Sleep(3 * time.Minute)
 		m.stop()
@@ -154,7 +156,7 @@ func TestReservationsUnderLimitsThatAreOthersSince(t *testing.T) {
 		}
 		m.crash(0)
 		for i := range m.policies {
-			m.do(limiter.OpTake, m.policies[i].Name, 4)
+			m.do(count.OpTake, m.policies[i].Name, 4)
 		}
 		time.Sleep(5*time.Minute + time.Second)
 		for i := range m.policies {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Disk keeps records while the process is not there. A store calls one method at a
@@ -37,7 +37,7 @@ type Table string
 
 // The tables.
 const (
-	TableKeys    Table = "keys"    // by limiter.Key
+	TableKeys    Table = "keys"    // by store.Key
 	TableChanges Table = "changes" // by the ID of limiter.Change
 )
 
@@ -57,9 +57,9 @@ func Open(opts *Options) (*Store, error) {
 	if s.saver.log == nil {
 		s.saver.log = slog.New(slog.DiscardHandler)
 	}
-	s.saver.changes, s.saver.saved = make(map[limiter.EventID]struct{}), s.started
+	s.saver.changes, s.saver.saved = make(map[store.EventID]struct{}), s.started
 	for i := range s.shards {
-		s.shards[i].dirty = make(map[limiter.Key]struct{})
+		s.shards[i].dirty = make(map[store.Key]struct{})
 	}
 	if err := s.load(); err != nil {
 		return nil, err
@@ -72,9 +72,9 @@ type saver struct {
 	disk    Disk // nil: none
 	every   time.Duration
 	log     *slog.Logger
-	changes map[limiter.EventID]struct{} // those on the disk
-	failed  int                          // how often in a row
-	saved   time.Time                    // when the last save began that succeeded
+	changes map[store.EventID]struct{} // those on the disk
+	failed  int                        // how often in a row
+	saved   time.Time                  // when the last save began that succeeded
 
 	mu   sync.Mutex
 	said Saving
@@ -116,12 +116,12 @@ func (s *Store) load() error {
 	})
 }
 
-func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
+func (s *Store) loadKey(r *Record, now store.Instant, texts interned) error {
 	e, err := decodeEntry(r.Value, texts)
-	if err != nil || len(r.Key) != limiter.KeySize {
+	if err != nil || len(r.Key) != store.KeySize {
 		return recordError(r, err)
 	}
-	k := limiter.KeyFrom([limiter.KeySize]byte(r.Key))
+	k := store.KeyFrom([store.KeySize]byte(r.Key))
 	sh := s.shard(k)
 	kept := sh.entries.add(k, false)
 	*kept = *e
@@ -135,7 +135,7 @@ func (s *Store) loadKey(r *Record, now limiter.Instant, texts interned) error {
 	return nil
 }
 
-func (s *Store) loadChange(r *Record, now limiter.Instant) error {
+func (s *Store) loadChange(r *Record, now store.Instant) error {
 	p, err := decodeChange(r.Value)
 	if err != nil || len(r.Key) != len(p.ID) {
 		return recordError(r, err)
@@ -145,7 +145,7 @@ func (s *Store) loadChange(r *Record, now limiter.Instant) error {
 		p.at, p.expires = now, p.expires-(p.at-now)
 	}
 	s.saver.changes[p.ID] = struct{}{}
-	if p.Kind == limiter.ChangeHold { // it may have ended while there was no process
+	if p.Kind == store.ChangeHold { // it may have ended while there was no process
 		p.expires = max(p.expires, now.Add(loadedLast))
 	}
 	if p.expires > now {
@@ -219,7 +219,7 @@ func (s *Store) save() error {
 		return err
 	}
 	for _, r := range records[keys:] {
-		if id := limiter.EventID(r.Key); r.Value != nil {
+		if id := store.EventID(r.Key); r.Value != nil {
 			s.saver.changes[id] = struct{}{}
 		} else {
 			delete(s.saver.changes, id)
@@ -240,7 +240,7 @@ func (s *Store) collect() (records []Record) {
 	return records
 }
 
-func (sh *shard) collect(records []Record, lead limiter.Instant) []Record {
+func (sh *shard) collect(records []Record, lead store.Instant) []Record {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for k := range sh.dirty {
@@ -258,12 +258,12 @@ func (sh *shard) collect(records []Record, lead limiter.Instant) []Record {
 // restore marks the keys of records, which could not be saved, as changed.
 func (s *Store) restore(records []Record) {
 	for i := range records {
-		k := limiter.KeyFrom([limiter.KeySize]byte(records[i].Key))
+		k := store.KeyFrom([store.KeySize]byte(records[i].Key))
 		s.shard(k).restore(k, records[i].fresh)
 	}
 }
 
-func (sh *shard) restore(k limiter.Key, fresh bool) {
+func (sh *shard) restore(k store.Key, fresh bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.entries.find(&k)
@@ -319,7 +319,7 @@ func (sh *shard) drop(e *entry) {
 
 // newEntry returns an empty entry for w, whose key may still have to be removed from the
 // disk.
-func (sh *shard) newEntry(w *limiter.Write) *entry {
+func (sh *shard) newEntry(w *store.Write) *entry {
 	_, dirty := sh.dirty[w.Key]
 	e := sh.entries.add(w.Key, len(w.Logs) > 0 && len(w.Events) > 0)
 	e.log.dirty, e.log.saved = dirty, dirty

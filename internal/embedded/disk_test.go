@@ -21,6 +21,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -79,61 +82,61 @@ func TestConformanceOnDisk(t *testing.T) {
 // TestRestartKeepsEverything writes some of all that there is under one key, and reads
 // it from a store that knows the folder only.
 func TestRestartKeepsEverything(t *testing.T) {
-	folder, key, ids := t.TempDir(), keysOf(1, true)[0], limiter.NewEventIDs()
-	now := limiter.InstantOf(time.Now())
+	folder, key, ids := t.TempDir(), keysOf(1, true)[0], store.NewEventIDs().Next
+	now := store.InstantOf(time.Now())
 	removed := ids(now)
-	w := limiter.Write{
+	w := store.Write{
 		Key: key,
-		Events: []limiter.Event{
+		Events: []store.Event{
 			{ID: ids(now - 1000), At: now - 1000, Cost: 7},
 			{ID: removed, At: now, Cost: 1},
-			{ID: ids(now), At: now, Cost: limiter.MaxCost, Ends: now.Add(time.Minute)},
+			{ID: ids(now), At: now, Cost: policy.MaxCost, Ends: now.Add(time.Minute)},
 		},
-		Logs: []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 9}, {Span: limiter.SpanMonth, TTL: time.Hour, Keep: 9}},
-		Add: []limiter.Count{
+		Logs: []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 9}, {Span: store.SpanMonth, TTL: time.Hour, Keep: 9}},
+		Add: []store.Count{
 			{Limit: "a", Start: now, Expires: now + 60_000, Epoch: now - 500, Units: 3},
 			{Limit: "long", Start: now, Expires: now + 60_000, Epoch: now - 500, Units: -3},
 		},
-		Cell:  &limiter.CellWrite{Version: ids(now), Value: []byte("\x00value"), TTL: time.Hour},
+		Cell:  &store.CellWrite{Version: ids(now), Value: []byte("\x00value"), TTL: time.Hour},
 		Reset: now - 5000, ResetTTL: time.Hour,
 	}
-	change := limiter.Change{ID: ids(now), Kind: limiter.ChangeBlock, Key: key, Until: now + 9000, Strikes: 2, TTL: time.Minute}
-	override := limiter.Change{ID: ids(now), Kind: limiter.ChangeOverride, Key: key, Until: now + 9000, TTL: time.Minute, Details: "\x00{}"}
-	store, end := openFile(t, folder, embedded.Options{})
-	for _, write := range []limiter.Write{w, {Key: key, Remove: []limiter.EventID{removed}, Logs: w.Logs}} {
-		if err := store.Write(t.Context(), &write); err != nil {
+	change := store.Change{ID: ids(now), Kind: store.ChangeBlock, Key: key, Until: now + 9000, Strikes: 2, TTL: time.Minute}
+	override := store.Change{ID: ids(now), Kind: store.ChangeOverride, Key: key, Until: now + 9000, TTL: time.Minute, Details: "\x00{}"}
+	s, end := openFile(t, folder, embedded.Options{})
+	for _, write := range []store.Write{w, {Key: key, Remove: []store.EventID{removed}, Logs: w.Logs}} {
+		if err := s.Write(t.Context(), &write); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []*limiter.Change{&change, &override} {
-		if err := store.Publish(t.Context(), c); err != nil {
+	for _, c := range []*store.Change{&change, &override} {
+		if err := s.Publish(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	q := limiter.Query{Key: key, Counts: true, Cell: true, ExpireAfter: now}
-	for span := range limiter.SpanCount {
-		q.Logs = append(q.Logs, limiter.LogQuery{Span: span, Max: 10})
+	q := store.Query{Key: key, Counts: true, Cell: true, ExpireAfter: now}
+	for span := range store.SpanCount {
+		q.Logs = append(q.Logs, store.LogQuery{Span: span, Max: 10})
 	}
-	want, err := store.Read(t.Context(), &q)
-	if err != nil || len(want.Logs[limiter.SpanMonth].Events) != 2 || len(want.Counts) != 2 {
+	want, err := s.Read(t.Context(), &q)
+	if err != nil || len(want.Logs[store.SpanMonth].Events) != 2 || len(want.Counts) != 2 {
 		t.Fatalf("before: %+v, %v", want, err)
 	}
 	for range 2 { // what was loaded is kept like what was written
 		end()
-		store, end = openFile(t, folder, embedded.Options{})
-		got, err := store.Read(t.Context(), &q)
+		s, end = openFile(t, folder, embedded.Options{})
+		got, err := s.Read(t.Context(), &q)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("after: %+v\nwant   %+v, %v", got, want, err)
 		}
-		changes, err := store.Changes(t.Context(), &limiter.ChangeQuery{Since: now})
+		changes, err := s.Changes(t.Context(), &store.ChangeQuery{Since: now})
 		if err != nil || len(changes) != 2 || !slices.Contains(changes, change) || !slices.Contains(changes, override) {
 			t.Errorf("changes after: %+v, want %+v and %+v, %v", changes, change, override, err)
 		}
 	}
-	if err := store.Write(t.Context(), &limiter.Write{Key: key, Events: w.Events[1:2], Logs: w.Logs}); err != nil {
+	if err := s.Write(t.Context(), &store.Write{Key: key, Events: w.Events[1:2], Logs: w.Logs}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := store.Read(t.Context(), &q); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := s.Read(t.Context(), &q); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("an event that had been removed is back: %+v, %v", got, err)
 	}
 	end()
@@ -142,13 +145,13 @@ func TestRestartKeepsEverything(t *testing.T) {
 // TestRestartKeepsALogOfAnySpan has a key's only log be of each span.
 func TestRestartKeepsALogOfAnySpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for span := range limiter.SpanCount {
-			disk, ids := new(memory), limiter.NewEventIDs()
-			store := open(t, disk, embedded.Options{})
-			stop := run(t, store.Run)
-			appendOne(t, store, ids, span)
+		for span := range store.SpanCount {
+			disk, ids := new(memory), store.NewEventIDs().Next
+			s := open(t, disk, embedded.Options{})
+			stop := run(t, s.Run)
+			appendOne(t, s, ids, span)
 			stop()
-			q := limiter.Query{Key: keysOf(1, true)[0], Logs: []limiter.LogQuery{{Span: span, Max: 2}}}
+			q := store.Query{Key: keysOf(1, true)[0], Logs: []store.LogQuery{{Span: span, Max: 2}}}
 			got, err := open(t, disk, embedded.Options{}).Read(t.Context(), &q)
 			if err != nil || len(got.Logs[0].Events) != 1 {
 				t.Errorf("span %d: %+v, want an event, %v", span, got.Logs, err)
@@ -161,49 +164,49 @@ func TestRestartKeepsALogOfAnySpan(t *testing.T) {
 // another span, and expire, before it is saved again.
 func TestALogOfAnotherSpanLeavesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk, ids := new(memory), limiter.NewEventIDs()
-		store := open(t, disk, embedded.Options{})
-		stop := run(t, store.Run)
-		appendOne(t, store, ids, limiter.SpanHour)
+		disk, ids := new(memory), store.NewEventIDs().Next
+		s := open(t, disk, embedded.Options{})
+		stop := run(t, s.Run)
+		appendOne(t, s, ids, store.SpanHour)
 		time.Sleep(2 * time.Second)
 		if disk.len() != 1 {
 			t.Fatalf("%d records of 1 are saved", disk.len())
 		}
 		disk.fail(errors.New("no space left"))
-		reset := limiter.Write{Key: keysOf(1, true)[0], Reset: limiter.InstantOf(time.Now()), ResetTTL: time.Second}
-		if err := store.Write(t.Context(), &reset); err != nil {
+		reset := store.Write{Key: keysOf(1, true)[0], Reset: store.InstantOf(time.Now()), ResetTTL: time.Second}
+		if err := s.Write(t.Context(), &reset); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
-		appendOne(t, store, ids, limiter.SpanDay)
+		appendOne(t, s, ids, store.SpanDay)
 		time.Sleep(3 * time.Minute)
 		disk.fail(nil)
 		time.Sleep(2 * time.Second)
-		if disk.len() != 0 || store.Len() != 0 {
-			t.Errorf("%d records are left, and %d keys", disk.len(), store.Len())
+		if disk.len() != 0 || s.Len() != 0 {
+			t.Errorf("%d records are left, and %d keys", disk.len(), s.Len())
 		}
 		stop()
 	})
 }
 
 // appendOne appends an event of now, which is kept for a minute, to the log of span of a key.
-func appendOne(t *testing.T, store *embedded.Store, ids func(limiter.Instant) limiter.EventID, span limiter.Span) {
+func appendOne(t *testing.T, s *embedded.Store, ids func(store.Instant) store.EventID, span store.Span) {
 	t.Helper()
-	now := limiter.InstantOf(time.Now())
-	w := limiter.Write{
+	now := store.InstantOf(time.Now())
+	w := store.Write{
 		Key:    keysOf(1, true)[0],
-		Events: []limiter.Event{{ID: ids(now), At: now, Cost: 1}},
-		Logs:   []limiter.LogWrite{{Span: span, TTL: time.Minute, Keep: 9}},
+		Events: []store.Event{{ID: ids(now), At: now, Cost: 1}},
+		Logs:   []store.LogWrite{{Span: span, TTL: time.Minute, Keep: 9}},
 	}
-	if err := store.Write(t.Context(), &w); err != nil {
+	if err := s.Write(t.Context(), &w); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestEnginesGoOnAfterARestart(t *testing.T) {
 	folder := t.TempDir()
-	var policies []limiter.Policy
-	for _, algorithm := range limiter.Algorithms() {
+	var policies []policy.Policy
+	for _, algorithm := range policy.Algorithms() {
 		p := policyOf(algorithm, 10, time.Hour)
 		p.Name = algorithm
 		policies = append(policies, p)
@@ -305,13 +308,13 @@ func open(t *testing.T, disk embedded.Disk, opts embedded.Options) *embedded.Sto
 }
 
 // fill adds a unit to keys from to to, which expire a minute from now.
-func fill(t *testing.T, store *embedded.Store, from, to int) {
+func fill(t *testing.T, s *embedded.Store, from, to int) {
 	t.Helper()
-	keyer := limiter.Keyer{}
-	of := keyer.For(limiter.KeySpace{Policy: "p"})
+	keyer := keys.Keyer{}
+	of := keyer.For(keys.KeySpace{Policy: "p"})
 	for i := from; i < to; i++ {
-		k := of.Of(limiter.Identifier(strconv.Itoa(i)))
-		if err := updateAll(t, store, limiter.InstantOf(time.Now().Add(time.Minute)), k); err != nil {
+		k := of.Of(keys.Identifier(strconv.Itoa(i)))
+		if err := updateAll(t, s, store.InstantOf(time.Now().Add(time.Minute)), k); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,14 +339,14 @@ func TestOnlyWhatChangedIsSaved(t *testing.T) {
 func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, log := new(memory), new(bytes.Buffer)
-		store := open(t, disk, embedded.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
-		stop := run(t, store.Run)
-		fill(t, store, 0, 10)
+		in := open(t, disk, embedded.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		stop := run(t, in.Run)
+		fill(t, in, 0, 10)
 		time.Sleep(2 * time.Second)
 		disk.fail(errors.New("no space left"))
-		fill(t, store, 5, 20)
-		change := limiter.Change{ID: limiter.EventID{1}, TTL: time.Hour}
-		if err := store.Publish(t.Context(), &change); err != nil {
+		fill(t, in, 5, 20)
+		change := store.Change{ID: store.EventID{1}, TTL: time.Hour}
+		if err := in.Publish(t.Context(), &change); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -351,7 +354,7 @@ func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 		if got := strings.Count(log.String(), "no space left"); got != 1 {
 			t.Errorf("told %d times:\n%s", got, log)
 		}
-		if s := store.Saving(); s.Failures < 8 || time.Since(s.Since) < 9*time.Second || time.Since(s.Since) > 12*time.Second {
+		if s := in.Saving(); s.Failures < 8 || time.Since(s.Since) < 9*time.Second || time.Since(s.Since) > 12*time.Second {
 			t.Errorf("%+v, want some failures since ten seconds", s)
 		}
 		disk.fail(nil)
@@ -360,7 +363,7 @@ func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 		if !strings.Contains(log.String(), "saved again") || disk.len() != 21 {
 			t.Errorf("%d records of 21 are saved:\n%s", disk.len(), log)
 		}
-		if s := store.Saving(); s.Failures < 8 || !s.Since.IsZero() {
+		if s := in.Saving(); s.Failures < 8 || !s.Since.IsZero() {
 			t.Errorf("%+v, want none any more", s)
 		}
 		again := open(t, disk, embedded.Options{})
@@ -369,10 +372,10 @@ func TestAFailingDiskIsToldOnceAndLosesNothing(t *testing.T) {
 		}
 		stop()
 		disk.fail(errors.New("no space left"))
-		fill(t, store, 0, 1)
+		fill(t, in, 0, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := store.Run(ctx); err == nil || !strings.Contains(err.Error(), "saving the last counts: no space left") {
+		if err := in.Run(ctx); err == nil || !strings.Contains(err.Error(), "saving the last counts: no space left") {
 			t.Errorf("at the end: %v", err)
 		}
 	})
@@ -405,10 +408,10 @@ func TestAFailingDiskCostsNoMoreThanTheKeys(t *testing.T) {
 func TestWhatExpiredLeavesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := new(memory)
-		store := open(t, disk, embedded.Options{MaxKeys: shards * 10})
-		stop := run(t, store.Run)
-		fill(t, store, 0, 100)
-		if err := store.Publish(t.Context(), &limiter.Change{ID: limiter.EventID{1}, TTL: time.Minute}); err != nil {
+		s := open(t, disk, embedded.Options{MaxKeys: shards * 10})
+		stop := run(t, s.Run)
+		fill(t, s, 0, 100)
+		if err := s.Publish(t.Context(), &store.Change{ID: store.EventID{1}, TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -417,22 +420,22 @@ func TestWhatExpiredLeavesTheDisk(t *testing.T) {
 		}
 		disk.fail(errors.New("no space left"))
 		time.Sleep(2 * time.Minute)
-		fill(t, store, 0, 50) // they come back while the disk still has them
+		fill(t, s, 0, 50) // they come back while the disk still has them
 		time.Sleep(2 * time.Minute)
 		disk.fail(nil)
 		time.Sleep(2 * time.Second)
 		if disk.len() != 0 {
 			t.Errorf("%d records are left of what has expired", disk.len())
 		}
-		fill(t, store, 0, 100)
+		fill(t, s, 0, 100)
 		stop()
 
 		time.Sleep(2 * time.Minute)
-		store = open(t, disk, embedded.Options{})
-		if disk.len() != 100 || store.Len() != 0 {
-			t.Errorf("%d records, of which %d are loaded", disk.len(), store.Len())
+		s = open(t, disk, embedded.Options{})
+		if disk.len() != 100 || s.Len() != 0 {
+			t.Errorf("%d records, of which %d are loaded", disk.len(), s.Len())
 		}
-		stop = run(t, store.Run)
+		stop = run(t, s.Run)
 		time.Sleep(2 * time.Second)
 		if disk.len() != 0 {
 			t.Errorf("%d records are left of what expired before the start", disk.len())
@@ -451,12 +454,12 @@ func TestWritesOfSeveralKeysAreSavedWhole(t *testing.T) {
 			t.Errorf("one key is saved as % x, the other as % x", first.Value, second.Value)
 		}
 	}}
-	store := open(t, disk, embedded.Options{SyncEvery: 100 * time.Microsecond})
-	stop := run(t, store.Run)
-	saves, expires := 0, limiter.InstantOf(time.Now().Add(time.Hour))
+	s := open(t, disk, embedded.Options{SyncEvery: 100 * time.Microsecond})
+	stop := run(t, s.Run)
+	saves, expires := 0, store.InstantOf(time.Now().Add(time.Hour))
 	for deadline := time.Now().Add(10 * time.Second); saves < 300 && time.Now().Before(deadline); {
 		for range 100 {
-			if err := updateAll(t, store, expires, keys...); err != nil {
+			if err := updateAll(t, s, expires, keys...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -508,14 +511,14 @@ func TestTheFileStaysBounded(t *testing.T) {
 		}
 		return info.Size()
 	}
-	keyer := limiter.Keyer{}
-	of := keyer.For(limiter.KeySpace{Policy: "p"})
+	keyer := keys.Keyer{}
+	of := keyer.For(keys.KeySpace{Policy: "p"})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var early int64
 	for round := range 30 {
 		for i := range 500 {
-			k := of.Of(limiter.Identifier(strconv.Itoa(1000*round + i)))
+			k := of.Of(keys.Identifier(strconv.Itoa(1000*round + i)))
 			if err := updateAll(t, store, now.Add(time.Minute), k); err != nil {
 				t.Fatal(err)
 			}
@@ -536,19 +539,19 @@ func TestTheFileStaysBounded(t *testing.T) {
 // FuzzRecords feeds records to a store as it opens.
 func FuzzRecords(f *testing.F) {
 	disk := new(memory)
-	store, err := embedded.Open(&embedded.Options{Disk: disk})
+	s, err := embedded.Open(&embedded.Options{Disk: disk})
 	if err != nil {
 		f.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	id := limiter.EventID{1}
-	w := limiter.Write{
-		Key: keysOf(1, true)[0], Events: []limiter.Event{{ID: id, At: start, Cost: 1, Ends: start + 1}}, Remove: []limiter.EventID{{2}},
-		Logs: []limiter.LogWrite{{Span: limiter.SpanDay, TTL: time.Hour, Keep: 9}}, Add: countOf(1, start+1),
-		Cell: &limiter.CellWrite{Version: id, Value: []byte("a")},
+	id := store.EventID{1}
+	w := store.Write{
+		Key: keysOf(1, true)[0], Events: []store.Event{{ID: id, At: start, Cost: 1, Ends: start + 1}}, Remove: []store.EventID{{2}},
+		Logs: []store.LogWrite{{Span: store.SpanDay, TTL: time.Hour, Keep: 9}}, Add: countOf(1, start+1),
+		Cell: &store.CellWrite{Version: id, Value: []byte("a")},
 	}
-	if err := errors.Join(store.Write(ctx, &w), store.Publish(ctx, &limiter.Change{ID: id, TTL: time.Hour}), store.Run(ctx)); err != nil {
+	if err := errors.Join(s.Write(ctx, &w), s.Publish(ctx, &store.Change{ID: id, TTL: time.Hour}), s.Run(ctx)); err != nil {
 		f.Fatal(err)
 	}
 	for r := range maps.Values(disk.records) {

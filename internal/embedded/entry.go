@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // entry is all that is kept of one key. There may be millions, so it has little more than
 // what most keys have; what nearly every decision looks at comes first, so that it is
 // fetched together.
 type entry struct {
-	key     limiter.Key
-	reset   limiter.Instant
-	expires limiter.Instant // of the last thing in it but for the cell
-	log     eventLog        // the one of log.span
-	counts  []limiter.Count
+	key     store.Key
+	reset   store.Instant
+	expires store.Instant // of the last thing in it but for the cell
+	log     eventLog      // the one of log.span
+	counts  []store.Count
 	cell    *cell
 	rare    *rare // nil: it has nothing of that
 }
@@ -29,15 +29,15 @@ type marks struct {
 
 // rare is what few keys have.
 type rare struct {
-	logs    [limiter.SpanCount]eventLog // those of other spans than the entry's
-	tallies []limiter.Tally             // for engines that share this store within a process: the disk does not keep them
-	removed []limiter.EventID           // the last events that were, so that they stay it
+	logs    [store.SpanCount]eventLog // those of other spans than the entry's
+	tallies []store.Tally             // for engines that share this store within a process: the disk does not keep them
+	removed []store.EventID           // the last events that were, so that they stay it
 }
 
 // cell is a key's cell. What is left of one that was removed is the zero cell.
 type cell struct {
-	limiter.Cell
-	expires limiter.Instant
+	store.Cell
+	expires store.Instant
 }
 
 // rarely returns what e rarely has, which is made if it has nothing of it.
@@ -49,9 +49,9 @@ func (e *entry) rarely() *rare {
 }
 
 // logOf returns the log of span, nil if there is none.
-func (e *entry) logOf(span limiter.Span) *eventLog {
+func (e *entry) logOf(span store.Span) *eventLog {
 	switch {
-	case span == limiter.Span(e.log.span):
+	case span == store.Span(e.log.span):
 		return &e.log
 	case e.rare != nil:
 		return &e.rare.logs[span]
@@ -60,7 +60,7 @@ func (e *entry) logOf(span limiter.Span) *eventLog {
 }
 
 // openLog returns the log of span to append to. An entry without events takes its own for it.
-func (e *entry) openLog(span limiter.Span) *eventLog {
+func (e *entry) openLog(span store.Span) *eventLog {
 	if l := e.logOf(span); l != nil {
 		return l
 	}
@@ -76,11 +76,11 @@ func (e *entry) openLog(span limiter.Span) *eventLog {
 const keptRemovals = 64
 
 // read adds to s what q asks for. The events are still e's own. A nil entry is empty.
-func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
-	s.Reset, s.Cell = 0, limiter.Cell{}
+func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
+	s.Reset, s.Cell = 0, store.Cell{}
 	if e == nil {
 		for range q.Logs {
-			s.Logs = append(s.Logs, limiter.Log{})
+			s.Logs = append(s.Logs, store.Log{})
 		}
 		return
 	}
@@ -88,7 +88,7 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 	for _, lq := range q.Logs {
 		l := e.logOf(lq.Span)
 		if l == nil {
-			s.Logs = append(s.Logs, limiter.Log{})
+			s.Logs = append(s.Logs, store.Log{})
 			continue
 		}
 		now := q.ExpireAfter
@@ -117,18 +117,18 @@ func (e *entry) read(q *limiter.Query, s *limiter.State, clock *Store) {
 }
 
 // liveCell returns the cell, the zero one if it has expired. A nil entry has none.
-func (e *entry) liveCell(clock *Store) limiter.Cell {
-	if e == nil || e.cell == nil || e.cell.expires < limiter.Distant && e.cell.expires <= clock.instant() {
-		return limiter.Cell{}
+func (e *entry) liveCell(clock *Store) store.Cell {
+	if e == nil || e.cell == nil || e.cell.expires < store.Distant && e.cell.expires <= clock.instant() {
+		return store.Cell{}
 	}
 	return e.cell.Cell
 }
 
 // meets returns an error that wraps limiter.ErrConflict unless the cell is the one
 // that w expects. A nil entry has none.
-func (e *entry) meets(w *limiter.CellWrite, clock *Store) error {
+func (e *entry) meets(w *store.CellWrite, clock *Store) error {
 	if have := e.liveCell(clock).Version; have != w.If {
-		return fmt.Errorf("%w: it has version %v, not %v", limiter.ErrConflict, have, w.If)
+		return fmt.Errorf("%w: it has version %v, not %v", store.ErrConflict, have, w.If)
 	}
 	return nil
 }
@@ -137,25 +137,25 @@ func (e *entry) meets(w *limiter.CellWrite, clock *Store) error {
 func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
 
 // isOver reports whether nothing in e matters any more, by the two times of Store.
-func (e *entry) isOver(dated, passed limiter.Instant) bool {
+func (e *entry) isOver(dated, passed store.Instant) bool {
 	return e.expires <= dated && (e.cell == nil || e.cell.expires <= passed)
 }
 
 // stores reports whether w leaves anything in an entry that was empty.
-func stores(w *limiter.Write) bool {
+func stores(w *store.Write) bool {
 	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 ||
-		w.Cell != nil && w.Cell.Version != (limiter.EventID{})
+		w.Cell != nil && w.Cell.Version != (store.EventID{})
 }
 
 // changes reports whether w changes anything in an entry that is there.
-func changes(w *limiter.Write) bool {
+func changes(w *store.Write) bool {
 	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
 
 // apply stores w, whatever its cell expects. clock tells the time to forget by, and
 // for logs and counters is read only when there is something to forget: what w's own
 // instants make old goes only if it is old by that, too.
-func (e *entry) apply(w *limiter.Write, clock *Store) {
+func (e *entry) apply(w *store.Write, clock *Store) {
 	if w.Present != 0 {
 		e.redate(w.Present)
 		defer e.dropZeros()
@@ -183,7 +183,7 @@ func (e *entry) apply(w *limiter.Write, clock *Store) {
 	}
 }
 
-func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
+func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
 	if len(w.Events) > 0 {
 		e.appendTo(e.openLog(lw.Span), w, lw, clock)
 	}
@@ -194,7 +194,7 @@ func (e *entry) applyLog(w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
 	}
 }
 
-func (e *entry) appendTo(l *eventLog, w *limiter.Write, lw *limiter.LogWrite, clock *Store) {
+func (e *entry) appendTo(l *eventLog, w *store.Write, lw *store.LogWrite, clock *Store) {
 	l.ttl = max(l.ttl, secondsOf(lw.TTL))
 	for _, event := range w.Events {
 		if e.rare != nil && slices.Contains(e.rare.removed, event.ID) {
@@ -210,17 +210,17 @@ func (e *entry) appendTo(l *eventLog, w *limiter.Write, lw *limiter.LogWrite, cl
 }
 
 // set replaces the cell.
-func (e *entry) set(w *limiter.CellWrite, clock *Store) {
+func (e *entry) set(w *store.CellWrite, clock *Store) {
 	if e.cell == nil {
 		e.cell = new(cell)
 	}
 	value := e.cell.Value[:0]
 	*e.cell = cell{}
-	if w.Version == (limiter.EventID{}) {
+	if w.Version == (store.EventID{}) {
 		return
 	}
-	e.cell.Cell = limiter.Cell{Version: w.Version, Value: append(value, w.Value...)}
-	e.cell.expires = limiter.Distant
+	e.cell.Cell = store.Cell{Version: w.Version, Value: append(value, w.Value...)}
+	e.cell.expires = store.Distant
 	if w.TTL > 0 {
 		e.cell.expires = clock.instant().Add(w.TTL)
 	}
@@ -228,7 +228,7 @@ func (e *entry) set(w *limiter.CellWrite, clock *Store) {
 
 // add adds c's units to its counter, and forgets counters that have expired when it
 // starts a new one.
-func (e *entry) add(c limiter.Count, clock *Store) {
+func (e *entry) add(c store.Count, clock *Store) {
 	e.expires = max(e.expires, c.Expires)
 	for i := range e.counts {
 		if have := &e.counts[i]; have.Start == c.Start && have.Epoch == c.Epoch && have.Limit == c.Limit {
@@ -237,26 +237,26 @@ func (e *entry) add(c limiter.Count, clock *Store) {
 		}
 	}
 	now := min(c.Start, clock.dated())
-	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Expires <= now })
+	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Expires <= now })
 	e.counts = append(e.counts, c)
 }
 
 // put replaces the running total of the same row by t, unless t is older, and forgets running
 // totals that have expired.
-func (e *entry) put(t *limiter.Tally, clock *Store) {
+func (e *entry) put(t *store.Tally, clock *Store) {
 	e.expires = max(e.expires, t.Expires)
 	e.rarely().put(t, min(t.Start, clock.dated()))
 }
 
 // forgo has events with these ids stay removed.
-func (r *rare) forgo(ids []limiter.EventID) {
+func (r *rare) forgo(ids []store.EventID) {
 	r.removed = append(r.removed, ids...)
 	r.removed = slices.Delete(r.removed, 0, max(0, len(r.removed)-keptRemovals))
 }
 
-func (r *rare) put(t *limiter.Tally, now limiter.Instant) {
-	r.tallies = slices.DeleteFunc(r.tallies, func(have limiter.Tally) bool { return have.Expires <= now })
-	at := slices.IndexFunc(r.tallies, func(have limiter.Tally) bool {
+func (r *rare) put(t *store.Tally, now store.Instant) {
+	r.tallies = slices.DeleteFunc(r.tallies, func(have store.Tally) bool { return have.Expires <= now })
+	at := slices.IndexFunc(r.tallies, func(have store.Tally) bool {
 		return have.Row == t.Row && have.Start == t.Start && have.Epoch == t.Epoch && have.Limit == t.Limit
 	})
 	switch {
@@ -267,15 +267,15 @@ func (r *rare) put(t *limiter.Tally, now limiter.Instant) {
 	}
 }
 
-func (e *entry) forget(reset limiter.Instant) {
+func (e *entry) forget(reset store.Instant) {
 	e.reset = reset
-	for span := range limiter.SpanCount {
+	for span := range store.SpanCount {
 		if l := e.logOf(span); l != nil {
-			l.filter(func(have *limiter.Event) bool { return have.At > reset })
+			l.filter(func(have *store.Event) bool { return have.At > reset })
 		}
 	}
-	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Epoch < reset })
+	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Epoch < reset })
 	if e.rare != nil {
-		e.rare.tallies = slices.DeleteFunc(e.rare.tallies, func(have limiter.Tally) bool { return have.Epoch < reset })
+		e.rare.tallies = slices.DeleteFunc(e.rare.tallies, func(have store.Tally) bool { return have.Epoch < reset })
 	}
 }

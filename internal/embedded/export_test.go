@@ -4,7 +4,7 @@ import (
 	"context"
 	"unsafe"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // RunUnswept is Run without sweeps: for what is dated long ago.
@@ -14,6 +14,6 @@ func (s *Store) RunUnswept(ctx context.Context) error { return s.saves(ctx) }
 const EntrySize = unsafe.Sizeof(entry{})
 
 // RoomOf returns for how many events there is memory in the log of k.
-func (s *Store) RoomOf(k limiter.Key, span limiter.Span) int {
+func (s *Store) RoomOf(k store.Key, span store.Span) int {
 	return cap(s.entry(k).logOf(span).events)
 }

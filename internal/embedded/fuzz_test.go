@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // FuzzRecordsReadBack opens what a disk may hold of a key: what is taken says the same
@@ -21,21 +21,21 @@ func FuzzRecordsReadBack(f *testing.F) {
 	cancel()
 	disk := new(memory)
 	clock := start.Time
-	store, err := embedded.Open(&embedded.Options{Disk: disk, Now: clock})
+	s, err := embedded.Open(&embedded.Options{Disk: disk, Now: clock})
 	if err != nil {
 		f.Fatal(err)
 	}
-	full := limiter.Write{
-		Key: key, Add: countOf(1, start+1), Remove: []limiter.EventID{{2}}, Reset: start - 1, ResetTTL: time.Hour,
-		Events: []limiter.Event{{ID: limiter.EventID{1}, At: start, Cost: 1, Ends: start + 1}, {ID: limiter.EventID{3}, At: start + 2, Cost: 5}},
-		Logs:   []limiter.LogWrite{{Span: limiter.SpanDay, TTL: time.Hour, Keep: 9}},
-		Cell:   &limiter.CellWrite{Version: limiter.EventID{4}, Value: []byte("a")},
+	full := store.Write{
+		Key: key, Add: countOf(1, start+1), Remove: []store.EventID{{2}}, Reset: start - 1, ResetTTL: time.Hour,
+		Events: []store.Event{{ID: store.EventID{1}, At: start, Cost: 1, Ends: start + 1}, {ID: store.EventID{3}, At: start + 2, Cost: 5}},
+		Logs:   []store.LogWrite{{Span: store.SpanDay, TTL: time.Hour, Keep: 9}},
+		Cell:   &store.CellWrite{Version: store.EventID{4}, Value: []byte("a")},
 	}
-	for _, w := range []limiter.Write{{Key: key, Add: countOf(1, start+1)}, full} {
-		if err := store.Write(ctx, &w); err != nil {
+	for _, w := range []store.Write{{Key: key, Add: countOf(1, start+1)}, full} {
+		if err := s.Write(ctx, &w); err != nil {
 			f.Fatal(err)
 		}
-		if err := store.Run(ctx); err != nil {
+		if err := s.Run(ctx); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(slices.Collect(maps.Values(disk.records))[0].Value)
@@ -44,36 +44,36 @@ func FuzzRecordsReadBack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		disk := &memory{records: map[string]embedded.Record{"": {Table: embedded.TableKeys, Key: key.Bytes(), Value: value}}}
 		opts := embedded.Options{Disk: disk, Now: clock}
-		store, err := embedded.Open(&opts)
-		if err != nil || store.Len() == 0 {
+		s, err := embedded.Open(&opts)
+		if err != nil || s.Len() == 0 {
 			return
 		}
-		want := stateOf(t, store, key)
-		touch := limiter.Write{Key: key, Remove: []limiter.EventID{{0xff, 0xfe}}}
-		if err := store.Write(ctx, &touch); err != nil {
+		want := stateOf(t, s, key)
+		touch := store.Write{Key: key, Remove: []store.EventID{{0xff, 0xfe}}}
+		if err := s.Write(ctx, &touch); err != nil {
 			t.Fatal(err)
 		}
 		disk.records = nil
-		if err := store.Run(ctx); err != nil {
+		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if store, err = embedded.Open(&opts); err != nil || store.Len() != 1 {
+		if s, err = embedded.Open(&opts); err != nil || s.Len() != 1 {
 			t.Fatalf("%x was taken, and what was saved of it is not: %v", value, err)
 		}
-		if got := stateOf(t, store, key); !reflect.DeepEqual(got, want) {
+		if got := stateOf(t, s, key); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%x: %+v, and after it was saved %+v", value, want, got)
 		}
 	})
 }
 
 // stateOf returns all that store tells of key.
-func stateOf(t *testing.T, store *embedded.Store, key limiter.Key) limiter.State {
+func stateOf(t *testing.T, in *embedded.Store, key store.Key) store.State {
 	t.Helper()
-	q := limiter.Query{Key: key, Counts: true, Cell: true, ExpireAfter: math.MinInt64}
-	for span := range limiter.SpanCount {
-		q.Logs = append(q.Logs, limiter.LogQuery{Span: span, After: math.MinInt64, Max: math.MaxInt32})
+	q := store.Query{Key: key, Counts: true, Cell: true, ExpireAfter: math.MinInt64}
+	for span := range store.SpanCount {
+		q.Logs = append(q.Logs, store.LogQuery{Span: span, After: math.MinInt64, Max: math.MaxInt32})
 	}
-	s, err := store.Read(t.Context(), &q)
+	s, err := in.Read(t.Context(), &q)
 	if err != nil {
 		t.Fatal(err)
 	}

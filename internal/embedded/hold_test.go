@@ -7,50 +7,50 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // journal is one key's log of an hour, in a store whose clock the test turns.
 type journal struct {
 	t     *testing.T
 	store *embedded.Store
-	key   limiter.Key
-	ids   func(limiter.Instant) limiter.EventID
-	now   limiter.Instant
+	key   store.Key
+	ids   func(store.Instant) store.EventID
+	now   store.Instant
 }
 
 const kept = 3 // events that an update needs
 
 func newJournal(t *testing.T) *journal {
-	j := &journal{t: t, key: keysOf(1, true)[0], ids: limiter.NewEventIDs(), now: start}
+	j := &journal{t: t, key: keysOf(1, true)[0], ids: store.NewEventIDs().Next, now: start}
 	j.store = embedded.New(&embedded.Options{Now: clockAt(&j.now)})
 	return j
 }
 
-func (j *journal) event(at limiter.Instant, hold time.Duration) limiter.Event {
-	e := limiter.Event{ID: j.ids(at), At: at, Cost: 1}
+func (j *journal) event(at store.Instant, hold time.Duration) store.Event {
+	e := store.Event{ID: j.ids(at), At: at, Cost: 1}
 	if hold > 0 {
 		e.Ends = at.Add(hold)
 	}
 	return e
 }
 
-func (j *journal) write(w limiter.Write, ttl time.Duration) {
+func (j *journal) write(w store.Write, ttl time.Duration) {
 	j.t.Helper()
-	w.Key, w.Logs = j.key, []limiter.LogWrite{{Span: limiter.SpanHour, TTL: ttl, Keep: kept}}
+	w.Key, w.Logs = j.key, []store.LogWrite{{Span: store.SpanHour, TTL: ttl, Keep: kept}}
 	if err := j.store.Write(j.t.Context(), &w); err != nil {
 		j.t.Fatal(err)
 	}
 }
 
-func (j *journal) append(events ...limiter.Event) {
+func (j *journal) append(events ...store.Event) {
 	j.t.Helper()
-	j.write(limiter.Write{Events: events}, time.Hour)
+	j.write(store.Write{Events: events}, time.Hour)
 }
 
-func (j *journal) events() []limiter.Event {
+func (j *journal) events() []store.Event {
 	j.t.Helper()
-	state, err := j.store.Read(j.t.Context(), &limiter.Query{Key: j.key, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1 << 20}}})
+	state, err := j.store.Read(j.t.Context(), &store.Query{Key: j.key, Logs: []store.LogQuery{{Span: store.SpanHour, Max: 1 << 20}}})
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestHoldsExpireNothingElse(t *testing.T) {
 	j.append(j.event(j.now, 0))
 	for range 100 {
 		j.now = j.now.Add(10 * time.Second)
-		j.write(limiter.Write{Events: []limiter.Event{j.event(j.now, time.Second)}}, 2*time.Second)
+		j.write(store.Write{Events: []store.Event{j.event(j.now, time.Second)}}, 2*time.Second)
 	}
 	if settled, _ := j.counted(); settled != 1 {
 		t.Errorf("%d units to stay, want 1", settled)
@@ -116,7 +116,7 @@ func TestHoldsExpireNothingElse(t *testing.T) {
 func TestAClockThatIsAheadEndsNoHold(t *testing.T) {
 	j := newJournal(t)
 	j.append(j.event(j.now, time.Minute))
-	for i := range limiter.Instant(100) { // dated an hour ahead, by the store's own clock at once
+	for i := range store.Instant(100) { // dated an hour ahead, by the store's own clock at once
 		j.append(j.event(start.Add(time.Hour)+i, 0))
 	}
 	if settled, held := j.counted(); settled != 100 || held != 1 {
@@ -127,7 +127,7 @@ func TestAClockThatIsAheadEndsNoHold(t *testing.T) {
 func TestTheLaterWordOnAnEventStands(t *testing.T) {
 	j := newJournal(t)
 	held, removed := j.event(j.now, time.Minute), j.event(j.now, 0)
-	settle := limiter.Write{Events: []limiter.Event{held}, Settle: true}
+	settle := store.Write{Events: []store.Event{held}, Settle: true}
 	j.append(held, removed)
 	j.append(held, removed)
 	if settled, held := j.counted(); settled != 1 || held != 1 {
@@ -135,17 +135,17 @@ func TestTheLaterWordOnAnEventStands(t *testing.T) {
 	}
 	j.write(settle, time.Hour)
 	j.append(held)
-	j.write(limiter.Write{Remove: []limiter.EventID{removed.ID}}, time.Hour)
+	j.write(store.Write{Remove: []store.EventID{removed.ID}}, time.Hour)
 	j.append(removed)
 	if settled, held := j.counted(); settled != 1 || held != 0 {
 		t.Errorf("%d units to stay and %d held, want those that were settled only", settled, held)
 	}
-	j.write(limiter.Write{Remove: []limiter.EventID{held.ID}}, time.Hour)
+	j.write(store.Write{Remove: []store.EventID{held.ID}}, time.Hour)
 	j.write(settle, time.Hour)
 	if got := j.events(); len(got) != 0 {
 		t.Errorf("removed events are back: %+v", got)
 	}
-	j.write(limiter.Write{Events: []limiter.Event{j.event(j.now, time.Minute)}, Settle: true}, time.Hour)
+	j.write(store.Write{Events: []store.Event{j.event(j.now, time.Minute)}, Settle: true}, time.Hour)
 	if settled, held := j.counted(); settled != 1 || held != 0 {
 		t.Errorf("settled without having been held: %d units to stay and %d held", settled, held)
 	}
@@ -160,7 +160,7 @@ func TestSettlingFindsAnEventAmongManyOfItsInstant(t *testing.T) {
 	for range 12 {
 		j.append(j.event(j.now, 0))
 	}
-	j.write(limiter.Write{Events: []limiter.Event{first}, Settle: true}, time.Hour)
+	j.write(store.Write{Events: []store.Event{first}, Settle: true}, time.Hour)
 	if settled, held := j.counted(); settled != 13 || held != 0 {
 		t.Errorf("%d units to stay and %d held, want 13 and 0", settled, held)
 	}
@@ -168,22 +168,22 @@ func TestSettlingFindsAnEventAmongManyOfItsInstant(t *testing.T) {
 
 func TestRemovedCellsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := embedded.New(nil)
-		stop := run(t, store.Run)
-		w := limiter.Write{Key: keysOf(1, true)[0], Cell: &limiter.CellWrite{Version: limiter.EventID{1}}} // for ever
-		if err := store.Write(t.Context(), &w); err != nil {
+		s := embedded.New(nil)
+		stop := run(t, s.Run)
+		w := store.Write{Key: keysOf(1, true)[0], Cell: &store.CellWrite{Version: store.EventID{1}}} // for ever
+		if err := s.Write(t.Context(), &w); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
-		if store.Len() != 1 {
+		if s.Len() != 1 {
 			t.Error("a cell that is kept for ever is gone")
 		}
-		w.Cell = &limiter.CellWrite{If: limiter.EventID{1}}
-		if err := store.Write(t.Context(), &w); err != nil {
+		w.Cell = &store.CellWrite{If: store.EventID{1}}
+		if err := s.Write(t.Context(), &w); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if store.Len() != 0 {
+		if s.Len() != 0 {
 			t.Error("the key of a cell that was removed is kept")
 		}
 		stop()
@@ -193,9 +193,9 @@ func TestRemovedCellsAreForgotten(t *testing.T) {
 func TestChangesAreBounded(t *testing.T) {
 	const most = 1 << 16
 	now := start
-	store, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), limiter.NewEventIDs()
+	s, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), store.NewEventIDs().Next
 	publish := func() error {
-		return store.Publish(t.Context(), &limiter.Change{ID: ids(now), Kind: limiter.ChangeReset, TTL: time.Minute})
+		return s.Publish(t.Context(), &store.Change{ID: ids(now), Kind: store.ChangeReset, TTL: time.Minute})
 	}
 	for range most {
 		if err := publish(); err != nil {
@@ -209,7 +209,7 @@ func TestChangesAreBounded(t *testing.T) {
 	if err := publish(); err != nil {
 		t.Errorf("in the place of those that have expired: %v", err)
 	}
-	if got, err := store.Changes(t.Context(), new(limiter.ChangeQuery)); err != nil || len(got) != 1 {
+	if got, err := s.Changes(t.Context(), new(store.ChangeQuery)); err != nil || len(got) != 1 {
 		t.Errorf("%d changes, %v", len(got), err)
 	}
 }
@@ -217,30 +217,30 @@ func TestChangesAreBounded(t *testing.T) {
 // Callers who are denied often can't keep administrators from telling anything.
 func TestBlocksMakeRoomInTheFeed(t *testing.T) {
 	const most = 1 << 16
-	now := limiter.InstantOf(time.Now())
-	store, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), limiter.NewEventIDs()
-	publish := func(kind limiter.ChangeKind, lasts time.Duration) (limiter.EventID, error) {
-		c := limiter.Change{ID: ids(now), Kind: kind, TTL: lasts}
-		return c.ID, store.Publish(t.Context(), &c)
+	now := store.InstantOf(time.Now())
+	s, ids := embedded.New(&embedded.Options{Now: clockAt(&now)}), store.NewEventIDs().Next
+	publish := func(kind store.ChangeKind, lasts time.Duration) (store.EventID, error) {
+		c := store.Change{ID: ids(now), Kind: kind, TTL: lasts}
+		return c.ID, s.Publish(t.Context(), &c)
 	}
 	for i := range most {
-		if _, err := publish(limiter.ChangeBlock, time.Hour+time.Duration(i)*time.Second); err != nil {
+		if _, err := publish(store.ChangeBlock, time.Hour+time.Duration(i)*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := publish(limiter.ChangeBlock, 24*time.Hour); !errors.Is(err, limiter.ErrOverloaded) {
+	if _, err := publish(store.ChangeBlock, 24*time.Hour); !errors.Is(err, store.ErrOverloaded) {
 		t.Errorf("a block too many: %v", err)
 	}
-	made := make(map[limiter.EventID]bool)
-	for _, kind := range []limiter.ChangeKind{limiter.ChangeOverride, limiter.ChangeReset, limiter.ChangeRefund} {
+	made := make(map[store.EventID]bool)
+	for _, kind := range []store.ChangeKind{store.ChangeOverride, store.ChangeReset, store.ChangeRefund} {
 		id, err := publish(kind, time.Hour)
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 		made[id] = true
 	}
-	changes, err := store.Changes(t.Context(), new(limiter.ChangeQuery))
-	found, soonest := 0, limiter.Distant
+	changes, err := s.Changes(t.Context(), new(store.ChangeQuery))
+	found, soonest := 0, store.Distant
 	for _, c := range changes {
 		if made[c.ID] {
 			found++

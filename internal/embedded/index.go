@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // index keeps entries, and finds them by their keys. Keys are hashes, so their first eight bytes
@@ -14,7 +14,7 @@ import (
 // slab where it would look at each entry. The zero index is empty, and keeps nothing until init.
 type index struct {
 	byPrefix map[uint64]place
-	others   map[limiter.Key]place // whose prefix is another one's, too
+	others   map[store.Key]place // whose prefix is another one's, too
 	slabs    []slab
 	used     []uint64 // a bit for each place: it is an entry's
 	roomy    []uint32 // those of used that have a place left
@@ -27,7 +27,7 @@ type place uint32
 // slab is memory for the entries of some words of used. What nobody needs is nil.
 type slab struct {
 	entries *[slabSize]entry
-	events  *[slabSize]limiter.Event // the first ones of their logs
+	events  *[slabSize]store.Event // the first ones of their logs
 }
 
 const (
@@ -41,7 +41,7 @@ const (
 func (x *index) init() { x.byPrefix = make(map[uint64]place) }
 
 // find returns the entry of k, nil if there is none. It stays where it is until it is removed.
-func (x *index) find(k *limiter.Key) *entry {
+func (x *index) find(k *store.Key) *entry {
 	if p, ok := x.byPrefix[k.Prefix()]; ok {
 		if e := x.at(p); e.key == *k {
 			return e
@@ -56,7 +56,7 @@ func (x *index) find(k *limiter.Key) *entry {
 func (x *index) at(p place) *entry { return &x.slabs[p/slabSize].entries[p%slabSize] }
 
 // add makes an entry of k, of which there is none. With a log it has memory for its first event.
-func (x *index) add(k limiter.Key, log bool) *entry {
+func (x *index) add(k store.Key, log bool) *entry {
 	p := x.take()
 	s := &x.slabs[p/slabSize]
 	if s.entries == nil {
@@ -66,7 +66,7 @@ func (x *index) add(k limiter.Key, log bool) *entry {
 	e.key = k
 	if log {
 		if s.events == nil {
-			s.events = new([slabSize]limiter.Event)
+			s.events = new([slabSize]store.Event)
 		}
 		e.log.events = s.events[p%slabSize : p%slabSize : p%slabSize+1]
 	}
@@ -75,7 +75,7 @@ func (x *index) add(k limiter.Key, log bool) *entry {
 		return e
 	}
 	if x.others == nil {
-		x.others = make(map[limiter.Key]place)
+		x.others = make(map[store.Key]place)
 	}
 	x.others[k] = p
 	return e

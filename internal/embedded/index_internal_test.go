@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestIndexIsAMap holds an index to what a map of keys does, with many keys that share their
@@ -15,11 +15,11 @@ func TestIndexIsAMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var x index
 	x.init()
-	want := make(map[limiter.Key]*entry)
+	want := make(map[store.Key]*entry)
 	for i := range 20_000 {
-		var sum [limiter.KeySize]byte
+		var sum [store.KeySize]byte
 		sum[7], sum[31] = byte(rnd.IntN(8)), byte(rnd.IntN(8))
-		k := limiter.KeyFrom(sum)
+		k := store.KeyFrom(sum)
 		switch found := x.find(&k); {
 		case found != want[k]:
 			t.Fatalf("step %d: %p for %v, want %p (seed %d)", i, found, sum, want[k], seed)
@@ -96,8 +96,8 @@ func TestIndexGivesMemoryBack(t *testing.T) {
 	}
 }
 
-func keyOf(i int) limiter.Key {
-	var sum [limiter.KeySize]byte
+func keyOf(i int) store.Key {
+	var sum [store.KeySize]byte
 	binary.BigEndian.PutUint64(sum[:], uint64(i))
-	return limiter.KeyFrom(sum)
+	return store.KeyFrom(sum)
 }

@@ -6,12 +6,12 @@ import (
 	"sort"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // eventLog is the events of one key and span, in order of time.
 type eventLog struct {
-	events []limiter.Event
+	events []store.Event
 	sum    int64   // of their costs; the largest number: it may be more
 	ttl    seconds // the longest that an event was given
 	holds  bool    // some of them may be holds
@@ -41,7 +41,7 @@ const (
 
 // newest returns the last n events at most that are later than after. Holds that had
 // ended at now are no part of the n, so that they hide nothing that counts.
-func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) limiter.Log {
+func (l *eventLog) newest(after store.Instant, n int, now store.Instant) store.Log {
 	events := l.events
 	first := max(0, len(events)-n)
 	if l.holds {
@@ -50,7 +50,7 @@ func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) lim
 	if first < len(events) && events[first].At <= after { // most often it is later
 		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
 	}
-	log := limiter.Log{Events: events, Sum: l.sum}
+	log := store.Log{Events: events, Sum: l.sum}
 	if l.holds || l.sum == math.MaxInt64 {
 		log.Sum = 0
 	}
@@ -58,7 +58,7 @@ func (l *eventLog) newest(after limiter.Instant, n int, now limiter.Instant) lim
 }
 
 // firstOf returns where the last n events begin that are no holds which had ended.
-func firstOf(events []limiter.Event, n int, now limiter.Instant) int {
+func firstOf(events []store.Event, n int, now store.Instant) int {
 	i := len(events)
 	for ; i > 0 && n > 0; i-- {
 		if !ended(&events[i-1], now) {
@@ -68,11 +68,11 @@ func firstOf(events []limiter.Event, n int, now limiter.Instant) int {
 	return i
 }
 
-func ended(e *limiter.Event, now limiter.Instant) bool { return e.Ends != 0 && e.Ends <= now }
+func ended(e *store.Event, now store.Instant) bool { return e.Ends != 0 && e.Ends <= now }
 
 // append adds event. If an event with its ID is there, event replaces it, and stays settled if that
 // one was.
-func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
+func (l *eventLog) append(event store.Event, keep int, clock *Store) {
 	if i := l.find(&event, searchedEvents); i >= 0 {
 		if l.events[i].Ends != 0 {
 			l.replace(i, event)
@@ -84,9 +84,9 @@ func (l *eventLog) append(event limiter.Event, keep int, clock *Store) {
 
 // settle makes event stay, whether it is there or not. One that was dated anew since keeps that
 // date.
-func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
+func (l *eventLog) settle(event store.Event, keep int, clock *Store) {
 	event.Ends = 0
-	if i := slices.IndexFunc(l.events, func(have limiter.Event) bool { return have.ID == event.ID }); i >= 0 {
+	if i := slices.IndexFunc(l.events, func(have store.Event) bool { return have.ID == event.ID }); i >= 0 {
 		event.At = l.events[i].At
 		l.replace(i, event)
 		return
@@ -94,13 +94,13 @@ func (l *eventLog) settle(event limiter.Event, keep int, clock *Store) {
 	l.insert(event, keep, clock)
 }
 
-func (l *eventLog) replace(i int, event limiter.Event) {
+func (l *eventLog) replace(i int, event store.Event) {
 	l.events[i] = event
 	l.know()
 }
 
 // insert adds event in order of time.
-func (l *eventLog) insert(event limiter.Event, keep int, clock *Store) {
+func (l *eventLog) insert(event store.Event, keep int, clock *Store) {
 	l.trim(keep, event.At, clock)
 	l.holds = l.holds || event.Ends != 0
 	l.sum = saturated(l.sum, event.Cost)
@@ -124,14 +124,14 @@ func (l *eventLog) grow(keep int) {
 	if full := keep + max(1, keep/8); n < full {
 		room = min(room, full)
 	}
-	l.events = append(make([]limiter.Event, 0, room), l.events...)
+	l.events = append(make([]store.Event, 0, room), l.events...)
 }
 
 // saturated returns a + b of two costs, or the largest number.
 func saturated(a, b int64) int64 { return min(math.MaxInt64-b, a) + b }
 
 // after returns the index of the first event later than at.
-func (l *eventLog) after(at limiter.Instant) int {
+func (l *eventLog) after(at store.Instant) int {
 	n := len(l.events)
 	if n == 0 || l.events[n-1].At <= at {
 		return n
@@ -141,7 +141,7 @@ func (l *eventLog) after(at limiter.Instant) int {
 
 // find returns where an event with the ID and the instant of event is, -1 if it is
 // not among the last few of that instant.
-func (l *eventLog) find(event *limiter.Event, few int) int {
+func (l *eventLog) find(event *store.Event, few int) int {
 	last := l.after(event.At) - 1
 	for i := last; i >= 0 && i > last-few && l.events[i].At == event.At; i-- {
 		if l.events[i].ID == event.ID {
@@ -152,26 +152,26 @@ func (l *eventLog) find(event *limiter.Event, few int) int {
 }
 
 // remove removes the events with these ids.
-func (l *eventLog) remove(ids []limiter.EventID) {
-	l.filter(func(have *limiter.Event) bool { return !slices.Contains(ids, have.ID) })
+func (l *eventLog) remove(ids []store.EventID) {
+	l.filter(func(have *store.Event) bool { return !slices.Contains(ids, have.ID) })
 }
 
 // know finds out what l is to know of its events.
 func (l *eventLog) know() {
-	l.sum = limiter.SumOf(l.events)
-	l.holds = slices.ContainsFunc(l.events, func(have limiter.Event) bool { return have.Ends != 0 })
+	l.sum = store.SumOf(l.events)
+	l.holds = slices.ContainsFunc(l.events, func(have store.Event) bool { return have.Ends != 0 })
 }
 
 // filter removes all events but those for which is returns true.
-func (l *eventLog) filter(is func(*limiter.Event) bool) {
-	l.events = slices.DeleteFunc(l.events, func(have limiter.Event) bool { return !is(&have) })
+func (l *eventLog) filter(is func(*store.Event) bool) {
+	l.events = slices.DeleteFunc(l.events, func(have store.Event) bool { return !is(&have) })
 	l.know()
 }
 
 // trim makes room in a log that is full. It removes events that have expired at an instant, and
 // ended holds, and merges all others but the newest keep. It makes room for two: an Update's
 // decide appends to the events that it reads before the store does.
-func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
+func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	most := 2*keep + spareEvents
 	if len(l.events) == 0 || len(l.events) < cap(l.events)-1 && len(l.events) < most {
 		return
@@ -179,7 +179,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
-		l.filter(func(have *limiter.Event) bool { return !ended(have, now.Add(-holdMargin)) })
+		l.filter(func(have *store.Event) bool { return !ended(have, now.Add(-holdMargin)) })
 	}
 	if len(l.events) >= most {
 		l.merge(len(l.events) - keep)
@@ -190,7 +190,7 @@ func (l *eventLog) trim(keep int, at limiter.Instant, clock *Store) {
 // drop removes the oldest n events, without a look at the others.
 func (l *eventLog) drop(n int) {
 	if l.sum != math.MaxInt64 {
-		l.sum -= limiter.SumOf(l.events[:n])
+		l.sum -= store.SumOf(l.events[:n])
 		l.events = slices.Delete(l.events, 0, n)
 		return
 	}
@@ -202,7 +202,7 @@ func (l *eventLog) drop(n int) {
 // youngest of them: that is exact for any use up to the limit. Holds become a hold of
 // their own, until the last of them ends.
 func (l *eventLog) merge(n int) {
-	var whole, held limiter.Event
+	var whole, held store.Event
 	for _, event := range l.events[:n] {
 		into := &whole
 		if event.Ends != 0 {
@@ -211,10 +211,10 @@ func (l *eventLog) merge(n int) {
 		into.At = event.At
 		into.Cost = saturated(into.Cost, event.Cost)
 	}
-	merged := []limiter.Event{whole, held}
+	merged := []store.Event{whole, held}
 	if held.At < whole.At {
 		merged[0], merged[1] = held, whole
 	}
-	merged = slices.DeleteFunc(merged, func(e limiter.Event) bool { return e.Cost == 0 })
+	merged = slices.DeleteFunc(merged, func(e store.Event) bool { return e.Cost == 0 })
 	l.events = slices.Replace(l.events, 0, n, merged...)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What every key costs is multiplied by millions: what few keys need belongs elsewhere.
@@ -23,13 +23,13 @@ func TestMemoryOfALog(t *testing.T) {
 		pause := time.Hour / time.Duration(keep-1)
 		for range 3 * keep {
 			j.now = j.now.Add(pause)
-			log := limiter.LogWrite{Span: limiter.SpanHour, TTL: time.Hour, Keep: keep}
-			w := limiter.Write{Key: j.key, Events: []limiter.Event{j.event(j.now, 0)}, Logs: []limiter.LogWrite{log}}
+			log := store.LogWrite{Span: store.SpanHour, TTL: time.Hour, Keep: keep}
+			w := store.Write{Key: j.key, Events: []store.Event{j.event(j.now, 0)}, Logs: []store.LogWrite{log}}
 			if err := j.store.Write(t.Context(), &w); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if room, most := j.store.RoomOf(j.key, limiter.SpanHour), keep+max(1, keep/8); room > most {
+		if room, most := j.store.RoomOf(j.key, store.SpanHour), keep+max(1, keep/8); room > most {
 			t.Errorf("memory for %d events where %d are kept, more than %d", room, keep, most)
 		}
 		if got := len(j.told(keep, j.now.Add(-time.Hour)).Events); got != keep-1 {

@@ -3,16 +3,17 @@ package embedded
 import (
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // longestReset is longer than any reset is remembered: two of the longest windows, and margins.
-const longestReset = 3 * limiter.MaxWindow
+const longestReset = 3 * policy.MaxWindow
 
 // redate sets every date in e that is later than now to now, because the clock was set back.
-func (e *entry) redate(now limiter.Instant) {
+func (e *entry) redate(now store.Instant) {
 	e.bound(now)
-	for span := range limiter.SpanCount {
+	for span := range store.SpanCount {
 		if l := e.logOf(span); l != nil {
 			for i := l.after(now); i < len(l.events); i++ {
 				l.events[i].Redate(now)
@@ -27,11 +28,11 @@ func (e *entry) redate(now limiter.Instant) {
 
 // dropZeros forgets counters that are zero.
 func (e *entry) dropZeros() {
-	e.counts = slices.DeleteFunc(e.counts, func(have limiter.Count) bool { return have.Units == 0 })
+	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Units == 0 })
 }
 
 // steps notices when the clock is set back.
-type steps struct{ lead limiter.Instant }
+type steps struct{ lead store.Instant }
 
 // wasSetBack reports whether the clock was set back, by more than a second, since it was last asked.
 func (s *steps) wasSetBack(clock *Store) bool {
@@ -42,16 +43,16 @@ func (s *steps) wasSetBack(clock *Store) bool {
 
 // bound shortens the life of e to what it would be if every later date in e were now. So keys
 // that were dated by a clock which was ahead don't fill the memory for longer than others.
-func (e *entry) bound(now limiter.Instant) {
-	until, isAhead := limiter.Instant(0), e.reset > now
-	for span := range limiter.SpanCount {
+func (e *entry) bound(now store.Instant) {
+	until, isAhead := store.Instant(0), e.reset > now
+	for span := range store.SpanCount {
 		if l := e.logOf(span); l != nil && len(l.events) > 0 {
 			last := l.events[len(l.events)-1].At
 			until, isAhead = max(until, min(last, now).Add(l.ttl.duration())), isAhead || last > now
 		}
 	}
 	for i := range e.counts {
-		c, early := &e.counts[i], limiter.Instant(0)
+		c, early := &e.counts[i], store.Instant(0)
 		if now < c.Start && c.Start < c.Expires {
 			early, isAhead = c.Start-now, true
 		}
@@ -73,8 +74,8 @@ func (e *entry) bound(now limiter.Instant) {
 
 // bound shortens the life of a cell that was written by a clock which was ahead to what it was
 // given. It does nothing if c is nil.
-func (c *cell) bound(now limiter.Instant) {
-	if c == nil || c.expires >= limiter.Distant {
+func (c *cell) bound(now store.Instant) {
+	if c == nil || c.expires >= store.Distant {
 		return
 	}
 	if early := c.Version.Instant() - now; early > 0 {
@@ -83,7 +84,7 @@ func (c *cell) bound(now limiter.Instant) {
 }
 
 // outlast extends the life of a cell that was loaded from a disk to loadedLast at least.
-func (c *cell) outlast(now limiter.Instant) {
+func (c *cell) outlast(now store.Instant) {
 	if c != nil && c.expires != 0 {
 		c.expires = max(c.expires, now.Add(loadedLast))
 	}

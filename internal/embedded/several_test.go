@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // shards is how many parts a store's keys fall into; with as many keys at most, each
@@ -17,57 +18,57 @@ import (
 const shards = 64
 
 // keysOf returns n keys that fall into the same part of a store, or each into another.
-func keysOf(n int, same bool) []limiter.Key {
-	keyer := limiter.Keyer{}
-	of := keyer.For(limiter.KeySpace{Policy: "p"})
-	var keys []limiter.Key
+func keysOf(n int, same bool) []store.Key {
+	keyer := keys.Keyer{}
+	of := keyer.For(keys.KeySpace{Policy: "p"})
+	var all []store.Key
 	taken := make(map[uint64]bool)
-	for i := 0; len(keys) < n; i++ {
-		k := of.Of(limiter.Identifier(strconv.Itoa(i)))
+	for i := 0; len(all) < n; i++ {
+		k := of.Of(keys.Identifier(strconv.Itoa(i)))
 		part := k.Prefix() % shards
-		if len(keys) > 0 && same != taken[part] {
+		if len(all) > 0 && same != taken[part] {
 			continue
 		}
 		taken[part] = true
-		keys = append(keys, k)
+		all = append(all, k)
 	}
-	return keys
+	return all
 }
 
-const start limiter.Instant = 1_772_452_800_000 // 2026-03-02 12:00 UTC
+const start store.Instant = 1_772_452_800_000 // 2026-03-02 12:00 UTC
 
 // clockAt is a clock that shows now, which the test turns.
-func clockAt(now *limiter.Instant) func() time.Time {
+func clockAt(now *store.Instant) func() time.Time {
 	return func() time.Time { return now.Time() }
 }
 
-func countOf(units int64, expires limiter.Instant) []limiter.Count {
-	return []limiter.Count{{Limit: "a", Start: start, Expires: expires, Units: units}}
+func countOf(units int64, expires store.Instant) []store.Count {
+	return []store.Count{{Limit: "a", Start: start, Expires: expires, Units: units}}
 }
 
 // update adds a unit to a key's counter.
-func update(t *testing.T, store *embedded.Store, expires limiter.Instant, key limiter.Key) error {
+func update(t *testing.T, s *embedded.Store, expires store.Instant, key store.Key) error {
 	t.Helper()
-	return store.Update(t.Context(), &limiter.Query{Key: key}, func(_ *limiter.State, w *limiter.Write) { w.Add = countOf(1, expires) })
+	return s.Update(t.Context(), &store.Query{Key: key}, func(_ *store.State, w *store.Write) { w.Add = countOf(1, expires) })
 }
 
 // updateAll adds a unit to every key's counter.
-func updateAll(t *testing.T, store *embedded.Store, expires limiter.Instant, keys ...limiter.Key) error {
+func updateAll(t *testing.T, s *embedded.Store, expires store.Instant, keys ...store.Key) error {
 	t.Helper()
-	q := make([]limiter.Query, len(keys))
+	q := make([]store.Query, len(keys))
 	for i := range keys {
 		q[i].Key = keys[i]
 	}
-	return store.UpdateAll(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
+	return s.UpdateAll(t.Context(), q, func(_ []store.State, w []store.Write) {
 		for i := range w {
 			w[i].Add = countOf(1, expires)
 		}
 	})
 }
 
-func units(t *testing.T, store limiter.Store, k limiter.Key) int64 {
+func units(t *testing.T, s store.Store, k store.Key) int64 {
 	t.Helper()
-	state, err := store.Read(t.Context(), &limiter.Query{Key: k, Counts: true})
+	state, err := s.Read(t.Context(), &store.Query{Key: k, Counts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,28 +110,28 @@ func TestUpdatesOfManyKeysMeet(t *testing.T) {
 
 func TestWithoutRoomForOneKeyNothingIsStored(t *testing.T) {
 	now := start
-	store := embedded.New(&embedded.Options{MaxKeys: shards, Now: clockAt(&now)})
+	s := embedded.New(&embedded.Options{MaxKeys: shards, Now: clockAt(&now)})
 	keys := append(keysOf(2, true), keysOf(5, false)[1:]...)
 	taken, full, others := keys[0], keys[1], keys[2:]
-	if err := updateAll(t, store, start+1000, taken); err != nil {
+	if err := updateAll(t, s, start+1000, taken); err != nil {
 		t.Fatal(err)
 	}
-	writes := make([]limiter.Write, 0, 4)
-	for _, k := range []limiter.Key{others[0], taken, full, others[1]} {
-		writes = append(writes, limiter.Write{Key: k, Add: countOf(1, start+1000)})
+	writes := make([]store.Write, 0, 4)
+	for _, k := range []store.Key{others[0], taken, full, others[1]} {
+		writes = append(writes, store.Write{Key: k, Add: countOf(1, start+1000)})
 	}
 	for name, err := range map[string]error{
-		"Update":    update(t, store, start+1000, full),
-		"UpdateAll": updateAll(t, store, start+1000, others[0], taken, full, others[1]),
-		"WriteAll":  store.WriteAll(t.Context(), writes),
-		"Write":     store.Write(t.Context(), &writes[2]),
+		"Update":    update(t, s, start+1000, full),
+		"UpdateAll": updateAll(t, s, start+1000, others[0], taken, full, others[1]),
+		"WriteAll":  s.WriteAll(t.Context(), writes),
+		"Write":     s.Write(t.Context(), &writes[2]),
 	} {
-		if !errors.Is(err, limiter.ErrOverloaded) || !errors.Is(err, limiter.ErrNotStored) {
+		if !errors.Is(err, store.ErrOverloaded) || !errors.Is(err, store.ErrNotStored) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if got := units(t, store, taken); got != 1 || store.Len() != 1 {
-		t.Errorf("%d keys are kept, the one that was there with %d units", store.Len(), got)
+	if got := units(t, s, taken); got != 1 || s.Len() != 1 {
+		t.Errorf("%d keys are kept, the one that was there with %d units", s.Len(), got)
 	}
 }
 
@@ -138,38 +139,38 @@ func TestWithoutRoomForOneKeyNothingIsStored(t *testing.T) {
 // of a new one, which there would be room for in the other's place.
 func TestRoomIsNotMadeAmongTheKeysOfAnUpdate(t *testing.T) {
 	now := start
-	store := embedded.New(&embedded.Options{MaxKeys: shards, Now: clockAt(&now)})
+	s := embedded.New(&embedded.Options{MaxKeys: shards, Now: clockAt(&now)})
 	keys := keysOf(2, true)
-	if err := updateAll(t, store, start+1000, keys[0]); err != nil {
+	if err := updateAll(t, s, start+1000, keys[0]); err != nil {
 		t.Fatal(err)
 	}
 	now += 1000
-	if err := updateAll(t, store, start+9000, keys...); !errors.Is(err, limiter.ErrOverloaded) {
+	if err := updateAll(t, s, start+9000, keys...); !errors.Is(err, store.ErrOverloaded) {
 		t.Errorf("both: %v", err)
 	}
-	if err := update(t, store, start+9000, keys[1]); err != nil {
+	if err := update(t, s, start+9000, keys[1]); err != nil {
 		t.Errorf("the new one alone: %v", err)
 	}
 }
 
 func TestWhatStoresNothingMakesNoKey(t *testing.T) {
-	store, keys := embedded.New(nil), keysOf(2, true)
-	q := []limiter.Query{{Key: keys[0], Cell: true}, {Key: keys[1]}}
-	err := store.UpdateAll(t.Context(), q, func(_ []limiter.State, w []limiter.Write) {
-		w[0].Cell = new(limiter.CellWrite)
-		w[1].Remove = []limiter.EventID{{1}}
-		w[1].Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 1}}
+	s, keys := embedded.New(nil), keysOf(2, true)
+	q := []store.Query{{Key: keys[0], Cell: true}, {Key: keys[1]}}
+	err := s.UpdateAll(t.Context(), q, func(_ []store.State, w []store.Write) {
+		w[0].Cell = new(store.CellWrite)
+		w[1].Remove = []store.EventID{{1}}
+		w[1].Logs = []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 1}}
 	})
-	if err != nil || store.Len() != 0 {
-		t.Errorf("%d keys are kept, %v", store.Len(), err)
+	if err != nil || s.Len() != 0 {
+		t.Errorf("%d keys are kept, %v", s.Len(), err)
 	}
 	for i := range q {
-		err := store.Update(t.Context(), &q[i], func(_ *limiter.State, w *limiter.Write) {
-			w.Cell, w.Remove = new(limiter.CellWrite), []limiter.EventID{{1}}
-			w.Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 1}}
+		err := s.Update(t.Context(), &q[i], func(_ *store.State, w *store.Write) {
+			w.Cell, w.Remove = new(store.CellWrite), []store.EventID{{1}}
+			w.Logs = []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 1}}
 		})
-		if err != nil || store.Len() != 0 {
-			t.Errorf("%d keys are kept, %v", store.Len(), err)
+		if err != nil || s.Len() != 0 {
+			t.Errorf("%d keys are kept, %v", s.Len(), err)
 		}
 	}
 }
@@ -177,18 +178,18 @@ func TestWhatStoresNothingMakesNoKey(t *testing.T) {
 // TestNothingOfAnEarlierUpdateIsLeft reads a key that has nothing after one that has
 // everything, in the same part of the store.
 func TestNothingOfAnEarlierUpdateIsLeft(t *testing.T) {
-	store, keys := embedded.New(nil), keysOf(3, true)
-	fill := limiter.Write{
+	in, keys := embedded.New(nil), keysOf(3, true)
+	fill := store.Write{
 		Key: keys[0], Add: countOf(1, start+1000), Reset: 1, ResetTTL: time.Hour,
-		Cell:   &limiter.CellWrite{Version: limiter.EventID{1}, Value: []byte("a")},
-		Events: []limiter.Event{{ID: limiter.EventID{1}, At: start, Cost: 1}},
-		Logs:   []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 9}},
+		Cell:   &store.CellWrite{Version: store.EventID{1}, Value: []byte("a")},
+		Events: []store.Event{{ID: store.EventID{1}, At: start, Cost: 1}},
+		Logs:   []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 9}},
 	}
-	if err := store.Write(t.Context(), &fill); err != nil {
+	if err := in.Write(t.Context(), &fill); err != nil {
 		t.Fatal(err)
 	}
-	for i, k := range []limiter.Key{keys[0], keys[1], keys[0], keys[2]} {
-		decide := func(s *limiter.State, w *limiter.Write) {
+	for i, k := range []store.Key{keys[0], keys[1], keys[0], keys[2]} {
+		decide := func(s *store.State, w *store.Write) {
 			if len(s.Logs) != 1 {
 				t.Errorf("%d logs were read, one was asked for", len(s.Logs))
 			}
@@ -197,12 +198,12 @@ func TestNothingOfAnEarlierUpdateIsLeft(t *testing.T) {
 			}
 			w.Add = countOf(1, start+1000)
 		}
-		q := limiter.Query{Key: k, Counts: true, Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 9}}}
+		q := store.Query{Key: k, Counts: true, Cell: true, Logs: []store.LogQuery{{Span: store.SpanHour, Max: 9}}}
 		err := error(nil)
 		if i < 2 {
-			err = store.Update(t.Context(), &q, decide)
+			err = in.Update(t.Context(), &q, decide)
 		} else {
-			err = store.UpdateAll(t.Context(), []limiter.Query{q}, func(s []limiter.State, w []limiter.Write) { decide(&s[0], &w[0]) })
+			err = in.UpdateAll(t.Context(), []store.Query{q}, func(s []store.State, w []store.Write) { decide(&s[0], &w[0]) })
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Store keeps counts in memory. It implements limiter.Exclusive; make one with
@@ -30,8 +31,8 @@ type Store struct {
 }
 
 var (
-	_ limiter.Exclusive = (*Store)(nil)
-	_ limiter.Feed      = (*Store)(nil)
+	_ store.Exclusive = (*Store)(nil)
+	_ store.Feed      = (*Store)(nil)
 )
 
 // Options of a Store. The zero value suits a service of its own.
@@ -68,20 +69,20 @@ type shard struct {
 	maxKeys int
 	one     one
 	scratch scratch
-	dirty   map[limiter.Key]struct{} // what the disk does not have as it is here; nil: there is no disk
+	dirty   map[store.Key]struct{} // what the disk does not have as it is here; nil: there is no disk
 }
 
 // one is memory that is reused by every Update of a key in its shard.
 type one struct {
-	state limiter.State
-	write limiter.Write
-	event [1]limiter.Event // for decide to append to the log of a key that is not kept
+	state store.State
+	write store.Write
+	event [1]store.Event // for decide to append to the log of a key that is not kept
 }
 
 // scratch is memory that is reused by every UpdateAll whose first shard it is in.
 type scratch struct {
-	states  []limiter.State
-	writes  []limiter.Write
+	states  []store.State
+	writes  []store.Write
 	entries []*entry // of the keys, in their order; nil for one that is not kept
 }
 
@@ -107,14 +108,14 @@ func New(opts *Options) *Store {
 }
 
 // Read returns what q asks for.
-func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error) {
+func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	var state limiter.State
+	var state store.State
 	sh.entries.find(&q.Key).read(q, &state, s)
 	for i := range state.Logs {
-		state.Logs[i] = limiter.Log{Events: append([]limiter.Event(nil), state.Logs[i].Events...)}
+		state.Logs[i] = store.Log{Events: append([]store.Event(nil), state.Logs[i].Events...)}
 	}
 	state.Cell.Value = slices.Clone(state.Cell.Value)
 	return state, nil
@@ -123,7 +124,7 @@ func (s *Store) Read(_ context.Context, q *limiter.Query) (limiter.State, error)
 // Write stores w. It returns an error that wraps limiter.ErrConflict when its cell is
 // not the one expected, and one that wraps limiter.ErrOverloaded when the key is new
 // and there is no room for it; nothing is stored then.
-func (s *Store) Write(_ context.Context, w *limiter.Write) error {
+func (s *Store) Write(_ context.Context, w *store.Write) error {
 	sh := s.shard(w.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -132,11 +133,11 @@ func (s *Store) Write(_ context.Context, w *limiter.Write) error {
 			return err
 		}
 	}
-	return s.store([]limiter.Write{*w}, []*entry{sh.entries.find(&w.Key)})
+	return s.store([]store.Write{*w}, []*entry{sh.entries.find(&w.Key)})
 }
 
 // WriteAll stores all of w or, when there is no room for a key of it, nothing.
-func (s *Store) WriteAll(_ context.Context, w []limiter.Write) error {
+func (s *Store) WriteAll(_ context.Context, w []store.Write) error {
 	var held shardSet
 	for i := range w {
 		held.add(w[i].Key)
@@ -152,7 +153,7 @@ func (s *Store) WriteAll(_ context.Context, w []limiter.Write) error {
 
 // Update reads, lets decide judge, and writes, while it holds the key's shard. When
 // there is no room for a new key, nothing is stored.
-func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	sh := s.shard(q.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 	if e == nil && len(state.Logs) == 1 {
 		state.Logs[0].Events = sh.one.event[:0]
 	}
-	*w = limiter.Write{}
+	*w = store.Write{}
 	decide(state, w)
 	w.Key = q.Key
 	if !changes(w) || e == nil && !stores(w) {
@@ -181,7 +182,7 @@ func (s *Store) Update(_ context.Context, q *limiter.Query, decide func(*limiter
 
 // UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
 // there is no room for a new key, nothing is stored.
-func (s *Store) UpdateAll(_ context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	var held shardSet
 	for i := range q {
 		held.add(q[i].Key)
@@ -203,9 +204,9 @@ func (s *Store) UpdateAll(_ context.Context, q []limiter.Query, decide func([]li
 }
 
 // take returns n states and n writes with nothing in them, and makes room for n entries.
-func (s *scratch) take(n int) ([]limiter.State, []limiter.Write) {
+func (s *scratch) take(n int) ([]store.State, []store.Write) {
 	for len(s.states) < n {
-		s.states, s.writes, s.entries = append(s.states, limiter.State{}), append(s.writes, limiter.Write{}), append(s.entries, nil)
+		s.states, s.writes, s.entries = append(s.states, store.State{}), append(s.writes, store.Write{}), append(s.entries, nil)
 	}
 	for i := range n {
 		state := &s.states[i]
@@ -260,30 +261,30 @@ func (s *Store) sweeps(ctx context.Context) {
 
 // instant is the time that expiry after a duration goes by: the start, and what has passed since
 // by the monotonic clock. So nothing expires because the clock is set.
-func (s *Store) instant() limiter.Instant {
-	return limiter.InstantOf(s.started.Add(s.now().Sub(s.started)))
+func (s *Store) instant() store.Instant {
+	return store.InstantOf(s.started.Add(s.now().Sub(s.started)))
 }
 
 // clockLead returns how far the clock is ahead of instant, because it was set since the start. It
 // is below 0 if the clock is behind.
-func (s *Store) clockLead() limiter.Instant { return limiter.InstantOf(s.now()) - s.instant() }
+func (s *Store) clockLead() store.Instant { return store.InstantOf(s.now()) - s.instant() }
 
 // dated is the time that expiry at a date goes by. Nothing expires because the clock is set
 // ahead, nor by time that passes while it is set back.
-func (s *Store) dated() limiter.Instant {
+func (s *Store) dated() store.Instant {
 	now := s.now()
-	return min(limiter.InstantOf(now), limiter.InstantOf(s.started.Add(now.Sub(s.started))))
+	return min(store.InstantOf(now), store.InstantOf(s.started.Add(now.Sub(s.started))))
 }
 
-func (s *Store) shard(k limiter.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
+func (s *Store) shard(k store.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
 
 // entry returns the entry of k, nil if there is none. Its shard is locked.
-func (s *Store) entry(k limiter.Key) *entry { return s.shard(k).entries.find(&k) }
+func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
 
 // shardSet is a set of shards, one bit each.
 type shardSet uint64
 
-func (h *shardSet) add(k limiter.Key) { *h |= 1 << (k.Prefix() % shardCount) }
+func (h *shardSet) add(k store.Key) { *h |= 1 << (k.Prefix() % shardCount) }
 
 // first returns the index of the first shard, and of the first of all for none.
 func (h shardSet) first() int { return bits.TrailingZeros64(uint64(h)) % shardCount }
@@ -314,7 +315,7 @@ func (s *Store) unlock(held shardSet) {
 
 // store stores all of w or, when there is no room for a key of it, nothing. entries are
 // those of its keys, nil where there is none. The shards are locked.
-func (s *Store) store(w []limiter.Write, entries []*entry) error {
+func (s *Store) store(w []store.Write, entries []*entry) error {
 	for i := range w {
 		if entries[i] != nil || !stores(&w[i]) {
 			continue
@@ -339,17 +340,17 @@ func (s *Store) store(w []limiter.Write, entries []*entry) error {
 }
 
 // makeRoom makes an empty entry for w, without taking the place of another key of beside.
-func (s *Store) makeRoom(w *limiter.Write, beside []limiter.Write) (*entry, error) {
+func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
 	sh := s.shard(w.Key)
 	if sh.entries.size() >= sh.maxKeys && !sh.evict(s, beside) {
 		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
-			limiter.ErrOverloaded, limiter.ErrNotStored, shardCount*sh.maxKeys)
+			store.ErrOverloaded, store.ErrNotStored, shardCount*sh.maxKeys)
 	}
 	return sh.newEntry(w), nil
 }
 
 // dropEmpty removes the entries that were made for w.
-func (s *Store) dropEmpty(w []limiter.Write) {
+func (s *Store) dropEmpty(w []store.Write) {
 	for i := range w {
 		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
 			s.shard(w[i].Key).drop(e)
@@ -373,11 +374,11 @@ func (sh *shard) sweep(clock *Store, bound bool) {
 
 // evict makes room for one key, if one of the next few has expired and is not about to
 // be written.
-func (sh *shard) evict(clock *Store, w []limiter.Write) bool {
+func (sh *shard) evict(clock *Store, w []store.Write) bool {
 	dated, passed := clock.dated(), clock.instant()
 	for range evictTries {
 		e := sh.entries.next()
-		if e.isOver(dated, passed) && !slices.ContainsFunc(w, func(w limiter.Write) bool { return w.Key == e.key }) {
+		if e.isOver(dated, passed) && !slices.ContainsFunc(w, func(w store.Write) bool { return w.Key == e.key }) {
 			sh.drop(e)
 			return true
 		}

@@ -11,6 +11,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -21,39 +25,39 @@ func TestConformance(t *testing.T) {
 // TestConformanceShared hides that the store can hold a key still, so that the
 // engine writes first and counts then, as it does over a store that is shared.
 func TestConformanceShared(t *testing.T) {
-	storetest.Run(t, struct{ limiter.Store }{embedded.New(nil)})
+	storetest.Run(t, struct{ store.Store }{embedded.New(nil)})
 	storetest.RunTallied(t, embedded.New(nil))
 }
 
 // newEngine returns an engine over a store with these options, and the clock that
 // both go by.
-func newEngine(t *testing.T, opts embedded.Options, policy limiter.Policy) (*limiter.Engine, *embedded.Store, *time.Time) {
+func newEngine(t *testing.T, opts embedded.Options, p policy.Policy) (*limiter.Engine, *embedded.Store, *time.Time) {
 	t.Helper()
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	opts.Now = func() time.Time { return now }
 	store := embedded.New(&opts)
 	e := limiter.New(store, &limiter.Options{Now: opts.Now})
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	return e, store, &now
 }
 
-func policyOf(algorithm string, limit int64, window time.Duration) limiter.Policy {
-	return limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
+func policyOf(algorithm string, limit int64, window time.Duration) policy.Policy {
+	return policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
 }
 
-func take(t *testing.T, e *limiter.Engine, id int) (limiter.Decision, error) {
+func take(t *testing.T, e *limiter.Engine, id int) (count.Decision, error) {
 	t.Helper()
-	return e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(id))})
+	return e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(id))})
 }
 
 func TestKeysExpire(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		synctest.Test(t, func(t *testing.T) {
 			store := embedded.New(nil)
 			e := limiter.New(store, nil)
-			if err := e.SetPolicies([]limiter.Policy{policyOf(algorithm, 3, time.Hour)}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf(algorithm, 3, time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 			const keys = 1000
@@ -84,19 +88,19 @@ func TestKeysExpire(t *testing.T) {
 // The same reset again lives as long as it is asked to then.
 func TestResetThatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := embedded.New(nil)
+		in := embedded.New(nil)
 		running, stop := context.WithCancel(t.Context())
 		defer stop()
-		go func() { _ = store.Run(running) }()
-		at, key := limiter.InstantOf(time.Now()), limiter.KeyFrom([limiter.KeySize]byte{1})
+		go func() { _ = in.Run(running) }()
+		at, key := store.InstantOf(time.Now()), store.KeyFrom([store.KeySize]byte{1})
 		for _, lives := range []time.Duration{time.Second, time.Hour, time.Second} {
-			if err := store.Write(t.Context(), &limiter.Write{Key: key, Reset: at, ResetTTL: lives}); err != nil {
+			if err := in.Write(t.Context(), &store.Write{Key: key, Reset: at, ResetTTL: lives}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, want := range []limiter.Instant{at, 0} {
+		for _, want := range []store.Instant{at, 0} {
 			time.Sleep(40 * time.Minute)
-			if s, err := store.Read(t.Context(), &limiter.Query{Key: key}); err != nil || s.Reset != want {
+			if s, err := in.Read(t.Context(), &store.Query{Key: key}); err != nil || s.Reset != want {
 				t.Errorf("reset at %d, %v: want %d", s.Reset, err, want)
 			}
 		}
@@ -104,18 +108,18 @@ func TestResetThatIsRepeated(t *testing.T) {
 }
 
 func TestNoRoomForANewKey(t *testing.T) {
-	e, store, now := newEngine(t, embedded.Options{MaxKeys: 640}, policyOf("sliding-log", 3, time.Minute))
+	e, s, now := newEngine(t, embedded.Options{MaxKeys: 640}, policyOf("sliding-log", 3, time.Minute))
 	refused := 0
 	for i := range 2000 {
 		_, err := take(t, e, i)
 		switch {
-		case errors.Is(err, limiter.ErrOverloaded):
+		case errors.Is(err, store.ErrOverloaded):
 			refused++
 		case err != nil:
 			t.Fatal(err)
 		}
 	}
-	if got := store.Len(); got > 640 || refused != 2000-got {
+	if got := s.Len(); got > 640 || refused != 2000-got {
 		t.Errorf("%d keys are kept of 640, %d refused", got, refused)
 	}
 	if d, err := take(t, e, 0); err != nil || d.Used != 2 {
@@ -132,12 +136,12 @@ func TestNoRoomForANewKey(t *testing.T) {
 // TestLogOfAnyNumberOfAttemptsIsBounded knocks on one key a hundred thousand times
 // under count: all, which counts every attempt.
 func TestLogOfAnyNumberOfAttemptsIsBounded(t *testing.T) {
-	policy := policyOf("sliding-log", 10, time.Hour)
-	policy.Count = limiter.CountAll
-	e, store, now := newEngine(t, embedded.Options{}, policy)
+	p := policyOf("sliding-log", 10, time.Hour)
+	p.Count = policy.CountAll
+	e, s, now := newEngine(t, embedded.Options{}, p)
 	start := *now
-	keys := limiter.Keyer{}
-	key := keys.For(limiter.KeySpace{Policy: "p", Guarantee: limiter.GuaranteeCounted, Scope: ""}).Of("1")
+	all := keys.Keyer{}
+	key := all.For(keys.KeySpace{Policy: "p", Guarantee: policy.GuaranteeCounted, Scope: ""}).Of("1")
 	for i := range 100_000 {
 		*now = start.Add(time.Duration(i) * time.Millisecond)
 		d, err := take(t, e, 1)
@@ -145,7 +149,7 @@ func TestLogOfAnyNumberOfAttemptsIsBounded(t *testing.T) {
 			t.Fatalf("attempt %d: %+v, %v", i+1, d.Verdict, err)
 		}
 	}
-	state, err := store.Read(t.Context(), &limiter.Query{Key: key, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 1 << 20}}})
+	state, err := s.Read(t.Context(), &store.Query{Key: key, Logs: []store.LogQuery{{Span: store.SpanHour, Max: 1 << 20}}})
 	if err != nil || len(state.Logs[0].Events) == 0 || len(state.Logs[0].Events) > 64 {
 		t.Errorf("%d events are kept for a limit of 10, %v", len(state.Logs[0].Events), err)
 	}
@@ -166,14 +170,14 @@ func TestLogOfAnyNumberOfAttemptsIsBounded(t *testing.T) {
 // by the engine's clock, and is no business of the store's.
 func TestClockThatStepsAheadAndBackForgetsNothing(t *testing.T) {
 	const full = 32 // a power of two: the next event finds a log with no room left, which makes some
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		if strings.HasSuffix(algorithm, "-bucket") {
 			continue
 		}
 		ahead := time.Duration(0)
 		store := embedded.New(nil)
 		e := limiter.New(store, &limiter.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
-		if err := e.SetPolicies([]limiter.Policy{policyOf(algorithm, full, time.Minute)}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{policyOf(algorithm, full, time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 		for range full {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestSumsOfLogs holds the sum that an Update is told against the events that it is told
@@ -27,8 +27,8 @@ func TestSumsOfLogs(t *testing.T) {
 				j.append(event)
 			}
 			log := j.told(rng.IntN(20), j.now.Add(-time.Duration(rng.IntN(90))*time.Minute))
-			held := slices.ContainsFunc(log.Events, func(e limiter.Event) bool { return e.Ends != 0 })
-			if log.Sum != 0 && (held || log.Sum != limiter.SumOf(log.Events)) {
+			held := slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 })
+			if log.Sum != 0 && (held || log.Sum != store.SumOf(log.Events)) {
 				t.Fatalf("seed %d: a sum of %d of %+v", seed, log.Sum, log.Events)
 			}
 			if log.Sum != 0 {
@@ -82,9 +82,9 @@ func TestSumOfALogOfADisk(t *testing.T) {
 func TestSumOfALogWithoutHoldsAgain(t *testing.T) {
 	j := newJournal(t)
 	j.append(j.event(j.now, 0))
-	for _, end := range []func(limiter.Event) limiter.Write{
-		func(e limiter.Event) limiter.Write { return limiter.Write{Events: []limiter.Event{e}, Settle: true} },
-		func(e limiter.Event) limiter.Write { return limiter.Write{Remove: []limiter.EventID{e.ID}} },
+	for _, end := range []func(store.Event) store.Write{
+		func(e store.Event) store.Write { return store.Write{Events: []store.Event{e}, Settle: true} },
+		func(e store.Event) store.Write { return store.Write{Remove: []store.EventID{e.ID}} },
 	} {
 		held := j.event(j.now, time.Hour)
 		j.append(held)
@@ -99,35 +99,35 @@ func TestSumOfALogWithoutHoldsAgain(t *testing.T) {
 }
 
 // change returns something else than one more event, of holds only where they may be.
-func (j *journal) change(rng *rand.Rand, holds bool) limiter.Write {
+func (j *journal) change(rng *rand.Rand, holds bool) store.Write {
 	events := j.events()
 	if len(events) == 0 {
-		return limiter.Write{Events: []limiter.Event{j.event(j.now, 0)}}
+		return store.Write{Events: []store.Event{j.event(j.now, 0)}}
 	}
 	one := events[rng.IntN(len(events))]
 	switch rng.IntN(5) {
 	case 0:
-		return limiter.Write{Remove: []limiter.EventID{one.ID}}
+		return store.Write{Remove: []store.EventID{one.ID}}
 	case 1:
 		one.Cost++ // of a hold that less or more came of
-		return limiter.Write{Events: []limiter.Event{one}, Settle: true}
+		return store.Write{Events: []store.Event{one}, Settle: true}
 	case 2:
-		return limiter.Write{Reset: j.now.Add(-time.Duration(rng.IntN(30)) * time.Minute), ResetTTL: time.Hour}
+		return store.Write{Reset: j.now.Add(-time.Duration(rng.IntN(30)) * time.Minute), ResetTTL: time.Hour}
 	case 3:
 		if holds {
-			return limiter.Write{Events: []limiter.Event{j.event(j.now, time.Minute)}}
+			return store.Write{Events: []store.Event{j.event(j.now, time.Minute)}}
 		}
 	}
-	return limiter.Write{Events: []limiter.Event{one}} // again
+	return store.Write{Events: []store.Event{one}} // again
 }
 
 // told returns what an Update is told of the log: n events at most, later than after.
-func (j *journal) told(n int, after limiter.Instant) limiter.Log {
+func (j *journal) told(n int, after store.Instant) store.Log {
 	j.t.Helper()
-	var log limiter.Log
-	query := limiter.Query{Key: j.key, Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: after, Max: n}}, ExpireAfter: j.now}
-	err := j.store.Update(j.t.Context(), &query, func(s *limiter.State, _ *limiter.Write) {
-		log = limiter.Log{Events: slices.Clone(s.Logs[0].Events), Sum: s.Logs[0].Sum}
+	var log store.Log
+	query := store.Query{Key: j.key, Logs: []store.LogQuery{{Span: store.SpanHour, After: after, Max: n}}, ExpireAfter: j.now}
+	err := j.store.Update(j.t.Context(), &query, func(s *store.State, _ *store.Write) {
+		log = store.Log{Events: slices.Clone(s.Logs[0].Events), Sum: s.Logs[0].Sum}
 	})
 	if err != nil {
 		j.t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // refuse returns err, which the caller is at fault for, and reports it to Options.Refused.
@@ -28,7 +28,7 @@ func (s *Server) refuse(ctx context.Context, caller *auth.Caller, err error) err
 
 // admit finds out who the caller is, and refuses one that may not ask for op. It returns a known
 // caller with the error, too.
-func (s *Server) admit(ctx context.Context, op limiter.Op) (*auth.Caller, error) {
+func (s *Server) admit(ctx context.Context, op count.Op) (*auth.Caller, error) {
 	authorization, certificate := "", (*x509.Certificate)(nil)
 	if !s.opts.Keyring.Open() {
 		shown := metadata.ValueFromIncomingContext(ctx, "authorization")
@@ -64,8 +64,8 @@ func certificateOf(ctx context.Context) *x509.Certificate {
 }
 
 // scopeOf returns the scope that permits op.
-func scopeOf(op limiter.Op) auth.Scope {
-	if op == limiter.OpRecord {
+func scopeOf(op count.Op) auth.Scope {
+	if op == count.OpRecord {
 		return auth.Record
 	}
 	return auth.Decide

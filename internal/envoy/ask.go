@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Bounds of one request. Envoy's route configuration makes descriptors of at most a few
@@ -22,11 +24,11 @@ const (
 type ask struct {
 	rule     *rule // nil: nothing holds
 	replaced bool  // by another descriptor's limit
-	op       limiter.Op
+	op       count.Op
 	demand   limiter.Demand
 
-	decision limiter.Decision
-	limit    *limiter.Limit // that the decision is told of; nil: none was asked
+	decision count.Decision
+	limit    *policy.Limit // that the decision is told of; nil: none was asked
 	denied   bool
 	err      error
 }
@@ -52,7 +54,7 @@ func (a *ask) outcome() Outcome {
 
 // prepare fills in asks, which are zero: one for each descriptor of r, up to maxDescriptors. d is
 // the domain of r, nil if it is not mapped. The error says what is wrong with r.
-func prepare(asks []ask, op limiter.Op, r *rls.RateLimitRequest, d *domain) error {
+func prepare(asks []ask, op count.Op, r *rls.RateLimitRequest, d *domain) error {
 	switch n := len(r.GetDescriptors()); {
 	case r.GetDomain() == "":
 		return invalid("domain", "it is empty: give one")
@@ -78,20 +80,20 @@ func prepare(asks []ask, op limiter.Op, r *rls.RateLimitRequest, d *domain) erro
 	if replacing {
 		replace(asks)
 	}
-	if n := len(takes(asks)); d != nil && d.together && n > limiter.MaxDemands {
-		return invalid("descriptors", "%d of them stand or fall together: use at most %d", n, limiter.MaxDemands)
+	if n := len(takes(asks)); d != nil && d.together && n > policy.MaxDemands {
+		return invalid("descriptors", "%d of them stand or fall together: use at most %d", n, policy.MaxDemands)
 	}
 	return nil
 }
 
 // prepare makes a what the descriptor from asks under r.
-func (a *ask) prepare(r *rule, op limiter.Op, cost int64, from *pb.RateLimitDescriptor) {
+func (a *ask) prepare(r *rule, op count.Op, cost int64, from *pb.RateLimitDescriptor) {
 	a.rule = r
 	if r.unlimited {
 		return
 	}
-	if cost == 0 || op == limiter.OpCheck { // would one more be allowed?
-		op, cost = limiter.OpCheck, 1
+	if cost == 0 || op == count.OpCheck { // would one more be allowed?
+		op, cost = count.OpCheck, 1
 	}
 	a.op, a.demand = op, limiter.Demand{Policy: r.policy, Identifier: r.identifier(from.GetEntries()), Cost: cost}
 }
@@ -123,8 +125,8 @@ func costOf(d *pb.RateLimitDescriptor, i int, ofRequest uint32) (int64, error) {
 		return 0, invalidIn(i, "limit", "limits are those of the policies: remove it from the route's rate_limits")
 	case d.GetIsNegativeHits():
 		return 0, invalidIn(i, "is_negative_hits", "nothing can be given back by it: remove it from the route's hits_addend")
-	case own.GetValue() > limiter.MaxCost:
-		return 0, invalidIn(i, "hits_addend", "%d is out of range: use 0 to %d", own.GetValue(), int64(limiter.MaxCost))
+	case own.GetValue() > policy.MaxCost:
+		return 0, invalidIn(i, "hits_addend", "%d is out of range: use 0 to %d", own.GetValue(), int64(policy.MaxCost))
 	case own != nil:
 		return int64(own.GetValue()), nil
 	}

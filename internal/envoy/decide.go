@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // decideAll decides the asks that have a policy. Over a store that waits, it decides all at the
@@ -58,7 +60,7 @@ func (s *Server) decide(ctx context.Context, a *ask) {
 		a.conclude(&a.decision)
 	case errors.Is(a.err, limiter.ErrCostTooLarge):
 		s.decideTooLarge(ctx, a)
-	case errors.Is(a.err, limiter.ErrInvalid) && a.op != limiter.OpRecord:
+	case errors.Is(a.err, limiter.ErrInvalid) && a.op != count.OpRecord:
 		s.decideUnreadable(a)
 	}
 }
@@ -72,7 +74,7 @@ func (s *Server) decideUnreadable(a *ask) {
 		a.err = limiter.ErrUnknownPolicy
 		return
 	}
-	a.denied, a.err = p.Mode == limiter.ModeEnforce, nil
+	a.denied, a.err = p.Mode == policy.ModeEnforce, nil
 }
 
 // decideTooLarge denies a cost that the limit can never hold. Envoy may ask after the
@@ -84,22 +86,22 @@ func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
 		return
 	}
 	a.denied, a.err = true, nil
-	if p.Count != limiter.CountAll {
-		smaller := func(l limiter.Limit) bool { return l.Limit > 0 && l.Capacity() < a.demand.Cost }
+	if p.Count != policy.CountAll {
+		smaller := func(l policy.Limit) bool { return l.Limit > 0 && l.Capacity() < a.demand.Cost }
 		a.limit = &p.Limits[max(0, slices.IndexFunc(p.Limits, smaller))]
-		a.decision.RetryAfter = limiter.Never
+		a.decision.RetryAfter = count.Never
 		return
 	}
-	if a.decision, a.err = s.do(ctx, limiter.OpRecord, a.demand); a.err == nil {
+	if a.decision, a.err = s.do(ctx, count.OpRecord, a.demand); a.err == nil {
 		a.limit = a.decision.TightestLimit()
 	}
 }
 
-func (s *Server) do(ctx context.Context, op limiter.Op, d limiter.Demand) (limiter.Decision, error) {
+func (s *Server) do(ctx context.Context, op count.Op, d limiter.Demand) (count.Decision, error) {
 	switch op {
-	case limiter.OpCheck:
+	case count.OpCheck:
 		return s.engine.Check(ctx, d)
-	case limiter.OpRecord:
+	case count.OpRecord:
 		return s.engine.Record(ctx, d)
 	}
 	return s.engine.Take(ctx, d)

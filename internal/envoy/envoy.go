@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -103,21 +104,21 @@ func (s *Server) SetMapping(file *policyfile.Envoy) { s.mapping.Store(newMapping
 // its own: where one is denied, the others are counted all the same, unless the domain
 // says that they stand or fall together.
 func (s *Server) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	return s.answer(ctx, limiter.OpTake, r)
+	return s.answer(ctx, count.OpTake, r)
 }
 
 // CheckRateLimit is Limitador's: it says whether one unit of each descriptor would be
 // allowed now, and counts nothing.
 func (s *Server) CheckRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	return s.answer(ctx, limiter.OpCheck, r)
+	return s.answer(ctx, count.OpCheck, r)
 }
 
 // Report is Limitador's: it counts what each descriptor asks for, whatever the limit.
 func (s *Server) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	return s.answer(ctx, limiter.OpRecord, r)
+	return s.answer(ctx, count.OpRecord, r)
 }
 
-func (s *Server) answer(ctx context.Context, op limiter.Op, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (s *Server) answer(ctx context.Context, op count.Op, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	caller, err := s.admit(ctx, op)
 	if err != nil {
 		return nil, s.refuse(ctx, caller, err)

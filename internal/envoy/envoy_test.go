@@ -10,7 +10,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // edge is a file of policies whose domain edge has one of everything.
@@ -137,7 +137,7 @@ func TestHitsThatNeverFit(t *testing.T) {
 	f.wants(f.ask("path=/x"), "OK; OK 2 of 3/HOUR paths 3585s")
 	f.wants(f.send(request(hits(descriptor("remote_address=192.0.2.1"), 9))), "OVER_LIMIT; OVER_LIMIT 0 of 2/MINUTE per-address 45s")
 	f.wants(f.ask("remote_address=192.0.2.1"), "OVER_LIMIT; OVER_LIMIT 0 of 2/MINUTE per-address 45s")
-	most := request(hits(descriptor("path=/y"), limiter.MaxCost))
+	most := request(hits(descriptor("path=/y"), policy.MaxCost))
 	f.wants(f.send(most), "OVER_LIMIT; OVER_LIMIT 0 of 3/HOUR paths 0s")
 }
 

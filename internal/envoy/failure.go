@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // failures maps every error to its code: the first that matches. Its texts, which callers see,
@@ -27,8 +28,8 @@ var failures = []struct {
 	{auth.ErrForbidden, codes.PermissionDenied, "the caller is not permitted to ask for this"},
 	{limiter.ErrInvalid, codes.InvalidArgument, "the policy can't read what is to be counted"},
 	{limiter.ErrUnknownPolicy, codes.Unavailable, "the policies are changing"},
-	{limiter.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
-	{limiter.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy denies on that"},
+	{store.ErrOverloaded, codes.Unavailable, "the server is at one of its bounds"},
+	{store.ErrUnavailable, codes.Unavailable, "the store does not answer, and the policy denies on that"},
 }
 
 // statusOf returns err as gRPC tells it.

@@ -25,7 +25,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // byStoreError is a file whose domain edge has a policy for each on_store_error.
@@ -46,7 +47,7 @@ envoy:
 
 // shaky is a store that others share, over one that can fail or wait.
 type shaky struct {
-	limiter.Store
+	store.Store
 	fails   atomic.Pointer[error]
 	waits   atomic.Bool   // until its caller gives up
 	panics  atomic.Bool   // instead of answering
@@ -68,7 +69,7 @@ func (s *shaky) before(ctx context.Context) error {
 	if s.waits.Load() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 		case <-s.release:
 		}
 	}
@@ -78,21 +79,21 @@ func (s *shaky) before(ctx context.Context) error {
 	return nil
 }
 
-func (s *shaky) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (s *shaky) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if err := s.before(ctx); err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	return s.Store.Read(ctx, q)
 }
 
-func (s *shaky) Write(ctx context.Context, w *limiter.Write) error {
+func (s *shaky) Write(ctx context.Context, w *store.Write) error {
 	if err := s.before(ctx); err != nil {
 		return err
 	}
 	return s.Store.Write(ctx, w)
 }
 
-func (s *shaky) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (s *shaky) WriteAll(ctx context.Context, w []store.Write) error {
 	if err := s.before(ctx); err != nil {
 		return err
 	}
@@ -111,9 +112,9 @@ func wantCode(t *testing.T, err error, code codes.Code, text string) {
 // failure_mode_deny says, or a decision. Where another descriptor denies, that is the
 // answer: what the store would have said changes nothing.
 func TestStoreGone(t *testing.T) {
-	store := newShaky()
-	f := newFront(t, byStoreError, settings{store: store})
-	store.fail(limiter.ErrUnavailable)
+	s := newShaky()
+	f := newFront(t, byStoreError, settings{store: s})
+	s.fail(store.ErrUnavailable)
 	_, err := f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x")))
 	wantCode(t, err, codes.Unavailable, "the store does not answer")
 	f.wants(f.ask("allow=x"), "OK; OK 2 of 2/MINUTE allow 0s")
@@ -128,7 +129,7 @@ func TestStoreGone(t *testing.T) {
 	if requests[0] != "ShouldRateLimit Unavailable" || outcomes[0] != envoy.OutcomeFailed {
 		t.Errorf("observed %q of %q", requests[0], outcomes[0])
 	}
-	store.fail(nil)
+	s.fail(nil)
 	f.wants(f.ask("deny=x"), "OK; OK 1 of 2/MINUTE deny 45s")
 }
 
@@ -229,7 +230,7 @@ func TestMistakesNameTheField(t *testing.T) {
 			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 		}),
 		"descriptors[1].hits_addend: 1000000000001 is out of range: use 0 to": with(func(d *common.RateLimitDescriptor) {
-			d.HitsAddend = wrapperspb.UInt64(limiter.MaxCost + 1)
+			d.HitsAddend = wrapperspb.UInt64(policy.MaxCost + 1)
 		}),
 	} {
 		_, err := f.client.ShouldRateLimit(context.Background(), r)
@@ -361,7 +362,7 @@ func TestNothingOfADescriptorIsLogged(t *testing.T) {
 	store.fail(errors.New("the store is nonsense"))
 	for _, r := range []*rls.RateLimitRequest{
 		request(descriptor("deny=" + needle)), request(descriptor(needle + "=" + needle)), {Domain: needle},
-		request(hits(descriptor("deny="+needle), limiter.MaxCost+1)),
+		request(hits(descriptor("deny="+needle), policy.MaxCost+1)),
 		{Domain: needle, Descriptors: []*common.RateLimitDescriptor{descriptor("deny=" + needle)}},
 	} {
 		if _, err := f.client.ShouldRateLimit(context.Background(), r); strings.Contains(fmt.Sprint(err), needle) {
@@ -380,13 +381,13 @@ func TestNothingOfADescriptorIsLogged(t *testing.T) {
 
 // TestFailuresAreLoggedOnceASecond holds that the log does not grow with the load.
 func TestFailuresAreLoggedOnceASecond(t *testing.T) {
-	store := newShaky()
+	s := newShaky()
 	log := new(logBook)
 	turned := &clock{now: time.Unix(1, 0)}
-	f := newFront(t, byStoreError, settings{store: store, options: envoy.Options{
+	f := newFront(t, byStoreError, settings{store: s, options: envoy.Options{
 		Logger: slog.New(slog.NewTextHandler(log, nil)), Now: turned.Now,
 	}})
-	store.fail(limiter.ErrUnavailable)
+	s.fail(store.ErrUnavailable)
 	for range 2 {
 		for range 3 {
 			_, _ = f.client.ShouldRateLimit(context.Background(), request(descriptor("deny=x")))

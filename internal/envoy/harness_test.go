@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -60,7 +61,7 @@ func (c *clock) turn(d time.Duration) {
 
 // settings of a front. The zero value is a ready service over the embedded store.
 type settings struct {
-	store   limiter.Store // nil: the embedded one
+	store   store.Store // nil: the embedded one
 	options envoy.Options
 	listen  envoy.ListenerOptions
 	timeout time.Duration // of the store

@@ -7,7 +7,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // identifier returns the identifier of a descriptor with these entries: domain, keys
 // and values as "domain/key=value/key=value", or what the rule names of them. No two
 // descriptors that the rule keeps apart have the same one.
-func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) limiter.Identifier {
+func (r *rule) identifier(entries []*pb.RateLimitDescriptor_Entry) keys.Identifier {
 	if len(r.identify) == 1 {
 		return bounded(r.value(entries, r.identify[0]))
 	}
@@ -58,15 +58,15 @@ func (r *rule) value(entries []*pb.RateLimitDescriptor_Entry, i int) string {
 }
 
 // bounded returns text as an identifier of a length that may be counted for.
-func bounded(text string) limiter.Identifier {
+func bounded(text string) keys.Identifier {
 	switch {
 	case text == "":
 		return noValue
-	case len(text) > limiter.MaxIdentifierLen:
+	case len(text) > keys.MaxIdentifierLen:
 		sum := sha256.Sum256([]byte(text))
-		return limiter.Identifier(longPrefix + hex.EncodeToString(sum[:]))
+		return keys.Identifier(longPrefix + hex.EncodeToString(sum[:]))
 	}
-	return limiter.Identifier(text)
+	return keys.Identifier(text)
 }
 
 // special are the bytes that separate the parts of identifiers, and the one that

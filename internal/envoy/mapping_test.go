@@ -8,7 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -74,7 +74,7 @@ func FuzzIdentifier(f *testing.F) {
 			{Key: "n", Policy: "p", Identifier: []string{"n"}},
 		}},
 	}}}})
-	of := func(key, first, second string) limiter.Identifier {
+	of := func(key, first, second string) keys.Identifier {
 		entries := []*pb.RateLimitDescriptor_Entry{{Key: "k", Value: first}, {Key: key, Value: second}}
 		return all.domains["d/"].find(entries).identifier(entries)
 	}
@@ -82,7 +82,7 @@ func FuzzIdentifier(f *testing.F) {
 		same := first == otherFirst && second == otherSecond
 		for _, key := range []string{"l", "m", "n"} {
 			one, other := of(key, first, second), of(key, otherFirst, otherSecond)
-			if len(one) == 0 || len(one) > limiter.MaxIdentifierLen {
+			if len(one) == 0 || len(one) > keys.MaxIdentifierLen {
 				t.Errorf("%s: %d bytes", key, len(one))
 			}
 			if key == "n" { // the value alone: what stands for an empty or a long one could be sent, too

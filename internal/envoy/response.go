@@ -9,7 +9,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // statusMemory is a status and what it refers to.
@@ -101,8 +102,8 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 const day = 24 * time.Hour
 
 // unitOf returns the unit of time that l's window is, unknown if it is none.
-func unitOf(l *limiter.Limit) rls.RateLimitResponse_RateLimit_Unit {
-	if l.Calendar == limiter.CalendarMonth {
+func unitOf(l *policy.Limit) rls.RateLimitResponse_RateLimit_Unit {
+	if l.Calendar == policy.CalendarMonth {
 		return rls.RateLimitResponse_RateLimit_MONTH
 	}
 	switch l.Window {
@@ -141,7 +142,7 @@ func (a *ask) tighter(than *ask) bool {
 		return a.decision.Remaining < than.decision.Remaining
 	}
 	wait, other := a.decision.RetryAfter, than.decision.RetryAfter
-	return other != limiter.Never && (wait == limiter.Never || wait > other)
+	return other != count.Never && (wait == count.Never || wait > other)
 }
 
 // headersOf tells of a in those headers that have a name; denied is whether the request
@@ -155,7 +156,7 @@ func (m *mapping) headersOf(a *ask, denied bool) (headers []*core.HeaderValue) {
 	add(m.headers.Limit, a.limit.Limit)
 	add(m.headers.Remaining, a.decision.Remaining)
 	add(m.headers.Reset, seconds(a.decision.ResetAfter))
-	if denied && a.denied && a.decision.RetryAfter != limiter.Never {
+	if denied && a.denied && a.decision.RetryAfter != count.Never {
 		add(m.headers.RetryAfter, max(1, seconds(a.decision.RetryAfter)))
 	}
 	return headers

@@ -5,12 +5,14 @@ import (
 	"errors"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 // takes returns the indexes of the asks that take units.
 func takes(asks []ask) (group []int) {
 	for i := range asks {
-		if a := &asks[i]; a.limited() && a.op == limiter.OpTake {
+		if a := &asks[i]; a.limited() && a.op == count.OpTake {
 			group = append(group, i)
 		}
 	}
@@ -21,7 +23,7 @@ func takes(asks []ask) (group []int) {
 // only looks, or records, is decided each on its own.
 func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 	for i := range asks {
-		if a := &asks[i]; a.limited() && a.op != limiter.OpTake {
+		if a := &asks[i]; a.limited() && a.op != count.OpTake {
 			s.decide(ctx, a)
 		}
 	}
@@ -33,7 +35,7 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 		return
 	}
 	demands, of := sumUp(asks, group)
-	answer, err := s.engine.Do(ctx, &limiter.Call{Op: limiter.OpTake, Demands: demands})
+	answer, err := s.engine.Do(ctx, &limiter.Call{Op: count.OpTake, Demands: demands})
 	if err == nil {
 		spread(asks, group, of, &answer)
 		return
@@ -52,7 +54,7 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 func sumUp(asks []ask, group []int) (demands []limiter.Demand, of []int) {
 	type key struct {
 		policy     string
-		identifier limiter.Identifier
+		identifier keys.Identifier
 	}
 	seen := make(map[key]int, len(group))
 	for _, i := range group {
@@ -88,7 +90,7 @@ func spread(asks []ask, group, of []int, answer *limiter.Answer) {
 }
 
 // conclude makes a what d decided.
-func (a *ask) conclude(d *limiter.Decision) {
+func (a *ask) conclude(d *count.Decision) {
 	a.decision = *d
 	a.denied, a.limit = !d.Allowed, a.decision.TightestLimit()
 }
@@ -100,14 +102,14 @@ func (s *Server) decideApart(ctx context.Context, asks []ask, group []int) {
 	settled := false
 	for _, i := range group {
 		a := &asks[i]
-		a.op = limiter.OpCheck
+		a.op = count.OpCheck
 		s.decide(ctx, a)
-		a.op = limiter.OpTake
+		a.op = count.OpTake
 		settled = settled || a.denied || a.err != nil
 	}
 	for _, i := range group {
 		if a := &asks[i]; !settled {
-			a.decision, a.limit = limiter.Decision{}, nil
+			a.decision, a.limit = count.Decision{}, nil
 			s.decide(ctx, a)
 		}
 	}

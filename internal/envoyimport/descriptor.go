@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -128,12 +128,12 @@ func (s *source) limit(n, of *yamlfile.Node, path []step, d *policyfile.EnvoyDes
 		}
 		return
 	}
-	p := limiter.Policy{
+	p := policy.Policy{
 		Name: s.policyName(path), Description: description(s.domain, path), Count: s.opts.Count,
-		Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: s.requests(n), Window: s.window(n)}},
+		Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: s.requests(n), Window: s.window(n)}},
 	}
 	if s.flag(of, "shadow_mode") {
-		p.Mode = limiter.ModeShadow
+		p.Mode = policy.ModeShadow
 	}
 	d.Policy, d.Quota = p.Name, s.flag(of, "quota_mode")
 	s.result.Policies = append(s.result.Policies, p)

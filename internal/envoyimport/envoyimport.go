@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -27,14 +27,14 @@ type Source struct {
 type Options struct {
 	// Count says which attempts use quota. There, denied ones do; where none asks for more
 	// than one hit, both decide alike, as windows are fixed. Zero: limiter.CountAll.
-	Count limiter.CountMode
+	Count policy.CountMode
 }
 
 // Convert returns the policies of sources, each of which is of another domain, and what
 // was left out. The error is yamlfile.Errors, for the first source that has mistakes.
 func Convert(sources []Source, opts Options) (file policyfile.File, warnings yamlfile.Errors, err error) {
 	if opts.Count == "" {
-		opts.Count = limiter.CountAll
+		opts.Count = policy.CountAll
 	}
 	c := &conversion{opts: opts, names: make(map[string]bool), domains: make(map[string]string)}
 	c.result.Envoy = new(policyfile.Envoy)

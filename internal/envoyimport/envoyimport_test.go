@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/envoyimport"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -68,12 +68,12 @@ func TestSeveralFiles(t *testing.T) {
 		"domain: a.b\ndescriptors: [{key: c, rate_limit: {unit: second, requests_per_unit: 1}}]")}
 	other := envoyimport.Source{Name: "other.yaml", Data: []byte(
 		"domain: a\ndescriptors: [{key: b, value: c, rate_limit: {unit: second, requests_per_unit: 2}}]")}
-	file, _, err := envoyimport.Convert([]envoyimport.Source{one, other}, envoyimport.Options{Count: limiter.CountAdmitted})
+	file, _, err := envoyimport.Convert([]envoyimport.Source{one, other}, envoyimport.Options{Count: policy.CountAdmitted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(file.Policies) != 2 || file.Policies[0].Name != "a.b.c" || file.Policies[1].Name != "a.b.c-2" ||
-		file.Policies[0].Count != limiter.CountAdmitted || file.Envoy.Domains[1].Name != "a" {
+		file.Policies[0].Count != policy.CountAdmitted || file.Envoy.Domains[1].Name != "a" {
 		t.Errorf("converted to %+v", file)
 	}
 	_, _, err = envoyimport.Convert([]envoyimport.Source{one, one}, envoyimport.Options{})

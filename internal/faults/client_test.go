@@ -12,15 +12,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func newServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	engine := limiter.New(embedded.New(nil), nil)
-	var policies []limiter.Policy
+	var policies []policy.Policy
 	for _, name := range []string{"p", "q"} {
-		policies = append(policies, limiter.Policy{
-			Name: name, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
+		policies = append(policies, policy.Policy{
+			Name: name, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
 		})
 	}
 	if err := engine.SetPolicies(policies); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -34,20 +35,20 @@ type behindEnvoy struct {
 
 // failing is a store that others share, and that can be away.
 type failing struct {
-	limiter.Store
+	store.Store
 	away atomic.Bool
 }
 
-func (f *failing) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (f *failing) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if f.away.Load() {
-		return limiter.State{}, limiter.ErrUnavailable
+		return store.State{}, store.ErrUnavailable
 	}
 	return f.Store.Read(ctx, q)
 }
 
-func (f *failing) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (f *failing) WriteAll(ctx context.Context, w []store.Write) error {
 	if f.away.Load() {
-		return limiter.ErrUnavailable
+		return store.ErrUnavailable
 	}
 	return f.Store.WriteAll(ctx, w)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -45,8 +46,8 @@ type behind struct {
 func newBehind(t *testing.T, trusted string) *behind {
 	t.Helper()
 	engine := limiter.New(embedded.New(nil), nil)
-	limits := []limiter.Limit{{Algorithm: "sliding-log", Limit: room, Window: time.Hour}}
-	err := engine.SetPolicies([]limiter.Policy{{Name: "api", Limits: limits}})
+	limits := []policy.Limit{{Algorithm: "sliding-log", Limit: room, Window: time.Hour}}
+	err := engine.SetPolicies([]policy.Policy{{Name: "api", Limits: limits}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // BenchmarkTake measures the processor time that a process takes for POST /v1/take over the
@@ -59,8 +60,8 @@ func TestMain(m *testing.M) {
 // reads, the processor time that it has taken.
 func serve(name string, in io.Reader, out io.Writer) error {
 	engine := limiter.New(embedded.New(nil), nil)
-	if err := engine.SetPolicies([]limiter.Policy{{Name: "api", Limits: []limiter.Limit{
-		{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Minute},
+	if err := engine.SetPolicies([]policy.Policy{{Name: "api", Limits: []policy.Limit{
+		{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Minute},
 	}}}); err != nil {
 		return err
 	}

@@ -13,30 +13,30 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Reader returns what reads identifiers in the form n, and takes the parts that derive
 // names out of them. The zero n reads any text as it is. The error says what is unknown.
 //
 // Reading what was read gives the same again.
-func Reader(n limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIdentifier, error) {
+func Reader(n policy.Normalize, derive []policy.Derivation) (policy.ReadIdentifier, error) {
 	switch n.Form {
 	case "":
 		return reader(asItIs, noPart, derive), nil
-	case limiter.FormE164:
+	case policy.FormE164:
 		numbers, err := newPhones(n.Region)
 		if err != nil {
 			return nil, err
 		}
 		return reader(numbers.read, phone.part, derive), nil
-	case limiter.FormEmail:
+	case policy.FormEmail:
 		return reader(mails{n.Mailbox}.read, mail.part, derive), nil
-	case limiter.FormIP:
+	case policy.FormIP:
 		return reader(readNetwork, network.part, derive), nil
-	case limiter.FormIPv6Net:
+	case policy.FormIPv6Net:
 		return reader(readNetwork64, network.part, derive), nil
-	case limiter.FormLowercase:
+	case policy.FormLowercase:
 		return reader(readLowercase, noPart, derive), nil
 	}
 	return nil, errors.New("no such form of identifiers: " + string(n.Form))
@@ -44,8 +44,8 @@ func Reader(n limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIdent
 
 // reader puts together what reads one form: how it is read, and how parts are taken.
 func reader[T interface{ String() string }](
-	read func(string) (T, error), part func(T, *limiter.Derivation) string, derive []limiter.Derivation,
-) limiter.ReadIdentifier {
+	read func(string) (T, error), part func(T, *policy.Derivation) string, derive []policy.Derivation,
+) policy.ReadIdentifier {
 	return func(given string) (string, []string, error) {
 		v, err := read(given)
 		switch {
@@ -70,7 +70,7 @@ func (t text) String() string { return string(t) }
 
 func asItIs(given string) (text, error) { return text(given), nil }
 
-func noPart(text, *limiter.Derivation) string { return "" }
+func noPart(text, *policy.Derivation) string { return "" }
 
 var errText = errors.New("not text that can be told from other text: send UTF-8 that is more than spaces")
 

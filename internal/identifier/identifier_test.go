@@ -9,32 +9,32 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // forms are all ways to read identifiers, with all parts of each.
 var forms = map[string]struct {
-	limiter.Normalize
-	derive []limiter.Derivation
+	policy.Normalize
+	derive []policy.Derivation
 }{
-	"e164":          {limiter.Normalize{Form: limiter.FormE164}, ofPhones},
-	"e164 DE":       {limiter.Normalize{Form: limiter.FormE164, Region: "DE"}, ofPhones},
-	"e164 AR":       {limiter.Normalize{Form: limiter.FormE164, Region: "AR"}, ofPhones},
-	"e164 MX":       {limiter.Normalize{Form: limiter.FormE164, Region: "MX"}, ofPhones},
-	"email":         {limiter.Normalize{Form: limiter.FormEmail}, ofMails},
-	"email mailbox": {limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, ofMails},
-	"ip":            {limiter.Normalize{Form: limiter.FormIP}, ofNetworks},
-	"ipv6-64":       {limiter.Normalize{Form: limiter.FormIPv6Net}, ofNetworks},
-	"lowercase":     {limiter.Normalize{Form: limiter.FormLowercase}, nil},
+	"e164":          {policy.Normalize{Form: policy.FormE164}, ofPhones},
+	"e164 DE":       {policy.Normalize{Form: policy.FormE164, Region: "DE"}, ofPhones},
+	"e164 AR":       {policy.Normalize{Form: policy.FormE164, Region: "AR"}, ofPhones},
+	"e164 MX":       {policy.Normalize{Form: policy.FormE164, Region: "MX"}, ofPhones},
+	"email":         {policy.Normalize{Form: policy.FormEmail}, ofMails},
+	"email mailbox": {policy.Normalize{Form: policy.FormEmail, Mailbox: true}, ofMails},
+	"ip":            {policy.Normalize{Form: policy.FormIP}, ofNetworks},
+	"ipv6-64":       {policy.Normalize{Form: policy.FormIPv6Net}, ofNetworks},
+	"lowercase":     {policy.Normalize{Form: policy.FormLowercase}, nil},
 }
 
 var (
-	ofPhones   = []limiter.Derivation{{From: limiter.PartCountry}, {From: limiter.PartPrefix, Digits: 5}}
-	ofMails    = []limiter.Derivation{{From: limiter.PartDomain}}
-	ofNetworks = []limiter.Derivation{{From: limiter.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 48}}
+	ofPhones   = []policy.Derivation{{From: policy.PartCountry}, {From: policy.PartPrefix, Digits: 5}}
+	ofMails    = []policy.Derivation{{From: policy.PartDomain}}
+	ofNetworks = []policy.Derivation{{From: policy.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 48}}
 )
 
-func readerOf(t testing.TB, form string) limiter.ReadIdentifier {
+func readerOf(t testing.TB, form string) policy.ReadIdentifier {
 	t.Helper()
 	f, known := forms[form]
 	if !known {
@@ -200,12 +200,12 @@ func TestOneNumberIsOneKey(t *testing.T) {
 
 // TestWhatNobodyKnows is refused when a policy comes into force, not when it is asked.
 func TestWhatNobodyKnows(t *testing.T) {
-	for _, n := range []limiter.Normalize{{Form: "e.164"}, {Form: limiter.FormE164, Region: "XX"}, {Form: limiter.FormE164, Region: "001"}} {
+	for _, n := range []policy.Normalize{{Form: "e.164"}, {Form: policy.FormE164, Region: "XX"}, {Form: policy.FormE164, Region: "001"}} {
 		if _, err := identifier.Reader(n, nil); err == nil {
 			t.Errorf("%+v is known", n)
 		}
 	}
-	read, err := identifier.Reader(limiter.Normalize{}, nil)
+	read, err := identifier.Reader(policy.Normalize{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

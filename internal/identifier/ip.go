@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -67,7 +67,7 @@ func (n network) within(bits int) network {
 }
 
 // part returns the network that n is in.
-func (n network) part(d *limiter.Derivation) string {
+func (n network) part(d *policy.Derivation) string {
 	if netip.Prefix(n).Addr().Is4() {
 		return n.within(d.IPv4Bits).String()
 	}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // mails reads addresses of mail.
@@ -23,7 +23,7 @@ type mail struct{ local, domain string }
 func (m mail) String() string { return m.local + "@" + m.domain }
 
 // part returns the domain.
-func (m mail) part(*limiter.Derivation) string { return m.domain }
+func (m mail) part(*policy.Derivation) string { return m.domain }
 
 var errMail = errors.New("not an address of mail: send one such as anna@example.com, without a name, quotes or comments")
 

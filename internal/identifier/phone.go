@@ -9,7 +9,7 @@ import (
 
 	"github.com/nyaruka/phonenumbers"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // phones reads numbers, those without a country as of a region.
@@ -78,8 +78,8 @@ func inPhone(r rune) bool {
 }
 
 // part returns the country of p, or its first digits.
-func (p phone) part(d *limiter.Derivation) string {
-	if d.From == limiter.PartPrefix {
+func (p phone) part(d *policy.Derivation) string {
+	if d.From == policy.PartPrefix {
 		return p.e164[:min(len(p.e164), 1+d.Digits)]
 	}
 	return p.country()

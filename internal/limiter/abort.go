@@ -6,13 +6,17 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // opAbort gives back what was prepared, in the flight of its key.
-const opAbort Op = "abort"
+const opAbort count.Op = "abort"
 
 // prepares reports whether r is a take that is to be committed or aborted.
-func (r *request) prepares() bool { return r.prepare != (EventID{}) && r.op != opAbort }
+func (r *request) prepares() bool { return r.prepare != (store.EventID{}) && r.op != opAbort }
 
 // askPatiently answers c by what the store has of its key. What is in doubt is asked again once there is one
 // doubt less, within half of the time that is left: whoever is told that it still is may ask elsewhere.
@@ -38,16 +42,16 @@ func (s *shared) askPatiently(ctx context.Context, c *charge) {
 // doubt makes those denials of batch errors that are owed to units which may yet be given back.
 func (s *shared) doubt(t *target, batch []*request) {
 	var known *known
-	var without State // the prepared units
+	var without store.State // the prepared units
 	var fewer <-chan struct{}
 	looked := false
 	for _, r := range batch {
-		if r.err != nil || !r.op.mayDeny() || r.decision.WouldAllow || t.plan.Mode != ModeEnforce || t.plan.Count == CountAll {
+		if r.err != nil || !r.op.MayDeny() || r.decision.WouldAllow || t.plan.Mode != policy.ModeEnforce || t.plan.Count == policy.CountAll {
 			continue
 		}
 		if !looked {
 			looked = true
-			var in []entry
+			var in []count.Entry
 			if in, fewer = s.prepared.of(t.key); len(in) == 0 {
 				return
 			}
@@ -64,41 +68,41 @@ func (s *shared) doubt(t *target, batch []*request) {
 }
 
 // without returns a copy of what k knows, without units.
-func (k *known) without(in []entry) State {
+func (k *known) without(in []count.Entry) store.State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := State{Reset: k.state.Reset, Counts: slices.Clone(k.state.Counts), Logs: make([]Log, len(k.state.Logs))}
+	s := store.State{Reset: k.state.Reset, Counts: slices.Clone(k.state.Counts), Logs: make([]store.Log, len(k.state.Logs))}
 	for i := range s.Logs {
-		s.Logs[i] = Log{Events: slices.Clone(k.state.Logs[i].Events)}
+		s.Logs[i] = store.Log{Events: slices.Clone(k.state.Logs[i].Events)}
 	}
 	k.plan.takeOut(&s, in)
 	return s
 }
 
 // fits reports whether s, of k, has room for cost now.
-func (k *known) fits(s *State, cost int64, o *Options) bool {
-	var d Decision
-	return k.plan.weigh(&d, s, max(o.now(), s.Reset+1), cost)
+func (k *known) fits(s *store.State, cost int64, o *Options) bool {
+	var d count.Decision
+	return k.plan.Weigh(&d, s, max(o.now(), s.Reset+1), cost)
 }
 
 // takeOut takes units out of s, whose logs and counters p's are.
-func (p *plan) takeOut(s *State, units []entry) {
+func (p *plan) takeOut(s *store.State, units []count.Entry) {
 	for i := range s.Logs {
 		log := &s.Logs[i]
 		log.Sum = 0
-		log.Events = slices.DeleteFunc(log.Events, func(e Event) bool {
-			return slices.ContainsFunc(units, func(u entry) bool { return u.id == e.ID })
+		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
+			return slices.ContainsFunc(units, func(u count.Entry) bool { return u.ID == e.ID })
 		})
 	}
 	for i := range units {
-		for _, c := range p.appendCounts(nil, units[i].epoch, units[i].at, -units[i].cost) {
-			s.add(c)
+		for _, c := range p.AppendCounts(nil, units[i].Epoch, units[i].At, -units[i].Cost) {
+			s.Add(c)
 		}
 	}
 }
 
 // abort gives back what id has prepared for key, once. It is safe to repeat.
-func (s *shared) abort(ctx context.Context, key Key, id EventID) error {
+func (s *shared) abort(ctx context.Context, key store.Key, id store.EventID) error {
 	t, right, ok := s.prepared.aborts(key, id, s.opts)
 	if !ok {
 		return nil
@@ -112,8 +116,8 @@ func (s *shared) abort(ctx context.Context, key Key, id EventID) error {
 // changes first: it must not lack a unit that is read once more. What is read while the store still has them
 // is not remembered.
 func (s *shared) abortAll(ctx context.Context, t *target, batch []*request) (rest []*request, done func()) {
-	var ids []EventID
-	var gone []entry
+	var ids []store.EventID
+	var gone []count.Entry
 	for _, r := range batch {
 		if r.op != opAbort {
 			rest = append(rest, r)
@@ -149,14 +153,14 @@ func (s *shared) abortAll(ctx context.Context, t *target, batch []*request) (res
 func failAborts(batch []*request, err error) {
 	for _, r := range batch {
 		if r.op == opAbort {
-			r.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+			r.err = &StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
 }
 
 // takeOut takes units out of what is known of t by right, and returns that. Nil: nothing is known of it any
 // more.
-func (o *owned) takeOut(t *target, right Right, units []entry) *known {
+func (o *owned) takeOut(t *target, right Right, units []count.Entry) *known {
 	k := o.of(t, right)
 	if k == nil || !k.takeOut(units) {
 		o.change(t.key)
@@ -167,11 +171,11 @@ func (o *owned) takeOut(t *target, right Right, units []entry) *known {
 
 // takeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
 // to its limit may lack older events, which count once others are gone.
-func (k *known) takeOut(units []entry) bool {
+func (k *known) takeOut(units []count.Entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range k.state.Logs {
-		if len(k.state.Logs[i].Events) >= k.plan.logs[i].limit {
+		if len(k.state.Logs[i].Events) >= k.plan.Logs[i].Limit {
 			return false
 		}
 	}
@@ -181,14 +185,14 @@ func (k *known) takeOut(units []entry) bool {
 
 // giveAllBack takes what was counted for t out of the store, in one step if that can be. What fails is
 // repeated where that can't count twice.
-func (s *shared) giveAllBack(ctx context.Context, t *target, gone []entry) {
+func (s *shared) giveAllBack(ctx context.Context, t *target, gone []count.Entry) {
 	own := &units{}
-	var sums State
+	var sums store.State
 	for i := range gone {
 		e := &gone[i]
-		own.events = append(own.events, Event{ID: e.id})
-		for _, c := range t.plan.appendCounts(nil, e.epoch, e.at, e.cost) {
-			sums.add(c)
+		own.events = append(own.events, store.Event{ID: e.ID})
+		for _, c := range t.plan.AppendCounts(nil, e.Epoch, e.At, e.Cost) {
+			sums.Add(c)
 		}
 	}
 	own.counts = sums.Counts

@@ -10,6 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 )
 
@@ -18,7 +21,7 @@ func TestTraceOfPureFunctions(t *testing.T) {
 		t.Run(trace.Name, func(t *testing.T) {
 			m := limiter.NewMachine(trace.Policy())
 			for i, step := range trace.Steps {
-				got := m.Do(limiter.OpTake, limiter.InstantOf(storetest.Clock(t, step.At)), 1)
+				got := m.Do(count.OpTake, store.InstantOf(storetest.Clock(t, step.At)), 1)
 				trace.Check(t, i, &got)
 			}
 		})
@@ -27,24 +30,24 @@ func TestTraceOfPureFunctions(t *testing.T) {
 
 // event is what a model remembers of a recorded request.
 type event struct {
-	at   limiter.Instant
+	at   store.Instant
 	cost int64
 }
 
 // models has the definition of each algorithm, computed the slow way: what events
 // use of limit l at now, as a fraction, since a sliding tail's or a bucket's may be one.
-var models = map[string]func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat{
-	"sliding-log": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+var models = map[string]func(l policy.Limit, events []event, now store.Instant) *big.Rat{
+	"sliding-log": func(l policy.Limit, events []event, now store.Instant) *big.Rat {
 		return sum(events, func(e event) bool { return e.at > now-millis(l.Window) })
 	},
-	"fixed-window": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+	"fixed-window": func(l policy.Limit, events []event, now store.Instant) *big.Rat {
 		return sum(events, func(e event) bool { return window(e.at, l) == window(now, l) })
 	},
-	"sliding-window": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
-		bucket := millis(l.Window) / limiter.Instant(l.Buckets)
+	"sliding-window": func(l policy.Limit, events []event, now store.Instant) *big.Rat {
+		bucket := millis(l.Window) / store.Instant(l.Buckets)
 		return sum(events, func(e event) bool { return e.at/bucket*bucket > now-millis(l.Window) })
 	},
-	"sliding-tail": func(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+	"sliding-tail": func(l policy.Limit, events []event, now store.Instant) *big.Rat {
 		current := sum(events, func(e event) bool { return window(e.at, l) == window(now, l) })
 		previous := sum(events, func(e event) bool { return window(e.at, l) == window(now, l)-1 })
 		elapsed := now - window(now, l)*millis(l.Window)
@@ -57,7 +60,7 @@ var models = map[string]func(l limiter.Limit, events []event, now limiter.Instan
 
 // drained returns what a bucket holds at now that events were poured into and that
 // loses its limit in every window.
-func drained(l limiter.Limit, events []event, now limiter.Instant) *big.Rat {
+func drained(l policy.Limit, events []event, now store.Instant) *big.Rat {
 	level, at := new(big.Rat), now
 	for _, e := range append(slices.Clone(events), event{at: now}) {
 		if leak := big.NewRat(int64(e.at-at), int64(millis(l.Window))); leak.Sign() > 0 {
@@ -82,32 +85,32 @@ func sum(events []event, counts func(event) bool) *big.Rat {
 	return total
 }
 
-func millis(d time.Duration) limiter.Instant { return limiter.Instant(d.Milliseconds()) }
+func millis(d time.Duration) store.Instant { return store.Instant(d.Milliseconds()) }
 
 // window returns the number of the window that at falls into.
-func window(at limiter.Instant, l limiter.Limit) limiter.Instant {
+func window(at store.Instant, l policy.Limit) store.Instant {
 	if l.Calendar != "" {
 		zone, _ := time.LoadLocation(l.Timezone)
-		return limiter.Instant(firstDayOf(l.Calendar, at.Time().In(zone)))
+		return store.Instant(firstDayOf(l.Calendar, at.Time().In(zone)))
 	}
 	return at / millis(l.Window)
 }
 
 // rounded returns used as the limit rounds it.
-func rounded(l limiter.Limit, used *big.Rat) int64 {
+func rounded(l policy.Limit, used *big.Rat) int64 {
 	whole := new(big.Int).Quo(used.Num(), used.Denom()).Int64()
-	if !used.IsInt() && (l.Rounding == limiter.RoundUp || isBucket(l)) {
+	if !used.IsInt() && (l.Rounding == policy.RoundUp || isBucket(l)) {
 		whole++
 	}
 	return whole
 }
 
-func isBucket(l limiter.Limit) bool {
+func isBucket(l policy.Limit) bool {
 	return l.Algorithm == "leaky-bucket" || l.Algorithm == "token-bucket"
 }
 
 func TestEveryAlgorithmHasAModel(t *testing.T) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		if models[name] == nil {
 			t.Errorf("%s has no model here: its properties are untested", name)
 		}
@@ -115,18 +118,18 @@ func TestEveryAlgorithmHasAModel(t *testing.T) {
 }
 
 // drawLimit draws a limit of a few units in a few seconds.
-func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
-	l := limiter.Limit{
+func drawLimit(t *rapid.T, algorithm string) policy.Limit {
+	l := policy.Limit{
 		Algorithm: algorithm,
 		Limit:     rapid.Int64Range(0, 8).Draw(t, "limit"),
 		Window:    time.Duration(rapid.Int64Range(1000, 4000).Draw(t, "window")) * time.Millisecond,
 	}
 	if algorithm == "sliding-window" {
-		l.Buckets = rapid.IntRange(limiter.MinBuckets, 12).Draw(t, "buckets")
+		l.Buckets = rapid.IntRange(policy.MinBuckets, 12).Draw(t, "buckets")
 		l.Window = l.Window.Truncate(time.Duration(l.Buckets)*time.Millisecond) + time.Duration(l.Buckets)*time.Millisecond
 	}
 	if algorithm == "sliding-tail" {
-		l.Rounding = rapid.SampledFrom([]limiter.Rounding{limiter.RoundDown, limiter.RoundUp}).Draw(t, "rounding")
+		l.Rounding = rapid.SampledFrom([]policy.Rounding{policy.RoundDown, policy.RoundUp}).Draw(t, "rounding")
 	}
 	if algorithm == "fixed-window" && rapid.Bool().Draw(t, "by the calendar") {
 		l.Calendar = rapid.SampledFrom(calendars).Draw(t, "calendar")
@@ -141,12 +144,12 @@ func drawLimit(t *rapid.T, algorithm string) limiter.Limit {
 
 // eachAlgorithm runs property for every algorithm over drawn limits and ways of
 // counting.
-func eachAlgorithm(t *testing.T, property func(t *rapid.T, p limiter.Policy)) {
-	for _, name := range limiter.Algorithms() {
+func eachAlgorithm(t *testing.T, property func(t *rapid.T, p policy.Policy)) {
+	for _, name := range policy.Algorithms() {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
-			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{drawLimit(t, name)}}
+			p := policy.Policy{Name: "p", Limits: []policy.Limit{drawLimit(t, name)}}
 			if !isBucket(p.Limits[0]) {
-				p.Count = rapid.SampledFrom([]limiter.CountMode{limiter.CountAdmitted, limiter.CountAll}).Draw(t, "count")
+				p.Count = rapid.SampledFrom([]policy.CountMode{policy.CountAdmitted, policy.CountAll}).Draw(t, "count")
 			}
 			if found := p.Problems(); len(found) > 0 {
 				t.Fatal(found)
@@ -156,42 +159,42 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, p limiter.Policy)) {
 	}
 }
 
-const someMorning limiter.Instant = 1_772_445_600_000
+const someMorning store.Instant = 1_772_445_600_000
 
 // drawStart draws when the requests under l begin: in the middle of something or, by a
 // calendar, shortly before clocks are turned.
-func drawStart(t *rapid.T, l limiter.Limit) limiter.Instant {
+func drawStart(t *rapid.T, l policy.Limit) store.Instant {
 	const inMarch, inOctober, in2018 = 1_774_656_000_000, 1_792_843_200_000, 1_541_246_400_000
 	if l.Calendar == "" {
 		return someMorning
 	}
-	return rapid.SampledFrom([]limiter.Instant{someMorning, inMarch, inOctober, in2018}).Draw(t, "start")
+	return rapid.SampledFrom([]store.Instant{someMorning, inMarch, inOctober, in2018}).Draw(t, "start")
 }
 
 // drawLater draws how many milliseconds the next request under l comes after another.
-func drawLater(t *rapid.T, l limiter.Limit) limiter.Instant {
-	most := limiter.Instant(1500)
+func drawLater(t *rapid.T, l policy.Limit) store.Instant {
+	most := store.Instant(1500)
 	if l.Calendar != "" {
 		most = millis(l.Window) / 2
 	}
-	return limiter.Instant(rapid.Int64Range(0, int64(most)).Draw(t, "later by ms"))
+	return store.Instant(rapid.Int64Range(0, int64(most)).Draw(t, "later by ms"))
 }
 
 func TestDecisionsMatchTheModel(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		l, model, m := p.Limits[0], models[p.Limits[0].Algorithm], limiter.NewMachine(p)
 		var events []event
 		now := drawStart(t, l)
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			now += drawLater(t, l)
 			cost := rapid.Int64Range(1, max(1, l.Capacity())).Draw(t, "cost")
-			op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpTake, limiter.OpRecord, limiter.OpCheck}).Draw(t, "op")
+			op := rapid.SampledFrom([]count.Op{count.OpTake, count.OpTake, count.OpRecord, count.OpCheck}).Draw(t, "op")
 			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Capacity()
 			got := m.Do(op, now, cost)
-			if want := fits || op == limiter.OpRecord; got.Allowed != want {
+			if want := fits || op == count.OpRecord; got.Allowed != want {
 				t.Fatalf("%s of %d at +%d: allowed %v, want %v", op, cost, now-someMorning, got.Allowed, want)
 			}
-			if op != limiter.OpCheck && (got.Allowed || p.Count == limiter.CountAll) {
+			if op != count.OpCheck && (got.Allowed || p.Count == policy.CountAll) {
 				events = append(events, event{now, cost})
 			}
 			used := rounded(l, model(l, events, now))
@@ -204,45 +207,45 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 
 // crowd returns a machine that some requests have been made to, and the instant of
 // the last.
-func crowd(t *rapid.T, p limiter.Policy) (*limiter.Machine, limiter.Instant) {
+func crowd(t *rapid.T, p policy.Policy) (*limiter.Machine, store.Instant) {
 	m, now := limiter.NewMachine(p), drawStart(t, p.Limits[0])
 	for range rapid.IntRange(0, 20).Draw(t, "requests") {
 		now += drawLater(t, p.Limits[0])
-		op := rapid.SampledFrom([]limiter.Op{limiter.OpTake, limiter.OpRecord}).Draw(t, "op")
+		op := rapid.SampledFrom([]count.Op{count.OpTake, count.OpRecord}).Draw(t, "op")
 		m.Do(op, now, rapid.Int64Range(1, 5).Draw(t, "cost"))
 	}
 	return m, now
 }
 
 func TestCheckForetellsTake(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		m, now := crowd(t, p)
 		cost := rapid.Int64Range(1, 5).Draw(t, "cost")
-		if check, take := m.Do(limiter.OpCheck, now, cost), m.Do(limiter.OpTake, now, cost); check.Allowed != take.Allowed {
+		if check, take := m.Do(count.OpCheck, now, cost), m.Do(count.OpTake, now, cost); check.Allowed != take.Allowed {
 			t.Fatalf("check says %v, take %v", check.Allowed, take.Allowed)
 		}
 	})
 }
 
 func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		m, now := crowd(t, p)
 		cost := rapid.Int64Range(1, max(1, p.Limits[0].Capacity())).Draw(t, "cost")
-		got := m.Do(limiter.OpTake, now, cost)
+		got := m.Do(count.OpTake, now, cost)
 		switch {
 		case got.Allowed:
 			if got.RetryAfter != 0 {
 				t.Fatalf("allowed, and retry after %v", got.RetryAfter)
 			}
-		case got.RetryAfter == limiter.Never:
+		case got.RetryAfter == count.Never:
 			if p.Limits[0].Capacity() != 0 {
 				t.Fatalf("cost %d of %d: never", cost, p.Limits[0].Capacity())
 			}
 		default:
-			if again := m.Do(limiter.OpCheck, now.Add(got.RetryAfter), cost); !again.Allowed {
+			if again := m.Do(count.OpCheck, now.Add(got.RetryAfter), cost); !again.Allowed {
 				t.Fatalf("denied after waiting %v: %+v", got.RetryAfter, again.Verdict)
 			}
-			if early := m.Do(limiter.OpCheck, now.Add(got.RetryAfter-time.Millisecond), cost); early.Allowed {
+			if early := m.Do(count.OpCheck, now.Add(got.RetryAfter-time.Millisecond), cost); early.Allowed {
 				t.Fatalf("allowed 1 ms before %v were over", got.RetryAfter)
 			}
 		}
@@ -253,17 +256,17 @@ func TestRetryAfterIsTheSoonestMoment(t *testing.T) {
 // up: of several windows over one log, resets among it.
 func TestKnownSumsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		policy := limiter.Policy{Name: "p"}
+		p := policy.Policy{Name: "p"}
 		for _, w := range rapid.SliceOfNDistinct(rapid.IntRange(1, 60), 1, 3, rapid.ID).Draw(t, "windows") {
-			policy.Limits = append(policy.Limits, limiter.Limit{
+			p.Limits = append(p.Limits, policy.Limit{
 				Algorithm: "sliding-log", Limit: rapid.Int64Range(1, 30).Draw(t, "limit"), Window: time.Duration(w) * time.Second,
 			})
 		}
-		added, known, now := limiter.NewMachine(policy), limiter.NewMachine(policy), drawStart(t, policy.Limits[0])
+		added, known, now := limiter.NewMachine(p), limiter.NewMachine(p), drawStart(t, p.Limits[0])
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(-500, 4000).Draw(t, "pause")) * time.Millisecond)
-			op := rapid.SampledFrom([]limiter.Op{limiter.OpCheck, limiter.OpTake, limiter.OpTake, limiter.OpRecord}).Draw(t, "op")
-			cost := rapid.Int64Range(1, policy.Limits[0].Limit).Draw(t, "cost")
+			op := rapid.SampledFrom([]count.Op{count.OpCheck, count.OpTake, count.OpTake, count.OpRecord}).Draw(t, "op")
+			cost := rapid.Int64Range(1, p.Limits[0].Limit).Draw(t, "cost")
 			if rapid.IntRange(0, 19).Draw(t, "reset") == 0 {
 				added.Reset(now)
 				known.Reset(now)
@@ -280,33 +283,33 @@ func TestKnownSumsChangeNothing(t *testing.T) {
 }
 
 func TestResetAfterIsWhenTheLimitIsWhole(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		m, now := crowd(t, p)
-		got := m.Do(limiter.OpCheck, now, 1)
+		got := m.Do(count.OpCheck, now, 1)
 		l := p.Limits[0].Capacity()
-		if whole := m.Do(limiter.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l {
+		if whole := m.Do(count.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l {
 			t.Fatalf("%d of %d remain after %v", whole.Remaining, l, got.ResetAfter)
 		}
 		if got.ResetAfter == 0 || l == 0 {
 			return
 		}
-		if early := m.Do(limiter.OpCheck, now.Add(got.ResetAfter-time.Millisecond), 1); early.Remaining == l {
+		if early := m.Do(count.OpCheck, now.Add(got.ResetAfter-time.Millisecond), 1); early.Remaining == l {
 			t.Fatalf("whole 1 ms before %v were over", got.ResetAfter)
 		}
 	})
 }
 
 func TestRemainingCanBeSpentAtOnceAndNotOneMore(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		m, now := crowd(t, p)
-		left := m.Do(limiter.OpCheck, now, 1).Remaining
+		left := m.Do(count.OpCheck, now, 1).Remaining
 		if left < 0 {
 			t.Fatalf("remaining %d", left)
 		}
-		if m.Do(limiter.OpCheck, now, left+1).Allowed {
+		if m.Do(count.OpCheck, now, left+1).Allowed {
 			t.Fatalf("%d remain, and %d fit", left, left+1)
 		}
-		if left > 0 && !m.Do(limiter.OpTake, now, left).Allowed {
+		if left > 0 && !m.Do(count.OpTake, now, left).Allowed {
 			t.Fatalf("%d remain, and do not fit", left)
 		}
 	})
@@ -314,14 +317,14 @@ func TestRemainingCanBeSpentAtOnceAndNotOneMore(t *testing.T) {
 
 func TestSlidingLogNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{drawLimit(t, "sliding-log")}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{drawLimit(t, "sliding-log")}}
 		m, l := limiter.NewMachine(p), p.Limits[0]
 		var admitted []event
 		now := someMorning
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
-			now += limiter.Instant(rapid.Int64Range(0, 900).Draw(t, "later by ms"))
+			now += store.Instant(rapid.Int64Range(0, 900).Draw(t, "later by ms"))
 			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
-			if m.Do(limiter.OpTake, now, cost).Allowed {
+			if m.Do(count.OpTake, now, cost).Allowed {
 				admitted = append(admitted, event{now, cost})
 			}
 		}
@@ -342,11 +345,11 @@ func TestSlidingLogNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 // TestClockThatStepsBackAdmitsNoMore compares a clock that steps back with one
 // that stands still meanwhile: at every request it must admit no more.
 func TestClockThatStepsBackAdmitsNoMore(t *testing.T) {
-	eachAlgorithm(t, func(t *rapid.T, p limiter.Policy) {
+	eachAlgorithm(t, func(t *rapid.T, p policy.Policy) {
 		m, now := crowd(t, p)
-		back := now - limiter.Instant(rapid.Int64Range(0, 5*int64(millis(p.Limits[0].Window))).Draw(t, "back by ms"))
+		back := now - store.Instant(rapid.Int64Range(0, 5*int64(millis(p.Limits[0].Window))).Draw(t, "back by ms"))
 		cost := rapid.Int64Range(1, 5).Draw(t, "cost")
-		before, after := m.Do(limiter.OpCheck, now, cost), m.Do(limiter.OpTake, back, cost)
+		before, after := m.Do(count.OpCheck, now, cost), m.Do(count.OpTake, back, cost)
 		if after.Allowed && !before.Allowed {
 			t.Fatalf("denied, and allowed after %d ms back", now-back)
 		}
@@ -361,15 +364,15 @@ func TestClockThatStepsBackAdmitsNoMore(t *testing.T) {
 func TestCostsNearTheBoundsDoNotOverflow(t *testing.T) {
 	for _, name := range []string{"fixed-window", "sliding-tail", "leaky-bucket", "token-bucket"} {
 		t.Run(name, func(t *testing.T) {
-			l := limiter.Limit{Algorithm: name, Limit: limiter.MaxLimit, Window: limiter.MaxWindow}
-			m, now := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}}), someMorning
+			l := policy.Limit{Algorithm: name, Limit: policy.MaxLimit, Window: policy.MaxWindow}
+			m, now := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}}), someMorning
 			for i := range 2000 {
-				got := m.Do(limiter.OpRecord, now, limiter.MaxCost)
-				if want := int64(i+1) * limiter.MaxCost; got.Used != want || got.Remaining != max(0, limiter.MaxLimit-want) {
+				got := m.Do(count.OpRecord, now, policy.MaxCost)
+				if want := int64(i+1) * policy.MaxCost; got.Used != want || got.Remaining != max(0, policy.MaxLimit-want) {
 					t.Fatalf("used %d, remaining %d after %d", got.Used, got.Remaining, i+1)
 				}
 			}
-			if later := m.Do(limiter.OpCheck, now.Add(l.Window), 1); later.Used < 0 || later.Used > 1000*limiter.MaxCost {
+			if later := m.Do(count.OpCheck, now.Add(l.Window), 1); later.Used < 0 || later.Used > 1000*policy.MaxCost {
 				t.Errorf("a window later: %+v", later.Verdict)
 			}
 		})
@@ -377,7 +380,7 @@ func TestCostsNearTheBoundsDoNotOverflow(t *testing.T) {
 }
 
 func TestSeveralLimitsDecideAsOne(t *testing.T) {
-	p := limiter.Policy{Name: "sms", Limits: []limiter.Limit{
+	p := policy.Policy{Name: "sms", Limits: []policy.Limit{
 		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
 		{Name: "per-hour", Algorithm: "sliding-log", Limit: 3, Window: time.Hour},
 		{Name: "per-day", Algorithm: "fixed-window", Limit: 4, Window: 24 * time.Hour},
@@ -397,8 +400,8 @@ func TestSeveralLimitsDecideAsOne(t *testing.T) {
 		{time.Hour, true, "cooldown", 0},
 		{time.Hour + 30*time.Second, false, "per-day", 8*time.Hour - 30*time.Second},
 	} {
-		now := limiter.InstantOf(time.Date(2026, 3, 2, 15, 0, 0, 0, time.UTC).Add(step.after))
-		got := m.Do(limiter.OpTake, now, 1)
+		now := store.InstantOf(time.Date(2026, 3, 2, 15, 0, 0, 0, time.UTC).Add(step.after))
+		got := m.Do(count.OpTake, now, 1)
 		if got.Allowed != step.allowed || got.TightestLimit().Name != step.tightest || got.RetryAfter != step.retry {
 			t.Errorf("after %v: allowed %v by %s, retry after %v, want %v by %s, %v",
 				step.after, got.Allowed, got.TightestLimit().Name, got.RetryAfter, step.allowed, step.tightest, step.retry)
@@ -407,14 +410,14 @@ func TestSeveralLimitsDecideAsOne(t *testing.T) {
 }
 
 func TestResetForgets(t *testing.T) {
-	for _, name := range limiter.Algorithms() {
-		m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: name, Limit: 2, Window: time.Minute}}})
-		m.Do(limiter.OpRecord, someMorning, 2)
+	for _, name := range policy.Algorithms() {
+		m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: name, Limit: 2, Window: time.Minute}}})
+		m.Do(count.OpRecord, someMorning, 2)
 		m.Reset(someMorning)
-		if got := m.Do(limiter.OpCheck, someMorning+1, 1); !got.Allowed || got.Used != 0 {
+		if got := m.Do(count.OpCheck, someMorning+1, 1); !got.Allowed || got.Used != 0 {
 			t.Errorf("%s: allowed %v, used %d after a reset", name, got.Allowed, got.Used)
 		}
-		if got := m.Do(limiter.OpCheck, someMorning.Add(time.Minute), 1); got.Used != 0 {
+		if got := m.Do(count.OpCheck, someMorning.Add(time.Minute), 1); got.Used != 0 {
 			t.Errorf("%s: used %d a window after a reset", name, got.Used)
 		}
 	}
@@ -422,10 +425,10 @@ func TestResetForgets(t *testing.T) {
 
 func TestEventIDsDifferAndKeepTheirInstant(t *testing.T) {
 	const n = 30_000 // more than a millisecond has ticks
-	next := limiter.NewEventIDs()
-	ids := make(map[limiter.EventID]bool, n)
+	next := store.NewEventIDs().Next
+	ids := make(map[store.EventID]bool, n)
 	for i := range n {
-		at := someMorning + limiter.Instant(i%2) // back and forth
+		at := someMorning + store.Instant(i%2) // back and forth
 		id := next(at)
 		if id.Instant() != at {
 			t.Fatalf("%v is dated %d, want %d", id, id.Instant(), at)
@@ -448,7 +451,7 @@ func TestCountsLastAsLongAsTheyMatter(t *testing.T) {
 		"sliding-window": {12 * time.Second, time.Minute},
 		"sliding-tail":   {0, 2 * time.Minute},
 	} {
-		l := limiter.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
+		l := policy.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
 		got := limiter.CountOf(l, someMorning.Add(17*time.Second))
 		if got.Start != someMorning.Add(want.starts) || got.Expires != got.Start.Add(want.lasts) {
 			t.Errorf("%s: from %v to %v", name, got.Start.Time(), got.Expires.Time())
@@ -457,7 +460,7 @@ func TestCountsLastAsLongAsTheyMatter(t *testing.T) {
 }
 
 func TestAlgorithmsAreListedOnce(t *testing.T) {
-	names := limiter.Algorithms()
+	names := policy.Algorithms()
 	slices.Sort(names)
 	if got := fmt.Sprint(slices.Compact(slices.Clone(names))); got != fmt.Sprint(names) {
 		t.Errorf("%v", names)

@@ -8,15 +8,16 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestEmbeddedTakeAllocatesNothing, allowed or denied, but for a log that grows. The race
 // detector throws borrowed memory away.
 func TestEmbeddedTakeAllocatesNothing(t *testing.T) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		for _, limit := range []int64{0, 10, 10_000} {
 			e := limiter.New(embedded.New(nil), nil)
-			if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Hour)}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf(name, limit, time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 			got := testing.AllocsPerRun(100, func() {
@@ -37,7 +38,7 @@ func TestFullLogAllocatesNothing(t *testing.T) {
 	at := time.Now()
 	now := func() time.Time { return at }
 	e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
-	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	take := func() {

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // behind holds what owners admitted from memory under GuaranteeLocal until the store has it. It writes every
@@ -32,7 +35,7 @@ type behind struct {
 // behindShard is a part of the keys that wait.
 type behindShard struct {
 	mu   sync.Mutex
-	keys map[Key]*unwritten
+	keys map[store.Key]*unwritten
 }
 
 // unwritten is what the store does not have yet of one key. All of it is of one plan: where another one comes
@@ -51,8 +54,8 @@ type unwritten struct {
 
 // gathered is units on their way to logs and totals.
 type gathered struct {
-	events []Event
-	counts []Count
+	events []store.Event
+	counts []store.Count
 }
 
 // DefaultSyncInterval is the SyncInterval of Options that give none: a key that is busy costs four
@@ -76,13 +79,13 @@ const localCaveat = "guarantee local writes behind what it admits: beyond the li
 	"has admitted and not written yet may be admitted again"
 
 // localPromise says what p, which is written behind, does not promise.
-func localPromise(p *Policy, serial Level) (caveat string) {
+func localPromise(p *policy.Policy, serial policy.Level) (caveat string) {
 	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
-	if inCells, _ := p.kept(); inCells {
-		scope, more = serial.scope(), serial.caveat()
+	if inCells, _ := p.Kept(); inCells {
+		scope, more = serial.Scope(), serial.Caveat()
 	}
 	switch {
-	case scope == ScopeDatacenter:
+	case scope == policy.ScopeDatacenter:
 		more = "each data centre counts on its own"
 	case more == "":
 		return localCaveat
@@ -128,7 +131,7 @@ func (s *behindShard) lag() (lag time.Duration) {
 	return lag
 }
 
-func (b *behind) shard(key Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
+func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
 
 // patience is for how long something may wait to be written, and a right be gone by that was not seen to
 // hold.
@@ -143,7 +146,7 @@ func (b *behind) holds(ctx context.Context, right Right) error {
 }
 
 // hasRoom reports whether units of key may wait: else they are to be written first.
-func (b *behind) hasRoom(key Key) bool {
+func (b *behind) hasRoom(key store.Key) bool {
 	sh := b.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -160,16 +163,16 @@ func (b *behind) add(t *target, own *units, k *known) {
 	u := sh.keys[t.key]
 	if u == nil {
 		if sh.keys == nil {
-			sh.keys = make(map[Key]*unwritten)
+			sh.keys = make(map[store.Key]*unwritten)
 		}
 		u = &unwritten{target: *t, since: time.Now()}
 		sh.keys[t.key] = u
 		b.keys.Add(1)
 	}
 	switch {
-	case t.plan.cell:
+	case t.plan.Cell:
 		u.pour(own, k)
-	case len(t.plan.logs) > 0:
+	case len(t.plan.Logs) > 0:
 		u.gathered.events = append(u.gathered.events, own.events...)
 		b.events.Add(int64(len(own.events)))
 	}
@@ -177,10 +180,10 @@ func (b *behind) add(t *target, own *units, k *known) {
 }
 
 // add adds counts to those of g.
-func (g *gathered) add(counts []Count) {
-	s := State{Counts: g.counts}
+func (g *gathered) add(counts []store.Count) {
+	s := store.State{Counts: g.counts}
 	for _, c := range counts {
-		s.add(c)
+		s.Add(c)
 	}
 	g.counts = s.Counts
 }
@@ -241,7 +244,7 @@ func (b *behind) waiting() iter.Seq[[]*unwritten] {
 }
 
 // writeKey writes what waits for key.
-func (b *behind) writeKey(ctx context.Context, key Key) error {
+func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 	sh := b.shard(key)
 	for {
 		sh.mu.Lock()
@@ -264,7 +267,7 @@ func (b *behind) writeKey(ctx context.Context, key Key) error {
 		select {
 		case <-trip:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: what was admitted before is not written yet: %w", ErrUnavailable, ctx.Err())
+			return fmt.Errorf("%w: what was admitted before is not written yet: %w", store.ErrUnavailable, ctx.Err())
 		}
 	}
 }
@@ -290,7 +293,7 @@ type departure struct {
 func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
 	defer cancel()
-	var writes []Write
+	var writes []store.Write
 	var of []*departure // whose each of writes is
 	var mu sync.Mutex
 	answered := func(d *departure, left gathered, err error) {
@@ -306,7 +309,7 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	var all sync.WaitGroup
 	for _, u := range group {
 		d := &departure{unwritten: u}
-		if u.target.plan.cell {
+		if u.target.plan.Cell {
 			d.open = 1
 			all.Go(func() { answered(d, gathered{}, b.writeBuckets(ctx, u)) })
 			continue
@@ -323,7 +326,7 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 	b.tallies.WriteEach(ctx, writes, func(i int, err error) {
 		left := gathered{}
 		if err != nil {
-			left = gathered{writes[i].Events, writes[i].again(err).Add}
+			left = gathered{writes[i].Events, writes[i].Again(err).Add}
 		}
 		answered(of[i], left, err)
 	})
@@ -332,9 +335,9 @@ func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
 }
 
 // appendWrites appends to writes what it takes to write what of u is on its way.
-func (u *unwritten) appendWrites(writes []Write) []Write {
+func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 	p := u.target.plan
-	w := Write{Key: u.target.key, Level: p.Consistency.Write, Logs: p.logWrites, Add: u.going.counts, Tally: p.tally, Span: p.span}
+	w := store.Write{Key: u.target.key, Level: p.Consistency.Write, Logs: p.logWrites, Add: u.going.counts, Tally: p.Tally, Span: p.Span}
 	for events := u.going.events; ; w.Add = nil {
 		n := min(len(events), tripEvents)
 		w.Events, events = events[:n:n], events[n:]
@@ -350,9 +353,9 @@ func (b *behind) arrive(d *departure) {
 	u, now := d.unwritten, b.opts.now()
 	if d.failed != nil {
 		b.failed.Add(1)
-		horizon := now.Add(-u.target.plan.longestWindow() - b.opts.slack())
-		d.left.events = slices.DeleteFunc(d.left.events, func(e Event) bool { return e.At < horizon })
-		d.left.counts = slices.DeleteFunc(d.left.counts, func(c Count) bool { return c.Expires.Add(b.opts.slack()) < now })
+		horizon := now.Add(-u.target.plan.LongestWindow() - b.opts.slack())
+		d.left.events = slices.DeleteFunc(d.left.events, func(e store.Event) bool { return e.At < horizon })
+		d.left.counts = slices.DeleteFunc(d.left.counts, func(c store.Count) bool { return c.Expires.Add(b.opts.slack()) < now })
 	} else {
 		b.written.Add(1)
 	}

@@ -15,12 +15,16 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // inMemory returns a policy of one limit whose units are admitted from memory and written behind.
-func inMemory(algorithm string, limit int64, window time.Duration) limiter.Policy {
+func inMemory(algorithm string, limit int64, window time.Duration) policy.Policy {
 	p := policyOf(algorithm, limit, window)
-	p.Guarantee = limiter.GuaranteeLocal
+	p.Guarantee = policy.GuaranteeLocal
 	return p
 }
 
@@ -47,13 +51,13 @@ func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 }
 
 func buckets() []string {
-	return slices.DeleteFunc(limiter.Algorithms(), func(name string) bool { return slices.Contains(writtenFirst(), name) })
+	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return slices.Contains(writtenFirst(), name) })
 }
 
 // tenancy is the right to all keys, of which nothing was counted before it. It can be told how it ends.
 type tenancy struct {
 	mu       sync.Mutex
-	noted    map[limiter.Key]bool
+	noted    map[store.Key]bool
 	verified time.Time // zero: just now, always
 	fails    error     // what Verify says
 	ended    error     // what Note says
@@ -64,17 +68,17 @@ func (y *tenancy) Owned() bool      { return true }
 func (y *tenancy) Began() time.Time { return time.Time{} }
 func (y *tenancy) Leave()           {}
 
-func (y *tenancy) IsNew(key limiter.Key, _ time.Duration) bool {
+func (y *tenancy) IsNew(key store.Key, _ time.Duration) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return !y.noted[key]
 }
 
-func (y *tenancy) Note(key limiter.Key, _ time.Duration) error {
+func (y *tenancy) Note(key store.Key, _ time.Duration) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.noted == nil {
-		y.noted = make(map[limiter.Key]bool)
+		y.noted = make(map[store.Key]bool)
 	}
 	y.noted[key] = true
 	return y.ended
@@ -114,7 +118,7 @@ func (a asked) Tell(call *limiter.PeerCall) {
 }
 
 // tenant returns an engine that owns all keys by right, and runs.
-func tenant(t *testing.T, store limiter.Store, feed limiter.Feed, right limiter.Right, policies ...limiter.Policy) *limiter.Engine {
+func tenant(t *testing.T, store store.Store, feed store.Feed, right limiter.Right, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	return instanceWith(t, store, &limiter.Options{
 		Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Owners: &owners{right: right},
@@ -122,7 +126,7 @@ func tenant(t *testing.T, store limiter.Store, feed limiter.Feed, right limiter.
 }
 
 // asker returns an engine that hands calls on to owner, and runs.
-func asker(t *testing.T, store limiter.Store, feed limiter.Feed, owner *limiter.Engine, policies ...limiter.Policy) *limiter.Engine {
+func asker(t *testing.T, store store.Store, feed store.Feed, owner *limiter.Engine, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	return instanceWith(t, store, &limiter.Options{
 		Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Owners: &owners{other: asked{owner}},
@@ -130,7 +134,7 @@ func asker(t *testing.T, store limiter.Store, feed limiter.Feed, owner *limiter.
 }
 
 // inStore returns what an engine that is started now finds counted in store.
-func inStore(t *testing.T, store limiter.Store, policy limiter.Policy) int64 {
+func inStore(t *testing.T, store store.Store, policy policy.Policy) int64 {
 	t.Helper()
 	policy.Limits = slices.Clone(policy.Limits)
 	policy.Limits[0].Limit = 1000 // what is used is exact up to the limit
@@ -140,7 +144,7 @@ func inStore(t *testing.T, store limiter.Store, policy limiter.Policy) int64 {
 // TestLocalAsksNobody holds that nothing is waited for, whatever the store takes: a key that is new costs one
 // write an interval, and a bucket a read when it is seen first.
 func TestLocalAsksNobody(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			e := tenant(t, store, nil, &tenancy{}, inMemory(algorithm, 8, time.Hour))
@@ -181,7 +185,7 @@ func TestLocalAsksNobody(t *testing.T) {
 // TestLocalIsDecidedByItsOwner holds that whoever is asked, one instance counts, and what it counts is
 // known to the next owner once it is written.
 func TestLocalIsDecidedByItsOwner(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, policy := newFakeStore(), inMemory(algorithm, 10, time.Hour)
 			owner := tenant(t, store, nil, &tenancy{}, policy)
@@ -205,14 +209,14 @@ func TestLocalIsDecidedByItsOwner(t *testing.T) {
 // TestLocalIsWrittenBeforeItIsOpened holds that who counts for a key in the store, for calls that take several steps,
 // finds what its owner admitted.
 func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, policy := newFakeStore(), inMemory(algorithm, 5, time.Hour)
 			store.writeTakes = 5 * time.Millisecond
 			owner := tenant(t, store, nil, &tenancy{}, policy)
 			other := asker(t, store, nil, owner, policy)
 			keyed := func(e *limiter.Engine, key string) limiter.Answer {
-				return mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: key})
+				return mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: key})
 			}
 			takes(t, owner, 3)
 			first := keyed(other, "a")
@@ -235,13 +239,13 @@ func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
 
 // TestLocalBesideOthers holds that of several demands all are counted or none, whoever denies.
 func TestLocalBesideOthers(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		for name, limits := range map[string][2]int64{"counted denies": {5, 1}, "local denies": {1, 5}} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				policies := twoPolicies(limitOf(algorithm, limits[0]), limitOf(algorithm, limits[1]))
-				policies[0].Guarantee = limiter.GuaranteeLocal
+				policies[0].Guarantee = policy.GuaranteeLocal
 				e := tenant(t, newFakeStore(), nil, &tenancy{}, policies...)
-				take := limiter.Call{Op: limiter.OpTake, Demands: both}
+				take := limiter.Call{Op: count.OpTake, Demands: both}
 				for i := range 3 {
 					if a := mustDo(t, e, take); a.Allowed != (i == 0) {
 						t.Errorf("take %d: %+v", i, a)
@@ -263,7 +267,7 @@ func TestLocalIsHeld(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		e := tenant(t, newFakeStore(), nil, &tenancy{}, inMemory("sliding-log", 3, time.Hour))
 		takes(t, e, 1)
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
 		if held.Reservation == "" {
 			t.Fatalf("%+v", held)
 		}
@@ -271,7 +275,7 @@ func TestLocalIsHeld(t *testing.T) {
 		if allowed := takes(t, e, 3); allowed != 1 {
 			t.Errorf("%d more of 3 beside what is held", allowed)
 		}
-		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
 		time.Sleep(time.Minute)
 		if used := mustCheck(t, e).Used; used != 3 {
 			t.Errorf("%d used", used)
@@ -281,7 +285,7 @@ func TestLocalIsHeld(t *testing.T) {
 
 // TestLocalReset holds that a reset forgets what waits to be written, too, and what comes then counts.
 func TestLocalReset(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		for _, elsewhere := range []bool{false, true} {
 			bubble(t, fmt.Sprint(algorithm, ", elsewhere ", elsewhere), func(t *testing.T) {
 				store, feed, policy := newFakeStore(), newFakeFeed(), inMemory(algorithm, 5, 24*time.Hour)
@@ -309,7 +313,7 @@ func TestLocalReset(t *testing.T) {
 // TestLocalRefund holds that a refund gives back once, before its unit is written and after, on the owner and
 // elsewhere.
 func TestLocalRefund(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		for _, written := range []bool{false, true} {
 			for _, elsewhere := range []bool{false, true} {
 				bubble(t, fmt.Sprintf("%s, written %v, elsewhere %v", algorithm, written, elsewhere), func(t *testing.T) {
@@ -317,7 +321,7 @@ func TestLocalRefund(t *testing.T) {
 					owner := tenant(t, store, feed, &tenancy{}, policy)
 					other := asker(t, store, feed, owner, policy)
 					takes(t, owner, 2)
-					answer := mustDo(t, owner, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+					answer := mustDo(t, owner, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 					if written {
 						nextSync()
 					}
@@ -349,22 +353,22 @@ func TestLocalRefund(t *testing.T) {
 // TestLocalThroughAnOutage holds that an owner admits from memory no longer than an interval and a store
 // timeout after the store stopped answering, and that all it admitted is written once, when it answers again.
 func TestLocalThroughAnOutage(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		for name, stored := range map[string]bool{"stored": true, "not stored": false} {
 			bubble(t, algorithm+", what failed was "+name, func(t *testing.T) {
-				store, policy := newFakeStore(), inMemory(algorithm, 100, 30*24*time.Hour)
-				e := tenant(t, store, nil, &tenancy{}, policy)
-				down := errors.Join(limiter.ErrUnavailable, errors.New("down"))
+				s, policy := newFakeStore(), inMemory(algorithm, 100, 30*24*time.Hour)
+				e := tenant(t, s, nil, &tenancy{}, policy)
+				down := errors.Join(store.ErrUnavailable, errors.New("down"))
 				takes(t, e, 1)
 				nextSync()
-				store.set(func() {
-					store.onWrite = func(w *limiter.Write) error {
+				s.set(func() {
+					s.onWrite = func(w *store.Write) error {
 						if stored {
-							_ = store.Store.Write(t.Context(), w)
+							_ = s.Store.Write(t.Context(), w)
 						}
 						return down
 					}
-					store.afterRead = func(*limiter.State) error { return down }
+					s.afterRead = func(*store.State) error { return down }
 				})
 				admitted, began := 1, time.Now()
 				for range 30 {
@@ -382,12 +386,12 @@ func TestLocalThroughAnOutage(t *testing.T) {
 				if lag := e.Behind(); lag.Waiting != 1 || lag.Lag < time.Second || lag.Failed < 4 {
 					t.Errorf("%+v in the outage", lag)
 				}
-				store.set(func() { store.onWrite, store.afterRead = nil, nil })
+				s.set(func() { s.onWrite, s.afterRead = nil, nil })
 				time.Sleep(20 * time.Second) // units in doubt, which were not admitted, are taken back
 				if lag := e.Behind(); lag.Waiting != 0 || lag.Lag != 0 || lag.Written == 0 {
 					t.Errorf("%+v after the outage", lag)
 				}
-				if got := inStore(t, store, policy); got != int64(admitted) {
+				if got := inStore(t, s, policy); got != int64(admitted) {
 					t.Errorf("%d units are in the store, want %d", got, admitted)
 				}
 			})
@@ -398,8 +402,8 @@ func TestLocalThroughAnOutage(t *testing.T) {
 // TestLocalStopsWithItsRight holds that an owner which is set out, or can't learn whether it is, admits nothing
 // from memory after an interval and a store timeout.
 func TestLocalStopsWithItsRight(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
-		for name, fails := range map[string]error{"out": limiter.ErrRightEnded, "no answer": limiter.ErrUnavailable} {
+	for _, algorithm := range policy.Algorithms() {
+		for name, fails := range map[string]error{"out": limiter.ErrRightEnded, "no answer": store.ErrUnavailable} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				right := &tenancy{}
 				e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 100, time.Hour))
@@ -412,7 +416,7 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				_, err := e.Take(t.Context(), somebody)
 				var failed *limiter.StoreError
-				if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedNo {
+				if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 					t.Errorf("the error is %v, want one that says that nothing is recorded", err)
 				}
 				if used := mustCheck(t, e).Used; used != 2 {
@@ -429,7 +433,7 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 
 // TestLocalEndsWithItsTenure holds that nothing is admitted which the end of a tenure may not have found to write.
 func TestLocalEndsWithItsTenure(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			right := &tenancy{}
 			e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 9, time.Hour))
@@ -437,7 +441,7 @@ func TestLocalEndsWithItsTenure(t *testing.T) {
 			right.set(func() { right.ended = limiter.ErrRightEnded })
 			_, err := e.Take(t.Context(), somebody)
 			var failed *limiter.StoreError
-			if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("the error is %v, want one that says unknown", err)
 			}
 		})
@@ -446,26 +450,26 @@ func TestLocalEndsWithItsTenure(t *testing.T) {
 
 // TestLocalIsWrittenAtAStop holds that what waits when an engine ends is written then, though it takes several tries.
 func TestLocalIsWrittenAtAStop(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store, policy := newFakeStore(), inMemory(algorithm, 4, time.Hour)
-			e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: &owners{right: &tenancy{}}})
-			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			s, p := newFakeStore(), inMemory(algorithm, 4, time.Hour)
+			e := limiter.New(s, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: &owners{right: &tenancy{}}})
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
 			stop := runningUntil(t, e)
 			takes(t, e, 3)
 			failures := 2
-			store.set(func() {
-				store.onWrite = func(*limiter.Write) error {
+			s.set(func() {
+				s.onWrite = func(*store.Write) error {
 					if failures--; failures >= 0 {
-						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 					}
 					return nil
 				}
 			})
 			stop()
-			if got := inStore(t, store, policy); got != 3 {
+			if got := inStore(t, s, p); got != 3 {
 				t.Errorf("%d units are in the store, want 3", got)
 			}
 		})
@@ -478,7 +482,7 @@ func TestLocalStopsInTime(t *testing.T) {
 		store := newFakeStore()
 		store.writeTakes = time.Hour
 		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{right: &tenancy{}}})
-		if err := e.SetPolicies([]limiter.Policy{inMemory("sliding-log", 4, time.Hour)}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{inMemory("sliding-log", 4, time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		stop := runningUntil(t, e)
@@ -500,7 +504,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 	for seed := range uint64(runs) {
 		bubble(t, fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
-			all := limiter.Algorithms()
+			all := policy.Algorithms()
 			limit := 1 + rnd.Int64N(40)
 			policy := inMemory(all[seed%uint64(len(all))], limit, 31*24*time.Hour)
 			store := newFakeStore()
@@ -550,11 +554,11 @@ func TestLocalWithoutRoom(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
 		e := limiter.New(store, &limiter.Options{StoreTimeout: timeout, Owners: &owners{right: &tenancy{}}})
-		if err := e.SetPolicies([]limiter.Policy{inMemory("fixed-window", 3, time.Hour)}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{inMemory("fixed-window", 3, time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		take := func(i int) {
-			if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}); err != nil || !d.Allowed {
+			if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(i))}); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
 		}
@@ -581,11 +585,11 @@ func TestLocalWithoutRoom(t *testing.T) {
 
 // TestLocalForgetsWhatIsOver holds that what nobody counts any more is not tried for ever.
 func TestLocalForgetsWhatIsOver(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store := newFakeStore()
-			store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
-			e := tenant(t, store, nil, &tenancy{}, inMemory(algorithm, 3, time.Second))
+			s := newFakeStore()
+			s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
+			e := tenant(t, s, nil, &tenancy{}, inMemory(algorithm, 3, time.Second))
 			takes(t, e, 1)
 			time.Sleep(5 * time.Second)
 			if lag := e.Behind(); lag.Waiting != 0 {
@@ -597,14 +601,14 @@ func TestLocalForgetsWhatIsOver(t *testing.T) {
 
 // TestLocalUnderAnotherPolicy holds that a reload loses nothing that was admitted and not written.
 func TestLocalUnderAnotherPolicy(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			e := tenant(t, store, nil, &tenancy{}, inMemory(algorithm, 5, time.Hour))
 			takes(t, e, 4)
 			reloaded := inMemory(algorithm, 5, time.Hour)
 			reloaded.Description = "the same again"
-			if err := e.SetPolicies([]limiter.Policy{reloaded}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{reloaded}); err != nil {
 				t.Fatal(err)
 			}
 			if allowed := takes(t, e, 3); allowed != 1 {
@@ -616,15 +620,15 @@ func TestLocalUnderAnotherPolicy(t *testing.T) {
 
 // TestLocalWithoutOwners holds that where instances decide alike, local does as counted does.
 func TestLocalWithoutOwners(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store, policy := newFakeStore(), inMemory(algorithm, 3, time.Hour)
+			store, p := newFakeStore(), inMemory(algorithm, 3, time.Hour)
 			shared := &owners{right: &visitor{}}
 			e := limiter.New(store, &limiter.Options{Owners: shared})
-			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
-			if allowed := takes(t, instance(t, store, nil, policy), 2) + takes(t, e, 2); allowed != 3 {
+			if allowed := takes(t, instance(t, store, nil, p), 2) + takes(t, e, 2); allowed != 3 {
 				t.Errorf("%d of 3", allowed)
 			}
 			if e.Behind() != (limiter.Behind{}) {
@@ -642,23 +646,23 @@ func TestLocalOverAStoreInMemory(t *testing.T) {
 		if allowed := takes(t, a, 2) + takes(t, b, 2); allowed != 3 {
 			t.Errorf("%d of 3", allowed)
 		}
-		if scope, caveat := a.Promise(a.Policies()[0]); scope != limiter.ScopeCluster || caveat != "" {
+		if scope, caveat := a.Promise(a.Policies()[0]); scope != policy.ScopeCluster || caveat != "" {
 			t.Errorf("%s %q", scope, caveat)
 		}
 	})
 }
 
 func TestLocalSaysWhatItDoesNotPromise(t *testing.T) {
-	for levels, want := range map[limiter.Level]string{
-		limiter.LevelQuorum:      "may be admitted again",
-		limiter.LevelLocalQuorum: "may be admitted again; each data centre counts on its own",
-		limiter.LevelOne:         "; write ONE with read ONE: a read may miss what was just recorded, so more than the limit can get through",
+	for levels, want := range map[policy.Level]string{
+		policy.LevelQuorum:      "may be admitted again",
+		policy.LevelLocalQuorum: "may be admitted again; each data centre counts on its own",
+		policy.LevelOne:         "; write ONE with read ONE: a read may miss what was just recorded, so more than the limit can get through",
 	} {
 		p := inMemory("sliding-log", 3, time.Hour)
-		p.Consistency = limiter.Consistency{Write: levels, Read: levels}
+		p.Consistency = policy.Consistency{Write: levels, Read: levels}
 		e := newEngine(t, newFakeStore(), 0, p)
 		scope, caveat := e.Promise(e.Policies()[0])
-		if scope != limiter.ScopeNone || !strings.Contains(caveat, "writes behind") || !strings.HasSuffix(caveat, want) {
+		if scope != policy.ScopeNone || !strings.Contains(caveat, "writes behind") || !strings.HasSuffix(caveat, want) {
 			t.Errorf("%s: %s %q", levels, scope, caveat)
 		}
 	}
@@ -680,28 +684,28 @@ func TestLocalIsRefused(t *testing.T) {
 
 // partOff is a store that one instance can be parted from.
 type partOff struct {
-	limiter.Store
+	store.Store
 	parted atomic.Bool // nothing reaches the store
 	parts  atomic.Bool // it is parted by the next write, which is stored and has no answer
 }
 
 // Read reads, unless it is parted.
-func (p *partOff) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (p *partOff) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if p.parted.Load() {
-		return limiter.State{}, limiter.ErrUnavailable
+		return store.State{}, store.ErrUnavailable
 	}
 	return p.Store.Read(ctx, q)
 }
 
 // Write stores, unless it is parted.
-func (p *partOff) Write(ctx context.Context, w *limiter.Write) error {
+func (p *partOff) Write(ctx context.Context, w *store.Write) error {
 	if p.parted.Load() {
-		return limiter.ErrUnavailable
+		return store.ErrUnavailable
 	}
 	err := p.Store.Write(ctx, w)
 	if p.parts.Swap(false) {
 		p.parted.Store(true)
-		return limiter.ErrUnavailable
+		return store.ErrUnavailable
 	}
 	return err
 }

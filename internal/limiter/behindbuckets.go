@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // settleInMemory answers batch by what is known of t's buckets, and reports whether it could: else
@@ -14,7 +17,7 @@ func (s *shared) settleInMemory(ctx context.Context, t *target, batch []*request
 	if right != nil && t.remembers() && c.behind.hasRoom(t.key) {
 		k, err := s.buckets(ctx, t, batch, right)
 		if err != nil {
-			failAll(batch, RecordedNo, err)
+			failAll(batch, count.RecordedNo, err)
 			return true
 		}
 		if k != nil {
@@ -24,7 +27,7 @@ func (s *shared) settleInMemory(ctx context.Context, t *target, batch []*request
 	}
 	c.owned.forget(t.key)
 	if err := c.behind.writeKey(ctx, t.key); err != nil {
-		failAll(batch, RecordedNo, err)
+		failAll(batch, count.RecordedNo, err)
 		return true
 	}
 	return false
@@ -57,10 +60,10 @@ func (s *shared) buckets(ctx context.Context, t *target, batch []*request, right
 // poured is what was poured into a key's buckets in memory, and is not in the cell yet.
 type poured struct {
 	units int64
-	last  Instant  // of it
-	known *known   // whose buckets hold it
-	tried attempts // of conditional writes of it: one of them may be stored
-	mixed bool     // others changed the cell, too: guests, or the next owner
+	last  store.Instant // of it
+	known *known        // whose buckets hold it
+	tried attempts      // of conditional writes of it: one of them may be stored
+	mixed bool          // others changed the cell, too: guests, or the next owner
 }
 
 // pour notes that own went into the buckets of k. The shard is locked.
@@ -69,7 +72,7 @@ func (u *unwritten) pour(own *units, k *known) {
 		u.poured = new(poured)
 	}
 	p := u.poured
-	p.known, p.units, p.last = k, addSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
+	p.known, p.units, p.last = k, store.AddSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
 }
 
 // writeBuckets puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
@@ -83,13 +86,13 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	p.known.mu.Lock()
 	built := slices.Clone(p.known.built)
 	p.known.mu.Unlock()
-	err := b.serial.updateOnce(ctx, &u.target, 1, &p.tried, func(s *State, stored bool, now Instant, _ *Write) bool {
+	err := b.serial.updateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
 		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
 		if stored || p.last <= s.Reset {
 			return false
 		}
-		for i := range u.target.plan.rules {
-			u.target.plan.rules[i].pour(s, now, p.units)
+		for i := range u.target.plan.Rules {
+			u.target.plan.Rules[i].Pour(s, now, p.units)
 		}
 		return true
 	})
@@ -109,11 +112,11 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 }
 
 // hasDrained reports whether p, poured into t's buckets, waits for so long that a full one has drained twice.
-func (p *poured) hasDrained(t *target, now Instant) bool {
+func (p *poured) hasDrained(t *target, now store.Instant) bool {
 	lasts := time.Duration(0)
-	for i := range t.plan.rules {
-		r := &t.plan.rules[i]
-		lasts = max(lasts, time.Duration(amountOf(r.capacity, r.Window.Milliseconds()).over(r.Limit.Limit))*time.Millisecond)
+	for i := range t.plan.Rules {
+		r := &t.plan.Rules[i]
+		lasts = max(lasts, time.Duration(store.AmountOf(r.Capacity, r.Window.Milliseconds()).Over(r.Limit.Limit))*time.Millisecond)
 	}
 	return p.last < now.Add(-2*lasts)
 }

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // stall has conditional writes that reach store within the first part of every so often stored
 // when that is over, later than anybody waits for an answer, and has no reads answered meanwhile.
-func stall(store *fakeStore, part, every time.Duration) (recovers func()) {
+func stall(s *fakeStore, part, every time.Duration) (recovers func()) {
 	var late sync.WaitGroup
 	left := func() time.Duration { return part - time.Duration(time.Now().UnixNano())%every }
-	store.set(func() {
-		store.onWrite = func(w *limiter.Write) error {
+	s.set(func() {
+		s.onWrite = func(w *store.Write) error {
 			if w.Cell == nil || left() <= 0 {
 				return nil
 			}
@@ -26,21 +27,21 @@ func stall(store *fakeStore, part, every time.Duration) (recovers func()) {
 			cell.Value, kept.Cell = slices.Clone(cell.Value), &cell
 			late.Go(func() {
 				time.Sleep(left())
-				_ = store.Store.Write(context.Background(), &kept) // a conflict: another one came first
+				_ = s.Store.Write(context.Background(), &kept) // a conflict: another one came first
 			})
 			time.Sleep(min(left(), timeout/3))
-			return limiter.ErrUnavailable
+			return store.ErrUnavailable
 		}
-		store.afterRead = func(*limiter.State) error {
+		s.afterRead = func(*store.State) error {
 			if left() <= 0 {
 				return nil
 			}
 			time.Sleep(min(left(), timeout/2))
-			return limiter.ErrUnavailable
+			return store.ErrUnavailable
 		}
 	})
 	return func() {
-		store.set(func() { store.onWrite, store.afterRead = nil, nil })
+		s.set(func() { s.onWrite, s.afterRead = nil, nil })
 		late.Wait()
 	}
 }

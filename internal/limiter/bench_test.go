@@ -11,21 +11,25 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // BenchmarkAlgorithm measures one judgement by the pure functions, of a key at
 // nine of its ten units.
 func BenchmarkAlgorithm(b *testing.B) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		b.Run(name, func(b *testing.B) {
 			m := limiter.NewMachine(policyOf(name, 10, time.Hour))
-			m.Do(limiter.OpRecord, someMorning, 1)
+			m.Do(count.OpRecord, someMorning, 1)
 			for range 8 {
-				m.Do(limiter.OpRecord, someMorning+1, 1)
+				m.Do(count.OpRecord, someMorning+1, 1)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				m.Do(limiter.OpCheck, someMorning+2, 1)
+				m.Do(count.OpCheck, someMorning+2, 1)
 			}
 		})
 	}
@@ -34,16 +38,16 @@ func BenchmarkAlgorithm(b *testing.B) {
 // BenchmarkEmbeddedTake measures a take in process: hash, lock, judge, store. Keys
 // are those of ten thousand callers, or one.
 func BenchmarkEmbeddedTake(b *testing.B) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		for _, callers := range []int{1, 10_000} {
 			b.Run(name+"/callers="+strconv.Itoa(callers), func(b *testing.B) {
 				e := limiter.New(embedded.New(nil), nil)
-				if err := e.SetPolicies([]limiter.Policy{policyOf(name, 10, time.Hour)}); err != nil {
+				if err := e.SetPolicies([]policy.Policy{policyOf(name, 10, time.Hour)}); err != nil {
 					b.Fatal(err)
 				}
 				demands := make([]limiter.Demand, callers)
 				for i := range demands {
-					demands[i] = limiter.Demand{Policy: "p", Identifier: limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i))}
+					demands[i] = limiter.Demand{Policy: "p", Identifier: keys.Identifier("+49151" + strconv.Itoa(10_000_000+i))}
 				}
 				b.ReportAllocs()
 				var next atomic.Int64
@@ -64,12 +68,12 @@ func BenchmarkEmbeddedTake(b *testing.B) {
 func BenchmarkEmbeddedAllowed(b *testing.B) {
 	const limit = 10
 	const apart = time.Minute / (limit - 1) // 1.4e9 of them before a Duration is full
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		b.Run(name, func(b *testing.B) {
 			came := 0
 			now := func() time.Time { return time.Now().Add(time.Duration(came) * apart) }
 			e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
-			if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Minute)}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf(name, limit, time.Minute)}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
@@ -92,7 +96,7 @@ func BenchmarkEmbeddedLog(b *testing.B) {
 				came := time.Now()
 				now := func() time.Time { return came }
 				e := limiter.New(embedded.New(&embedded.Options{Now: now}), &limiter.Options{Now: now})
-				if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", int64(limit), time.Hour)}); err != nil {
+				if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", int64(limit), time.Hour)}); err != nil {
 					b.Fatal(err)
 				}
 				for range limit {
@@ -117,12 +121,12 @@ func BenchmarkEmbeddedCall(b *testing.B) {
 	for _, demands := range []int{1, 3} {
 		b.Run("demands="+strconv.Itoa(demands), func(b *testing.B) {
 			e := limiter.New(embedded.New(nil), nil)
-			if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-tail", limiter.MaxLimit, time.Hour)}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf("sliding-tail", policy.MaxLimit, time.Hour)}); err != nil {
 				b.Fatal(err)
 			}
-			call := limiter.Call{Op: limiter.OpTake}
+			call := limiter.Call{Op: count.OpTake}
 			for i := range demands {
-				call.Demands = append(call.Demands, limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))})
+				call.Demands = append(call.Demands, limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(i))})
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -137,14 +141,14 @@ func BenchmarkEmbeddedCall(b *testing.B) {
 // BenchmarkUnaskedTake measures takes over a store that is shared, and not asked: denials that
 // are remembered.
 func BenchmarkUnaskedTake(b *testing.B) {
-	for name, policy := range map[string]limiter.Policy{
+	for name, p := range map[string]policy.Policy{
 		"tail": policyOf("sliding-tail", 10, time.Hour),
 		"log":  policyOf("sliding-log", 10, time.Hour),
 	} {
 		b.Run(name, func(b *testing.B) {
-			store := embedded.New(nil)
-			e := limiter.New(struct{ limiter.Store }{store}, &limiter.Options{Feed: store})
-			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			s := embedded.New(nil)
+			e := limiter.New(struct{ store.Store }{s}, &limiter.Options{Feed: s})
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
@@ -166,10 +170,10 @@ func BenchmarkUnaskedTake(b *testing.B) {
 // BenchmarkLocalTake measures a take that its owner admits from memory and writes behind, to a store that
 // is in memory as well, by ten thousand callers within their limit.
 func BenchmarkLocalTake(b *testing.B) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		b.Run(name, func(b *testing.B) {
-			e := limiter.New(struct{ limiter.Store }{embedded.New(nil)}, &limiter.Options{Owners: &owners{right: &tenancy{}}})
-			if err := e.SetPolicies([]limiter.Policy{inMemory(name, limiter.MaxLogLimit, time.Hour)}); err != nil {
+			e := limiter.New(struct{ store.Store }{embedded.New(nil)}, &limiter.Options{Owners: &owners{right: &tenancy{}}})
+			if err := e.SetPolicies([]policy.Policy{inMemory(name, policy.MaxLogLimit, time.Hour)}); err != nil {
 				b.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
@@ -179,7 +183,7 @@ func BenchmarkLocalTake(b *testing.B) {
 			var next atomic.Int64
 			b.RunParallel(func(pb *testing.PB) {
 				for i := int(next.Add(1)) * 7919; pb.Next(); i++ {
-					id := limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i%10_000))
+					id := keys.Identifier("+49151" + strconv.Itoa(10_000_000+i%10_000))
 					if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: id}); err != nil {
 						b.Fatal(err)
 					}
@@ -194,12 +198,12 @@ func BenchmarkLocalTake(b *testing.B) {
 // BenchmarkEmbeddedNewKeys measures takes of callers never seen before.
 func BenchmarkEmbeddedNewKeys(b *testing.B) {
 	e := limiter.New(embedded.New(&embedded.Options{MaxKeys: 1 << 30}), nil)
-	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))}); err != nil {
+		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(i))}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -208,11 +212,11 @@ func BenchmarkEmbeddedNewKeys(b *testing.B) {
 // BenchmarkEmbeddedLiveKeys measures takes from so many keys, each of which has counted before.
 func BenchmarkEmbeddedLiveKeys(b *testing.B) {
 	e := limiter.New(embedded.New(&embedded.Options{MaxKeys: 1 << 30}), nil)
-	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-tail", limiter.MaxLimit, time.Hour)}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{policyOf("sliding-tail", policy.MaxLimit, time.Hour)}); err != nil {
 		b.Fatal(err)
 	}
 	take := func(b *testing.B, i int) {
-		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(i))}); err != nil {
+		if _, err := e.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(i))}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -235,19 +239,19 @@ func BenchmarkEmbeddedLiveKeys(b *testing.B) {
 // the benchmark would have it.
 func BenchmarkEmbeddedMemory(b *testing.B) {
 	const callers, limit = 1 << 16, 10
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		for _, came := range []int{1, limit} {
 			b.Run(name+"/came="+strconv.Itoa(came), func(b *testing.B) {
 				now := time.Now()
 				clock := func() time.Time { return now }
 				before := heapBytes()
 				e := limiter.New(embedded.New(&embedded.Options{Now: clock}), &limiter.Options{Now: clock})
-				if err := e.SetPolicies([]limiter.Policy{policyOf(name, limit, time.Hour)}); err != nil {
+				if err := e.SetPolicies([]policy.Policy{policyOf(name, limit, time.Hour)}); err != nil {
 					b.Fatal(err)
 				}
 				for range came {
 					for i := range callers {
-						id := limiter.Identifier("+49151" + strconv.Itoa(10_000_000+i))
+						id := keys.Identifier("+49151" + strconv.Itoa(10_000_000+i))
 						if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: id}); err != nil || !d.Allowed {
 							b.Fatal(d, err)
 						}

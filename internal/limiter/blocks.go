@@ -4,6 +4,10 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // blocks are the keys that nothing is admitted for, for a while, because a take of
@@ -13,23 +17,23 @@ import (
 type blocks struct {
 	opts   *Options
 	shards [blockShards]blockShard
-	resets recent[Instant] // of keys, so that a block that arrives late does not outlive them
+	resets recent[store.Instant] // of keys, so that a block that arrives late does not outlive them
 }
 
 type blockShard struct {
 	mu    sync.RWMutex
-	byKey map[Key]block
+	byKey map[store.Key]block
 	max   int
 }
 
 // block is the latest block of a key. The zero block has ended, and is the first of
 // none.
 type block struct {
-	made    Instant // when the decision behind it began
-	until   Instant // its end
-	strikes int     // blocks in a row, this one included
-	ends    Instant // when nothing depends on it any more
-	mine    bool    // this process made it, or one that it is merged with
+	made    store.Instant // when the decision behind it began
+	until   store.Instant // its end
+	strikes int           // blocks in a row, this one included
+	ends    store.Instant // when nothing depends on it any more
+	mine    bool          // this process made it, or one that it is merged with
 }
 
 const (
@@ -47,16 +51,16 @@ const (
 func newBlocks(most int, opts *Options) *blocks {
 	b := &blocks{opts: opts}
 	for i := range b.shards {
-		b.shards[i].byKey, b.shards[i].max = make(map[Key]block), max(1, most/blockShards)
+		b.shards[i].byKey, b.shards[i].max = make(map[store.Key]block), max(1, most/blockShards)
 	}
 	return b
 }
 
-func (b *blocks) shard(key Key) *blockShard { return &b.shards[key.Prefix()%blockShards] }
+func (b *blocks) shard(key store.Key) *blockShard { return &b.shards[key.Prefix()%blockShards] }
 
 // of returns the latest block of t, under whichever of its keys. One that was made by a clock
 // that was set back since begins now.
-func (b *blocks) of(t *target, now Instant) block {
+func (b *blocks) of(t *target, now store.Instant) block {
 	latest := b.at(t.key, now)
 	for _, key := range t.old {
 		latest = latest.merge(b.at(key, now))
@@ -64,7 +68,7 @@ func (b *blocks) of(t *target, now Instant) block {
 	return latest
 }
 
-func (b *blocks) at(key Key, now Instant) block {
+func (b *blocks) at(key store.Key, now store.Instant) block {
 	of := b.get(key)
 	if !b.opts.isSetBack(of.made, now) {
 		return of
@@ -76,7 +80,7 @@ func (b *blocks) at(key Key, now Instant) block {
 }
 
 // redate has the block of key begin now, if it was made later, and returns it.
-func (s *blockShard) redate(key Key, now Instant) block {
+func (s *blockShard) redate(key store.Key, now store.Instant) block {
 	of, there := s.byKey[key]
 	if !there || of.made <= now {
 		return of
@@ -88,7 +92,7 @@ func (s *blockShard) redate(key Key, now Instant) block {
 	return of
 }
 
-func (b *blocks) get(key Key) block {
+func (b *blocks) get(key store.Key) block {
 	s := b.shard(key)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -97,7 +101,7 @@ func (b *blocks) get(key Key) block {
 
 // punish returns the block of t for a denial at now of what was asked at asked: the one
 // there is, or else one that is made. It returns the zero block when t was reset since.
-func (b *blocks) punish(t *target, asked, now Instant) (made block, fresh bool) {
+func (b *blocks) punish(t *target, asked, now store.Instant) (made block, fresh bool) {
 	last := b.of(t, now) // of other keys too, and before the lock of this one's shard
 	s := b.shard(t.key)
 	s.mu.Lock()
@@ -116,7 +120,7 @@ func (b *blocks) punish(t *target, asked, now Instant) (made block, fresh bool) 
 
 // learn notes a block that another instance made, or that this one made before it was
 // started anew.
-func (b *blocks) learn(key Key, news block, now Instant) {
+func (b *blocks) learn(key store.Key, news block, now store.Instant) {
 	s := b.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +132,7 @@ func (b *blocks) learn(key Key, news block, now Instant) {
 
 // lift ends the block of key and forgets all before it, unless it was made after the
 // reset. It returns what it has forgotten.
-func (b *blocks) lift(key Key, reset Instant) block {
+func (b *blocks) lift(key store.Key, reset store.Instant) block {
 	s := b.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +152,7 @@ func (b *blocks) lift(key Key, reset Instant) block {
 
 // put keeps made. A shard that is full forgets what ended longest ago or ends the
 // soonest, which may be made itself.
-func (s *blockShard) put(key Key, made block, now Instant) {
+func (s *blockShard) put(key store.Key, made block, now store.Instant) {
 	s.byKey[key] = made
 	if len(s.byKey) <= s.max {
 		return
@@ -165,7 +169,7 @@ func (s *blockShard) put(key Key, made block, now Instant) {
 	delete(s.byKey, soonest)
 }
 
-func (s *blockShard) sweep(now Instant) {
+func (s *blockShard) sweep(now store.Instant) {
 	for key, b := range s.byKey {
 		if b.ends < now {
 			delete(s.byKey, key)
@@ -210,68 +214,22 @@ func (b block) merge(other block) block {
 
 // blockAfter returns the block that follows last: the next in a row if last ended no
 // longer than the longest block ago, else a first one.
-func (p *plan) blockAfter(last *block, asked, now Instant) block {
+func (p *plan) blockAfter(last *block, asked, now store.Instant) block {
 	strikes := 1
 	if last.strikes > 0 && now <= last.until.Add(p.BlockMax) {
 		strikes = last.strikes + 1
 	}
-	until := now.Add(p.blockLength(strikes))
+	until := now.Add(p.BlockLength(strikes))
 	return block{made: asked, until: until, strikes: strikes, ends: until.Add(p.BlockMax), mine: true}
 }
 
-// blockLength returns how long the last of so many blocks in a row lasts:
-// block_for × block_factor^(strikes − 1), and block_max at most.
-func (p *Policy) blockLength(strikes int) time.Duration {
-	length := p.BlockFor
-	for i := 1; i < strikes && p.BlockFactor > 1 && length < p.BlockMax; i++ {
-		length *= time.Duration(p.BlockFactor)
-	}
-	return min(length, p.BlockMax)
-}
-
-// checkBlock finds what is wrong with how p blocks.
-func (p Policy) checkBlock(found *problems) {
-	if p.BlockFor == 0 {
-		const cure = "has no meaning without block_for: give that too, such as 10m, or remove it"
-		if p.BlockFactor != 0 {
-			found.add("block_factor", cure)
-		}
-		if p.BlockMax != 0 {
-			found.add("block_max", cure)
-		}
-		return
-	}
-	checkBlockTime(found, "block_for", p.BlockFor)
-	if p.BlockFactor < 1 || p.BlockFactor > MaxBlockFactor {
-		found.add("block_factor", "%d is out of range: use 1 (blocks do not grow) to %d", p.BlockFactor, MaxBlockFactor)
-	}
-	switch {
-	case p.BlockMax < p.BlockFor:
-		found.add("block_max", "%s is shorter than block_for: use %s or more", FormatWindow(p.BlockMax), FormatWindow(p.BlockFor))
-	case p.BlockMax == p.BlockFor && p.BlockFactor > 1:
-		found.add("block_max", "blocks grow by block_factor %d, and block_for is %s already: "+
-			"use more than that, up to %s, or remove block_factor", p.BlockFactor, FormatWindow(p.BlockFor), FormatWindow(MaxWindow))
-	case p.BlockMax != p.BlockFor:
-		checkBlockTime(found, "block_max", p.BlockMax)
-	}
-}
-
-func checkBlockTime(found *problems, path string, d time.Duration) {
-	switch {
-	case d < MinWindow || d > MaxWindow:
-		found.add(path, "%s is out of range: use %s to %s", FormatWindow(d), FormatWindow(MinWindow), FormatWindow(MaxWindow))
-	case d%time.Millisecond != 0:
-		found.add(path, "%v is not whole milliseconds", d)
-	}
-}
-
 // blocks reports whether the policy's denials block.
-func (p *plan) blocks() bool { return p.BlockFor > 0 && p.Mode == ModeEnforce }
+func (p *plan) blocks() bool { return p.BlockFor > 0 && p.Mode == policy.ModeEnforce }
 
 // decideBlocked decides c by a block, if there is one. A record is never blocked, nor is
 // looking at what is counted, which costs nothing.
 func (e *Engine) decideBlocked(c *charge) (decided bool) {
-	if !c.plan.blocks() || c.op == OpRecord || c.cost == 0 {
+	if !c.plan.blocks() || c.op == count.OpRecord || c.cost == 0 {
 		return false
 	}
 	now := e.now()
@@ -285,23 +243,23 @@ func (e *Engine) decideBlocked(c *charge) (decided bool) {
 
 // denyFor returns the decision to deny for as long as a block lasts, without having
 // asked anyone what is counted: as if every limit were reached.
-func (p *plan) denyFor(rest time.Duration) Decision {
-	var d Decision
-	for i, limits := 0, p.begin(&d); i < len(limits); i++ {
-		r, v := &p.rules[i], &limits[i].Verdict
-		*v = Verdict{Used: r.capacity, ResetAfter: rest, RetryAfter: rest}
+func (p *plan) denyFor(rest time.Duration) count.Decision {
+	var d count.Decision
+	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
+		r, v := &p.Rules[i], &limits[i].Verdict
+		*v = count.Verdict{Used: r.Capacity, ResetAfter: rest, RetryAfter: rest}
 		if r.Limit.Limit == 0 {
-			v.RetryAfter = Never
+			v.RetryAfter = count.Never
 		}
 	}
 	d.Blocked = true
-	d.conclude()
+	d.Conclude()
 	return d
 }
 
 // asking returns the instant that a block is dated by which the decision that is about
 // to be made may end; 0 for a policy that does not block.
-func (e *Engine) asking(p *plan) Instant {
+func (e *Engine) asking(p *plan) store.Instant {
 	if !p.blocks() {
 		return 0
 	}
@@ -309,8 +267,8 @@ func (e *Engine) asking(p *plan) Instant {
 }
 
 // punish blocks the key of c if d, of a take that was asked at asked, denies it.
-func (e *Engine) punish(c *charge, d *Decision, asked Instant) {
-	if !c.plan.blocks() || c.op != OpTake || d.Allowed {
+func (e *Engine) punish(c *charge, d *count.Decision, asked store.Instant) {
+	if !c.plan.blocks() || c.op != count.OpTake || d.Allowed {
 		return
 	}
 	now, err := e.instant()
@@ -319,11 +277,11 @@ func (e *Engine) punish(c *charge, d *Decision, asked Instant) {
 	}
 	made, fresh := e.blocks.punish(&c.target, asked, now)
 	if rest := made.until.Sub(now); rest > 0 {
-		d.outlast(rest)
+		d.Outlast(rest)
 	}
 	if fresh {
-		e.spread(&Change{
-			ID: e.ids.next(asked), Kind: ChangeBlock, Key: c.key, Until: made.until, Strikes: made.strikes, TTL: livesUntil(made.ends, now),
+		e.spread(&store.Change{
+			ID: e.ids.Next(asked), Kind: store.ChangeBlock, Key: c.key, Until: made.until, Strikes: made.strikes, TTL: livesUntil(made.ends, now),
 		})
 	}
 }
@@ -333,11 +291,11 @@ func (e *Engine) punish(c *charge, d *Decision, asked Instant) {
 func (e *Engine) askInVain(ctx context.Context, charges []charge) {
 	for i := range charges {
 		c := &charges[i]
-		if c.op = c.opIf(true); c.op == OpCheck {
-			c.hold, c.id = 0, EventID{}
+		if c.op = c.opIf(true); c.op == count.OpCheck {
+			c.hold, c.id = 0, store.EventID{}
 		}
 	}
-	for _, op := range []Op{OpCheck, OpTake} {
+	for _, op := range []count.Op{count.OpCheck, count.OpTake} {
 		var alike []charge
 		var at []int
 		for i := range charges {
@@ -351,23 +309,5 @@ func (e *Engine) askInVain(ctx context.Context, charges []charge) {
 		for j, i := range at {
 			charges[i] = alike[j]
 		}
-	}
-}
-
-// outlast makes a denial's waits no shorter than a block that it is followed by.
-func (d *Decision) outlast(rest time.Duration) {
-	d.Verdict.outlast(rest)
-	for i := range d.Limits() {
-		d.Limits()[i].outlast(rest)
-	}
-}
-
-func (v *Verdict) outlast(rest time.Duration) {
-	if v.Allowed {
-		return
-	}
-	v.ResetAfter = max(v.ResetAfter, rest)
-	if v.RetryAfter != Never {
-		v.RetryAfter = max(v.RetryAfter, rest)
 	}
 }

@@ -9,24 +9,28 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // blocking returns a policy of one unit a minute whose denials block for 10 minutes,
 // then 20, and 30 at most.
-func blocking() limiter.Policy {
+func blocking() policy.Policy {
 	p := policyOf("sliding-log", 1, time.Minute)
 	p.BlockFor, p.BlockFactor, p.BlockMax = 10*time.Minute, 2, 30*time.Minute
 	return p
 }
 
 // instance returns an engine that carries news by feed and runs.
-func instance(t *testing.T, store limiter.Store, feed limiter.Feed, policies ...limiter.Policy) *limiter.Engine {
+func instance(t *testing.T, store store.Store, feed store.Feed, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	o := &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil)}
 	return instanceWith(t, store, o, policies...)
 }
 
-func instanceWith(t *testing.T, store limiter.Store, o *limiter.Options, policies ...limiter.Policy) *limiter.Engine {
+func instanceWith(t *testing.T, store store.Store, o *limiter.Options, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, o)
 	if err := e.SetPolicies(policies); err != nil {
@@ -38,7 +42,7 @@ func instanceWith(t *testing.T, store limiter.Store, o *limiter.Options, policie
 }
 
 // provoke takes until a take is denied and returns that denial.
-func provoke(t *testing.T, e *limiter.Engine) limiter.Decision {
+func provoke(t *testing.T, e *limiter.Engine) count.Decision {
 	t.Helper()
 	for range 10 {
 		if d := mustTake(t, e); !d.Allowed {
@@ -46,10 +50,10 @@ func provoke(t *testing.T, e *limiter.Engine) limiter.Decision {
 		}
 	}
 	t.Fatal("nothing denied")
-	return limiter.Decision{}
+	return count.Decision{}
 }
 
-func mustCheck(t *testing.T, e *limiter.Engine) limiter.Decision {
+func mustCheck(t *testing.T, e *limiter.Engine) count.Decision {
 	t.Helper()
 	d, err := e.Check(t.Context(), somebody)
 	if err != nil {
@@ -68,8 +72,8 @@ func TestBlockReachesOtherInstancesAndOnesStartedAnew(t *testing.T) {
 		time.Sleep(time.Second)
 		anew := instance(t, store, feed, blocking())
 		for name, e := range map[string]*limiter.Engine{"a": a, "b": b, "anew": anew} {
-			want := limiter.Verdict{Used: 1, ResetAfter: 10*time.Minute - time.Second, RetryAfter: 10*time.Minute - time.Second}
-			if d := mustCheck(t, e); !d.Blocked || d.Verdict != want || d.Limits()[0].Verdict != want || d.Recorded != limiter.RecordedNo {
+			want := count.Verdict{Used: 1, ResetAfter: 10*time.Minute - time.Second, RetryAfter: 10*time.Minute - time.Second}
+			if d := mustCheck(t, e); !d.Blocked || d.Verdict != want || d.Limits()[0].Verdict != want || d.Recorded != count.RecordedNo {
 				t.Errorf("%s: blocked %v, %+v, want %+v", name, d.Blocked, d.Verdict, want)
 			}
 		}
@@ -85,9 +89,9 @@ func TestBlockReachesOtherInstancesAndOnesStartedAnew(t *testing.T) {
 }
 
 func TestBlockWithoutAFeedHoldsWhereItWasMade(t *testing.T) {
-	for name, store := range map[string]func() limiter.Store{
-		"shared":    func() limiter.Store { return newFakeStore() },
-		"exclusive": func() limiter.Store { return embedded.New(nil) },
+	for name, store := range map[string]func() store.Store{
+		"shared":    func() store.Store { return newFakeStore() },
+		"exclusive": func() store.Store { return embedded.New(nil) },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			e := instance(t, store(), nil, blocking())
@@ -189,7 +193,7 @@ func TestBlockedTakesAndChecksCostTheStoreNothing(t *testing.T) {
 		reads, writes := store.counts()
 		for range 100 {
 			time.Sleep(time.Second)
-			for _, d := range []limiter.Decision{mustTake(t, e), mustCheck(t, e)} {
+			for _, d := range []count.Decision{mustTake(t, e), mustCheck(t, e)} {
 				if d.Allowed || d.WouldAllow || !d.Blocked || d.Remaining != 0 || d.Used != 1 {
 					t.Fatalf("%+v", d)
 				}
@@ -207,12 +211,12 @@ func TestBlockedTakesAndChecksCostTheStoreNothing(t *testing.T) {
 
 func TestBlockHoldsWhileTheStoreDoesNotAnswer(t *testing.T) {
 	bubble(t, "store down", func(t *testing.T) {
-		store := newFakeStore()
-		policy := blocking()
-		policy.OnStoreError = limiter.OnStoreErrorAllow
-		e := instance(t, store, newFakeFeed(), policy)
+		s := newFakeStore()
+		p := blocking()
+		p.OnStoreError = policy.OnStoreErrorAllow
+		e := instance(t, s, newFakeFeed(), p)
 		provoke(t, e)
-		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
+		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 		if d := mustTake(t, e); d.Allowed || !d.Blocked || d.Degraded {
 			t.Errorf("%+v", d)
 		}
@@ -220,20 +224,20 @@ func TestBlockHoldsWhileTheStoreDoesNotAnswer(t *testing.T) {
 }
 
 func TestDenialsThatDoNotBlock(t *testing.T) {
-	ownCounts := func(p *limiter.Policy) { p.OnStoreError = limiter.OnStoreErrorLocal }
+	ownCounts := func(p *policy.Policy) { p.OnStoreError = policy.OnStoreErrorLocal }
 	down := func(s *fakeStore) {
-		s.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
-		s.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+		s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
+		s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 	}
 	up := func(s *fakeStore) { s.onWrite, s.afterRead = nil, nil }
 	for _, c := range []struct {
 		name   string
-		change func(*limiter.Policy)
+		change func(*policy.Policy)
 		deny   func(t *testing.T, store *fakeStore, e *limiter.Engine)
 	}{
 		{"a check", nil, func(t *testing.T, _ *fakeStore, e *limiter.Engine) { mustCheck(t, e) }},
 		{"a check that would reserve", nil, func(t *testing.T, _ *fakeStore, e *limiter.Engine) {
-			call := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
+			call := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
 			if a, err := e.Do(t.Context(), &call); err != nil || a.Allowed {
 				t.Errorf("allowed %v, %v", a.Allowed, err)
 			}
@@ -243,12 +247,12 @@ func TestDenialsThatDoNotBlock(t *testing.T) {
 				t.Error(err)
 			}
 		}},
-		{"a shadow policy", func(p *limiter.Policy) { p.Mode = limiter.ModeShadow }, func(t *testing.T, _ *fakeStore, e *limiter.Engine) {
+		{"a shadow policy", func(p *policy.Policy) { p.Mode = policy.ModeShadow }, func(t *testing.T, _ *fakeStore, e *limiter.Engine) {
 			if d := mustTake(t, e); d.WouldAllow {
 				t.Error("not denied")
 			}
 		}},
-		{"a policy that is off", func(p *limiter.Policy) { p.Mode = limiter.ModeOff }, func(t *testing.T, _ *fakeStore, e *limiter.Engine) {
+		{"a policy that is off", func(p *policy.Policy) { p.Mode = policy.ModeOff }, func(t *testing.T, _ *fakeStore, e *limiter.Engine) {
 			mustTake(t, e)
 		}},
 		{"a store that does not answer", nil, func(t *testing.T, store *fakeStore, e *limiter.Engine) {
@@ -290,7 +294,7 @@ func TestRecordUnderABlock(t *testing.T) {
 		e := instance(t, newFakeStore(), newFakeFeed(), policy)
 		provoke(t, e)
 		d, err := e.Record(t.Context(), somebody)
-		if err != nil || d.Blocked || d.Recorded != limiter.RecordedYes || d.Used != 2 {
+		if err != nil || d.Blocked || d.Recorded != count.RecordedYes || d.Used != 2 {
 			t.Errorf("%+v (%v), want it recorded", d, err)
 		}
 	})
@@ -301,17 +305,17 @@ func TestRecordUnderABlock(t *testing.T) {
 func TestReservationIsSettledUnderABlock(t *testing.T) {
 	bubble(t, "reserve, then record", func(t *testing.T) {
 		e := instance(t, newFakeStore(), newFakeFeed(), blocking())
-		held, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
+		held, err := e.Do(t.Context(), &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
 		if err != nil || !held.Allowed {
 			t.Fatalf("allowed %v, %v", held.Allowed, err)
 		}
 		provoke(t, e)
-		again, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
+		again, err := e.Do(t.Context(), &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
 		if err != nil || again.Allowed || !again.Blocked || again.Reservation != "" {
 			t.Errorf("a reservation under a block: %+v, %v", again, err)
 		}
-		settled, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
-		if err != nil || !settled.Allowed || settled.Blocked || settled.Recorded != limiter.RecordedYes {
+		settled, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		if err != nil || !settled.Allowed || settled.Blocked || settled.Recorded != count.RecordedYes {
 			t.Errorf("%+v, %v", settled, err)
 		}
 	})
@@ -332,9 +336,9 @@ func TestWaitOfTheDenialThatBlocks(t *testing.T) {
 		})
 	}
 	bubble(t, "a limit that has room", func(t *testing.T) {
-		policy := blocking()
-		policy.Limits = append(policy.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 5, Window: time.Second})
-		d := provoke(t, instance(t, newFakeStore(), nil, policy))
+		p := blocking()
+		p.Limits = append(p.Limits, policy.Limit{Algorithm: "sliding-log", Limit: 5, Window: time.Second})
+		d := provoke(t, instance(t, newFakeStore(), nil, p))
 		if v := d.Limits()[1].Verdict; !v.Allowed || v.RetryAfter != 0 || v.ResetAfter != time.Second+2*tolerance {
 			t.Errorf("%+v, want it as if there were no block", v)
 		}
@@ -344,7 +348,7 @@ func TestWaitOfTheDenialThatBlocks(t *testing.T) {
 		policy.BlockFor = 10 * time.Minute
 		e := instance(t, newFakeStore(), nil, policy)
 		for range 2 {
-			if d := mustTake(t, e); d.Allowed || d.RetryAfter != limiter.Never {
+			if d := mustTake(t, e); d.Allowed || d.RetryAfter != count.Never {
 				t.Errorf("%+v, want no wait to help", d.Verdict)
 			}
 		}
@@ -353,23 +357,23 @@ func TestWaitOfTheDenialThatBlocks(t *testing.T) {
 
 // several returns a policy that blocks, one that does not, and one that counts denied
 // attempts.
-func several() []limiter.Policy {
+func several() []policy.Policy {
 	blocks, free, all := blocking(), policyOf("fixed-window", 5, time.Hour), policyOf("sliding-log", 5, time.Hour)
-	free.Name, all.Name, all.Count = "free", "all", limiter.CountAll
-	return []limiter.Policy{blocks, free, all}
+	free.Name, all.Name, all.Count = "free", "all", policy.CountAll
+	return []policy.Policy{blocks, free, all}
 }
 
 func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
-	for name, store := range map[string]func() limiter.Store{
-		"shared":    func() limiter.Store { return newFakeStore() },
-		"exclusive": func() limiter.Store { return embedded.New(nil) },
+	for name, store := range map[string]func() store.Store{
+		"shared":    func() store.Store { return newFakeStore() },
+		"exclusive": func() store.Store { return embedded.New(nil) },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store, ops := store(), new(opsSeen)
 			e := instanceWith(t, store, &limiter.Options{Feed: newFakeFeed(), Observer: ops}, several()...)
 			provoke(t, e)
 			ops.seen = nil
-			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
 				{Policy: "free", Identifier: "x"}, somebody, {Policy: "all", Identifier: "x"},
 			}}
 			for i := range 2 {
@@ -381,23 +385,23 @@ func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
 				if !blocked.Blocked || blocked.Allowed || free.Blocked || all.Blocked {
 					t.Errorf("blocked: %v %v %v", free.Blocked, blocked.Blocked, all.Blocked)
 				}
-				if !free.Allowed || free.Used != 0 || free.Recorded != limiter.RecordedNo {
+				if !free.Allowed || free.Used != 0 || free.Recorded != count.RecordedNo {
 					t.Errorf("beside a block: %+v, want it checked only", free)
 				}
-				if !all.Allowed || all.Used != int64(i)+1 || all.Recorded != limiter.RecordedYes {
+				if !all.Allowed || all.Used != int64(i)+1 || all.Recorded != count.RecordedYes {
 					t.Errorf("where denied attempts count: %+v", all)
 				}
 			}
-			if want := slices.Repeat([]limiter.Op{limiter.OpTake}, 6); !slices.Equal(ops.seen, want) {
+			if want := slices.Repeat([]count.Op{count.OpTake}, 6); !slices.Equal(ops.seen, want) {
 				t.Errorf("observed %v", ops.seen)
 			}
 			for _, hold := range []time.Duration{0, time.Minute} {
-				a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpCheck, Demands: call.Demands, Reserve: hold})
+				a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpCheck, Demands: call.Demands, Reserve: hold})
 				if err != nil || a.Allowed || a.Reservation != "" || a.Demands[0].Used != 0 || a.Demands[2].Used != 2 {
 					t.Errorf("check, held for %v: %+v, %v", hold, a, err)
 				}
 			}
-			a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: call.Demands})
+			a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: call.Demands})
 			if err != nil || !a.Allowed || a.Blocked || a.Demands[0].Used != 1 {
 				t.Errorf("record: %+v, %v", a, err)
 			}
@@ -406,9 +410,9 @@ func TestSeveralDemandsOneOfThemBlocked(t *testing.T) {
 }
 
 // opsSeen is which operations were observed.
-type opsSeen struct{ seen []limiter.Op }
+type opsSeen struct{ seen []count.Op }
 
-func (o *opsSeen) Observe(op limiter.Op, _ limiter.Key, _ int64, _ *limiter.Decision) {
+func (o *opsSeen) Observe(op count.Op, _ store.Key, _ int64, _ *count.Decision) {
 	o.seen = append(o.seen, op)
 }
 
@@ -416,7 +420,7 @@ func TestNothingIsHeldBesideABlock(t *testing.T) {
 	bubble(t, "reserve", func(t *testing.T) {
 		store := newFakeStore()
 		e := instance(t, store, newFakeFeed(), several()...)
-		call := limiter.Call{Op: limiter.OpCheck, Reserve: time.Minute, Demands: []limiter.Demand{{Policy: "free", Identifier: "x"}, somebody}}
+		call := limiter.Call{Op: count.OpCheck, Reserve: time.Minute, Demands: []limiter.Demand{{Policy: "free", Identifier: "x"}, somebody}}
 		if a, err := e.Do(t.Context(), &call); err != nil || a.Reservation == "" {
 			t.Fatalf("%+v, %v", a, err)
 		}
@@ -438,7 +442,7 @@ func TestSeveralDemandsBlockTheOneThatIsDenied(t *testing.T) {
 		store, feed := newFakeStore(), newFakeFeed()
 		e, other := instance(t, store, feed, policies...), instance(t, store, feed, policies...)
 		mustTake(t, e)
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "free", Identifier: "x"}, somebody}}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "free", Identifier: "x"}, somebody}}
 		if a, err := e.Do(t.Context(), &call); err != nil || a.Allowed || a.Blocked || a.RetryAfter != 10*time.Minute {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -458,10 +462,10 @@ func TestBlocksAreBounded(t *testing.T) {
 		e := newEngine(t, embedded.New(nil), 0, blocking())
 		e.BoundBlocks(most)
 		running(t, e)
-		var denied limiter.Decision
+		var denied count.Decision
 		for i := range 3 * most {
 			d := somebody
-			d.Identifier = limiter.Identifier(fmt.Sprint("caller ", i))
+			d.Identifier = keys.Identifier(fmt.Sprint("caller ", i))
 			for range 2 {
 				denied, _ = e.Take(t.Context(), d)
 			}
@@ -489,9 +493,9 @@ func TestReloadOfAPolicyThatBlocks(t *testing.T) {
 		e := instance(t, newFakeStore(), newFakeFeed(), blocking())
 		provoke(t, e)
 		without, shadow := policyOf("sliding-log", 1, time.Minute), blocking()
-		shadow.Mode = limiter.ModeShadow
-		for i, p := range []limiter.Policy{without, shadow, blocking()} {
-			if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+		shadow.Mode = policy.ModeShadow
+		for i, p := range []policy.Policy{without, shadow, blocking()} {
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
 			if d := mustCheck(t, e); d.Blocked != (i == 2) {
@@ -525,7 +529,7 @@ func TestProblemsOfBlocks(t *testing.T) {
 		p := policyOf("sliding-log", 1, time.Minute)
 		p.BlockFor, p.BlockFactor, p.BlockMax = c.blockFor, c.factor, c.most
 		found := p.Problems()
-		if len(found) != 1 || found[0] != (limiter.Problem{Path: c.path, Message: c.excuse}) {
+		if len(found) != 1 || found[0] != (policy.Problem{Path: c.path, Message: c.excuse}) {
 			t.Errorf("%s: %v", c.name, found)
 		}
 	}
@@ -544,18 +548,18 @@ func TestProblemsOfBlocks(t *testing.T) {
 func TestTakeThatWasUnderWayDuringAReset(t *testing.T) {
 	for _, by := range []string{"the same instance", "another one"} {
 		bubble(t, by, func(t *testing.T) {
-			store, feed := newFakeStore(), newFakeFeed()
-			b := instance(t, store, feed, blocking())
+			s, feed := newFakeStore(), newFakeFeed()
+			b := instance(t, s, feed, blocking())
 			time.Sleep(10 * time.Millisecond) // b polls before a does
-			a := instance(t, store, feed, blocking())
+			a := instance(t, s, feed, blocking())
 			resets := a
 			if by != "the same instance" {
 				resets = b
 			}
 			mustTake(t, a)
-			store.set(func() {
-				store.afterRead = func(*limiter.State) error {
-					store.set(func() { store.afterRead = nil })
+			s.set(func() {
+				s.afterRead = func(*store.State) error {
+					s.set(func() { s.afterRead = nil })
 					time.Sleep(50 * time.Millisecond)
 					err := resets.Reset(t.Context(), "p", somebody.Identifier)
 					time.Sleep(2*tolerance + 30*time.Millisecond) // before b polls
@@ -569,7 +573,7 @@ func TestTakeThatWasUnderWayDuringAReset(t *testing.T) {
 			// a knows of b's reset only once it has polled: it may believe in its block until then.
 			for _, wait := range []time.Duration{15 * time.Millisecond, time.Second} { // when b has polled and a has not, and when both have
 				time.Sleep(wait)
-				for i, e := range []*limiter.Engine{a, b, instance(t, store, feed, blocking())} {
+				for i, e := range []*limiter.Engine{a, b, instance(t, s, feed, blocking())} {
 					if c := mustCheck(t, e); c.Blocked && (e != a || wait == time.Second) {
 						t.Errorf("instance %d: blocked by a denial from before the reset (%+v)", i, d.Verdict)
 					}

@@ -7,28 +7,31 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestFailuresStayWithTheirCalls has calls after one that failed, of one demand and of
 // several, which borrow the same memory.
 func TestFailuresStayWithTheirCalls(t *testing.T) {
-	store := embedded.New(nil)
-	e := limiter.New(store, nil)
+	s := embedded.New(nil)
+	e := limiter.New(s, nil)
 	bucket, log := policyOf("token-bucket", 100, time.Hour), policyOf("sliding-log", 100, time.Hour)
 	bucket.Name, log.Name = "bucket", "log"
-	if err := e.SetPolicies([]limiter.Policy{bucket, log}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{bucket, log}); err != nil {
 		t.Fatal(err)
 	}
 	damaged, err := e.KeyOf("bucket", "somebody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cell := limiter.CellWrite{Version: limiter.EventID{1}, Value: []byte("no cell")}
-	if err := store.Write(t.Context(), &limiter.Write{Key: damaged, Cell: &cell}); err != nil {
+	cell := store.CellWrite{Version: store.EventID{1}, Value: []byte("no cell")}
+	if err := s.Write(t.Context(), &store.Write{Key: damaged, Cell: &cell}); err != nil {
 		t.Fatal(err)
 	}
 	take := func(policies ...string) error {
-		call := limiter.Call{Op: limiter.OpTake}
+		call := limiter.Call{Op: count.OpTake}
 		for _, name := range policies {
 			call.Demands = append(call.Demands, limiter.Demand{Policy: name, Identifier: "somebody"})
 		}
@@ -37,16 +40,16 @@ func TestFailuresStayWithTheirCalls(t *testing.T) {
 	}
 	other := limiter.Demand{Policy: "log", Identifier: "another"}
 	for range 100 {
-		if err := take("bucket"); !errors.Is(err, limiter.ErrUnavailable) {
+		if err := take("bucket"); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("by a damaged cell: %v", err)
 		}
 		if _, err := e.Take(t.Context(), other); err != nil {
 			t.Fatalf("after it: %v", err)
 		}
-		if err := take("log", "bucket"); !errors.Is(err, limiter.ErrUnavailable) {
+		if err := take("log", "bucket"); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("together with a damaged cell: %v", err)
 		}
-		if _, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+		if _, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
 			other, {Policy: "log", Identifier: "a third"},
 		}}); err != nil {
 			t.Fatalf("after that: %v", err)
@@ -57,10 +60,10 @@ func TestFailuresStayWithTheirCalls(t *testing.T) {
 // TestCostsAboveAnyLimit are refused whichever limit it is, and not those above none: a limit
 // of 0 denies all costs alike.
 func TestCostsAboveAnyLimit(t *testing.T) {
-	limit := func(name string, n int64) limiter.Limit {
-		return limiter.Limit{Name: name, Algorithm: "fixed-window", Limit: n, Window: time.Minute}
+	limit := func(name string, n int64) policy.Limit {
+		return policy.Limit{Name: name, Algorithm: "fixed-window", Limit: n, Window: time.Minute}
 	}
-	for name, limits := range map[string][]limiter.Limit{
+	for name, limits := range map[string][]policy.Limit{
 		"the first":           {limit("a", 5), limit("b", 10)},
 		"the last":            {limit("a", 10), limit("b", 5)},
 		"the one in between":  {limit("a", 10), limit("b", 5), limit("c", 7)},
@@ -69,7 +72,7 @@ func TestCostsAboveAnyLimit(t *testing.T) {
 		"all are of the same": {limit("a", 5), limit("b", 5)},
 	} {
 		e := limiter.New(embedded.New(nil), nil)
-		if err := e.SetPolicies([]limiter.Policy{{Name: "p", Limits: limits}}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{{Name: "p", Limits: limits}}); err != nil {
 			t.Fatal(err)
 		}
 		for cost, want := range map[int64]error{5: nil, 6: limiter.ErrCostTooLarge} {

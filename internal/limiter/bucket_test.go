@@ -10,12 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // bucketStep is a request to a bucket and what the answer must be.
 type bucketStep struct {
 	after     time.Duration
-	op        limiter.Op
+	op        count.Op
 	cost      int64
 	allowed   bool
 	remaining int64
@@ -23,15 +26,15 @@ type bucketStep struct {
 }
 
 func TestBuckets(t *testing.T) {
-	const take, record = limiter.OpTake, limiter.OpRecord
+	const take, record = count.OpTake, count.OpRecord
 	for _, test := range []struct {
 		name  string
-		limit limiter.Limit
+		limit policy.Limit
 		steps []bucketStep
 	}{
 		{
 			"a burst above the limit is there at once, and comes back at the limit's rate",
-			limiter.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute, Burst: 6},
+			policy.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute, Burst: 6},
 			[]bucketStep{
 				{0, take, 6, true, 0, 0},
 				{0, take, 1, false, 0, 20 * time.Second},
@@ -43,19 +46,19 @@ func TestBuckets(t *testing.T) {
 		},
 		{
 			"a burst below the limit spreads it",
-			limiter.Limit{Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 2},
+			policy.Limit{Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 2},
 			[]bucketStep{
 				{0, take, 1, true, 1, 0},
 				{0, take, 1, true, 0, 0},
 				{0, take, 1, false, 0, time.Second},
 				{time.Second, take, 1, true, 0, 0},
-				{time.Hour, take, 3, false, 2, limiter.Never},
+				{time.Hour, take, 3, false, 2, count.Never},
 				{time.Hour, take, 2, true, 0, 0},
 			},
 		},
 		{
 			"what is recorded past the limit is paid back first",
-			limiter.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
+			policy.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
 			[]bucketStep{
 				{0, record, 9, true, 0, 0},
 				{0, take, 1, false, 0, 140 * time.Second},
@@ -65,16 +68,16 @@ func TestBuckets(t *testing.T) {
 		},
 		{
 			"a limit of 0 denies always, and a record stays",
-			limiter.Limit{Algorithm: "leaky-bucket", Limit: 0, Window: time.Minute},
+			policy.Limit{Algorithm: "leaky-bucket", Limit: 0, Window: time.Minute},
 			[]bucketStep{
-				{0, take, 1, false, 0, limiter.Never},
+				{0, take, 1, false, 0, count.Never},
 				{0, record, 1, true, 0, 0},
-				{24 * time.Hour, take, 1, false, 0, limiter.Never},
+				{24 * time.Hour, take, 1, false, 0, count.Never},
 			},
 		},
 		{
 			"a clock that steps back finds what was there last, and waits for it",
-			limiter.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute},
+			policy.Limit{Algorithm: "token-bucket", Limit: 3, Window: time.Minute},
 			[]bucketStep{
 				{time.Minute, take, 3, true, 0, 0},
 				{0, take, 1, false, 0, 80 * time.Second},
@@ -84,7 +87,7 @@ func TestBuckets(t *testing.T) {
 		},
 		{
 			"what a clock that stepped back records is not forgotten sooner",
-			limiter.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
+			policy.Limit{Algorithm: "leaky-bucket", Limit: 3, Window: time.Minute},
 			[]bucketStep{
 				{time.Minute, take, 1, true, 2, 0},
 				{0, take, 2, true, 0, 0},
@@ -93,7 +96,7 @@ func TestBuckets(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{test.limit}})
+			m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{test.limit}})
 			for _, step := range test.steps {
 				got := m.Do(step.op, someMorning.Add(step.after), step.cost)
 				if got.Allowed != step.allowed || got.Remaining != step.remaining || got.RetryAfter != step.retry {
@@ -112,13 +115,13 @@ func TestNoBucketAdmitsMoreThanItsRate(t *testing.T) {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			l := drawLimit(t, name)
 			l.Limit = max(1, l.Limit)
-			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+			m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 			var admitted []event
-			now, latest := someMorning, limiter.Instant(0) // latest: of what was admitted
+			now, latest := someMorning, store.Instant(0) // latest: of what was admitted
 			for range rapid.IntRange(1, 60).Draw(t, "requests") {
-				now += limiter.Instant(rapid.Int64Range(-900, 1500).Draw(t, "later by ms"))
+				now += store.Instant(rapid.Int64Range(-900, 1500).Draw(t, "later by ms"))
 				cost := rapid.Int64Range(1, 5).Draw(t, "cost")
-				if m.Do(limiter.OpTake, now, cost).Allowed {
+				if m.Do(count.OpTake, now, cost).Allowed {
 					latest = max(latest, now)
 					admitted = append(admitted, event{latest, cost})
 				}
@@ -142,22 +145,22 @@ func TestNoBucketAdmitsMoreThanItsRate(t *testing.T) {
 func TestBucketsMatchTheModelAtEveryScale(t *testing.T) {
 	for _, name := range []string{"leaky-bucket", "token-bucket"} {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
-			l := limiter.Limit{Algorithm: name, Limit: drawScale(t, "limit", limiter.MaxLimit)}
-			longer := drawScale(t, "window", (limiter.MaxWindow - limiter.MinWindow).Milliseconds())
-			l.Window = limiter.MinWindow + time.Duration(longer)*time.Millisecond
+			l := policy.Limit{Algorithm: name, Limit: drawScale(t, "limit", policy.MaxLimit)}
+			longer := drawScale(t, "window", (policy.MaxWindow - policy.MinWindow).Milliseconds())
+			l.Window = policy.MinWindow + time.Duration(longer)*time.Millisecond
 			if name == "token-bucket" {
-				l.Burst = drawScale(t, "burst", limiter.MaxLimit)
+				l.Burst = drawScale(t, "burst", policy.MaxLimit)
 			}
-			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+			m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 			var events []event
 			now := someMorning
 			for range rapid.IntRange(1, 20).Draw(t, "requests") {
-				now += limiter.Instant(drawScale(t, "later by ms", 2*limiter.MaxWindow.Milliseconds()))
-				cost := drawScale(t, "cost", limiter.MaxCost)
+				now += store.Instant(drawScale(t, "later by ms", 2*policy.MaxWindow.Milliseconds()))
+				cost := drawScale(t, "cost", policy.MaxCost)
 				events = append(events, event{now, cost})
-				m.Do(limiter.OpRecord, now, cost)
+				m.Do(count.OpRecord, now, cost)
 				used := rounded(l, drained(l, events, now))
-				if got := m.Do(limiter.OpCheck, now, 1); got.Used != used || got.Allowed != (used < l.Capacity()) {
+				if got := m.Do(count.OpCheck, now, 1); got.Used != used || got.Allowed != (used < l.Capacity()) {
 					t.Fatalf("used %d, and another allowed %v, want %d of %d", got.Used, got.Allowed, used, l.Capacity())
 				}
 			}
@@ -173,12 +176,12 @@ func drawScale(t *rapid.T, label string, most int64) int64 {
 
 func TestFullestBucketAdmitsNothing(t *testing.T) {
 	for _, name := range []string{"leaky-bucket", "token-bucket"} {
-		l := limiter.Limit{Algorithm: name, Limit: limiter.MaxLimit, Window: limiter.MaxWindow}
-		m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+		l := policy.Limit{Algorithm: name, Limit: policy.MaxLimit, Window: policy.MaxWindow}
+		m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 		m.Fill(someMorning)
-		m.Do(limiter.OpRecord, someMorning, limiter.MaxCost) // would be little if the sum began anew
-		for _, years := range []limiter.Instant{0, 1, 10} {
-			got := m.Do(limiter.OpTake, someMorning+years*365*24*3600*1000, 1)
+		m.Do(count.OpRecord, someMorning, policy.MaxCost) // would be little if the sum began anew
+		for _, years := range []store.Instant{0, 1, 10} {
+			got := m.Do(count.OpTake, someMorning+years*365*24*3600*1000, 1)
 			if got.Allowed || got.Used != math.MaxInt64 || got.Remaining != 0 || got.RetryAfter < 365*24*time.Hour {
 				t.Errorf("%s, %d years later: %+v", name, years, got.Verdict)
 			}
@@ -198,8 +201,8 @@ func TestAmountsAreExactOrTheLargest(t *testing.T) {
 		return n
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(label string) (limiter.Amount, *big.Int) {
-			a := limiter.AmountOf(rapid.Int64Range(0, math.MaxInt64).Draw(t, label), rapid.Int64Range(0, math.MaxInt64).Draw(t, label))
+		draw := func(label string) (store.Amount, *big.Int) {
+			a := store.AmountOf(rapid.Int64Range(0, math.MaxInt64).Draw(t, label), rapid.Int64Range(0, math.MaxInt64).Draw(t, label))
 			for range rapid.IntRange(0, 3).Draw(t, label+" doubled") {
 				a = a.Plus(a)
 			}
@@ -223,24 +226,24 @@ func TestAmountsAreExactOrTheLargest(t *testing.T) {
 			t.Fatalf("%v / %d = %d, want %d", wideA, parts, got, want)
 		}
 	})
-	if got := limiter.AmountOf(1, 1).Over(0); got != math.MaxInt64 {
+	if got := store.AmountOf(1, 1).Over(0); got != math.MaxInt64 {
 		t.Errorf("1 / 0 = %d", got)
 	}
-	if got := limiter.AmountOf(math.MaxInt64, 2).Plus(limiter.AmountOf(1, 1)).Over(2); got != math.MaxInt64 {
+	if got := store.AmountOf(math.MaxInt64, 2).Plus(store.AmountOf(1, 1)).Over(2); got != math.MaxInt64 {
 		t.Errorf("half more than the largest int64 is rounded up to %d", got)
 	}
 }
 
-func intOf(a limiter.Amount) *big.Int {
-	hi, lo := a.Words()
+func intOf(a store.Amount) *big.Int {
+	hi, lo := a.Hi, a.Lo
 	n := new(big.Int).SetUint64(hi)
 	return n.Add(n.Lsh(n, 64), new(big.Int).SetUint64(lo))
 }
 
 func TestBucketsAndCountAllAreRefused(t *testing.T) {
-	for _, name := range limiter.Algorithms() {
-		l := limiter.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
-		p := limiter.Policy{Name: "p", Count: limiter.CountAll, Limits: []limiter.Limit{
+	for _, name := range policy.Algorithms() {
+		l := policy.Limit{Algorithm: name, Limit: 1, Window: time.Minute}
+		p := policy.Policy{Name: "p", Count: policy.CountAll, Limits: []policy.Limit{
 			{Name: "beside", Algorithm: "sliding-log", Limit: 1, Window: time.Minute}, l,
 		}}
 		found := p.Problems()
@@ -254,42 +257,42 @@ func TestBucketsAndCountAllAreRefused(t *testing.T) {
 func TestBursts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		limit limiter.Limit
+		limit policy.Limit
 		want  string // within the only problem; empty: none
 	}{
-		{"the limit, unless given", limiter.Limit{Algorithm: "token-bucket", Limit: 5}, ""},
-		{"above the limit", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: limiter.MaxLimit}, ""},
-		{"below the limit", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: 1}, ""},
-		{"too large", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: limiter.MaxLimit + 1}, "burst: 1000000000000001 is out of range"},
-		{"negative", limiter.Limit{Algorithm: "token-bucket", Limit: 5, Burst: -1}, "limits[0].burst: -1 is out of range"},
-		{"of a limit that is wrong itself", limiter.Limit{Algorithm: "token-bucket", Limit: -1}, "limits[0].limit: -1 is out of range"},
-		{"of a limit of 0", limiter.Limit{Algorithm: "token-bucket", Burst: 5}, "limits[0].burst: a limit of 0 denies always: remove the burst"},
-		{"below what a millisecond refills", limiter.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 1},
+		{"the limit, unless given", policy.Limit{Algorithm: "token-bucket", Limit: 5}, ""},
+		{"above the limit", policy.Limit{Algorithm: "token-bucket", Limit: 5, Burst: policy.MaxLimit}, ""},
+		{"below the limit", policy.Limit{Algorithm: "token-bucket", Limit: 5, Burst: 1}, ""},
+		{"too large", policy.Limit{Algorithm: "token-bucket", Limit: 5, Burst: policy.MaxLimit + 1}, "burst: 1000000000000001 is out of range"},
+		{"negative", policy.Limit{Algorithm: "token-bucket", Limit: 5, Burst: -1}, "limits[0].burst: -1 is out of range"},
+		{"of a limit that is wrong itself", policy.Limit{Algorithm: "token-bucket", Limit: -1}, "limits[0].limit: -1 is out of range"},
+		{"of a limit of 0", policy.Limit{Algorithm: "token-bucket", Burst: 5}, "limits[0].burst: a limit of 0 denies always: remove the burst"},
+		{"below what a millisecond refills", policy.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 1},
 			"limits[0].burst: a burst of 1 loses tokens of 120000 in 1m: time counts in whole milliseconds, " +
 				"and what is refilled in one must fit: use a burst of at least 2"},
-		{"as much as a millisecond refills", limiter.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 2}, ""},
-		{"of the largest limit", limiter.Limit{Algorithm: "token-bucket", Limit: limiter.MaxLimit, Burst: 1},
+		{"as much as a millisecond refills", policy.Limit{Algorithm: "token-bucket", Limit: 120_000, Burst: 2}, ""},
+		{"of the largest limit", policy.Limit{Algorithm: "token-bucket", Limit: policy.MaxLimit, Burst: 1},
 			"use a burst of at least 16666666668"},
-		{"of the largest limit, unless given", limiter.Limit{Algorithm: "token-bucket", Limit: limiter.MaxLimit}, ""},
-		{"of a leaky bucket", limiter.Limit{Algorithm: "leaky-bucket", Limit: 5, Burst: 5}, "limits[0].burst: only a token-bucket has a burst"},
+		{"of the largest limit, unless given", policy.Limit{Algorithm: "token-bucket", Limit: policy.MaxLimit}, ""},
+		{"of a leaky bucket", policy.Limit{Algorithm: "leaky-bucket", Limit: 5, Burst: 5}, "limits[0].burst: only a token-bucket has a burst"},
 	} {
 		test.limit.Window = time.Minute
-		found := limiter.Policy{Name: "p", Limits: []limiter.Limit{test.limit}}.Problems()
+		found := policy.Policy{Name: "p", Limits: []policy.Limit{test.limit}}.Problems()
 		if ok := len(found) == 0; test.want == "" != ok || !ok && (len(found) != 1 || !strings.Contains(found[0].Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.name, found, test.want)
 		}
 	}
-	if l := (limiter.Limit{Algorithm: "token-bucket", Limit: 5}).WithDefaults(); l.Burst != 5 || l.Capacity() != 5 {
+	if l := (policy.Limit{Algorithm: "token-bucket", Limit: 5}).WithDefaults(); l.Burst != 5 || l.Capacity() != 5 {
 		t.Errorf("a bucket of 5 holds %d", l.Burst)
 	}
 }
 
 // passes returns how many of those who ask all the time a bucket lets through in a window.
-func passes(l limiter.Limit) (n int64) {
-	m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{l}})
+func passes(l policy.Limit) (n int64) {
+	m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{l}})
 	const windows = 20
 	for ms := range windows * l.Window.Milliseconds() {
-		for m.Do(limiter.OpTake, someMorning+limiter.Instant(ms), 1).Allowed {
+		for m.Do(count.OpTake, someMorning+store.Instant(ms), 1).Allowed {
 			n++
 		}
 	}
@@ -303,8 +306,8 @@ func TestSmallestBurst(t *testing.T) {
 	for _, limit := range limits {
 		refused := true
 		for burst := int64(1); refused; burst++ {
-			l := limiter.Limit{Algorithm: "token-bucket", Limit: limit, Window: time.Second, Burst: burst}
-			found := limiter.Policy{Name: "p", Limits: []limiter.Limit{l}}.Problems()
+			l := policy.Limit{Algorithm: "token-bucket", Limit: limit, Window: time.Second, Burst: burst}
+			found := policy.Policy{Name: "p", Limits: []policy.Limit{l}}.Problems()
 			refused = len(found) > 0
 			want := limit
 			if !refused && limit <= 100 {
@@ -322,21 +325,21 @@ func TestSmallestBurst(t *testing.T) {
 
 // TestCooldown has a limit of one as the shortest time between two, beside another.
 func TestCooldown(t *testing.T) {
-	p := limiter.Policy{Name: "sms-send", Limits: []limiter.Limit{
+	p := policy.Policy{Name: "sms-send", Limits: []policy.Limit{
 		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
 		{Name: "per-hour", Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
 	}}
 	m := limiter.NewMachine(p)
 	for i := range time.Duration(10) {
-		if got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute), 1); !got.Allowed || got.Used != 1 || got.Limits()[1].Used != int64(i+1) {
+		if got := m.Do(count.OpTake, someMorning.Add(i*time.Minute), 1); !got.Allowed || got.Used != 1 || got.Limits()[1].Used != int64(i+1) {
 			t.Errorf("in minute %d: %+v", i, got.Verdict)
 		}
-		got := m.Do(limiter.OpTake, someMorning.Add(i*time.Minute+59999*time.Millisecond), 1)
+		got := m.Do(count.OpTake, someMorning.Add(i*time.Minute+59999*time.Millisecond), 1)
 		if got.Allowed || got.TightestLimit().Name != "cooldown" && i < 9 || got.Limits()[1].Used != int64(i+1) {
 			t.Errorf("1 ms before minute %d is over: by %s %+v", i, got.TightestLimit().Name, got.Verdict)
 		}
 	}
-	got := m.Do(limiter.OpTake, someMorning.Add(10*time.Minute), 1)
+	got := m.Do(count.OpTake, someMorning.Add(10*time.Minute), 1)
 	if got.Allowed || got.TightestLimit().Name != "per-hour" || got.RetryAfter != 50*time.Minute {
 		t.Errorf("an eleventh within the hour: by %s %+v", got.TightestLimit().Name, got.Verdict)
 	}

@@ -7,29 +7,32 @@ import (
 	_ "time/tzdata" // wherever the tests run
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-var calendars = []limiter.Calendar{limiter.CalendarDay, limiter.CalendarWeek, limiter.CalendarMonth}
+var calendars = []policy.Calendar{policy.CalendarDay, policy.CalendarWeek, policy.CalendarMonth}
 
-func byCalendar(calendar limiter.Calendar, zone string) limiter.Limit {
-	return limiter.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: calendar, Timezone: zone}
+func byCalendar(calendar policy.Calendar, zone string) policy.Limit {
+	return policy.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: calendar, Timezone: zone}
 }
 
 // at returns the instant of a time in UTC.
-func at(t testing.TB, text string) limiter.Instant {
+func at(t testing.TB, text string) store.Instant {
 	t.Helper()
 	clock, err := time.Parse("2006-01-02 15:04:05.999", text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return limiter.InstantOf(clock)
+	return store.InstantOf(clock)
 }
 
 // TestCalendarWindows has the first and the last millisecond of windows, in UTC.
 func TestCalendarWindows(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		calendar limiter.Calendar
+		calendar policy.Calendar
 		zone     string
 		first    string
 		last     string
@@ -72,7 +75,7 @@ func TestCalendarWindows(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l := byCalendar(test.calendar, test.zone)
 			first, last := at(t, test.first), at(t, test.last)
-			for _, inside := range []limiter.Instant{first, first + 15*60*1000, first + (last-first)/2, last} {
+			for _, inside := range []store.Instant{first, first + 15*60*1000, first + (last-first)/2, last} {
 				start, end := limiter.WindowAt(l)(inside)
 				if start != first || end != last+1 || end.Sub(start) != test.lasts {
 					t.Errorf("at %v: from %v to %v, %v, want %v to %v, %v",
@@ -122,12 +125,12 @@ func TestCalendarWindowsMinuteByMinute(t *testing.T) {
 
 // compareWithClocks compares the windows of l in the days around turn with what the
 // clocks of turn's zone show.
-func compareWithClocks(t *testing.T, l limiter.Limit, turn time.Time) {
+func compareWithClocks(t *testing.T, l policy.Limit, turn time.Time) {
 	t.Helper()
 	window := limiter.WindowAt(l)
-	latest, begun := 0, limiter.Instant(0)
+	latest, begun := 0, store.Instant(0)
 	for clock := turn.Add(-26 * time.Hour); clock.Before(turn.Add(50 * time.Hour)); clock = clock.Add(time.Minute) {
-		now := limiter.InstantOf(clock)
+		now := store.InstantOf(clock)
 		if shows := firstDayOf(l.Calendar, clock); shows > latest { // once begun, a window is not left for an earlier one
 			if latest != 0 {
 				begun = now
@@ -139,7 +142,7 @@ func compareWithClocks(t *testing.T, l limiter.Limit, turn time.Time) {
 			t.Fatalf("%s in %s: at %v the window is from %v to %v, and began %v",
 				l.Calendar, l.Timezone, clock, start.Time().In(clock.Location()), end.Time().In(clock.Location()), begun.Time())
 		}
-		if lasts := end.Sub(start); lasts > limiter.Longest(limiter.Policy{Limits: []limiter.Limit{l}}) {
+		if lasts := end.Sub(start); lasts > limiter.Longest(policy.Policy{Limits: []policy.Limit{l}}) {
 			t.Fatalf("%s in %s: at %v the window is %v long", l.Calendar, l.Timezone, clock, lasts)
 		}
 	}
@@ -147,14 +150,14 @@ func compareWithClocks(t *testing.T, l limiter.Limit, turn time.Time) {
 
 // firstDayOf returns the first day of the calendar's window that clock shows, counted
 // in days.
-func firstDayOf(calendar limiter.Calendar, clock time.Time) int {
+func firstDayOf(calendar policy.Calendar, clock time.Time) int {
 	year, month, day := clock.Date()
-	if calendar == limiter.CalendarMonth {
+	if calendar == policy.CalendarMonth {
 		day = 1
 	}
 	const fromMonday = 4 // the epoch was a Thursday
 	days := int(time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix() / (24 * 3600))
-	if calendar == limiter.CalendarWeek {
+	if calendar == policy.CalendarWeek {
 		days -= (days - fromMonday) % 7
 	}
 	return days
@@ -178,7 +181,7 @@ func TestCalendarWindowsOfOneAlmanac(t *testing.T) {
 }
 
 func TestQuotaOfADay(t *testing.T) {
-	m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{byCalendar("day", "Europe/Berlin")}})
+	m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{byCalendar("day", "Europe/Berlin")}})
 	for _, step := range []struct {
 		at      string
 		cost    int64
@@ -194,7 +197,7 @@ func TestQuotaOfADay(t *testing.T) {
 		{"2026-10-25 23:00:00", 3, true, 3, 0},
 		{"2026-10-25 22:00:00", 1, false, 6, 25 * time.Hour}, // a clock that stepped back
 	} {
-		got := m.Do(limiter.OpTake, at(t, step.at), step.cost)
+		got := m.Do(count.OpTake, at(t, step.at), step.cost)
 		if got.Allowed != step.allowed || got.Used != step.used || got.RetryAfter != step.retry {
 			t.Errorf("%s: allowed %v, used %d, retry after %v, want %v, %d, %v",
 				step.at, got.Allowed, got.Used, got.RetryAfter, step.allowed, step.used, step.retry)
@@ -203,11 +206,11 @@ func TestQuotaOfADay(t *testing.T) {
 }
 
 func TestCalendarLimitsAreToldApart(t *testing.T) {
-	fixed := limiter.Limit{Name: "n", Algorithm: "fixed-window", Limit: 1, Window: 24 * time.Hour}
+	fixed := policy.Limit{Name: "n", Algorithm: "fixed-window", Limit: 1, Window: 24 * time.Hour}
 	if got := fixed.ID(); got != "n/fixed-window/86400000" {
 		t.Errorf("%q is another limit than before", got)
 	}
-	ids := map[limiter.LimitID]bool{fixed.ID(): true}
+	ids := map[policy.LimitID]bool{fixed.ID(): true}
 	for _, calendar := range calendars {
 		for _, zone := range []string{"UTC", "Europe/Berlin"} {
 			l := byCalendar(calendar, zone)
@@ -234,10 +237,10 @@ func TestCalendarDefaults(t *testing.T) {
 	if again := got.WithDefaults(); again != got {
 		t.Errorf("%+v, filled in again: %+v", got, again)
 	}
-	for calendar, want := range map[limiter.Calendar]time.Duration{
+	for calendar, want := range map[policy.Calendar]time.Duration{
 		"": time.Hour, "day": 49 * time.Hour, "week": 8*24*time.Hour + time.Hour, "month": 32*24*time.Hour + time.Hour,
 	} {
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{byCalendar(calendar, "")}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{byCalendar(calendar, "")}}
 		if calendar == "" {
 			p.Limits[0].Window = time.Hour
 		}
@@ -248,35 +251,35 @@ func TestCalendarDefaults(t *testing.T) {
 }
 
 func TestCalendarProblems(t *testing.T) {
-	daily := func(change func(*limiter.Limit)) limiter.Limit {
+	daily := func(change func(*policy.Limit)) policy.Limit {
 		l := byCalendar("day", "Europe/Berlin")
 		change(&l)
 		return l
 	}
 	for _, test := range []struct {
 		name  string
-		limit limiter.Limit
+		limit policy.Limit
 		want  string // how the only problem starts; empty: none
 	}{
-		{"a day in Berlin", daily(func(*limiter.Limit) {}), ""},
-		{"its length as well", daily(func(l *limiter.Limit) { l.Window = 24 * time.Hour }), ""},
-		{"another length", daily(func(l *limiter.Limit) { l.Window = time.Hour }), "limits[0].window: 1h is no day: leave it out"},
-		{"a year", daily(func(l *limiter.Limit) { l.Calendar = "year" }), `limits[0].window: "year" is no calendar: use day, week or month`},
-		{"a zone there is not", daily(func(l *limiter.Limit) { l.Timezone = "Berlin" }),
+		{"a day in Berlin", daily(func(*policy.Limit) {}), ""},
+		{"its length as well", daily(func(l *policy.Limit) { l.Window = 24 * time.Hour }), ""},
+		{"another length", daily(func(l *policy.Limit) { l.Window = time.Hour }), "limits[0].window: 1h is no day: leave it out"},
+		{"a year", daily(func(l *policy.Limit) { l.Calendar = "year" }), `limits[0].window: "year" is no calendar: use day, week or month`},
+		{"a zone there is not", daily(func(l *policy.Limit) { l.Timezone = "Berlin" }),
 			`limits[0].timezone: "Berlin" is no time zone: use a name of the IANA database such as Europe/Berlin, or UTC`},
-		{"the machine's zone", daily(func(l *limiter.Limit) { l.Timezone = "Local" }), `limits[0].timezone: "Local" is no time zone`},
-		{"a path", daily(func(l *limiter.Limit) { l.Timezone = "../zoneinfo/UTC" }), `limits[0].timezone: "../zoneinfo/UTC" is no time zone`},
-		{"a zone of a duration", limiter.Limit{Algorithm: "fixed-window", Limit: 1, Window: 24 * time.Hour, Timezone: "Europe/Berlin"},
+		{"the machine's zone", daily(func(l *policy.Limit) { l.Timezone = "Local" }), `limits[0].timezone: "Local" is no time zone`},
+		{"a path", daily(func(l *policy.Limit) { l.Timezone = "../zoneinfo/UTC" }), `limits[0].timezone: "../zoneinfo/UTC" is no time zone`},
+		{"a zone of a duration", policy.Limit{Algorithm: "fixed-window", Limit: 1, Window: 24 * time.Hour, Timezone: "Europe/Berlin"},
 			"limits[0].timezone: a window of 1d starts everywhere at once"},
-		{"a log", daily(func(l *limiter.Limit) { l.Algorithm = "sliding-log" }),
+		{"a log", daily(func(l *policy.Limit) { l.Algorithm = "sliding-log" }),
 			"limits[0].window: a sliding-log counts over one length of time, and no day of a calendar is sure to be as long as the next: " +
 				"use a fixed-window, or a duration such as 1d"},
-		{"a tail", daily(func(l *limiter.Limit) { l.Algorithm = "sliding-tail" }), "limits[0].window: a sliding-tail counts over"},
-		{"buckets", daily(func(l *limiter.Limit) { l.Algorithm = "sliding-window" }), "limits[0].window: a sliding-window counts over"},
-		{"a leaky bucket", daily(func(l *limiter.Limit) { l.Algorithm = "leaky-bucket" }), "limits[0].window: a leaky-bucket counts over"},
-		{"a token bucket", daily(func(l *limiter.Limit) { l.Algorithm = "token-bucket" }), "limits[0].window: a token-bucket counts over"},
+		{"a tail", daily(func(l *policy.Limit) { l.Algorithm = "sliding-tail" }), "limits[0].window: a sliding-tail counts over"},
+		{"buckets", daily(func(l *policy.Limit) { l.Algorithm = "sliding-window" }), "limits[0].window: a sliding-window counts over"},
+		{"a leaky bucket", daily(func(l *policy.Limit) { l.Algorithm = "leaky-bucket" }), "limits[0].window: a leaky-bucket counts over"},
+		{"a token bucket", daily(func(l *policy.Limit) { l.Algorithm = "token-bucket" }), "limits[0].window: a token-bucket counts over"},
 	} {
-		found := limiter.Policy{Name: "p", Limits: []limiter.Limit{test.limit}}.Problems()
+		found := policy.Policy{Name: "p", Limits: []policy.Limit{test.limit}}.Problems()
 		if ok := len(found) == 0; test.want == "" != ok || !ok && (len(found) != 1 || !strings.HasPrefix(found[0].Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.name, found, test.want)
 		}
@@ -288,11 +291,11 @@ func TestCalendarProblems(t *testing.T) {
 func BenchmarkCalendar(b *testing.B) {
 	for _, days := range []int64{1, 2} {
 		b.Run(map[int64]string{1: "same", 2: "another"}[days], func(b *testing.B) {
-			m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{byCalendar("day", "Europe/Berlin")}})
-			m.Do(limiter.OpRecord, someMorning, 1)
+			m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{byCalendar("day", "Europe/Berlin")}})
+			m.Do(count.OpRecord, someMorning, 1)
 			b.ReportAllocs()
 			for i := int64(0); b.Loop(); i++ {
-				m.Do(limiter.OpCheck, someMorning+limiter.Instant(i%days*24*3600*1000), 1)
+				m.Do(count.OpCheck, someMorning+store.Instant(i%days*24*3600*1000), 1)
 			}
 		})
 	}

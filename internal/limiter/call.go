@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Call is one request of a caller: demands that stand or fall together.
 type Call struct {
-	Op      Op
+	Op      count.Op
 	Demands []Demand // 1 to MaxDemands, no policy and identifier twice
 
 	// IdempotencyKey makes OpTake and OpRecord count once, however often the same call
@@ -29,7 +32,6 @@ type Call struct {
 
 // Bounds of a Call.
 const (
-	MaxDemands           = 16 // each costs a read and a write
 	MaxIdempotencyKeyLen = 255
 	MinReserve           = time.Millisecond
 	MaxReserve           = time.Hour
@@ -38,11 +40,11 @@ const (
 // Answer is what became of a Call. Its own Decision is the demand's or, of several,
 // the tightest one's, with Allowed, WouldAllow and the waits for all of them.
 type Answer struct {
-	Decision
-	Demands     []Decision // one for each demand, in their order, and then those derived; nil for one in all
-	Receipt     string     // by which what was recorded can be refunded once; empty: nothing was
-	Reservation string     // by which what is held can be settled; empty: nothing is
-	Replayed    bool       // it is the recorded answer to an earlier call with the same idempotency key
+	count.Decision
+	Demands     []count.Decision // one for each demand, in their order, and then those derived; nil for one in all
+	Receipt     string           // by which what was recorded can be refunded once; empty: nothing was
+	Reservation string           // by which what is held can be settled; empty: nothing is
+	Replayed    bool             // it is the recorded answer to an earlier call with the same idempotency key
 }
 
 // Do decides call. It is Check, Record or Take for one demand and more.
@@ -134,19 +136,19 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 
 func (c *Call) check() error {
 	switch {
-	case len(c.Demands) == 0 && c.Reservation == "" || len(c.Demands) > MaxDemands:
-		return &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands: use 1 to %d", len(c.Demands), MaxDemands)}
+	case len(c.Demands) == 0 && c.Reservation == "" || len(c.Demands) > policy.MaxDemands:
+		return &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands: use 1 to %d", len(c.Demands), policy.MaxDemands)}
 	case len(c.IdempotencyKey) > MaxIdempotencyKeyLen:
 		detail := fmt.Sprintf("%d bytes long: use 1 to %d", len(c.IdempotencyKey), MaxIdempotencyKeyLen)
 		return &FieldError{Field: "idempotency_key", Detail: detail}
-	case c.IdempotencyKey != "" && c.Op == OpCheck:
+	case c.IdempotencyKey != "" && c.Op == count.OpCheck:
 		return &FieldError{Field: "idempotency_key", Detail: "a check records nothing that could count twice: remove it, or take"}
-	case c.Reserve != 0 && c.Op != OpCheck:
+	case c.Reserve != 0 && c.Op != count.OpCheck:
 		return &FieldError{Field: "reserve_ms", Detail: "only a check reserves: remove it, or check"}
 	case c.Reserve != 0 && (c.Reserve < MinReserve || c.Reserve > MaxReserve || c.Reserve%time.Millisecond != 0):
 		return &FieldError{Field: "reserve_ms", Detail: fmt.Sprintf("%d is out of range: use %d to %d",
 			c.Reserve.Milliseconds(), MinReserve.Milliseconds(), MaxReserve.Milliseconds())}
-	case c.Reservation != "" && c.Op != OpRecord:
+	case c.Reservation != "" && c.Op != count.OpRecord:
 		return &FieldError{Field: "reservation", Detail: "only a record settles a reservation: remove it, or record"}
 	}
 	return nil
@@ -195,8 +197,8 @@ func (e *Engine) halfDone(charges []charge, failed error) error {
 		return failed
 	}
 	for i := range charges {
-		if c := &charges[i]; c.plan.Mode != ModeOff && c.decision.Recorded != store.Recorded {
-			return &StoreError{Recorded: RecordedUnknown, Err: store.Err}
+		if c := &charges[i]; c.plan.Mode != policy.ModeOff && c.decision.Recorded != store.Recorded {
+			return &StoreError{Recorded: count.RecordedUnknown, Err: store.Err}
 		}
 	}
 	return failed
@@ -209,10 +211,10 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	for i := range charges {
 		c := &charges[i]
 		switch {
-		case c.plan.Mode == ModeOff:
-			c.decision = c.plan.unasked()
+		case c.plan.Mode == policy.ModeOff:
+			c.decision = c.plan.Unasked()
 		case c.told || e.decideUnasked(c) || e.recallDenial(c):
-			if !c.decision.stands() {
+			if !c.decision.Stands() {
 				ask = e.askInVain
 			}
 		default:
@@ -227,7 +229,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		c := &asked[j]
 		switch {
 		case tooEarly(c.err): // nobody failed: it is to be decided under another id
-			c.decision = c.plan.unasked()
+			c.decision = c.plan.Unasked()
 		case c.err != nil:
 			c.decision, c.err = e.onStoreError(ctx, c, c.err)
 		default:
@@ -267,7 +269,7 @@ func answerOf(charges []charge) Answer {
 	if len(charges) == 1 {
 		return Answer{Decision: charges[0].decision}
 	}
-	a := Answer{Demands: make([]Decision, len(charges))}
+	a := Answer{Demands: make([]count.Decision, len(charges))}
 	for i := range charges {
 		a.Demands[i] = charges[i].decision
 	}
@@ -280,7 +282,7 @@ func (a *Answer) conclude() {
 	tightest := &a.Demands[0]
 	for i := range a.Demands {
 		d := &a.Demands[i]
-		if tighter(&LimitDecision{d.TightestLimit(), d.Verdict}, &LimitDecision{tightest.TightestLimit(), tightest.Verdict}) {
+		if d.IsTighter(tightest) {
 			tightest = d
 		}
 	}
@@ -289,7 +291,7 @@ func (a *Answer) conclude() {
 		d := &a.Demands[i]
 		a.Allowed, a.WouldAllow = a.Allowed && d.Allowed, a.WouldAllow && d.WouldAllow
 		a.Degraded, a.Blocked = a.Degraded || d.Degraded, a.Blocked || d.Blocked
-		if !d.Allowed && (d.RetryAfter == Never || a.RetryAfter != Never && d.RetryAfter > a.RetryAfter) {
+		if !d.Allowed && (d.RetryAfter == count.Never || a.RetryAfter != count.Never && d.RetryAfter > a.RetryAfter) {
 			a.RetryAfter = d.RetryAfter
 		}
 		a.Recorded = worse(a.Recorded, d.Recorded)
@@ -298,11 +300,11 @@ func (a *Answer) conclude() {
 
 // worse returns what is to be said of two demands' units: that it is unknown, that
 // some count, or that none do.
-func worse(a, b Recorded) Recorded {
-	for _, r := range []Recorded{RecordedUnknown, RecordedYes} {
+func worse(a, b count.Recorded) count.Recorded {
+	for _, r := range []count.Recorded{count.RecordedUnknown, count.RecordedYes} {
 		if a == r || b == r {
 			return r
 		}
 	}
-	return RecordedNo
+	return count.RecordedNo
 }

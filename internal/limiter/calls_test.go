@@ -11,18 +11,22 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // twoPolicies returns a policy called p of these limits and one called q.
-func twoPolicies(p, q limiter.Limit) []limiter.Policy {
-	return []limiter.Policy{
-		{Name: "p", Limits: []limiter.Limit{p}},
-		{Name: "q", Limits: []limiter.Limit{q}},
+func twoPolicies(p, q policy.Limit) []policy.Policy {
+	return []policy.Policy{
+		{Name: "p", Limits: []policy.Limit{p}},
+		{Name: "q", Limits: []policy.Limit{q}},
 	}
 }
 
-func limitOf(algorithm string, n int64) limiter.Limit {
-	return limiter.Limit{Algorithm: algorithm, Limit: n, Window: time.Hour}
+func limitOf(algorithm string, n int64) policy.Limit {
+	return policy.Limit{Algorithm: algorithm, Limit: n, Window: time.Hour}
 }
 
 var both = []limiter.Demand{{Policy: "p", Identifier: "a"}, {Policy: "q", Identifier: "b"}}
@@ -49,12 +53,12 @@ func mustDo(t testing.TB, e *limiter.Engine, call limiter.Call) limiter.Answer {
 // that end by themselves.
 func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
 	bubble(t, "before they are confirmed", func(t *testing.T) {
-		store := newFakeStore()
-		dying := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
-		living := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		s := newFakeStore()
+		dying := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		living := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
 		dead := errors.New("the process is gone")
-		store.set(func() { store.onWriteAll = func([]limiter.Write) error { return dead } })
-		if _, err := dying.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err == nil {
+		s.set(func() { s.onWriteAll = func([]store.Write) error { return dead } })
+		if _, err := dying.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both}); err == nil {
 			t.Fatal("answered by the dead")
 		}
 		for _, d := range both {
@@ -70,11 +74,11 @@ func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
 		}
 	})
 	bubble(t, "and nothing of one without the other is stored before all are written", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))...)
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
-		var writes []limiter.Write
-		store.set(func() { writes = slices.Clone(store.writes) })
+		s := newFakeStore()
+		e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))...)
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both})
+		var writes []store.Write
+		s.set(func() { writes = slices.Clone(s.writes) })
 		if len(writes) < 2 {
 			t.Fatalf("%d writes of two demands", len(writes))
 		}
@@ -97,13 +101,13 @@ func TestDemandsOfADeadProcessFreeThemselves(t *testing.T) {
 // A confirmation that comes too late admits nothing: somebody may have the place.
 func TestLateConfirmationIsUnknown(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
-		store.set(func() { store.onWriteAll = func([]limiter.Write) error { time.Sleep(3 * timeout); return nil } })
+		s := newFakeStore()
+		e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))...)
+		s.set(func() { s.onWriteAll = func([]store.Write) error { time.Sleep(3 * timeout); return nil } })
 		running(t, e)
-		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both})
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("confirmed long after the deadline: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -133,7 +137,7 @@ func TestDemandsInAnyOrder(t *testing.T) {
 				if i%2 == 0 {
 					demands = reversed
 				}
-				answer, err := e.Do(context.Background(), &limiter.Call{Op: limiter.OpTake, Demands: demands})
+				answer, err := e.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: demands})
 				if err != nil {
 					t.Error(err)
 				}
@@ -154,12 +158,12 @@ func TestDemandsInAnyOrder(t *testing.T) {
 // serialStore is a store whose conditional writes lose answers as a test wants it.
 type serialStore struct {
 	*fakeStore
-	delay func(w *limiter.Write) (store time.Duration, answer error)
+	delay func(w *store.Write) (store time.Duration, answer error)
 	all   sync.WaitGroup
 }
 
 // Write stores at once, or says one thing and does it later.
-func (s *serialStore) Write(ctx context.Context, w *limiter.Write) error {
+func (s *serialStore) Write(ctx context.Context, w *store.Write) error {
 	if w.Cell == nil || s.delay == nil {
 		return s.fakeStore.Write(ctx, w)
 	}
@@ -177,7 +181,7 @@ func (s *serialStore) Write(ctx context.Context, w *limiter.Write) error {
 	return answer
 }
 
-var errLost = errors.Join(limiter.ErrUnavailable, errors.New("no answer"))
+var errLost = errors.Join(store.ErrUnavailable, errors.New("no answer"))
 
 // An attempt without an answer may be stored later, like that of a coordinator that is
 // paused: it counts once or never, and what is admitted stays within the limit.
@@ -192,18 +196,18 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 		}
 		for name, after := range delays {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
-				store := &serialStore{fakeStore: newFakeStore()}
-				store.readTakes, store.writeTakes = 5*time.Millisecond, 5*time.Millisecond
+				s := &serialStore{fakeStore: newFakeStore()}
+				s.readTakes, s.writeTakes = 5*time.Millisecond, 5*time.Millisecond
 				n := 0
-				store.delay = func(*limiter.Write) (time.Duration, error) {
+				s.delay = func(*store.Write) (time.Duration, error) {
 					if n++; n%3 == 1 {
 						return after, errLost
 					}
 					return 0, nil
 				}
-				policy := policyOf(algorithm, 3, time.Hour)
-				policy.Guarantee = limiter.GuaranteeSerial
-				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+				p := policyOf(algorithm, 3, time.Hour)
+				p.Guarantee = policy.GuaranteeSerial
+				e, other := newEngine(t, s, 0, p), newEngine(t, s, 0, p)
 				allowed := 0
 				for range 4 {
 					for _, e := range []*limiter.Engine{e, other} {
@@ -217,7 +221,7 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 					}
 				}
 				time.Sleep(10 * time.Second)
-				store.all.Wait()
+				s.all.Wait()
 				if got := usedBy(t, e, somebody); allowed != 3 || got != 3 {
 					t.Errorf("%d admitted and %d used of 3", allowed, got)
 				}
@@ -229,12 +233,12 @@ func TestSerialFencesUnknownOutcomes(t *testing.T) {
 // An attempt that was lost while somebody else came first is dead, and decided anew.
 func TestSerialAttemptThatIsDead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := &serialStore{fakeStore: newFakeStore()}
-		policy := policyOf("fixed-window", 2, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
-		store.delay = func(*limiter.Write) (time.Duration, error) {
-			store.delay = nil
+		s := &serialStore{fakeStore: newFakeStore()}
+		p := policyOf("fixed-window", 2, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		e, other := newEngine(t, s, 0, p), newEngine(t, s, 0, p)
+		s.delay = func(*store.Write) (time.Duration, error) {
+			s.delay = nil
 			mustTake(t, other)
 			return time.Second, errLost
 		}
@@ -242,7 +246,7 @@ func TestSerialAttemptThatIsDead(t *testing.T) {
 			t.Errorf("after another's take: %+v", d.Verdict)
 		}
 		time.Sleep(2 * time.Second)
-		store.all.Wait()
+		s.all.Wait()
 		if got := usedBy(t, e, somebody); got != 2 {
 			t.Errorf("used %d, want 2", got)
 		}
@@ -253,9 +257,9 @@ func TestSerialAttemptThatIsDead(t *testing.T) {
 func TestSerialInstantsNeverGoBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		policy := policyOf("sliding-log", 3, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		ahead, behind := newEngine(t, store, tolerance, policy), newEngine(t, store, -tolerance, policy)
+		p := policyOf("sliding-log", 3, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		ahead, behind := newEngine(t, store, tolerance, p), newEngine(t, store, -tolerance, p)
 		mustTake(t, ahead)
 		first := store.last().Events[0].At
 		mustTake(t, behind)
@@ -269,15 +273,15 @@ func TestSerialInstantsNeverGoBack(t *testing.T) {
 // miss the addition and see the subtraction.
 func TestYoungRefundOfCountersWaits(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policy := policyOf("fixed-window", 3, 24*time.Hour)
-		e := newEngine(t, store, 0, policy)
+		e := newEngine(t, s, 0, policy)
 		running(t, e)
-		answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		answer := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		var subtracted atomic.Int64
 		refunded := time.Now()
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Add) > 0 && w.Add[0].Units < 0 {
 					subtracted.Store(int64(time.Since(refunded)))
 				}
@@ -300,18 +304,18 @@ func TestYoungRefundOfCountersWaits(t *testing.T) {
 // Where nothing answers any more, the outcome is unknown and is said to be.
 func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := &serialStore{fakeStore: newFakeStore()}
-		store.delay = func(*limiter.Write) (time.Duration, error) {
+		s := &serialStore{fakeStore: newFakeStore()}
+		s.delay = func(*store.Write) (time.Duration, error) {
 			time.Sleep(10 * time.Millisecond)
 			return -1, errLost
 		}
-		policy := policyOf("fixed-window", 3, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		e := newEngine(t, store, 0, policy)
+		p := policyOf("fixed-window", 3, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		e := newEngine(t, s, 0, p)
 		start := time.Now()
 		_, err := e.Take(t.Context(), somebody)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("no attempt was ever answered: %v", err)
 		}
 		if took := time.Since(start); took > timeout+tolerance {
@@ -325,12 +329,12 @@ func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 func TestClaimOfTheDead(t *testing.T) {
 	for algorithm, settles := range map[string]bool{"sliding-log": true, "fixed-window": false, "token-bucket": false} {
 		bubble(t, algorithm, func(t *testing.T) {
-			store := &serialStore{fakeStore: newFakeStore()}
+			s := &serialStore{fakeStore: newFakeStore()}
 			policy := policyOf(algorithm, 5, time.Hour)
-			dying, living := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
-			mustDo(t, dying, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}) // the secret is made
+			dying, living := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
+			mustDo(t, dying, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}) // the secret is made
 			answers := 0
-			store.delay = func(w *limiter.Write) (time.Duration, error) {
+			s.delay = func(w *store.Write) (time.Duration, error) {
 				if len(w.Cell.Value) > 0 && w.Cell.Value[0] == '{' { // a claim: the first is made, the answer is not
 					if answers++; answers > 1 {
 						time.Sleep(timeout)
@@ -339,12 +343,12 @@ func TestClaimOfTheDead(t *testing.T) {
 				}
 				return 0, nil
 			}
-			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 			_, _ = dying.Do(t.Context(), &call)
-			store.delay = nil
+			s.delay = nil
 			_, err := living.Do(t.Context(), &call)
 			var failed *limiter.StoreError
-			if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("while the owner may live: %v", err)
 			}
 			time.Sleep(5 * time.Second)
@@ -366,15 +370,15 @@ func TestClaimOfTheDead(t *testing.T) {
 // counted is gone: it gives the answer of whoever has it now.
 func TestClaimThatWasTakenOver(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		in := newFakeStore()
 		policy := policyOf("sliding-log", 1, time.Hour)
-		slow, other := newEngine(t, store, 0, policy), newEngine(t, store, 10*time.Second, policy)
+		slow, other := newEngine(t, in, 0, policy), newEngine(t, in, 10*time.Second, policy)
 		slept := false
-		store.set(func() {
-			store.afterRead = func(s *limiter.State) error {
+		in.set(func() {
+			in.afterRead = func(s *store.State) error {
 				if len(s.Logs) > 0 && len(s.Logs[0].Events) == 1 && !slept {
 					slept = true // between counting and answering, another instance takes over
-					call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+					call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 					if answer, err := other.Do(context.Background(), &call); err != nil || !answer.Allowed {
 						t.Errorf("who took over: %+v, %v", answer.Decision, err)
 					}
@@ -382,7 +386,7 @@ func TestClaimThatWasTakenOver(t *testing.T) {
 				return nil
 			}
 		})
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 		answer, err := slow.Do(t.Context(), &call)
 		if err != nil || !answer.Allowed || !answer.Replayed {
 			t.Errorf("who was taken over: replayed %v, %+v, %v", answer.Replayed, answer.Decision, err)
@@ -396,18 +400,18 @@ func TestClaimThatWasTakenOver(t *testing.T) {
 // Reservations in counters and buckets are given back by the process that made them,
 // unless they were settled anywhere.
 func TestReservationsOfCountersEnd(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
-		for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
+	for _, algorithm := range policy.Algorithms() {
+		for _, store := range []store.Store{embedded.New(nil), newFakeStore()} {
 			bubble(t, algorithm, func(t *testing.T) {
 				policy := policyOf(algorithm, 4, 24*time.Hour)
 				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
 				running(t, e)
-				check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
+				check := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
 				kept, left, late := mustDo(t, e, check), mustDo(t, e, check), mustDo(t, e, check)
 				if kept.Reservation == left.Reservation || usedBy(t, e, somebody) != 3 {
 					t.Fatalf("used %d by three reservations", usedBy(t, e, somebody))
 				}
-				record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: kept.Reservation}
+				record := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: kept.Reservation}
 				mustDo(t, other, record)
 				time.Sleep(10 * time.Second)
 				if got := usedBy(t, e, somebody); got != 1 {
@@ -428,17 +432,17 @@ func TestReservationsOfCountersEnd(t *testing.T) {
 // Two instances change the hash key at different times: whatever the order of their
 // keys, no more than the limit passes.
 func TestHashKeysOutOfStep(t *testing.T) {
-	was := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
-	will := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
-	phases := [][2][]limiter.Keyer{
+	was := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	will := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	phases := [][2][]keys.Keyer{
 		{{was}, {was, will}}, {{was, will}, {was, will}}, {{was, will}, {will, was}}, {{will, was}, {will, was}}, {{will, was}, {will}},
 	}
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
-		for name, store := range map[string]limiter.Store{"shared": newFakeStore(), "still": embedded.New(nil)} {
+		for name, store := range map[string]store.Store{"shared": newFakeStore(), "still": embedded.New(nil)} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				policy := policyOf(algorithm, 5, 24*time.Hour)
 				for i, phase := range phases {
-					key := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(rune('a' + i))}
+					key := limiter.Demand{Policy: "p", Identifier: keys.Identifier(rune('a' + i))}
 					var mu sync.Mutex
 					allowed := 0
 					var all sync.WaitGroup
@@ -469,11 +473,11 @@ func TestHashKeysOutOfStep(t *testing.T) {
 // What two instances count in turns under keys of their own counts for both, in a store that
 // knows the sum of each key's log as well.
 func TestLogsOfTwoHashKeysAreAddedUp(t *testing.T) {
-	one := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
-	two := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	one := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	two := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
 	store, policy := embedded.New(nil), policyOf("sliding-log", 5, time.Hour)
 	engines := []*limiter.Engine{
-		engineWithKeys(t, store, []limiter.Keyer{one, two}, policy), engineWithKeys(t, store, []limiter.Keyer{two, one}, policy),
+		engineWithKeys(t, store, []keys.Keyer{one, two}, policy), engineWithKeys(t, store, []keys.Keyer{two, one}, policy),
 	}
 	for i := range 10 {
 		if d := mustTake(t, engines[i%2]); d.Allowed != (i < 5) || d.Used != int64(min(i+1, 5)) {
@@ -484,10 +488,10 @@ func TestLogsOfTwoHashKeysAreAddedUp(t *testing.T) {
 
 // engineWithKeys returns an engine that writes under the first of keyers and reads
 // under all.
-func engineWithKeys(t *testing.T, store limiter.Store, keyers []limiter.Keyer, policy limiter.Policy) *limiter.Engine {
+func engineWithKeys(t *testing.T, store store.Store, keyers []keys.Keyer, p policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{Keyer: keyers[0], AlsoRead: keyers[1:], StoreTimeout: timeout})
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -498,34 +502,34 @@ func engineWithKeys(t *testing.T, store limiter.Store, keyers []limiter.Keyer, p
 // beside them.
 func TestCellsOfDataCentres(t *testing.T) {
 	for _, test := range []struct {
-		serial, level limiter.Level
-		limits        []limiter.Limit
-		guarantee     limiter.Guarantee
+		serial, level policy.Level
+		limits        []policy.Limit
+		guarantee     policy.Guarantee
 		used          []int64 // in the other data centre, of each limit
 	}{
-		{limiter.LevelLocalSerial, limiter.LevelQuorum, []limiter.Limit{limitOf("token-bucket", 5)}, "", []int64{0}},
-		{limiter.LevelSerial, limiter.LevelLocalQuorum, []limiter.Limit{limitOf("token-bucket", 5)}, "", []int64{1}},
-		{limiter.LevelLocalSerial, limiter.LevelQuorum,
-			[]limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{1, 0}},
-		{limiter.LevelSerial, limiter.LevelLocalQuorum,
-			[]limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{0, 1}},
-		{limiter.LevelLocalSerial, "", []limiter.Limit{limitOf("sliding-log", 5)}, limiter.GuaranteeSerial, []int64{0}},
-		{limiter.LevelSerial, "", []limiter.Limit{limitOf("sliding-log", 5)}, limiter.GuaranteeSerial, []int64{1}},
+		{policy.LevelLocalSerial, policy.LevelQuorum, []policy.Limit{limitOf("token-bucket", 5)}, "", []int64{0}},
+		{policy.LevelSerial, policy.LevelLocalQuorum, []policy.Limit{limitOf("token-bucket", 5)}, "", []int64{1}},
+		{policy.LevelLocalSerial, policy.LevelQuorum,
+			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{1, 0}},
+		{policy.LevelSerial, policy.LevelLocalQuorum,
+			[]policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}, "", []int64{0, 1}},
+		{policy.LevelLocalSerial, "", []policy.Limit{limitOf("sliding-log", 5)}, policy.GuaranteeSerial, []int64{0}},
+		{policy.LevelSerial, "", []policy.Limit{limitOf("sliding-log", 5)}, policy.GuaranteeSerial, []int64{1}},
 	} {
 		bubble(t, string(test.serial)+" "+string(test.level), func(t *testing.T) {
 			store := newFakeStore()
-			policy := limiter.Policy{
+			p := policy.Policy{
 				Name: "p", Limits: test.limits, Guarantee: test.guarantee,
-				Consistency: limiter.Consistency{Write: test.level, Read: test.level},
+				Consistency: policy.Consistency{Write: test.level, Read: test.level},
 			}
 			in := func(datacenter string) *limiter.Engine {
 				e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: test.serial})
-				if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+				if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 					t.Fatal(err)
 				}
 				return e
 			}
-			answer := mustDo(t, in("east"), limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			answer := mustDo(t, in("east"), limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 			got, err := in("west").Check(t.Context(), somebody)
 			if err != nil {
 				t.Fatal(err)
@@ -553,18 +557,18 @@ func TestCellsOfDataCentres(t *testing.T) {
 func TestOnceOverAllDataCentres(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		policy := policyOf("fixed-window", 5, 24*time.Hour)
-		policy.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		p := policyOf("fixed-window", 5, 24*time.Hour)
+		p.Consistency = policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
 		in := func(datacenter string) *limiter.Engine {
-			e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: limiter.LevelLocalSerial})
-			if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+			e := limiter.New(store, &limiter.Options{Datacenter: datacenter, Serial: policy.LevelLocalSerial})
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
 			running(t, e)
 			return e
 		}
 		east, west := in("east"), in("west")
-		take := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		take := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 		answer := mustDo(t, east, take)
 		if again := mustDo(t, west, take); !again.Replayed {
 			t.Error("an idempotency key counts once in each data centre")
@@ -576,9 +580,9 @@ func TestOnceOverAllDataCentres(t *testing.T) {
 		if err := west.Refund(t.Context(), answer.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
 			t.Errorf("refunded in both data centres: %v", err)
 		}
-		check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
+		check := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second}
 		held := mustDo(t, east, check)
-		mustDo(t, west, limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+		mustDo(t, west, limiter.Call{Op: count.OpRecord, Reservation: held.Reservation})
 		time.Sleep(time.Minute)
 		if got := usedBy(t, east, somebody); got != 2 {
 			t.Errorf("used %d of one take and one reservation, want 2", got)
@@ -590,19 +594,19 @@ func TestOnceOverAllDataCentres(t *testing.T) {
 // word what counts.
 func TestRecordThatFailsHalfWay(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("fixed-window", 5))...)
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		s := newFakeStore()
+		e := newEngine(t, s, 0, twoPolicies(limitOf("sliding-log", 5), limitOf("fixed-window", 5))...)
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Add) > 0 {
-					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 				}
 				return nil
 			}
 		})
-		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: both})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: both})
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("one is recorded and one is not: %v", err)
 		}
 	})
@@ -611,11 +615,11 @@ func TestRecordThatFailsHalfWay(t *testing.T) {
 // Two instances that are changing the hash key know a repeated call as the same.
 func TestRepetitionWhileTheHashKeyChanges(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		was := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
-		will := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+		was := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+		will := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
 		store := newFakeStore()
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
-		for i, keyers := range [][]limiter.Keyer{{was}, {was, will}, {will, was}} {
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		for i, keyers := range [][]keys.Keyer{{was}, {was, will}, {will, was}} {
 			answer := mustDo(t, engineWithKeys(t, store, keyers, policyOf("sliding-log", 5, time.Hour)), call)
 			if answer.Replayed != (i > 0) {
 				t.Errorf("phase %d: replayed %v", i+1, answer.Replayed)
@@ -627,16 +631,16 @@ func TestRepetitionWhileTheHashKeyChanges(t *testing.T) {
 // A serial read that others' compare-and-set keeps from being answered is tried again.
 func TestSerialReadIsPatient(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		policy := policyOf("fixed-window", 3, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		e := newEngine(t, store, 0, policy)
+		s := newFakeStore()
+		p := policyOf("fixed-window", 3, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		e := newEngine(t, s, 0, p)
 		mustTake(t, e)
 		refusals := 2
-		store.set(func() {
-			store.afterRead = func(*limiter.State) error {
+		s.set(func() {
+			s.afterRead = func(*store.State) error {
 				if refusals--; refusals >= 0 {
-					return limiter.ErrUnavailable
+					return store.ErrUnavailable
 				}
 				return nil
 			}

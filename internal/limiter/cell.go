@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What a policy keeps in its key's cell: the levels of its buckets and, under
@@ -12,7 +17,7 @@ import (
 // one that a later version wrote is refused rather than misread.
 const cellFormat = 1
 
-var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", ErrUnavailable)
+var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
 
 // Bounds of a cell.
 const (
@@ -33,13 +38,13 @@ const (
 
 // chain is what a cell says of its own past.
 type chain struct {
-	newest   Instant  // of anything written with it: instants never go back
-	versions versions // the last ones, the cell's own first
-	whole    bool     // there were no others, as far as anyone may still ask
+	newest   store.Instant // of anything written with it: instants never go back
+	versions versions      // the last ones, the cell's own first
+	whole    bool          // there were no others, as far as anyone may still ask
 }
 
 // has reports whether version was among the cell's last.
-func (c *chain) has(version EventID) bool {
+func (c *chain) has(version store.EventID) bool {
 	for i := range c.versions.len() {
 		if c.versions.at(i) == version {
 			return true
@@ -52,16 +57,16 @@ func (c *chain) has(version EventID) bool {
 type versions []byte
 
 // versionSize is the length of a version in bytes.
-const versionSize = len(EventID{})
+const versionSize = len(store.EventID{})
 
 func (v versions) len() int { return len(v) / versionSize }
 
-func (v versions) at(i int) EventID { return EventID(v[i*versionSize:]) }
+func (v versions) at(i int) store.EventID { return store.EventID(v[i*versionSize:]) }
 
 // before returns what of v, the newest first, somebody may still ask for once another
 // version comes before them: those that were the cell's since the horizon, which is longer
 // ago than any attempt that is under way.
-func (v versions) before(horizon Instant) versions {
+func (v versions) before(horizon store.Instant) versions {
 	for i := range v.len() {
 		if i+2 == keptVersions || v.at(i).Instant() < horizon { // what came before it was over by then
 			return v[:(i+1)*versionSize]
@@ -73,10 +78,10 @@ func (v versions) before(horizon Instant) versions {
 // ofEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
 // of the rest the latest of each process that is not dated before the horizon: whoever could not
 // reach the store finds out for longer whether its last write is stored.
-func (v versions) ofEach(recent versions, horizon Instant) versions {
+func (v versions) ofEach(recent versions, horizon store.Instant) versions {
 	kept := slices.Clip(recent[:min(len(recent), keptVersions/2*versionSize)])
 	for i := kept.len(); i < v.len() && kept.len() < keptVersions-1; i++ {
-		if id := v.at(i); id.Instant() >= horizon && !kept.hasOf(id.node()) {
+		if id := v.at(i); id.Instant() >= horizon && !kept.hasOf(id.Node()) {
 			kept = append(kept, id[:]...)
 		}
 	}
@@ -86,7 +91,7 @@ func (v versions) ofEach(recent versions, horizon Instant) versions {
 // hasOf reports whether one of v is of a process.
 func (v versions) hasOf(node [6]byte) bool {
 	for i := range v.len() {
-		if v.at(i).node() == node {
+		if v.at(i).Node() == node {
 			return true
 		}
 	}
@@ -95,8 +100,8 @@ func (v versions) hasOf(node [6]byte) bool {
 
 // open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
 // counts.
-func (p *plan) open(s *State) (chain, error) {
-	s.levels = s.levels[:0]
+func (p *plan) open(s *store.State) (chain, error) {
+	s.Levels = s.Levels[:0]
 	if len(s.Cell.Value) == 0 {
 		return chain{whole: true}, nil
 	}
@@ -104,15 +109,17 @@ func (p *plan) open(s *State) (chain, error) {
 	if r.byte() != cellFormat {
 		return chain{}, errCellFormat
 	}
-	c := chain{newest: Instant(r.int()), whole: r.byte() == 1}
+	c := chain{newest: store.Instant(r.int()), whole: r.byte() == 1}
 	c.versions = r.take(r.len() * versionSize)
-	reset := Instant(r.int())
+	reset := store.Instant(r.int())
 	for range r.len() {
-		s.levels = append(s.levels, bucket{limit: p.limitID(r.take(r.len())), at: Instant(r.int()), level: amount{r.uint(), r.uint()}})
+		level := store.Bucket{Limit: p.LimitID(r.take(r.len())), At: store.Instant(r.int())}
+		level.Level = store.Amount{Hi: r.uint(), Lo: r.uint()}
+		s.Levels = append(s.Levels, level)
 	}
 	for range r.len() {
-		count := Count{Limit: p.limitID(r.take(r.len())), Start: Instant(r.int()), Expires: Instant(r.int())}
-		count.Epoch, count.Units = Instant(r.int()), r.int()
+		count := store.Count{Limit: p.LimitID(r.take(r.len())), Start: store.Instant(r.int()), Expires: store.Instant(r.int())}
+		count.Epoch, count.Units = store.Instant(r.int()), r.int()
 		s.Counts = append(s.Counts, count)
 	}
 	s.Reset = max(s.Reset, reset)
@@ -122,20 +129,9 @@ func (p *plan) open(s *State) (chain, error) {
 	return c, nil
 }
 
-// limitID returns the ID that is written as text: that of one of p's own limits needs no
-// memory.
-func (p *plan) limitID(text []byte) LimitID {
-	for i := range p.rules {
-		if id := p.rules[i].id; string(text) == string(id) {
-			return id
-		}
-	}
-	return LimitID(text)
-}
-
 // shut returns the write that puts s in the place of the cell that it was read
 // from, with c as its past. Its value is appended to b.
-func (p *plan) shut(b []byte, s *State, c *chain, version EventID, now Instant, o *Options) CellWrite {
+func (p *plan) shut(b []byte, s *store.State, c *chain, version store.EventID, now store.Instant, o *Options) store.CellWrite {
 	earlier := c.versions.before(now.Add(-2 * (o.StoreTimeout + o.ClockTolerance)))
 	if p.behind {
 		earlier = c.versions.ofEach(earlier, now.Add(-keptInDoubt))
@@ -151,39 +147,39 @@ func (p *plan) shut(b []byte, s *State, c *chain, version EventID, now Instant, 
 	counts := p.liveCounts(s, now)
 	b = binary.AppendUvarint(b, uint64(len(counts)))
 	for _, count := range counts {
-		b = appendPart(b, string(count.Limit))
+		b = keys.AppendPart(b, string(count.Limit))
 		for _, n := range []int64{int64(count.Start), int64(count.Expires), int64(count.Epoch), count.Units} {
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	return CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
+	return store.CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: p.cellTTL(s, now, o), Serial: o.Serial}
 }
 
 // appendLevels appends to b the buckets of s that are not those of limits gone or drained.
-func (p *plan) appendLevels(b []byte, s *State, now Instant) []byte {
+func (p *plan) appendLevels(b []byte, s *store.State, now store.Instant) []byte {
 	live := 0
-	for i := range s.levels {
-		if p.isLive(&s.levels[i], s, now) {
+	for i := range s.Levels {
+		if p.isLive(&s.Levels[i], s, now) {
 			live++
 		}
 	}
 	b = binary.AppendUvarint(b, uint64(live))
-	for i := range s.levels {
-		if l := &s.levels[i]; p.isLive(l, s, now) {
-			b = appendPart(b, string(l.limit))
-			b = binary.AppendVarint(b, int64(l.at))
-			b = binary.AppendUvarint(binary.AppendUvarint(b, l.level.hi), l.level.lo)
+	for i := range s.Levels {
+		if l := &s.Levels[i]; p.isLive(l, s, now) {
+			b = keys.AppendPart(b, string(l.Limit))
+			b = binary.AppendVarint(b, int64(l.At))
+			b = binary.AppendUvarint(binary.AppendUvarint(b, l.Level.Hi), l.Level.Lo)
 		}
 	}
 	return b
 }
 
 // isLive reports whether b, a bucket of s, holds anything at now.
-func (p *plan) isLive(b *bucket, s *State, now Instant) bool {
-	for i := range p.rules {
-		if r := &p.rules[i]; r.id == b.limit {
-			level, _ := r.levelAt(s, now)
-			return level != amount{}
+func (p *plan) isLive(b *store.Bucket, s *store.State, now store.Instant) bool {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.ID == b.Limit {
+			level, _ := r.LevelAt(s, now)
+			return level != store.Amount{}
 		}
 	}
 	return true // another version of the policy may still count in it
@@ -191,22 +187,22 @@ func (p *plan) isLive(b *bucket, s *State, now Instant) bool {
 
 // liveCounts returns the counts that still matter, nothing unless the plan is
 // serial.
-func (p *plan) liveCounts(s *State, now Instant) []Count {
-	if !p.serial {
+func (p *plan) liveCounts(s *store.State, now store.Instant) []store.Count {
+	if !p.Serial {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(s.Counts), func(c Count) bool {
+	return slices.DeleteFunc(slices.Clone(s.Counts), func(c store.Count) bool {
 		return c.Expires <= now || c.Epoch < s.Reset
 	})
 }
 
 // cellTTL returns how long the cell must live: until everything in it has no meaning
 // any more, and no delayed write can take its absence for the one that it knew.
-func (p *plan) cellTTL(s *State, now Instant, o *Options) time.Duration {
-	lasts := max(2*p.longestWindow(), p.resetTTL)
-	for i := range p.rules {
-		if r := &p.rules[i]; r.algorithm.memory == memoryCells {
-			lasts = max(lasts, waitForBucket(r, s, now, r.capacity))
+func (p *plan) cellTTL(s *store.State, now store.Instant, o *Options) time.Duration {
+	lasts := max(2*p.LongestWindow(), p.resetTTL)
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
+			lasts = max(lasts, count.WaitForBucket(r, s, now, r.Capacity))
 		}
 	}
 	return min(longestCell, wholeSeconds(min(longestCell, lasts)+cellMargin+o.ClockError))
@@ -221,7 +217,7 @@ type reader struct {
 func (r *reader) take(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.bad, r.b = true, nil
-		return make([]byte, max(0, min(n, len(EventID{}))))
+		return make([]byte, max(0, min(n, len(store.EventID{}))))
 	}
 	taken := r.b[:n]
 	r.b = r.b[n:]
@@ -230,9 +226,15 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) byte() byte { return r.take(1)[0] }
 
-func (r *reader) id() (id EventID) {
+func (r *reader) id() (id store.EventID) {
 	copy(id[:], r.take(len(id)))
 	return id
+}
+
+func (r *reader) key() store.Key {
+	var sum [store.KeySize]byte
+	copy(sum[:], r.take(len(sum)))
+	return store.KeyFrom(sum)
 }
 
 func (r *reader) int() int64 {

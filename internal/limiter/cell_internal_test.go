@@ -4,19 +4,21 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // A cell tells of the latest version of each of many processes, of the latest ones of them all,
 // and of no more than it may; not of processes that wrote long ago.
 func TestVersionsOfEachProcess(t *testing.T) {
-	const now = Instant(1 << 40)
+	const now = store.Instant(1 << 40)
 	var all versions
-	add := func(ids *eventIDs, age time.Duration) EventID {
-		id := ids.next(now.Add(-age))
+	add := func(ids *store.EventIDs, age time.Duration) store.EventID {
+		id := ids.Next(now.Add(-age))
 		all = append(all, id[:]...)
 		return id
 	}
-	busy, waits, gone := newEventIDs(), newEventIDs(), newEventIDs()
+	busy, waits, gone := store.NewEventIDs(), store.NewEventIDs(), store.NewEventIDs()
 	for i := range 60 {
 		add(busy, time.Duration(i)*20*time.Millisecond)
 	}
@@ -32,7 +34,7 @@ func TestVersionsOfEachProcess(t *testing.T) {
 		t.Errorf("of who waits: the last %v, the one before %v; of who is gone %v", told.has(last), told.has(before), told.has(left))
 	}
 	for range 2 * keptVersions {
-		add(newEventIDs(), time.Minute)
+		add(store.NewEventIDs(), time.Minute)
 	}
 	if n := all.ofEach(all[:versionSize], now.Add(-keptInDoubt)).len(); n != keptVersions-1 {
 		t.Errorf("%d versions of many processes are kept", n)

@@ -1,6 +1,10 @@
 package limiter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // changes is how often keys changed, each counted together with some others.
 type changes [changeMarks]atomic.Uint64
@@ -8,6 +12,6 @@ type changes [changeMarks]atomic.Uint64
 // changeMarks is enough that few of the keys that are full share one with a key that is not.
 const changeMarks = 1 << 12
 
-func (c *changes) of(key *Key) uint64 { return c[key.Prefix()%changeMarks].Load() }
+func (c *changes) of(key *store.Key) uint64 { return c[key.Prefix()%changeMarks].Load() }
 
-func (c *changes) note(key *Key) { c[key.Prefix()%changeMarks].Add(1) }
+func (c *changes) note(key *store.Key) { c[key.Prefix()%changeMarks].Add(1) }

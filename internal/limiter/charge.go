@@ -1,5 +1,10 @@
 package limiter
 
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
+
 // single is memory for a call of one charge: most are, and nobody keeps it.
 type single struct {
 	charges [1]charge
@@ -19,7 +24,7 @@ func (e *Engine) release(one *single) { e.borrowed.Put(one) }
 
 // charge makes c, whatever it was, what d asks for, ready to decide, and returns the parts
 // of the identifier that it is to be counted for as well.
-func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
+func (e *Engine) charge(c *charge, op count.Op, d *Demand) ([]string, error) {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
@@ -32,12 +37,12 @@ func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 	p.locate(&c.target, id)
 	c.op, c.cost = op, cost
 	e.override(c)
-	if cost < 1 || cost > c.plan.fitting {
+	if cost < 1 || cost > c.plan.Fitting {
 		if err := c.checkCost(); err != nil {
 			return nil, err
 		}
 	}
-	if p.Mode == ModeOff { // nothing of it counts
+	if p.Mode == policy.ModeOff { // nothing of it counts
 		parts = nil
 	}
 	return parts, nil
@@ -47,8 +52,8 @@ func (e *Engine) charge(c *charge, op Op, d *Demand) ([]string, error) {
 // whether it could ever hold that.
 func (c *charge) checkCost() error {
 	op := c.op
-	if c.over != nil && c.over.Kind != OverrideLimits {
-		op = OpRecord
+	if c.over != nil && c.over.Kind != policy.OverrideLimits {
+		op = count.OpRecord
 	}
 	return c.plan.checkCost(op, c.cost)
 }

@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // claims are cells that stand for something that may happen once: an idempotency key
 // that is used, a receipt that is refunded, a reservation that is settled or over. Who
 // makes the cell's first version, or changes the version that it read, has the say.
 type claims struct {
-	store  Store
-	ids    *eventIDs
+	store  store.Store
+	ids    *store.EventIDs
 	opts   *Options
-	serial Level // claims are unique over a data centre or over the cluster, as it says
+	serial policy.Level // claims are unique over a data centre or over the cluster, as it says
 }
 
 // Names of the spaces of claims' keys. No policy has such a name.
@@ -27,18 +31,18 @@ const (
 
 // key returns the key of what is called name in space. It does not depend on the hash
 // key, which may change meanwhile: name is a hash itself, or random.
-func (c *claims) key(space string, name []byte) Key {
-	keyer := Keyer{Namespace: c.opts.Keyer.Namespace}
-	of := KeySpace{Policy: space, SerialLevel: string(c.serial)}
-	if c.serial.scope() == ScopeDatacenter {
+func (c *claims) key(space string, name []byte) store.Key {
+	keyer := keys.Keyer{Namespace: c.opts.Keyer.Namespace}
+	of := keys.KeySpace{Policy: space, SerialLevel: string(c.serial)}
+	if c.serial.Scope() == policy.ScopeDatacenter {
 		of.Scope = c.opts.datacenter()
 	}
-	return keyer.For(of).Of(Identifier(name))
+	return keyer.For(of).Of(keys.Identifier(name))
 }
 
 // get returns the cell of key, the zero Cell if there is none.
-func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
-	s, err := c.opts.readPatiently(ctx, c.store, &Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.now()})
+func (c *claims) get(ctx context.Context, key store.Key, level policy.Level) (store.Cell, error) {
+	s, err := c.opts.readPatiently(ctx, c.store, &store.Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.now()})
 	return s.Cell, err
 }
 
@@ -47,9 +51,9 @@ func (c *claims) get(ctx context.Context, key Key, level Level) (Cell, error) {
 const serialReads = 5
 
 // readPatiently reads, and at a serial level tries again what is refused.
-func (o *Options) readPatiently(ctx context.Context, store Store, q *Query) (s State, err error) {
+func (o *Options) readPatiently(ctx context.Context, store store.Store, q *store.Query) (s store.State, err error) {
 	tries := 1
-	if q.Level == LevelSerial || q.Level == LevelLocalSerial {
+	if q.Level == policy.LevelSerial || q.Level == policy.LevelLocalSerial {
 		tries = serialReads
 	}
 	for wait := conflictWait; ; wait *= 2 {
@@ -63,20 +67,20 @@ func (o *Options) readPatiently(ctx context.Context, store Store, q *Query) (s S
 // swap puts value in the place of the version that is expected, and returns its own.
 // The error is ErrConflict when the cell has another version. An attempt without an
 // answer is looked into and repeated until ctx ends.
-func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []byte, ttl time.Duration) (EventID, error) {
-	w := &Write{Key: key, Level: c.serial.quorum()}
-	var tried []EventID
+func (c *claims) swap(ctx context.Context, key store.Key, expected store.EventID, value []byte, ttl time.Duration) (store.EventID, error) {
+	w := &store.Write{Key: key, Level: c.serial.Quorum()}
+	var tried []store.EventID
 	for {
-		w.Cell = &CellWrite{
-			If: expected, Version: c.ids.next(c.opts.now()), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
+		w.Cell = &store.CellWrite{
+			If: expected, Version: c.ids.Next(c.opts.now()), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
 		}
 		tried = append(tried, w.Cell.Version)
 		err := c.attempt(ctx, w)
 		if err == nil {
 			return w.Cell.Version, nil
 		}
-		if len(tried) == 1 && (errors.Is(err, ErrConflict) || errors.Is(err, ErrNotStored)) {
-			return EventID{}, err
+		if len(tried) == 1 && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotStored)) {
+			return store.EventID{}, err
 		}
 		cell, readErr := c.get(ctx, key, c.serial)
 		for _, version := range tried {
@@ -85,16 +89,16 @@ func (c *claims) swap(ctx context.Context, key Key, expected EventID, value []by
 			}
 		}
 		if readErr == nil && cell.Version != expected {
-			return EventID{}, ErrConflict
+			return store.EventID{}, store.ErrConflict
 		}
 		if ctx.Err() != nil || pause(ctx, c.opts.jitter(conflictWait)) != nil {
-			return EventID{}, untold(err)
+			return store.EventID{}, untold(err)
 		}
 	}
 }
 
 // attempt makes one conditional write, in a part of the time there is.
-func (c *claims) attempt(ctx context.Context, w *Write) error {
+func (c *claims) attempt(ctx context.Context, w *store.Write) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/serialTries)
 	defer cancel()
 	return c.store.Write(ctx, w)

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // lostClaim is a store that loses the answer to one claim, fails the reads that look into
@@ -29,7 +32,7 @@ type lostClaim struct {
 
 func newLostClaim(of string) *lostClaim {
 	l := &lostClaim{serialStore: serialStore{fakeStore: newFakeStore()}, of: of}
-	l.afterRead = func(*limiter.State) error {
+	l.afterRead = func(*store.State) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.unread > 0 {
@@ -42,7 +45,7 @@ func newLostClaim(of string) *lostClaim {
 }
 
 // Write stores, unless it is an attempt at the claim that is to be lost or refused.
-func (l *lostClaim) Write(ctx context.Context, w *limiter.Write) error {
+func (l *lostClaim) Write(ctx context.Context, w *store.Write) error {
 	if w.Cell == nil || !bytes.Equal(w.Cell.Value, []byte(l.of)) && (l.of != "{" || !bytes.HasPrefix(w.Cell.Value, []byte(l.of))) {
 		return l.fakeStore.Write(ctx, w)
 	}
@@ -80,10 +83,10 @@ func (l *lostClaim) tried() int {
 // attempt was not stored. What the claim is for happens, once.
 func TestClaimThatIsRepeated(t *testing.T) {
 	one := []limiter.Demand{somebody}
-	reserve := limiter.Call{Op: limiter.OpCheck, Demands: one, Reserve: time.Minute}
-	keyed := limiter.Call{Op: limiter.OpTake, Demands: one, IdempotencyKey: "k"}
+	reserve := limiter.Call{Op: count.OpCheck, Demands: one, Reserve: time.Minute}
+	keyed := limiter.Call{Op: count.OpTake, Demands: one, IdempotencyKey: "k"}
 	settle := func(t *testing.T, e *limiter.Engine, a limiter.Answer) error {
-		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: one, Reservation: a.Reservation})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: one, Reservation: a.Reservation})
 		return err
 	}
 	take := func(t *testing.T, e *limiter.Engine, _ limiter.Answer) error {
@@ -101,7 +104,7 @@ func TestClaimThatIsRepeated(t *testing.T) {
 		act         func(t *testing.T, e *limiter.Engine, a limiter.Answer) error
 		used        int64 // by it
 	}{
-		{name: "a refund", value: "\x01", before: limiter.Call{Op: limiter.OpTake, Demands: one},
+		{name: "a refund", value: "\x01", before: limiter.Call{Op: count.OpTake, Demands: one},
 			act: func(t *testing.T, e *limiter.Engine, a limiter.Answer) error { return e.Refund(t.Context(), a.Receipt) }},
 		{name: "a settled reservation", value: "s", before: reserve, act: settle, used: 1},
 		{name: "the end of a reservation", value: "o", before: reserve, act: func(*testing.T, *limiter.Engine, limiter.Answer) error {
@@ -109,8 +112,8 @@ func TestClaimThatIsRepeated(t *testing.T) {
 			return nil
 		}},
 		{name: "a late record", value: "b", before: reserve, waits: 2 * time.Minute, act: settle, used: 1},
-		{name: "a call", value: "{", before: limiter.Call{Op: limiter.OpCheck, Demands: one}, act: take, used: 1},
-		{name: "an answer", value: "{", skip: 1, before: limiter.Call{Op: limiter.OpCheck, Demands: one}, act: take, used: 1},
+		{name: "a call", value: "{", before: limiter.Call{Op: count.OpCheck, Demands: one}, act: take, used: 1},
+		{name: "an answer", value: "{", skip: 1, before: limiter.Call{Op: count.OpCheck, Demands: one}, act: take, used: 1},
 	} {
 		for _, fails := range []struct {
 			name   string
@@ -118,12 +121,12 @@ func TestClaimThatIsRepeated(t *testing.T) {
 			then   error
 		}{
 			{"meets its own attempt", true, nil},
-			{"meets a conflict with its own attempt", true, limiter.ErrConflict},
-			{"is not stored, and an attempt before it was", true, errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)},
-			{"is not stored either", false, errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)},
+			{"meets a conflict with its own attempt", true, store.ErrConflict},
+			{"is not stored, and an attempt before it was", true, errors.Join(store.ErrUnavailable, store.ErrNotStored)},
+			{"is not stored either", false, errors.Join(store.ErrUnavailable, store.ErrNotStored)},
 			{"is lost as well", false, errLost},
 		} {
-			for _, algorithm := range limiter.Algorithms() {
+			for _, algorithm := range policy.Algorithms() {
 				bubble(t, fmt.Sprintf("%s of a %s, which %s", of.name, algorithm, fails.name), func(t *testing.T) {
 					store := newLostClaim(of.value)
 					store.skip, store.stored, store.then = of.skip, fails.stored, fails.then
@@ -159,7 +162,7 @@ func TestClaimThatIsRepeated(t *testing.T) {
 // A refund whose first attempt to claim was lost finds that another instance came first,
 // and gives nothing back.
 func TestRefundThatComesSecond(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newLostClaim("\x01")
 			policy := policyOf(algorithm, 10, 31*24*time.Hour)
@@ -167,7 +170,7 @@ func TestRefundThatComesSecond(t *testing.T) {
 			running(t, e)
 			running(t, other)
 			mustTake(t, e)
-			receipt := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}).Receipt
+			receipt := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}).Receipt
 			time.Sleep(10 * time.Second)
 			store.between = func() {
 				if err := other.Refund(context.Background(), receipt); err != nil {
@@ -192,11 +195,11 @@ func TestRefundInDoubt(t *testing.T) {
 		store.stored = true
 		e := newEngine(t, store, 0, policyOf("fixed-window", 10, 31*24*time.Hour))
 		running(t, e)
-		receipt := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}).Receipt
+		receipt := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}).Receipt
 		store.between = func() { store.unread = 1 << 20 } // and the attempt meets the one before it
 		err := e.Refund(t.Context(), receipt)
 		store.unread = 0
-		wantRecorded(t, err, limiter.RecordedUnknown)
+		wantRecorded(t, err, count.RecordedUnknown)
 		if errors.Is(err, limiter.ErrNoReceipt) {
 			t.Errorf("said to be refunded: %v", err)
 		}

@@ -3,6 +3,8 @@ package limiter
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // clock tells the time for half of what time.Now costs, which reads two clocks of the system:
@@ -40,13 +42,13 @@ func (c *clock) now() time.Time {
 }
 
 // instant returns the millisecond that now falls into.
-func (c *clock) instant() Instant {
+func (c *clock) instant() store.Instant {
 	if r := c.last.Load(); r != nil {
 		if since := time.Since(r.at); since < readEvery {
-			return Instant((r.nanos + int64(since)) / int64(time.Millisecond))
+			return store.Instant((r.nanos + int64(since)) / int64(time.Millisecond))
 		}
 	}
-	return InstantOf(c.read())
+	return store.InstantOf(c.read())
 }
 
 // read reads both clocks, and has others go by that if they were read together.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // The clock says what the system's says, to the microsecond, whoever asks how often.
@@ -17,7 +19,7 @@ func TestClockIsTheSystems(t *testing.T) {
 				before := time.Now().Add(-readWithin)
 				now, instant := c.now(), c.instant()
 				after := time.Now().Add(readWithin)
-				if now.Before(before) || now.After(after) || instant < InstantOf(before) || instant > InstantOf(after) {
+				if now.Before(before) || now.After(after) || instant < store.InstantOf(before) || instant > store.InstantOf(after) {
 					t.Errorf("%v and %v between %v and %v", now, instant.Time(), before, after)
 					return
 				}
@@ -34,11 +36,11 @@ func TestClockThatIsSetIsGoneBySoon(t *testing.T) {
 		now := time.Now()
 		c.last.Store(&reading{at: now, nanos: now.Add(time.Hour).UnixNano()}) // as if it had been an hour ahead until now
 		time.Sleep(readEvery - time.Microsecond)
-		if got := c.instant(); got != InstantOf(time.Now().Add(time.Hour)) {
+		if got := c.instant(); got != store.InstantOf(time.Now().Add(time.Hour)) {
 			t.Errorf("%v: want what was read", got.Time())
 		}
 		time.Sleep(time.Microsecond)
-		if got, at := c.instant(), c.now(); got != InstantOf(time.Now()) || !at.Equal(time.Now()) {
+		if got, at := c.instant(), c.now(); got != store.InstantOf(time.Now()) || !at.Equal(time.Now()) {
 			t.Errorf("%v and %v: want what the system's clock says now", got.Time(), at)
 		}
 	})

@@ -10,19 +10,22 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // A call whose turn for one key does not come.
 func TestTurnThatDoesNotCome(t *testing.T) {
-	for name, policies := range map[string][]limiter.Policy{
+	for name, policies := range map[string][]policy.Policy{
 		"two demands": twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5)),
-		"one policy of both kinds": {{Name: "q", Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}},
-			{Name: "p", Limits: []limiter.Limit{limitOf("sliding-log", 5)}}},
+		"one policy of both kinds": {{Name: "q", Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}},
+			{Name: "p", Limits: []policy.Limit{limitOf("sliding-log", 5)}}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store := newFakeStore()
 			e := newEngine(t, store, 0, policies...)
-			mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both}) // the secret is there
+			mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both}) // the secret is there
 			store.set(func() { store.writeTakes = 450 * time.Millisecond })
 			var all sync.WaitGroup
 			all.Go(func() { _, _ = e.Take(t.Context(), both[1]) })
@@ -37,7 +40,7 @@ func TestTurnThatDoesNotCome(t *testing.T) {
 				if name != "two demands" {
 					demands = both[1:]
 				}
-				a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: demands})
+				a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: demands})
 				t.Logf("%+v %v", a, err)
 			}()
 			all.Wait()
@@ -49,12 +52,12 @@ func TestTurnThatDoesNotCome(t *testing.T) {
 func TestEndOfAReservationInABucket(t *testing.T) {
 	bubble(t, "reservation", func(t *testing.T) {
 		store := embedded.New(nil)
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}}
 		e := newEngine(t, store, 0, p)
 		running(t, e)
 		d := somebody
 		d.Cost = 10
-		mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Minute})
+		mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Minute})
 		time.Sleep(time.Minute - 10*time.Millisecond) // drained since 59 s: the bucket is full
 		admitted := int64(0)
 		for range 20 {
@@ -74,18 +77,18 @@ func TestEndOfAReservationInABucket(t *testing.T) {
 	})
 	bubble(t, "refund", func(t *testing.T) {
 		store := embedded.New(nil)
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Minute}}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Minute}}}
 		e := newEngine(t, store, 0, p)
 		running(t, e)
 		d := somebody
 		d.Cost = 10
-		first := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+		first := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
 		time.Sleep(time.Minute)
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
 		if err := e.Refund(t.Context(), first.Receipt); err != nil {
 			t.Log(err)
 		}
-		if a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
+		if a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
 			t.Error("20 at once from a bucket of 10: the refund gave back what had drained")
 		}
 	})
@@ -95,22 +98,22 @@ func TestEndOfAReservationInABucket(t *testing.T) {
 func TestReservationRecordedLate(t *testing.T) {
 	for _, s := range []string{"embedded", "shared"} {
 		bubble(t, s, func(t *testing.T) {
-			var store limiter.Store = embedded.New(nil)
+			var store store.Store = embedded.New(nil)
 			if s == "shared" {
 				store = newFakeStore()
 			}
-			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 10, Window: 24 * time.Hour}}}
+			p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 10, Window: 24 * time.Hour}}}
 			e := newEngine(t, store, 0, p)
 			running(t, e)
 			d := somebody
 			d.Cost = 10
-			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Second})
+			held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Second})
 			time.Sleep(3 * time.Second) // over: given back
 			for range 10 {
 				mustTake(t, e)
 			}
 			time.Sleep(2*time.Hour + time.Minute)
-			_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+			_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Reservation: held.Reservation})
 			var field *limiter.FieldError
 			if !errors.As(err, &field) || field.Field != "reservation" {
 				t.Errorf("recorded two hours after its end: %v", err)
@@ -129,30 +132,30 @@ func TestReservationRecordedLate(t *testing.T) {
 func TestReservationRecordedAgainAfterAFailure(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window"} {
 		bubble(t, algorithm, func(t *testing.T) {
-			store := newFakeStore()
-			e := newEngine(t, store, 0, policyOf(algorithm, 10, time.Hour))
+			s := newFakeStore()
+			e := newEngine(t, s, 0, policyOf(algorithm, 10, time.Hour))
 			running(t, e)
-			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+			held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
 			time.Sleep(3 * time.Second) // over: given back
-			late := limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation}
-			store.set(func() {
-				store.onWrite = func(w *limiter.Write) error {
+			late := limiter.Call{Op: count.OpRecord, Reservation: held.Reservation}
+			s.set(func() {
+				s.onWrite = func(w *store.Write) error {
 					if len(w.Events)+len(w.Add) > 0 {
-						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 					}
 					return nil
 				}
 			})
 			for range 2 {
-				if _, err := e.Do(t.Context(), &late); !errors.Is(err, limiter.ErrUnavailable) {
+				if _, err := e.Do(t.Context(), &late); !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("without a store: %v", err)
 				}
 			}
-			store.set(func() { store.onWrite = nil })
+			s.set(func() { s.onWrite = nil })
 			var all sync.WaitGroup
 			for range 3 {
 				all.Go(func() {
-					if _, err := e.Do(t.Context(), &late); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+					if _, err := e.Do(t.Context(), &late); err != nil && !errors.Is(err, store.ErrUnavailable) {
 						t.Errorf("beside others: %v", err)
 					}
 				})
@@ -168,12 +171,12 @@ func TestReservationRecordedAgainAfterAFailure(t *testing.T) {
 
 // An idempotent call within 2 × tolerance of a reset of one of its demands.
 func TestIdempotentCallAfterAReset(t *testing.T) {
-	for _, op := range []limiter.Op{limiter.OpRecord, limiter.OpTake} {
+	for _, op := range []count.Op{count.OpRecord, count.OpTake} {
 		bubble(t, string(op), func(t *testing.T) {
 			store := newFakeStore()
 			policies := twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))
-			if op == limiter.OpTake {
-				policies[0].Mode = limiter.ModeShadow
+			if op == count.OpTake {
+				policies[0].Mode = policy.ModeShadow
 			}
 			e := newEngine(t, store, 0, policies...)
 			running(t, e)
@@ -195,7 +198,7 @@ func TestIdempotentCallAfterAReset(t *testing.T) {
 func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 50, Window: time.Hour}, {Algorithm: "token-bucket", Limit: 50, Window: 24 * time.Hour}}}
 		e := newEngine(t, store, 0, p)
 		running(t, e)
@@ -204,7 +207,7 @@ func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
 		}
 		d := somebody
 		d.Cost = 20
-		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, IdempotencyKey: "k"})
+		mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, IdempotencyKey: "k"})
 		got, _ := e.Check(t.Context(), somebody)
 		for _, l := range got.Limits() {
 			if l.Used != 20 {
@@ -217,31 +220,31 @@ func TestIdempotentRecordOfBothKindsAfterAReset(t *testing.T) {
 // A policy of both kinds, of which one fails.
 func TestHalfOfAPolicyFails(t *testing.T) {
 	for _, c := range []struct {
-		op limiter.Op
-		on limiter.OnStoreError
-	}{{limiter.OpRecord, limiter.OnStoreErrorDeny}, {limiter.OpTake, limiter.OnStoreErrorAllow}} {
+		op count.Op
+		on policy.OnStoreError
+	}{{count.OpRecord, policy.OnStoreErrorDeny}, {count.OpTake, policy.OnStoreErrorAllow}} {
 		bubble(t, string(c.op)+" "+string(c.on), func(t *testing.T) {
-			store := newFakeStore()
-			p := limiter.Policy{Name: "p", OnStoreError: c.on, Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
-			e := newEngine(t, store, 0, p)
+			s := newFakeStore()
+			p := policy.Policy{Name: "p", OnStoreError: c.on, Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
+			e := newEngine(t, s, 0, p)
 			running(t, e)
-			store.set(func() {
-				store.onWrite = func(w *limiter.Write) error {
+			s.set(func() {
+				s.onWrite = func(w *store.Write) error {
 					if w.Cell != nil {
-						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 					}
 					return nil
 				}
 			})
 			a, err := e.Do(t.Context(), &limiter.Call{Op: c.op, Demands: []limiter.Demand{somebody}})
 			time.Sleep(time.Minute)
-			store.set(func() { store.onWrite = nil })
+			s.set(func() { s.onWrite = nil })
 			used := int64(0)
 			got, _ := e.Check(t.Context(), somebody)
 			for _, l := range got.Limits() {
 				used = max(used, l.Used)
 			}
-			if a.Recorded == limiter.RecordedNo && used > 0 {
+			if a.Recorded == count.RecordedNo && used > 0 {
 				t.Errorf("recorded: %s (%v), and %d units count a minute later", a.Recorded, err, used)
 			}
 		})
@@ -252,19 +255,19 @@ func TestHalfOfAPolicyFails(t *testing.T) {
 func TestDeniedAttemptsAreOnlyRead(t *testing.T) {
 	for _, how := range []string{"plain", "idempotency key", "two demands", "both kinds"} {
 		bubble(t, how, func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policies := twoPolicies(limitOf("sliding-log", 3), limitOf("sliding-log", 1000))
 			if how == "both kinds" {
 				policies[0].Limits = append(policies[0].Limits, limitOf("token-bucket", 1000))
 			}
-			e := newEngine(t, store, 0, policies...)
+			e := newEngine(t, s, 0, policies...)
 			running(t, e)
 			var removals atomic.Int64
-			store.set(func() {
-				store.onWrite = func(w *limiter.Write) error { removals.Add(int64(len(w.Remove))); return nil }
+			s.set(func() {
+				s.onWrite = func(w *store.Write) error { removals.Add(int64(len(w.Remove))); return nil }
 			})
 			for i := range 103 {
-				call := limiter.Call{Op: limiter.OpTake, Demands: both[:1]}
+				call := limiter.Call{Op: count.OpTake, Demands: both[:1]}
 				if how == "two demands" {
 					call.Demands = both
 				}
@@ -286,21 +289,21 @@ func TestRefundAfterALimitWasAdded(t *testing.T) {
 	for _, algorithm := range []string{"fixed-window", "token-bucket"} {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := embedded.New(nil)
-			p := limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 100, Window: time.Hour}}}
+			p := policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 100, Window: time.Hour}}}
 			e := newEngine(t, store, 0, p)
 			running(t, e)
 			d := somebody
 			d.Cost = 10
-			old := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
-			p.Limits = append(p.Limits, limiter.Limit{Algorithm: algorithm, Name: "new", Limit: 10, Window: 24 * time.Hour})
-			if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+			old := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
+			p.Limits = append(p.Limits, policy.Limit{Algorithm: algorithm, Name: "new", Limit: 10, Window: 24 * time.Hour})
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
-			mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}})
+			mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}})
 			if err := e.Refund(t.Context(), old.Receipt); err != nil {
 				t.Fatal(err)
 			}
-			if a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
+			if a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d}}); a.Allowed {
 				t.Error("20 admitted since the limit of 10 a day is in force")
 			}
 		})
@@ -310,25 +313,25 @@ func TestRefundAfterALimitWasAdded(t *testing.T) {
 // Instances' own counts: a refund on an instance that counted nothing.
 func TestRefundElsewhereAndLocalCounts(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		p := policyOf("fixed-window", 10, 24*time.Hour)
-		p.OnStoreError = limiter.OnStoreErrorLocal
-		a, b := newEngine(t, store, 0, p), newEngine(t, store, 0, p)
+		p.OnStoreError = policy.OnStoreErrorLocal
+		a, b := newEngine(t, s, 0, p), newEngine(t, s, 0, p)
 		running(t, a)
 		running(t, b)
 		var receipts []string
 		for range 10 {
-			receipts = append(receipts, mustDo(t, a, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}).Receipt)
+			receipts = append(receipts, mustDo(t, a, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}).Receipt)
 		}
 		for _, r := range receipts {
 			if err := b.Refund(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		down := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
-		store.set(func() {
-			store.onWrite = func(*limiter.Write) error { return down }
-			store.afterRead = func(*limiter.State) error { return down }
+		down := errors.Join(store.ErrUnavailable, store.ErrNotStored)
+		s.set(func() {
+			s.onWrite = func(*store.Write) error { return down }
+			s.afterRead = func(*store.State) error { return down }
 		})
 		allowed, _ := takeAtOnce(b, 40)
 		if allowed > 10 {
@@ -346,7 +349,7 @@ func TestTakeWhileTheSecretIsOutOfReach(t *testing.T) {
 			store.writeTakes, store.readTakes = 200*time.Millisecond, 200*time.Millisecond
 		})
 		began := time.Now()
-		a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		if took := time.Since(began); took > timeout {
 			t.Errorf("took %v with a store timeout of %v (allowed %v, %v)", took, timeout, a.Allowed, err)
 		}
@@ -356,16 +359,16 @@ func TestTakeWhileTheSecretIsOutOfReach(t *testing.T) {
 // A record whose read fails, under on_store_error: local.
 func TestReceiptOfALocalDecision(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		p := policyOf("sliding-log", 10, time.Hour)
-		p.OnStoreError = limiter.OnStoreErrorLocal
-		e := newEngine(t, store, 0, p)
+		p.OnStoreError = policy.OnStoreErrorLocal
+		e := newEngine(t, s, 0, p)
 		running(t, e)
-		first := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		first := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		_ = first
-		store.set(func() { store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable } })
-		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}})
-		store.set(func() { store.afterRead = nil })
+		s.set(func() { s.afterRead = func(*store.State) error { return store.ErrUnavailable } })
+		a := mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}})
+		s.set(func() { s.afterRead = nil })
 		if a.Receipt == "" {
 			t.Skip("no receipt")
 		}
@@ -385,18 +388,18 @@ var _ = context.Background
 func TestReceiptsOfOneReservation(t *testing.T) {
 	for _, s := range []string{"embedded", "shared"} {
 		bubble(t, s, func(t *testing.T) {
-			var store limiter.Store = embedded.New(nil)
+			var store store.Store = embedded.New(nil)
 			if s == "shared" {
 				store = newFakeStore()
 			}
 			e := newEngine(t, store, 0, twoPolicies(limitOf("fixed-window", 10), limitOf("fixed-window", 10))...)
 			running(t, e)
 			for range 5 {
-				mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+				mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both})
 			}
-			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
-			one := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation})
-			two := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{both[1], both[0]}, Reservation: held.Reservation})
+			held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: both, Reserve: time.Minute})
+			one := mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: both, Reservation: held.Reservation})
+			two := mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{both[1], both[0]}, Reservation: held.Reservation})
 			first, second := e.Refund(t.Context(), one.Receipt), e.Refund(t.Context(), two.Receipt)
 			time.Sleep(time.Minute)
 			for _, d := range both {
@@ -418,7 +421,7 @@ func TestIdempotentTakeUnderAKnownReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustTake(t, e)
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"})
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"})
 		time.Sleep(time.Minute)
 		if got := usedBy(t, e, somebody); got != 2 {
 			t.Errorf("used %d by two takes", got)
@@ -429,22 +432,22 @@ func TestIdempotentTakeUnderAKnownReset(t *testing.T) {
 // A demand that was allowed without being held, and is recorded by the reservation.
 func TestReservationOfWhatWasNotHeld(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policies := twoPolicies(limitOf("fixed-window", 10), limitOf("sliding-log", 10))
-		policies[0].OnStoreError = limiter.OnStoreErrorAllow
-		e := newEngine(t, store, 0, policies...)
+		policies[0].OnStoreError = policy.OnStoreErrorAllow
+		e := newEngine(t, s, 0, policies...)
 		running(t, e)
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Add) > 0 {
-					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 				}
 				return nil
 			}
 		})
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
-		store.set(func() { store.onWrite = nil })
-		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: both, Reserve: time.Minute})
+		s.set(func() { s.onWrite = nil })
+		a := mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: both, Reservation: held.Reservation})
 		for i, d := range both {
 			if got := usedBy(t, e, d); got != 1 {
 				t.Errorf("%s: used %d, recorded: %s", d.Policy, got, a.Demands[i].Recorded)
@@ -460,13 +463,13 @@ func TestTurnThatDoesNotComeBlocksNobody(t *testing.T) {
 		policies := twoPolicies(limitOf("sliding-log", 5), limitOf("sliding-log", 5))
 		policies[0].BlockFor = time.Hour
 		e := newEngine(t, store, 0, policies...)
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both})
 		store.set(func() { store.writeTakes = 450 * time.Millisecond })
 		go func() { _, _ = e.Take(t.Context(), both[1]) }()
 		time.Sleep(10 * time.Millisecond)
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both})
+			_, _ = e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both})
 		}()
 		time.Sleep(time.Second)
 		store.set(func() { store.writeTakes = 0 })
@@ -479,20 +482,20 @@ func TestTurnThatDoesNotComeBlocksNobody(t *testing.T) {
 // An idempotent record of both kinds whose cell is out of reach once.
 func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
-		e := newEngine(t, store, 0, p)
+		s := newFakeStore()
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{limitOf("sliding-log", 5), limitOf("token-bucket", 5)}}
+		e := newEngine(t, s, 0, p)
 		running(t, e)
 		mustTake(t, e)
 		fail := true
-		call := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "x"}}})
+		call := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "x"}}})
 		claims := 0
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
-				if w.Cell != nil && w.Cell.If != (limiter.EventID{}) && fail {
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
+				if w.Cell != nil && w.Cell.If != (store.EventID{}) && fail {
 					if claims++; claims == 1 { // the bucket's cell, which is there; not the claim's first version
-						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 					}
 				}
 				return nil
@@ -500,12 +503,12 @@ func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
 		})
 		_, err := e.Do(t.Context(), &call)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("one part is recorded and one is not: %v", err)
 		}
 		fail = false
 		time.Sleep(5 * time.Second)
-		if _, err := e.Do(t.Context(), &call); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if _, err := e.Do(t.Context(), &call); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("a repetition of what can't be settled: %v", err)
 		}
 		got, _ := e.Check(t.Context(), somebody)
@@ -522,9 +525,9 @@ func TestLogReservationRecordedAfterItsWindow(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Minute))
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
 		time.Sleep(2 * time.Minute)
-		a := mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation})
+		a := mustDo(t, e, limiter.Call{Op: count.OpRecord, Reservation: held.Reservation})
 		if got := usedBy(t, e, somebody); got != 1 {
 			t.Errorf("recorded: %s, used %d", a.Recorded, got)
 		}
@@ -536,15 +539,15 @@ func TestRefundTwiceAfterAReloadOfLevels(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		p := policyOf("fixed-window", 10, 24*time.Hour)
 		e := newEngine(t, embedded.New(nil), 0, p)
-		take := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}
+		take := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}
 		receipt := mustDo(t, e, take).Receipt
 		take.IdempotencyKey = "k"
 		mustDo(t, e, take)
 		if err := e.Refund(t.Context(), receipt); err != nil {
 			t.Fatal(err)
 		}
-		p.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
-		if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+		p.Consistency = policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		if again := mustDo(t, e, take); !again.Replayed {
@@ -559,19 +562,19 @@ func TestRefundTwiceAfterAReloadOfLevels(t *testing.T) {
 // on_store_error: local forgets that a reservation is only held.
 func TestReserveLocally(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		p := policyOf("sliding-log", 3, 24*time.Hour)
-		p.OnStoreError = limiter.OnStoreErrorLocal
-		e := newEngine(t, store, 0, p)
+		p.OnStoreError = policy.OnStoreErrorLocal
+		e := newEngine(t, s, 0, p)
 		running(t, e)
 		for range 3 {
-			mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
+			mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Second})
 			time.Sleep(time.Minute)
 		}
-		down := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
-		store.set(func() {
-			store.onWrite = func(*limiter.Write) error { return down }
-			store.afterRead = func(*limiter.State) error { return down }
+		down := errors.Join(store.ErrUnavailable, store.ErrNotStored)
+		s.set(func() {
+			s.onWrite = func(*store.Write) error { return down }
+			s.afterRead = func(*store.State) error { return down }
 		})
 		if d := mustTake(t, e); !d.Allowed {
 			t.Errorf("used %d of 3 by this instance's own counts, minutes after all holds have ended", d.Used)
@@ -584,26 +587,26 @@ func TestReserveLocally(t *testing.T) {
 func TestReceiptsOfAReservationThatWasHeldInPart(t *testing.T) {
 	for range 20 { // ids decide
 		bubble(t, "", func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policies := twoPolicies(limitOf("fixed-window", 10), limitOf("sliding-log", 10))
-			policies[1].OnStoreError = limiter.OnStoreErrorAllow
-			e := newEngine(t, store, 0, policies...)
+			policies[1].OnStoreError = policy.OnStoreErrorAllow
+			e := newEngine(t, s, 0, policies...)
 			running(t, e)
 			for range 5 {
-				mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both})
+				mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both})
 			}
-			store.set(func() {
-				store.onWrite = func(w *limiter.Write) error {
+			s.set(func() {
+				s.onWrite = func(w *store.Write) error {
 					if len(w.Events) > 0 {
-						return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+						return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 					}
 					return nil
 				}
 			})
-			held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
-			store.set(func() { store.onWrite = nil })
+			held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: both, Reserve: time.Minute})
+			s.set(func() { s.onWrite = nil })
 			time.Sleep(5 * time.Second)
-			settle := limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation}
+			settle := limiter.Call{Op: count.OpRecord, Demands: both, Reservation: held.Reservation}
 			for _, a := range []limiter.Answer{mustDo(t, e, settle), mustDo(t, e, settle)} {
 				if err := e.Refund(t.Context(), a.Receipt); err != nil && !errors.Is(err, limiter.ErrNoReceipt) {
 					t.Error(err)

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // counted decides over a store that instances share, by writing first and
@@ -16,13 +20,13 @@ import (
 // saw every unit that the others admitted. docs/design.md has the whole proof,
 // and what each step here is needed for.
 type counted struct {
-	store     Store
+	store     store.Store
 	tallies   *tallies // the same store, with additions made running totals where a policy says so
-	ids       *eventIDs
+	ids       *store.EventIDs
 	opts      *Options
-	denied    recent[Instant] // keys that were over their limit when last seen, and until when a read may save a write
-	denials   denials         // what their denials rest on
-	resets    recent[Instant] // keys that were reset: counting under the right epoch saves a second round
+	denied    recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
+	denials   denials               // what their denials rest on
+	resets    recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *takeBacks
 	owned     owned    // what is known of the keys that this instance owns
 	behind    *behind  // what was admitted by that and is not written yet
@@ -39,7 +43,7 @@ const (
 	resetRounds = 3
 )
 
-func newCounted(store Store, ids *eventIDs, opts *Options) *counted {
+func newCounted(store store.Store, ids *store.EventIDs, opts *Options) *counted {
 	tallies := newTallies(store, ids, opts)
 	c := &counted{
 		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
@@ -69,7 +73,7 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	}
 	if right := batch[0].right; right != nil {
 		if err := right.Note(t.key, t.plan.life()); err != nil {
-			failAll(batch, RecordedNo, unavailable(err))
+			failAll(batch, count.RecordedNo, unavailable(err))
 			return
 		}
 	}
@@ -91,11 +95,11 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 	now, err := c.opts.instant()
 	if err != nil {
-		failAll(batch, RecordedNo, err)
+		failAll(batch, count.RecordedNo, err)
 		return nil
 	}
 	for _, r := range batch {
-		if !r.op.mayDeny() || !c.denials.answer(&r.decision, t, r.cost, now) {
+		if !r.op.MayDeny() || !c.denials.answer(&r.decision, t, r.cost, now) {
 			rest = append(rest, r)
 		}
 	}
@@ -105,7 +109,7 @@ func (c *counted) recall(t *target, batch []*request) (rest []*request) {
 // attemptAgain answers batch, whose requests are denied already. Where the store
 // fails now, that denial stands.
 func (c *counted) attemptAgain(ctx context.Context, t *target, batch []*request) {
-	denials := make([]Decision, len(batch))
+	denials := make([]count.Decision, len(batch))
 	for i, r := range batch {
 		denials[i], r.denied = r.decision, true
 	}
@@ -130,15 +134,15 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 		return open
 	}
 	refused, unsettled := c.judge(t, own, &state)
-	if len(t.plan.logs) > 0 {
-		if until := t.plan.fullUntil(&state, own.now); until > own.now {
+	if len(t.plan.Logs) > 0 {
+		if until := t.plan.FullUntil(&state, own.now); until > own.now {
 			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
 		}
 	}
 	c.denials.keepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
 	if refused.any() {
-		c.denied.put(t.key, Distant)
+		c.denied.put(t.key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
 			return open
 		}
@@ -154,32 +158,32 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 
 // place stores units for batch and returns them with all that is counted then. It is
 // false when the store failed; the requests are answered then.
-func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, State, bool) {
+func (c *counted) place(ctx context.Context, t *target, batch []*request) (*units, store.State, bool) {
 	own, err := c.newUnits(t, batch)
 	if err != nil {
-		failAll(batch, RecordedNo, err)
-		return nil, State{}, false
+		failAll(batch, count.RecordedNo, err)
+		return nil, store.State{}, false
 	}
-	if batch[0].id != (EventID{}) && own.now <= own.epoch {
+	if batch[0].id != (store.EventID{}) && own.now <= own.epoch {
 		batch[0].err = &datedError{after: own.epoch}
-		return own, State{}, false
+		return own, store.State{}, false
 	}
 	for range resetRounds {
 		state, ok := c.writeThenRead(ctx, t, own)
 		if !ok {
-			return own, State{}, false
+			return own, store.State{}, false
 		}
 		if !c.renew(t, own, &state) {
 			return own, state, c.complete(t, own, &state)
 		}
-		if batch[0].id != (EventID{}) && !own.dated {
+		if batch[0].id != (store.EventID{}) && !own.dated {
 			batch[0].err = &datedError{after: state.Reset}
-			return own, State{}, false
+			return own, store.State{}, false
 		}
 	}
 	// What the earlier rounds wrote is forgotten, and the last one has not been written.
-	failAll(batch, RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", ErrOverloaded, resetRounds))
-	return own, State{}, false
+	failAll(batch, count.RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", store.ErrOverloaded, resetRounds))
+	return own, store.State{}, false
 }
 
 // readFirst answers the takes that what is counted already leaves no room for,
@@ -188,8 +192,8 @@ func (c *counted) place(ctx context.Context, t *target, batch []*request) (*unit
 // that were over their limit when last seen. Those of the denied that deserve
 // another attempt are open.
 func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (rest, open []*request) {
-	large := slices.ContainsFunc(batch, func(r *request) bool { return r.op.mayDeny() && r.cost > 1 })
-	if t.plan.Count == CountAll || !large && !c.wasDenied(t.key) {
+	large := slices.ContainsFunc(batch, func(r *request) bool { return r.op.MayDeny() && r.cost > 1 })
+	if t.plan.Count == policy.CountAll || !large && !c.wasDenied(t.key) {
 		return batch, nil
 	}
 	unsettled, err := c.foresee(ctx, t, batch)
@@ -211,7 +215,7 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 }
 
 // wasDenied reports whether key was over its limit when last seen, or full and is likely to be.
-func (c *counted) wasDenied(key Key) bool {
+func (c *counted) wasDenied(key store.Key) bool {
 	until, ok := c.denied.get(key)
 	return ok && c.opts.now() < until
 }
@@ -221,14 +225,14 @@ func (c *counted) wasDenied(key Key) bool {
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
 	now, err := c.opts.instant()
 	if err != nil {
-		failAll(batch, RecordedNo, err)
+		failAll(batch, count.RecordedNo, err)
 		return false, err
 	}
-	q := t.plan.query(t.key, now, len(batch), nil)
+	q := t.plan.Query(t.key, now, len(batch), nil)
 	mark := c.denials.since(t.key)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
-		failAll(batch, RecordedNo, err)
+		failAll(batch, count.RecordedNo, err)
 		return false, err
 	}
 	unsettled = c.hasUnsettled(t.plan, &state, now)
@@ -236,18 +240,18 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 	c.denials.keepFull(t, &state, at, mark)
 	denied := true
 	for _, r := range batch {
-		t.plan.decide(&r.decision, &state, r.op, EventID{}, at, r.cost)
-		r.decision.postpone(at.Sub(now))
-		denied = denied && r.op != OpRecord && !r.decision.WouldAllow
+		t.plan.Decide(&r.decision, &state, r.op, store.EventID{}, at, r.cost)
+		r.decision.Postpone(at.Sub(now))
+		denied = denied && r.op != count.OpRecord && !r.decision.WouldAllow
 	}
 	if denied {
-		c.denials.put(t, &state, unsettled, batch[0].op != OpCheck && c.tallies.areAllOwn(t, &state), now, mark)
+		c.denials.put(t, &state, unsettled, batch[0].op != count.OpCheck && c.tallies.areAllOwn(t, &state), now, mark)
 	}
 	return unsettled, nil
 }
 
 // forgetDenial ends what is remembered of key's denials: something was given back.
-func (c *counted) forgetDenial(key Key) {
+func (c *counted) forgetDenial(key store.Key) {
 	c.denied.remove(key)
 	c.owned.change(key)
 	c.denials.forget(key)
@@ -255,60 +259,62 @@ func (c *counted) forgetDenial(key Key) {
 
 // writeThenRead stores own and returns all that is counted then, own included.
 // It is false when the store failed; the requests are answered then.
-func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (State, bool) {
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
-	if len(t.plan.logs) > 0 && !own.dated {
+func (c *counted) writeThenRead(ctx context.Context, t *target, own *units) (store.State, bool) {
+	w := store.Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.Tally, Span: t.plan.Span}
+	if len(t.plan.Logs) > 0 && !own.dated {
 		w.Events, w.Logs = own.events, t.plan.logWritesFor(own, c.opts)
 	}
-	q := t.plan.query(t.key, own.now, len(own.batch), nil)
+	q := t.plan.Query(t.key, own.now, len(own.batch), nil)
 	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
 	own.discounted = discounted
 	if !wrote {
 		c.failUnwritten(t, own, err)
-		return State{}, false
+		return store.State{}, false
 	}
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
-		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
+		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
 	}
 	if err != nil {
-		c.forget(t, own, RecordedYes)
-		failAll(own.batch, RecordedUnknown, err) // even of a record: a reset that was not read may have forgotten it
-		return State{}, false
+		c.forget(t, own, count.RecordedYes)
+		failAll(own.batch, count.RecordedUnknown, err) // even of a record: a reset that was not read may have forgotten it
+		return store.State{}, false
 	}
 	return state, true
 }
 
 // failUnwritten answers the batch of own, whose write failed with err.
 func (c *counted) failUnwritten(t *target, own *units, err error) {
-	if errors.Is(err, ErrNotStored) && !own.dated {
-		failAll(own.batch, RecordedNo, err)
+	if errors.Is(err, store.ErrNotStored) && !own.dated {
+		failAll(own.batch, count.RecordedNo, err)
 		return
 	}
 	c.forget(t, own, fateOf(err))
-	failAll(own.batch, RecordedUnknown, err)
+	failAll(own.batch, count.RecordedUnknown, err)
 }
 
 // read returns what is counted under all of t's keys, less what this process is
 // going to subtract, which it returns as well.
-func (c *counted) read(ctx context.Context, t *target, q *Query) (State, refused, error) {
-	state, discounted, _, err := c.readAfter(ctx, t, &Write{}, q)
+func (c *counted) read(ctx context.Context, t *target, q *store.Query) (store.State, refused, error) {
+	state, discounted, _, err := c.readAfter(ctx, t, &store.Write{}, q)
 	return state, discounted, err
 }
 
 // readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
 // that of the write.
-func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) (state State, discounted refused, wrote bool, err error) {
+func (c *counted) readAfter(
+	ctx context.Context, t *target, w *store.Write, q *store.Query,
+) (state store.State, discounted refused, wrote bool, err error) {
 	if err := c.behind.writeKey(ctx, t.key); err != nil {
-		return State{}, refused{}, false, fmt.Errorf("%w: %w", ErrNotStored, err)
+		return store.State{}, refused{}, false, fmt.Errorf("%w: %w", store.ErrNotStored, err)
 	}
 	before := c.takeBacks.before(q)
 	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
 		state, err = c.store.Read(ctx, q)
 	} else {
-		state, wrote, err = WriteThenRead(ctx, c.store, w, q)
+		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
 	}
 	if err != nil {
-		return State{}, refused{}, wrote, err
+		return store.State{}, refused{}, wrote, err
 	}
 	if c.takeBacks.discount(before, &state) {
 		discounted = before
@@ -318,46 +324,46 @@ func (c *counted) readAfter(ctx context.Context, t *target, w *Write, q *Query) 
 		older.Key = key
 		more, err := c.store.Read(ctx, &older)
 		if err != nil {
-			return State{}, refused{}, wrote, err
+			return store.State{}, refused{}, wrote, err
 		}
-		state.merge(&more)
+		state.Merge(&more)
 	}
 	return state, discounted, wrote, nil
 }
 
 // complete takes own's units out of state, so that each can be judged in its turn.
 // It is false, and answers the requests, when they were not all among what was read.
-func (c *counted) complete(t *target, own *units, state *State) bool {
-	if t.plan.tally {
+func (c *counted) complete(t *target, own *units, state *store.State) bool {
+	if t.plan.Tally {
 		own.totals = c.tallies.totalsOf(t.key, own.counts)
 		c.takeBacks.recount(own.discounted, state) // from which totals may be lower by that
 	}
 	if strip(t.plan, own, state, own.now.Add(-c.opts.slack())) || !t.plan.promising {
 		return true
 	}
-	c.forget(t, own, RecordedYes)
-	failAll(own.batch, RecordedUnknown, fmt.Errorf("%w: a read did not see what was written before it", ErrUnavailable))
+	c.forget(t, own, count.RecordedYes)
+	failAll(own.batch, count.RecordedUnknown, fmt.Errorf("%w: a read did not see what was written before it", store.ErrUnavailable))
 	return false
 }
 
 // judge answers the batch of own, first come first served, by what state says
 // beside own's units. It returns the units that are not admitted, and whether others
 // that stood in their way may yet be taken back.
-func (c *counted) judge(t *target, own *units, state *State) (refused *units, unsettled bool) {
+func (c *counted) judge(t *target, own *units, state *store.State) (refused *units, unsettled bool) {
 	unsettled = c.hasUnsettled(t.plan, state, own.now)
 	ahead := own.now.Sub(c.opts.now())
 	refused = own.filter(func(i int, r *request) bool {
 		e := &own.events[i]
 		if r.alone {
-			t.plan.decide(&r.without, state, OpCheck, e.ID, e.At, r.cost)
-			r.without.postpone(ahead)
+			t.plan.Decide(&r.without, state, count.OpCheck, e.ID, e.At, r.cost)
+			r.without.Postpone(ahead)
 		}
-		t.plan.decide(&r.decision, state, r.op, e.ID, e.At, r.cost)
-		r.decision.postpone(ahead)
-		r.decision.entry = entry{id: e.ID, at: e.At, epoch: own.epoch, cost: r.cost}
-		return r.decision.Recorded != RecordedYes
+		t.plan.Decide(&r.decision, state, r.op, e.ID, e.At, r.cost)
+		r.decision.Postpone(ahead)
+		r.decision.Entry = count.Entry{ID: e.ID, At: e.At, Epoch: own.epoch, Cost: r.cost}
+		return r.decision.Recorded != count.RecordedYes
 	})
-	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == OpRecord }) {
+	if slices.ContainsFunc(own.batch, func(r *request) bool { return r.op == count.OpRecord }) {
 		c.denials.forget(t.key) // more is counted now, whatever the limit
 	}
 	return refused, unsettled
@@ -365,14 +371,14 @@ func (c *counted) judge(t *target, own *units, state *State) (refused *units, un
 
 // hasUnsettled reports whether state holds events of other instances that are so
 // young that they may yet be taken back. Counters do not tell.
-func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
-	if p.counters {
+func (c *counted) hasUnsettled(p *plan, state *store.State, now store.Instant) bool {
+	if p.Counters {
 		return false
 	}
 	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
 	for i := range state.Logs {
 		for _, e := range state.Logs[i].Events {
-			if e.At > settled && e.ID.node() != c.ids.nodeBits {
+			if e.At > settled && !c.ids.Made(e.ID) {
 				return true
 			}
 		}
@@ -384,16 +390,16 @@ func (c *counted) hasUnsettled(p *plan, state *State, now Instant) bool {
 // totals go at once, and it reports whether they did; counters are subtracted from later.
 func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool {
 	w := removal(t, refused.events)
-	if t.plan.tally {
+	if t.plan.Tally {
 		w.Add = negated(refused.counts)
 	} else {
 		c.takeBacks.subtract(t, refused.counts)
 	}
-	if len(t.plan.logs) == 0 && !t.plan.tally {
+	if len(t.plan.Logs) == 0 && !t.plan.Tally {
 		return true
 	}
 	if err := c.store.Write(ctx, w); err != nil {
-		c.takeBacks.push(takeBack{write: w.again(err)})
+		c.takeBacks.push(takeBack{write: w.Again(err)})
 		return false
 	}
 	return true
@@ -402,27 +408,27 @@ func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool 
 // forget takes back later what may have been stored for takes that are not
 // admitted because the store failed. Records stay, and takes that the policy
 // allows in the store's place. counts says whether the counts of own were stored.
-func (c *counted) forget(t *target, own *units, counts Recorded) {
+func (c *counted) forget(t *target, own *units, counts count.Recorded) {
 	p := t.plan
-	if p.Count == CountAll {
+	if p.Count == policy.CountAll {
 		return
 	}
-	allows := p.OnStoreError != OnStoreErrorDeny || p.Mode == ModeShadow
-	takes := own.filter(func(_ int, r *request) bool { return r.op.mayDeny() && (r.denied || !allows) })
+	allows := p.OnStoreError != policy.OnStoreErrorDeny || p.Mode == policy.ModeShadow
+	takes := own.filter(func(_ int, r *request) bool { return r.op.MayDeny() && (r.denied || !allows) })
 	// A counter whose add timed out may not have counted: leave it, its window ends.
-	if counts == RecordedYes || p.tally && counts == RecordedUnknown {
+	if counts == count.RecordedYes || p.Tally && counts == count.RecordedUnknown {
 		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
 	}
-	if len(p.logs) > 0 && len(takes.batch) > 0 {
+	if len(p.Logs) > 0 && len(takes.batch) > 0 {
 		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
 	}
 }
 
 // give gives back counts that were acknowledged and that nobody was admitted for.
-func (c *counted) give(t *target, counts []Count) {
-	if t.plan.tally {
-		c.takeBacks.push(takeBack{write: &Write{
-			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.span,
+func (c *counted) give(t *target, counts []store.Count) {
+	if t.plan.Tally {
+		c.takeBacks.push(takeBack{write: &store.Write{
+			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.Span,
 		}})
 		return
 	}
@@ -430,16 +436,16 @@ func (c *counted) give(t *target, counts []Count) {
 }
 
 // fateOf says what became of a write that failed with err.
-func fateOf(err error) Recorded {
-	if errors.Is(err, ErrNotStored) {
-		return RecordedNo
+func fateOf(err error) count.Recorded {
+	if errors.Is(err, store.ErrNotStored) {
+		return count.RecordedNo
 	}
-	return RecordedUnknown
+	return count.RecordedUnknown
 }
 
 // datedError is a request whose event was dated by its maker, and not late enough:
 // a reset has forgotten it, and nothing of it counts.
-type datedError struct{ after Instant }
+type datedError struct{ after store.Instant }
 
 // tooEarly reports whether err is a datedError.
 func tooEarly(err error) bool {
@@ -454,9 +460,9 @@ func tooEarly(err error) bool {
 func (*datedError) Error() string { return "the key was reset later than its event is dated" }
 
 // Is makes it an ErrOverloaded for whoever doesn't try again.
-func (*datedError) Is(target error) bool { return target == ErrOverloaded }
+func (*datedError) Is(target error) bool { return target == store.ErrOverloaded }
 
-func failAll(batch []*request, recorded Recorded, err error) {
+func failAll(batch []*request, recorded count.Recorded, err error) {
 	for _, r := range batch {
 		r.err = &StoreError{Recorded: recorded, Err: err}
 	}

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // These tests hold the conditions that "counted never admits more than the limit"
@@ -61,27 +65,27 @@ func TestCostsBeyondWhatIsKnownAreReadFirst(t *testing.T) {
 
 func TestOwnUnitsMissingFromTheRead(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
-		policy := policyOf(algorithm, 10, time.Hour)
-		policy.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+		p := policyOf(algorithm, 10, time.Hour)
+		p.Consistency = policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
 		bubble(t, algorithm+", levels that promise", func(t *testing.T) {
-			store := newFakeStore()
-			store.set(func() { store.onWrite = func(*limiter.Write) error { return errDropped } })
-			_, err := newEngine(t, store, 0, policy).Take(t.Context(), somebody)
+			s := newFakeStore()
+			s.set(func() { s.onWrite = func(*store.Write) error { return errDropped } })
+			_, err := newEngine(t, s, 0, p).Take(t.Context(), somebody)
 			var failed *limiter.StoreError
-			if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("%v, want an outcome that is unknown", err)
 			}
 		})
 		bubble(t, algorithm+", levels that do not", func(t *testing.T) {
-			weak := policy
+			weak := p
 			if algorithm == "sliding-log" {
-				weak.Consistency.Write = limiter.LevelAny
+				weak.Consistency.Write = policy.LevelAny
 			} else {
-				weak.Consistency.Write, weak.Consistency.Read = limiter.LevelOne, limiter.LevelOne
+				weak.Consistency.Write, weak.Consistency.Read = policy.LevelOne, policy.LevelOne
 			}
-			store := newFakeStore()
-			store.set(func() { store.onWrite = func(*limiter.Write) error { return errDropped } })
-			if d := mustTake(t, newEngine(t, store, 0, weak)); !d.Allowed {
+			s := newFakeStore()
+			s.set(func() { s.onWrite = func(*store.Write) error { return errDropped } })
+			if d := mustTake(t, newEngine(t, s, 0, weak)); !d.Allowed {
 				t.Errorf("denied: %+v", d.Verdict)
 			}
 		})
@@ -128,12 +132,12 @@ func TestSlidingTailCountsTheWindowAfterItsOwn(t *testing.T) {
 
 func TestAnswerThatComesTooLateAdmitsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("sliding-log", 1, time.Hour))
-		store.beforeRead = func(*limiter.Query) { time.Sleep(timeout + time.Millisecond) } // deaf to its context
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("sliding-log", 1, time.Hour))
+		s.beforeRead = func(*store.Query) { time.Sleep(timeout + time.Millisecond) } // deaf to its context
 		start := time.Now()
 		_, err := e.Take(t.Context(), somebody)
-		if !errors.Is(err, limiter.ErrUnavailable) {
+		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
@@ -157,23 +161,23 @@ func TestLowerBoundIsOfTheBatchAndNotOfTheRead(t *testing.T) {
 
 func TestTimeToLiveOfEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		s := newFakeStore()
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 1, Window: 1500 * time.Millisecond},
 			{Algorithm: "sliding-log", Limit: 10, Window: time.Hour},
 			{Algorithm: "sliding-log", Limit: 20, Window: 24 * time.Hour},
 		}}
-		e := limiter.New(store, &limiter.Options{ClockTolerance: tolerance, StoreTimeout: 900 * time.Millisecond})
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		e := limiter.New(s, &limiter.Options{ClockTolerance: tolerance, StoreTimeout: 900 * time.Millisecond})
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		mustTake(t, e)
-		want := map[limiter.Span]time.Duration{
+		want := map[store.Span]time.Duration{
 			// ceil(window + 2 × 100 ms + 900 ms) + 1 s for whole seconds + 1 s for the nodes' clocks
-			limiter.SpanHour: time.Hour + 4*time.Second,
-			limiter.SpanDay:  24*time.Hour + 4*time.Second,
+			store.SpanHour: time.Hour + 4*time.Second,
+			store.SpanDay:  24*time.Hour + 4*time.Second,
 		}
-		for _, log := range store.writes[0].Logs {
+		for _, log := range s.writes[0].Logs {
 			if log.TTL != want[log.Span] {
 				t.Errorf("span %d: TTL %v, want %v", log.Span, log.TTL, want[log.Span])
 			}
@@ -222,23 +226,23 @@ func TestDeniedEventsAreTakenBackAtOnceAndCountersLater(t *testing.T) {
 
 func TestCounterThatTimedOutIsNeverSubtractedFrom(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("fixed-window", 5, time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("fixed-window", 5, time.Hour))
 		running(t, e)
-		store.set(func() { store.writeTakes = time.Minute })
-		if _, err := e.Take(t.Context(), somebody); !errors.Is(err, limiter.ErrUnavailable) {
+		s.set(func() { s.writeTakes = time.Minute })
+		if _, err := e.Take(t.Context(), somebody); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		store.set(func() { store.writeTakes = 0 })
+		s.set(func() { s.writeTakes = 0 })
 		time.Sleep(10 * timeout)
-		if _, writes := store.counts(); writes != 1 {
+		if _, writes := s.counts(); writes != 1 {
 			t.Errorf("%d writes, want only the addition that timed out", writes)
 		}
 	})
 }
 
 func TestKeyOverItsLimitIsOnlyRead(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			e := newEngine(t, store, 0, policyOf(algorithm, 1, time.Minute))
@@ -311,7 +315,7 @@ func TestFullLogIsWrittenFirstOnceThereIsRoom(t *testing.T) {
 
 func TestManyEnginesOverASlowStore(t *testing.T) {
 	const engines, limit = 16, 5
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			store.set(func() { store.readTakes, store.writeTakes = time.Millisecond, time.Millisecond })
@@ -369,7 +373,7 @@ func TestInstancesThatMeetAtTheLimitUseAllOfIt(t *testing.T) {
 
 func TestEngineErrors(t *testing.T) {
 	e := newEngine(t, newFakeStore(), 0, policyOf("sliding-log", 3, time.Hour))
-	long := limiter.Identifier(fmt.Sprintf("%01025d", 1))
+	long := keys.Identifier(fmt.Sprintf("%01025d", 1))
 	for _, c := range []struct {
 		demand limiter.Demand
 		want   error
@@ -379,7 +383,7 @@ func TestEngineErrors(t *testing.T) {
 		{limiter.Demand{Policy: "p"}, limiter.ErrInvalid, "identifier"},
 		{limiter.Demand{Policy: "p", Identifier: long}, limiter.ErrInvalid, "identifier"},
 		{limiter.Demand{Policy: "p", Identifier: "x", Cost: -1}, limiter.ErrInvalid, "cost"},
-		{limiter.Demand{Policy: "p", Identifier: "x", Cost: limiter.MaxCost + 1}, limiter.ErrInvalid, "cost"},
+		{limiter.Demand{Policy: "p", Identifier: "x", Cost: policy.MaxCost + 1}, limiter.ErrInvalid, "cost"},
 		{limiter.Demand{Policy: "p", Identifier: "x", Cost: 4}, limiter.ErrCostTooLarge, ""},
 	} {
 		_, err := e.Take(t.Context(), c.demand)
@@ -402,19 +406,19 @@ func TestOneInstanceDecidesAsTheAlgorithm(t *testing.T) {
 			if algorithm == "sliding-log" {
 				counts += 2 * tolerance
 			}
-			pure := make(map[limiter.Identifier]*limiter.Machine)
+			pure := make(map[keys.Identifier]*limiter.Machine)
 			denied := 0
 			for range 3000 {
 				time.Sleep(time.Duration(rng.Int64N(int64(window / 150))))
-				d := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strconv.Itoa(rng.IntN(1 + rng.IntN(60)))), Cost: 1 + rng.Int64N(2)}
-				op := limiter.OpTake
+				d := limiter.Demand{Policy: "p", Identifier: keys.Identifier(strconv.Itoa(rng.IntN(1 + rng.IntN(60)))), Cost: 1 + rng.Int64N(2)}
+				op := count.OpTake
 				if rng.IntN(30) == 0 {
-					op = limiter.OpRecord
+					op = count.OpRecord
 				}
 				if pure[d.Identifier] == nil {
 					pure[d.Identifier] = limiter.NewMachine(policyOf(algorithm, 10, counts))
 				}
-				want := pure[d.Identifier].Do(op, limiter.InstantOf(time.Now()), d.Cost)
+				want := pure[d.Identifier].Do(op, store.InstantOf(time.Now()), d.Cost)
 				got := mustDo(t, e, limiter.Call{Op: op, Demands: []limiter.Demand{d}})
 				late := (want.RetryAfter - got.RetryAfter).Abs()
 				if want.Allowed != got.Allowed || min(want.Used, 10) != min(got.Used, 10) || late > 2*time.Millisecond {

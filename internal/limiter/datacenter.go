@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+
 // datacenter returns the name of the local data centre.
 func (o *Options) datacenter() string {
 	if o.moved != nil {
@@ -18,7 +20,7 @@ func (e *Engine) MoveTo(datacenter string) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
 	e.opts.moved.Store(&datacenter)
-	var policies []Policy
+	var policies []policy.Policy
 	for _, p := range e.Policies() {
 		policies = append(policies, *p)
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // An engine that learns late in which data centre it is counts there from then on, under keys that
@@ -12,15 +14,15 @@ import (
 func TestDatacenterThatIsKnownLater(t *testing.T) {
 	near, far := policyOf("sliding-log", 3, time.Minute), policyOf("sliding-log", 3, time.Minute)
 	near.Name, far.Name = "near", "far"
-	far.Consistency = limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+	far.Consistency = policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
 	engine := func(datacenter string) *limiter.Engine {
 		e := limiter.New(newFakeStore(), &limiter.Options{Datacenter: datacenter})
-		if err := e.SetPolicies([]limiter.Policy{near, far}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{near, far}); err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	keyOf := func(e *limiter.Engine, policy string) limiter.Key {
+	keyOf := func(e *limiter.Engine, policy string) store.Key {
 		key, err := e.KeyOf(policy, "a")
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +42,7 @@ func TestDatacenterThatIsKnownLater(t *testing.T) {
 				t.Errorf("%s: another key than of who knew the data centre", policy)
 			}
 		}
-		if err := late.SetPolicies([]limiter.Policy{near, far}); err != nil { // and it stays known
+		if err := late.SetPolicies([]policy.Policy{near, far}); err != nil { // and it stays known
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // denials remember what was counted for keys that were over their limit, so that
@@ -21,10 +25,10 @@ import (
 // Nothing of what serial decides is remembered, which is exact at any moment.
 type denials struct {
 	opts    *Options
-	doubted func(Key) bool // whether a denial may be owed to units that are yet to be committed or aborted; nil: none is
+	doubted func(store.Key) bool // whether a denial may be owed to units that are yet to be committed or aborted; nil: none is
 
 	mu         sync.Mutex
-	young, old map[Key]*denial
+	young, old map[store.Key]*denial
 	events     int                 // in young
 	forgotten  [denialMarks]uint64 // how many times something was, by the first bits of its key
 }
@@ -32,9 +36,9 @@ type denials struct {
 // denial is what was counted for a key. It does not change once it is remembered.
 type denial struct {
 	plan  *plan
-	state State
-	made  Instant
-	until Instant
+	state store.State
+	made  store.Instant
+	until store.Instant
 }
 
 // Bounds of each of the two generations of what is remembered; beyond, the older one is
@@ -58,7 +62,7 @@ const maxDenialAge = 10 * time.Second
 const unsettledPart = 10
 
 // since marks the time before a read of key that may be remembered.
-func (d *denials) since(key Key) (mark uint64) {
+func (d *denials) since(key store.Key) (mark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.forgotten[key.Prefix()%denialMarks]
@@ -67,8 +71,8 @@ func (d *denials) since(key Key) (mark uint64) {
 // put remembers state, which was read for t after mark and left no room; others say
 // whether units of other instances in it may yet be taken back, and own that all sums
 // in it are this process's, and stay. It keeps nothing of state itself.
-func (d *denials) put(t *target, state *State, others, own bool, now Instant, mark uint64) {
-	if d.opts.forgetful || t.plan.Count == CountAll || !t.plan.full(state, max(now, state.Reset+1)) {
+func (d *denials) put(t *target, state *store.State, others, own bool, now store.Instant, mark uint64) {
+	if d.opts.forgetful || t.plan.Count == policy.CountAll || !t.plan.Full(state, max(now, state.Reset+1)) {
 		return
 	}
 	until := d.until(t, state, own, now)
@@ -79,15 +83,15 @@ func (d *denials) put(t *target, state *State, others, own bool, now Instant, ma
 }
 
 // keep remembers state until an instant, and longer for when the store does not answer.
-func (d *denials) keep(t *target, state *State, now, until Instant, mark uint64) {
+func (d *denials) keep(t *target, state *store.State, now, until store.Instant, mark uint64) {
 	if d.doubted != nil && d.doubted(t.key) {
 		return
 	}
-	memory := &denial{plan: t.plan, state: state.counted(), made: now, until: until}
-	memory.state.levels = slices.Clone(state.levels)
+	memory := &denial{plan: t.plan, state: state.Counted(), made: now, until: until}
+	memory.state.Levels = slices.Clone(state.Levels)
 	events := 0
 	for i := range state.Logs {
-		memory.state.Logs = append(memory.state.Logs, Log{Events: slices.Clone(state.Logs[i].Events)})
+		memory.state.Logs = append(memory.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})
 		events += len(state.Logs[i].Events)
 	}
 	d.mu.Lock()
@@ -96,7 +100,7 @@ func (d *denials) keep(t *target, state *State, now, until Instant, mark uint64)
 		return
 	}
 	if d.young == nil || len(d.young) >= maxDenials || d.events >= maxDenialEvents {
-		d.old, d.young, d.events = d.young, make(map[Key]*denial), 0
+		d.old, d.young, d.events = d.young, make(map[store.Key]*denial), 0
 	}
 	d.young[t.key] = memory
 	d.events += events
@@ -104,7 +108,7 @@ func (d *denials) keep(t *target, state *State, now, until Instant, mark uint64)
 
 // until returns how long a denial of t is remembered that rests on state, of which
 // nobody's units in flight are known.
-func (d *denials) until(t *target, state *State, own bool, now Instant) Instant {
+func (d *denials) until(t *target, state *store.State, own bool, now store.Instant) store.Instant {
 	if d.opts.Feed == nil || len(t.old) > 0 || !d.settled(t.plan, state, own, now) {
 		return now.Add(d.opts.StoreTimeout)
 	}
@@ -113,25 +117,25 @@ func (d *denials) until(t *target, state *State, own bool, now Instant) Instant 
 
 // settled reports whether nobody will take back any of state's units any more. No
 // counter tells how old its units are, nor do others' running totals.
-func (d *denials) settled(p *plan, state *State, own bool, now Instant) bool {
+func (d *denials) settled(p *plan, state *store.State, own bool, now store.Instant) bool {
 	bound := now.Add(-2*d.opts.StoreTimeout - 2*d.opts.ClockTolerance)
 	for i := range state.Logs {
 		if events := state.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > bound {
 			return false
 		}
 	}
-	return !p.counters || own
+	return !p.Counters || own
 }
 
 // answer fills in decision on a request of t at now, and reports true, if what is
 // remembered of its key leaves no room for it.
-func (d *denials) answer(decision *Decision, t *target, cost int64, now Instant) bool {
+func (d *denials) answer(decision *count.Decision, t *target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
 	return memory != nil && memory.until > now && memory.refuse(decision, cost, now)
 }
 
 // of returns what is remembered of t's key at now; nil for nothing.
-func (d *denials) of(t *target, now Instant) *denial {
+func (d *denials) of(t *target, now store.Instant) *denial {
 	d.mu.Lock()
 	memory, ok := d.young[t.key]
 	if !ok {
@@ -145,55 +149,15 @@ func (d *denials) of(t *target, now Instant) *denial {
 }
 
 // refuse denies cost at now, and reports true, if d leaves no room.
-func (d *denial) refuse(decision *Decision, cost int64, now Instant) bool {
-	return d.plan.refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
-}
-
-// refuse denies cost by s, which is remembered, and reports true, if it leaves no room at
-// an instant that is now or later.
-func (p *plan) refuse(d *Decision, s *State, cost int64, at, now Instant) bool {
-	if !p.full(s, at) {
-		return false
-	}
-	p.decide(d, s, OpCheck, EventID{}, at, cost)
-	d.postpone(at.Sub(now))
-	d.Remembered = true
-	return true
+func (d *denial) refuse(decision *count.Decision, cost int64, now store.Instant) bool {
+	return d.plan.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
 }
 
 // forget ends what is remembered of key, and of what is being read now.
-func (d *denials) forget(key Key) {
+func (d *denials) forget(key store.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forgotten[key.Prefix()%denialMarks]++
 	delete(d.young, key)
 	delete(d.old, key)
-}
-
-// fullUntil returns until when s leaves no room for a single unit: now if it does, Distant under a
-// limit of none.
-func (p *plan) fullUntil(s *State, now Instant) Instant {
-	until := now
-	for i := range p.rules {
-		r := &p.rules[i]
-		if r.capacity < 1 {
-			return Distant // no algorithm has a wait for that
-		}
-		if r.algorithm.used(r, s, now) >= r.capacity {
-			until = max(until, now.Add(r.algorithm.wait(r, s, now, 1)))
-		}
-	}
-	return until
-}
-
-// full reports whether s leaves no room for a single unit at now. Until then others may
-// have counted more, which an answer would have to tell.
-func (p *plan) full(s *State, now Instant) bool {
-	for i := range p.rules {
-		r := &p.rules[i]
-		if r.algorithm.used(r, s, now) >= r.capacity {
-			return true
-		}
-	}
-	return false
 }

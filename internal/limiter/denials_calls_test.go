@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // countingAll has f count what is stored of several keys at once, too.
 func (f *fakeStore) countingAll() (requests func() int) {
 	all := 0
-	f.set(func() { f.onWriteAll = func([]limiter.Write) error { all++; return nil } })
+	f.set(func() { f.onWriteAll = func([]store.Write) error { all++; return nil } })
 	return func() int {
 		reads, writes := f.counts()
 		return reads + writes + all
@@ -19,7 +22,7 @@ func (f *fakeStore) countingAll() (requests func() int) {
 
 // overLimit returns an engine of p, of which somebody is known to be over the limit, and
 // of q, of which nobody is.
-func overLimit(t *testing.T, store *fakeStore, change func(p, q *limiter.Policy)) *limiter.Engine {
+func overLimit(t *testing.T, store *fakeStore, change func(p, q *policy.Policy)) *limiter.Engine {
 	t.Helper()
 	p, q := policyOf("sliding-log", 3, 8*time.Second), policyOf("sliding-log", 3, 8*time.Second)
 	q.Name = "q"
@@ -27,7 +30,7 @@ func overLimit(t *testing.T, store *fakeStore, change func(p, q *limiter.Policy)
 		change(&p, &q)
 	}
 	e := toldEngine(t, store, p, q)
-	mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "first"})
+	mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "first"})
 	for range 2 {
 		mustTake(t, e)
 	}
@@ -44,14 +47,14 @@ func overLimit(t *testing.T, store *fakeStore, change func(p, q *limiter.Policy)
 func TestCallsAreDeniedFromMemory(t *testing.T) {
 	beside := limiter.Demand{Policy: "q", Identifier: "b"}
 	take := func(demands ...limiter.Demand) limiter.Call {
-		return limiter.Call{Op: limiter.OpTake, Demands: demands}
+		return limiter.Call{Op: count.OpTake, Demands: demands}
 	}
 	once := func(call limiter.Call) limiter.Call { call.IdempotencyKey = "k"; return call }
 	reserve := func(call limiter.Call) limiter.Call {
-		call.Op, call.Reserve = limiter.OpCheck, time.Second
+		call.Op, call.Reserve = count.OpCheck, time.Second
 		return call
 	}
-	check := func(call limiter.Call) limiter.Call { call.Op = limiter.OpCheck; return call }
+	check := func(call limiter.Call) limiter.Call { call.Op = count.OpCheck; return call }
 	for _, c := range []struct {
 		name string
 		call limiter.Call
@@ -76,7 +79,7 @@ func TestCallsAreDeniedFromMemory(t *testing.T) {
 				if asked := requests() - before; asked != c.asks {
 					t.Errorf("%d requests, not %d", asked, c.asks)
 				}
-				if answer.Allowed || answer.Used != 3 || answer.Recorded != limiter.RecordedNo || answer.RetryAfter <= 0 {
+				if answer.Allowed || answer.Used != 3 || answer.Recorded != count.RecordedNo || answer.RetryAfter <= 0 {
 					t.Errorf("%+v", answer)
 				}
 			}
@@ -101,7 +104,7 @@ func TestCallsAreDeniedFromMemory(t *testing.T) {
 func TestIdempotencyKeysOfADenialFromMemory(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		e := overLimit(t, newFakeStore(), nil)
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "first"}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "first"}
 		first := mustDo(t, e, call)
 		if !first.Allowed || !first.Replayed {
 			t.Fatalf("not what the call was told: %+v", first)
@@ -129,14 +132,14 @@ func TestIdempotencyKeysOfADenialFromMemory(t *testing.T) {
 func TestCallsThatAreNotDeniedFromMemory(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		change         func(p, q *limiter.Policy)
+		change         func(p, q *policy.Policy)
 		allowed        bool
 		overP, besideQ int64 // units that each call adds
 	}{
-		{"shadow", func(p, _ *limiter.Policy) { p.Mode = limiter.ModeShadow }, true, 0, 1},
-		{"denied attempts count beside", func(_, q *limiter.Policy) { q.Count = limiter.CountAll }, false, 0, 1},
-		{"denied attempts count", func(p, _ *limiter.Policy) {
-			p.Count, p.Limits[0].Algorithm, p.Limits[0].Window = limiter.CountAll, "fixed-window", time.Hour
+		{"shadow", func(p, _ *policy.Policy) { p.Mode = policy.ModeShadow }, true, 0, 1},
+		{"denied attempts count beside", func(_, q *policy.Policy) { q.Count = policy.CountAll }, false, 0, 1},
+		{"denied attempts count", func(p, _ *policy.Policy) {
+			p.Count, p.Limits[0].Algorithm, p.Limits[0].Window = policy.CountAll, "fixed-window", time.Hour
 		}, false, 1, 0},
 	} {
 		for _, key := range []string{"", "k"} {
@@ -146,7 +149,7 @@ func TestCallsThatAreNotDeniedFromMemory(t *testing.T) {
 				before := usedBy(t, e, somebody)
 				times := int64(3)
 				for i := range times {
-					call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, beside}, IdempotencyKey: key}
+					call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, beside}, IdempotencyKey: key}
 					if answer := mustDo(t, e, call); answer.Allowed != c.allowed {
 						t.Errorf("call %d: %+v", i, answer)
 					}
@@ -172,7 +175,7 @@ func TestDenialsUnderOneIdempotencyKey(t *testing.T) {
 		store, policy := newFakeStore(), policyOf("sliding-log", 1, 24*time.Hour)
 		e := toldEngine(t, store, policy)
 		mustTake(t, e)
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "k"}
 		var sizes []int
 		for range 20 {
 			time.Sleep(time.Minute) // what is remembered of the denial before is over
@@ -200,12 +203,12 @@ func TestDenialsUnderOneIdempotencyKey(t *testing.T) {
 // memory.
 func TestBothDemandsBlock(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		e := overLimit(t, newFakeStore(), func(_, q *limiter.Policy) { q.BlockFor = time.Minute })
+		e := overLimit(t, newFakeStore(), func(_, q *policy.Policy) { q.BlockFor = time.Minute })
 		beside := limiter.Demand{Policy: "q", Identifier: "b", Cost: 3}
-		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{beside}})
+		mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{beside}})
 		time.Sleep(2 * time.Second)
 		beside.Cost = 1
-		answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, beside}})
+		answer := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, beside}})
 		if !answer.Demands[0].Remembered || answer.Demands[1].WouldAllow {
 			t.Fatalf("%+v", answer)
 		}
@@ -232,7 +235,7 @@ func TestRoomOfACallThatFalls(t *testing.T) {
 				t.Errorf("%+v, %v: want the unit of the call read", d, err)
 			}
 		}()
-		if answer := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: both}); answer.Allowed {
+		if answer := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: both}); answer.Allowed {
 			t.Fatalf("%+v", answer)
 		}
 		if d := mustTake(t, e); !d.Allowed {
@@ -246,19 +249,19 @@ func TestRoomOfACallInDoubt(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		policy, events := inRows("fixed-window", 10, time.Hour), policyOf("sliding-log", 10, time.Hour)
 		events.Name = "events"
-		store := newFakeStore()
-		e := toldEngine(t, store, policy, events)
+		s := newFakeStore()
+		e := toldEngine(t, s, policy, events)
 		takes(t, e, 9)
-		store.set(func() {
-			store.onWriteAll = func([]limiter.Write) error {
+		s.set(func() {
+			s.onWriteAll = func([]store.Write) error {
 				if d, err := e.Check(t.Context(), somebody); err != nil || d.WouldAllow {
 					t.Errorf("%+v, %v: want the unit of the call read", d, err)
 				}
-				return limiter.ErrUnavailable
+				return store.ErrUnavailable
 			}
 		})
 		both := []limiter.Demand{somebody, {Policy: "events", Identifier: somebody.Identifier}}
-		if answer, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: both}); err == nil {
+		if answer, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both}); err == nil {
 			t.Fatalf("%+v", answer)
 		}
 		if d := mustTake(t, e); !d.Allowed {

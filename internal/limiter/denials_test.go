@@ -7,10 +7,13 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // toldEngine returns an engine over store that hears news of others over it.
-func toldEngine(t testing.TB, store *fakeStore, policies ...limiter.Policy) *limiter.Engine {
+func toldEngine(t testing.TB, store *fakeStore, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
 		ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
@@ -32,7 +35,7 @@ func deny(t testing.TB, e *limiter.Engine) {
 }
 
 // asks reports how many requests f gets from a take.
-func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d limiter.Decision, n int) {
+func (f *fakeStore) asks(t testing.TB, e *limiter.Engine) (d count.Decision, n int) {
 	t.Helper()
 	reads, writes := f.counts()
 	d = mustTake(t, e)
@@ -53,7 +56,7 @@ func TestDeniedFromMemory(t *testing.T) {
 		deny(t, e)
 		for range 20 {
 			d, asked := store.asks(t, e)
-			if asked > 0 || !d.Remembered || d.Allowed || d.Used != 3 || d.Recorded != limiter.RecordedNo {
+			if asked > 0 || !d.Remembered || d.Allowed || d.Used != 3 || d.Recorded != count.RecordedNo {
 				t.Fatalf("%d requests for a denial: %+v", asked, d)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -73,13 +76,13 @@ func TestDeniedFromMemory(t *testing.T) {
 // Where a reset is later than the clock of who remembers a denial, so is what it tells.
 func TestDeniedFromMemoryAfterALaterReset(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-log", 3, 8*time.Second)
+		store, p := newFakeStore(), policyOf("sliding-log", 3, 8*time.Second)
 		e := limiter.New(store, &limiter.Options{
 			ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(*embedded.Store),
 			Now: func() time.Time { return time.Now().Add(-tolerance) },
 		})
-		must(t, e.SetPolicies([]limiter.Policy{policy}))
-		other := toldEngine(t, store, policy)
+		must(t, e.SetPolicies([]policy.Policy{p}))
+		other := toldEngine(t, store, p)
 		must(t, other.Reset(t.Context(), somebody.Policy, somebody.Identifier))
 		for range 3 {
 			mustTake(t, e)
@@ -148,8 +151,8 @@ func TestMemoryOfADenialEnds(t *testing.T) {
 		}},
 		{"other limits", func(t *testing.T, e, _ *limiter.Engine, _ string) {
 			p := policyOf("sliding-log", 4, 48*time.Hour)
-			p.Limits = append(p.Limits, limiter.Limit{Name: "hour", Algorithm: "sliding-log", Limit: 4, Window: time.Hour})
-			must(t, e.SetPolicies([]limiter.Policy{p}))
+			p.Limits = append(p.Limits, policy.Limit{Name: "hour", Algorithm: "sliding-log", Limit: 4, Window: time.Hour})
+			must(t, e.SetPolicies([]policy.Policy{p}))
 		}},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
@@ -157,7 +160,7 @@ func TestMemoryOfADenialEnds(t *testing.T) {
 			e := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
 			other := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
 			running(t, e)
-			taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			taken := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 			time.Sleep(3 * timeout)
 			deny(t, e)
 			c.end(t, e, other, taken.Receipt)
@@ -172,13 +175,13 @@ func TestMemoryOfADenialEnds(t *testing.T) {
 // A read that was under way when something was given back is not remembered.
 func TestDenialReadBeforeARefund(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := toldEngine(t, store, policyOf("sliding-log", 1, time.Hour))
-		taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		s := newFakeStore()
+		e := toldEngine(t, s, policyOf("sliding-log", 1, time.Hour))
+		taken := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		time.Sleep(3 * timeout)
 		var once bool
-		store.set(func() {
-			store.afterRead = func(*limiter.State) error {
+		s.set(func() {
+			s.afterRead = func(*store.State) error {
 				if !once {
 					once = true
 					return e.Refund(context.Background(), taken.Receipt)
@@ -200,12 +203,12 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	bubble(t, "count all", func(t *testing.T) {
 		store := newFakeStore()
 		p := policyOf("sliding-log", 1, time.Hour)
-		p.Count = limiter.CountAll
+		p.Count = policy.CountAll
 		e := toldEngine(t, store, p)
 		mustTake(t, e)
 		time.Sleep(3 * timeout)
 		deny(t, e)
-		if d := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}}); d.Allowed {
+		if d := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}}); d.Allowed {
 			t.Error("a check was allowed")
 		}
 		if _, asked := store.asks(t, e); asked == 0 {
@@ -231,7 +234,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	})
 	bubble(t, "without news", func(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policyOf("sliding-log", 1, time.Hour))
-		taken := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		taken := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		time.Sleep(3 * timeout)
 		deny(t, e)
 		must(t, e.Refund(t.Context(), taken.Receipt))
@@ -242,12 +245,12 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	bubble(t, "record", func(t *testing.T) {
 		store := newFakeStore()
 		p := policyOf("sliding-log", 1, time.Hour)
-		p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
+		p.Limits = append(p.Limits, policy.Limit{Name: "day", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
 		e := toldEngine(t, store, p)
 		mustTake(t, e)
 		time.Sleep(3 * timeout)
 		deny(t, e)
-		mustDo(t, e, limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}})
+		mustDo(t, e, limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}})
 		if d := mustTake(t, e); d.Limits()[1].Used != 2 {
 			t.Errorf("used %d of the day after two were counted", d.Limits()[1].Used)
 		}
@@ -319,23 +322,23 @@ func TestDenialByTotalsOfOthersIsForgottenSoon(t *testing.T) {
 // is remembered for long.
 func TestDenialByATotalInDoubtIsForgottenSoon(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := toldEngine(t, store, inRows("fixed-window", 3, time.Hour))
+		s := newFakeStore()
+		e := toldEngine(t, s, inRows("fixed-window", 3, time.Hour))
 		for range 2 {
 			mustTake(t, e)
 		}
-		store.onWrite = func(w *limiter.Write) error { // stored, and not known to be
-			_ = store.Store.Write(context.Background(), w)
-			return limiter.ErrUnavailable
+		s.onWrite = func(w *store.Write) error { // stored, and not known to be
+			_ = s.Store.Write(context.Background(), w)
+			return store.ErrUnavailable
 		}
 		_, _ = e.Take(t.Context(), somebody)
-		store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
+		s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
 		over := somebody
 		over.Cost = 2
 		if d, err := e.Take(t.Context(), over); err != nil || d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		store.onWrite = nil
+		s.onWrite = nil
 		time.Sleep(timeout + time.Millisecond)
 		if d := mustTake(t, e); !d.Allowed || d.Used != 3 {
 			t.Errorf("%+v: want the third admitted", d)
@@ -362,7 +365,7 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 		if after, _ := store.counts(); after != before+1 {
 			t.Errorf("%d reads for 50 who wait", after-before)
 		}
-		if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != limiter.RecordedYes || d.Used != 4 {
+		if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != count.RecordedYes || d.Used != 4 {
 			t.Errorf("%+v, %v: want it recorded", d, err)
 		}
 	})
@@ -370,15 +373,15 @@ func TestWaitersAreDeniedByOneRead(t *testing.T) {
 
 // A limit of none denies for ever, which no wait would change, also beside one of a log.
 func TestLimitOfNone(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		alone, beside := policyOf(algorithm, 0, time.Minute), policyOf("sliding-log", 5, time.Hour)
 		beside.Limits = append(beside.Limits, alone.Limits...)
-		for _, policy := range []limiter.Policy{alone, beside} {
+		for _, policy := range []policy.Policy{alone, beside} {
 			bubble(t, algorithm, func(t *testing.T) {
 				e := toldEngine(t, newFakeStore(), policy)
 				running(t, e)
 				for range 3 {
-					if d := mustTake(t, e); d.Allowed || d.RetryAfter != limiter.Never {
+					if d := mustTake(t, e); d.Allowed || d.RetryAfter != count.Never {
 						t.Errorf("%+v: want a denial for ever", d)
 					}
 				}

@@ -1,6 +1,12 @@
 package limiter
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // derived is a demand on another policy that a demand brings along.
 type derived struct {
@@ -9,8 +15,8 @@ type derived struct {
 }
 
 // readIdentifiers gives plans what reads their identifiers, and those that they derive.
-func (e *Engine) readIdentifiers(policies []Policy, plans map[string]*plan) error {
-	for i, found := range DeriveProblems(policies) {
+func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*plan) error {
+	for i, found := range policy.DeriveProblems(policies) {
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
 	}
 	for _, p := range plans {
@@ -35,20 +41,20 @@ func (e *Engine) readIdentifiers(policies []Policy, plans map[string]*plan) erro
 // planOf returns the plan of a policy in force, the canonical form of id there, and the
 // parts of it that the policy derives. It refuses identifiers that nothing can be counted
 // for.
-func (e *Engine) planOf(policy string, id Identifier) (*plan, Identifier, []string, error) {
+func (e *Engine) planOf(policy string, id keys.Identifier) (*plan, keys.Identifier, []string, error) {
 	p := e.plans.Load().of(policy)
 	if p == nil {
 		return nil, "", nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
 	}
-	if len(id) == 0 || len(id) > MaxIdentifierLen {
-		return nil, "", nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), MaxIdentifierLen)}
+	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
+		return nil, "", nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
 	id, parts, err := p.readIdentifier(id)
 	return p, id, parts, err
 }
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.
-func (e *Engine) Canonical(policy string, id Identifier) Identifier {
+func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	p := e.plans.Load().of(policy)
 	if p == nil || p.read == nil {
 		return id
@@ -61,7 +67,7 @@ func (e *Engine) Canonical(policy string, id Identifier) Identifier {
 
 // readIdentifier returns the canonical form of id under p, and the parts that it is to be
 // counted for as well.
-func (p *plan) readIdentifier(id Identifier) (Identifier, []string, error) {
+func (p *plan) readIdentifier(id keys.Identifier) (keys.Identifier, []string, error) {
 	if p.read == nil {
 		return id, nil, nil
 	}
@@ -69,20 +75,20 @@ func (p *plan) readIdentifier(id Identifier) (Identifier, []string, error) {
 	if err != nil {
 		return "", nil, &FieldError{Field: "identifier", Detail: err.Error()}
 	}
-	if len(canonical) > MaxIdentifierLen {
+	if len(canonical) > keys.MaxIdentifierLen {
 		return "", nil, &FieldError{
 			Field:  "identifier",
-			Detail: fmt.Sprintf("%d bytes long in its canonical form: use 1 to %d", len(canonical), MaxIdentifierLen),
+			Detail: fmt.Sprintf("%d bytes long in its canonical form: use 1 to %d", len(canonical), keys.MaxIdentifierLen),
 		}
 	}
-	return Identifier(canonical), parts, nil
+	return keys.Identifier(canonical), parts, nil
 }
 
 // derive appends to all what c, of the demand by, brings along for parts of its identifier.
 func (c *charge) derive(all []derived, by int, parts []string) ([]derived, error) {
 	for i, part := range parts {
 		p := c.plan.derives[i]
-		id, _, err := p.readIdentifier(Identifier(part))
+		id, _, err := p.readIdentifier(keys.Identifier(part))
 		if err != nil {
 			return nil, err // none: takes has seen to it
 		}
@@ -107,14 +113,14 @@ func (c *Call) together(charges []charge, more []derived) ([]charge, error) {
 			return nil, c.inDemand(d.by, err)
 		}
 	}
-	if len(charges) > MaxDemands {
+	if len(charges) > policy.MaxDemands {
 		return nil, &FieldError{Field: "demands", Detail: fmt.Sprintf("%d demands, with those that their policies derive: use at most %d",
-			len(charges), MaxDemands)}
+			len(charges), policy.MaxDemands)}
 	}
 	return charges, nil
 }
 
-func indexOf(charges []charge, key Key) int {
+func indexOf(charges []charge, key store.Key) int {
 	for i := range charges {
 		if charges[i].key == key {
 			return i

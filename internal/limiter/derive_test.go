@@ -12,17 +12,21 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // ofCountries is a policy of phone numbers that derives their countries.
-func ofCountries(person, country int64) []limiter.Policy {
+func ofCountries(person, country int64) []policy.Policy {
 	policies := twoPolicies(limitOf("sliding-log", person), limitOf("sliding-log", country))
-	policies[0].Normalize.Form = limiter.FormE164
-	policies[0].Derive = []limiter.Derivation{{Policy: "q", From: limiter.PartCountry}}
+	policies[0].Normalize.Form = policy.FormE164
+	policies[0].Derive = []policy.Derivation{{Policy: "q", From: policy.PartCountry}}
 	return policies
 }
 
-func readingEngine(t testing.TB, store limiter.Store, policies ...limiter.Policy) *limiter.Engine {
+func readingEngine(t testing.TB, store store.Store, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{Identifiers: identifier.Reader})
 	if err := e.SetPolicies(policies); err != nil {
@@ -35,7 +39,7 @@ func readingEngine(t testing.TB, store limiter.Store, policies ...limiter.Policy
 // beside them.
 func TestDerivedOfSeveral(t *testing.T) {
 	e := readingEngine(t, embedded.New(nil), ofCountries(100, 10)...)
-	got := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+	got := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
 		{Policy: "p", Identifier: "+49 151 12345678", Cost: 2},
 		{Policy: "p", Identifier: "+49 151 12345679", Cost: 3},
 		{Policy: "q", Identifier: "DE", Cost: 4},
@@ -56,12 +60,12 @@ func TestDerivedOfSeveral(t *testing.T) {
 // TestDemandsThatCannotBe are refused, and name the demand that was sent.
 func TestDemandsThatCannotBe(t *testing.T) {
 	e := readingEngine(t, embedded.New(nil), ofCountries(100, 50)...)
-	number := func(id limiter.Identifier, cost int64) limiter.Demand {
+	number := func(id keys.Identifier, cost int64) limiter.Demand {
 		return limiter.Demand{Policy: "p", Identifier: id, Cost: cost}
 	}
 	var many []limiter.Demand
-	for i := range limiter.MaxDemands {
-		many = append(many, number(limiter.Identifier(fmt.Sprintf("+49151123456%02d", i)), 1))
+	for i := range policy.MaxDemands {
+		many = append(many, number(keys.Identifier(fmt.Sprintf("+49151123456%02d", i)), 1))
 	}
 	for name, c := range map[string]struct {
 		demands []limiter.Demand
@@ -75,7 +79,7 @@ func TestDemandsThatCannotBe(t *testing.T) {
 		"more than a country": {[]limiter.Demand{number("+4915112345678", 51)}, "", limiter.ErrCostTooLarge},
 		"together more":       {[]limiter.Demand{number("+4915112345678", 30), number("+4915112345679", 21)}, "", limiter.ErrCostTooLarge},
 	} {
-		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: c.demands})
+		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: c.demands})
 		var field *limiter.FieldError
 		if !errors.Is(err, c.err) || errors.As(err, &field) && field.Field != c.field {
 			t.Errorf("%s: %v, want %v of %q", name, err, c.err, c.field)
@@ -94,7 +98,7 @@ func TestDemandsThatCannotBe(t *testing.T) {
 func TestDerivedByMode(t *testing.T) {
 	policies := ofCountries(1, 1)
 	me := limiter.Demand{Policy: "p", Identifier: "+4915112345678"}
-	for mode, want := range map[limiter.Mode][2]bool{limiter.ModeOff: {true, true}, limiter.ModeShadow: {true, false}} {
+	for mode, want := range map[policy.Mode][2]bool{policy.ModeOff: {true, true}, policy.ModeShadow: {true, false}} {
 		policies[0].Mode = mode
 		e := readingEngine(t, embedded.New(nil), policies...)
 		first, _ := e.Take(t.Context(), me)
@@ -123,7 +127,7 @@ func TestKeyOfIsCanonical(t *testing.T) {
 	if _, err := e.KeyOf("p", "anna"); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("the key of no number: %v", err)
 	}
-	for id, want := range map[limiter.Identifier]limiter.Identifier{"+49 151 12345678": "+4915112345678", "anna": "anna"} {
+	for id, want := range map[keys.Identifier]keys.Identifier{"+49 151 12345678": "+4915112345678", "anna": "anna"} {
 		if got := e.Canonical("p", id); string(got) != string(want) || string(e.Canonical("q", id)) != string(id) || e.Canonical("r", id) != id {
 			t.Errorf("another one is canonical")
 		}
@@ -134,9 +138,9 @@ func TestKeyOfIsCanonical(t *testing.T) {
 // of it can send it.
 func TestIdentifiersThatGrow(t *testing.T) {
 	policies := twoPolicies(limitOf("sliding-log", 1), limitOf("sliding-log", 1))
-	policies[0].Normalize.Form = limiter.FormLowercase
+	policies[0].Normalize.Form = policy.FormLowercase
 	e := readingEngine(t, embedded.New(nil), policies...)
-	d := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(strings.Repeat("Ⱥ", limiter.MaxIdentifierLen/2))}
+	d := limiter.Demand{Policy: "p", Identifier: keys.Identifier(strings.Repeat("Ⱥ", keys.MaxIdentifierLen/2))}
 	if _, err := e.Take(t.Context(), d); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
@@ -144,36 +148,36 @@ func TestIdentifiersThatGrow(t *testing.T) {
 
 // TestDerivedPoliciesThatCannotBe are refused when they come into force.
 func TestDerivedPoliciesThatCannotBe(t *testing.T) {
-	change := func(f func(p, q *limiter.Policy)) []limiter.Policy {
+	change := func(f func(p, q *policy.Policy)) []policy.Policy {
 		policies := ofCountries(1, 1)
 		f(&policies[0], &policies[1])
 		return policies
 	}
-	for name, policies := range map[string][]limiter.Policy{
-		"a policy that is not there": change(func(p, _ *limiter.Policy) { p.Derive[0].Policy = "r" }),
-		"itself":                     change(func(p, _ *limiter.Policy) { p.Derive[0].Policy = "p" }),
-		"twice":                      change(func(p, _ *limiter.Policy) { p.Derive = append(p.Derive, p.Derive[0]) }),
-		"one that derives": append(change(func(p, q *limiter.Policy) {
-			net := limiter.Derivation{Policy: "q", From: limiter.PartIPPrefix, IPv4Bits: 24}
-			p.Normalize.Form, p.Derive = limiter.FormIP, []limiter.Derivation{net}
+	for name, policies := range map[string][]policy.Policy{
+		"a policy that is not there": change(func(p, _ *policy.Policy) { p.Derive[0].Policy = "r" }),
+		"itself":                     change(func(p, _ *policy.Policy) { p.Derive[0].Policy = "p" }),
+		"twice":                      change(func(p, _ *policy.Policy) { p.Derive = append(p.Derive, p.Derive[0]) }),
+		"one that derives": append(change(func(p, q *policy.Policy) {
+			net := policy.Derivation{Policy: "q", From: policy.PartIPPrefix, IPv4Bits: 24}
+			p.Normalize.Form, p.Derive = policy.FormIP, []policy.Derivation{net}
 			net.Policy = "r"
-			q.Normalize.Form, q.Derive = limiter.FormIP, []limiter.Derivation{net}
-		}), limiter.Policy{Name: "r", Limits: []limiter.Limit{limitOf("sliding-log", 1)}}),
-		"what is no number":      change(func(_, q *limiter.Policy) { q.Normalize.Form = limiter.FormE164 }),
-		"a part of nothing":      change(func(p, _ *limiter.Policy) { p.Normalize.Form = "" }),
-		"a part of another form": change(func(p, _ *limiter.Policy) { p.Derive[0].From = limiter.PartDomain }),
-		"no part there is":       change(func(p, _ *limiter.Policy) { p.Derive[0].From = "planet" }),
-		"no digits":              change(func(p, _ *limiter.Policy) { p.Derive[0].From = limiter.PartPrefix }),
-		"digits of a country":    change(func(p, _ *limiter.Policy) { p.Derive[0].Digits = 3 }),
-		"a form there is not":    change(func(p, _ *limiter.Policy) { p.Normalize.Form, p.Derive = "tel", nil }),
-		"a region of nobody":     change(func(p, _ *limiter.Policy) { p.Normalize.Region = "XX" }),
-		"the region of mail": change(func(p, _ *limiter.Policy) {
-			p.Normalize, p.Derive = limiter.Normalize{Form: "email", Region: "DE"}, nil
+			q.Normalize.Form, q.Derive = policy.FormIP, []policy.Derivation{net}
+		}), policy.Policy{Name: "r", Limits: []policy.Limit{limitOf("sliding-log", 1)}}),
+		"what is no number":      change(func(_, q *policy.Policy) { q.Normalize.Form = policy.FormE164 }),
+		"a part of nothing":      change(func(p, _ *policy.Policy) { p.Normalize.Form = "" }),
+		"a part of another form": change(func(p, _ *policy.Policy) { p.Derive[0].From = policy.PartDomain }),
+		"no part there is":       change(func(p, _ *policy.Policy) { p.Derive[0].From = "planet" }),
+		"no digits":              change(func(p, _ *policy.Policy) { p.Derive[0].From = policy.PartPrefix }),
+		"digits of a country":    change(func(p, _ *policy.Policy) { p.Derive[0].Digits = 3 }),
+		"a form there is not":    change(func(p, _ *policy.Policy) { p.Normalize.Form, p.Derive = "tel", nil }),
+		"a region of nobody":     change(func(p, _ *policy.Policy) { p.Normalize.Region = "XX" }),
+		"the region of mail": change(func(p, _ *policy.Policy) {
+			p.Normalize, p.Derive = policy.Normalize{Form: "email", Region: "DE"}, nil
 		}),
-		"mailboxes of numbers": change(func(p, _ *limiter.Policy) { p.Normalize.Mailbox = true }),
-		"more than a subnet": change(func(p, _ *limiter.Policy) {
-			p.Normalize.Form = limiter.FormIPv6Net
-			p.Derive[0] = limiter.Derivation{Policy: "q", From: limiter.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 65}
+		"mailboxes of numbers": change(func(p, _ *policy.Policy) { p.Normalize.Mailbox = true }),
+		"more than a subnet": change(func(p, _ *policy.Policy) {
+			p.Normalize.Form = policy.FormIPv6Net
+			p.Derive[0] = policy.Derivation{Policy: "q", From: policy.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 65}
 		}),
 	} {
 		e := limiter.New(embedded.New(nil), &limiter.Options{Identifiers: identifier.Reader})
@@ -189,10 +193,10 @@ func TestDerivedPoliciesThatCannotBe(t *testing.T) {
 // TestDefaultsOfDerivations are filled in, and the policies that were given stay as they are.
 func TestDefaultsOfDerivations(t *testing.T) {
 	given := ofCountries(1, 1)[0]
-	given.Normalize.Form = limiter.FormIP
-	given.Derive = []limiter.Derivation{{Policy: "q", From: limiter.PartIPPrefix, IPv4Bits: 24}}
+	given.Normalize.Form = policy.FormIP
+	given.Derive = []policy.Derivation{{Policy: "q", From: policy.PartIPPrefix, IPv4Bits: 24}}
 	filled := given.WithDefaults()
-	if filled.Derive[0].IPv6Bits != limiter.DefaultIPv6Bits || given.Derive[0].IPv6Bits != 0 {
+	if filled.Derive[0].IPv6Bits != policy.DefaultIPv6Bits || given.Derive[0].IPv6Bits != 0 {
 		t.Errorf("%+v, of %+v", filled.Derive, given.Derive)
 	}
 	if again := filled.WithDefaults(); !reflect.DeepEqual(again, filled) {
@@ -203,16 +207,16 @@ func TestDefaultsOfDerivations(t *testing.T) {
 // TestDerivedWhileTheStoreIsAway goes by each policy's on_store_error.
 func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 	policies := ofCountries(5, 5)
-	policies[0].OnStoreError = limiter.OnStoreErrorAllow
-	store := newFakeStore()
-	store.set(func() { store.onWriteAll = func([]limiter.Write) error { return limiter.ErrUnavailable } })
-	e := readingEngine(t, store, policies...)
+	policies[0].OnStoreError = policy.OnStoreErrorAllow
+	s := newFakeStore()
+	s.set(func() { s.onWriteAll = func([]store.Write) error { return store.ErrUnavailable } })
+	e := readingEngine(t, s, policies...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := e.Take(ctx, limiter.Demand{Policy: "p", Identifier: "+4915112345678"}); !errors.Is(err, limiter.ErrUnavailable) {
+	if _, err := e.Take(ctx, limiter.Demand{Policy: "p", Identifier: "+4915112345678"}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the country's policy denies: %v", err)
 	}
-	policies[1].OnStoreError = limiter.OnStoreErrorAllow
+	policies[1].OnStoreError = policy.OnStoreErrorAllow
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
@@ -225,14 +229,14 @@ func TestDerivedWhileTheStoreIsAway(t *testing.T) {
 // none of it.
 func TestDerivedInMemory(t *testing.T) {
 	policies := ofCountries(1, 2)
-	policies[1].Guarantee = limiter.GuaranteeLocal
+	policies[1].Guarantee = policy.GuaranteeLocal
 	e := limiter.New(newFakeStore(), &limiter.Options{Identifiers: identifier.Reader, Owners: &owners{right: &tenancy{}}})
 	if err := e.SetPolicies(policies); err != nil {
 		t.Fatal(err)
 	}
-	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "+4915112345678"}}}
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "+4915112345678"}}}
 	for i, want := range []struct {
-		number  limiter.Identifier
+		number  keys.Identifier
 		allowed bool
 		country int64
 	}{

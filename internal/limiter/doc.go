@@ -1,11 +1,9 @@
-// Package limiter is the core of ratelimitd: what a policy is, how each
-// algorithm counts, and the engine that decides.
+// Package limiter is the core of ratelimitd: the engine that decides.
 //
-// The algorithms are pure functions of a limit, the state of one key, an instant
-// and a cost; one file and one row of a table each. The engine gathers the state
-// from a [Store], lets the algorithms judge it, and writes what was admitted.
+// It gathers what a [store.Store] has of a key, lets the algorithms of package count judge it
+// under a policy, and writes what was admitted. Package policy says what a policy is, and
+// package keys makes the key of an identifier.
 //
-// The package knows nothing of HTTP, of Cassandra, of files or of metrics, and
-// imports only the standard library. It never holds an identifier longer than it
-// takes to hash it into a [Key].
+// The core knows nothing of HTTP, of Cassandra, of files or of metrics, and imports only the
+// standard library. It never holds an identifier longer than it takes to hash it.
 package limiter

@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // wantRecorded holds that err says so of what became of the units.
-func wantRecorded(t *testing.T, err error, want limiter.Recorded) {
+func wantRecorded(t *testing.T, err error, want count.Recorded) {
 	t.Helper()
 	var failed *limiter.StoreError
-	if !errors.As(err, &failed) || failed.Recorded != want || errors.Is(err, limiter.ErrConflict) {
+	if !errors.As(err, &failed) || failed.Recorded != want || errors.Is(err, store.ErrConflict) {
 		t.Errorf("%v, want recorded: %s", err, want)
 	}
 }
@@ -25,19 +28,19 @@ func wantRecorded(t *testing.T, err error, want limiter.Recorded) {
 // was lost, says nothing of whether it is counted.
 func TestConflictWithOnesOwnLostAttemptIsUnknown(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := &serialStore{fakeStore: newFakeStore()}
-		policy := policyOf("fixed-window", 3, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		e := newEngine(t, store, 0, policy)
-		store.delay = func(*limiter.Write) (time.Duration, error) {
-			store.delay = nil
-			store.set(func() { store.afterRead = func(*limiter.State) error { return errLost } })
+		s := &serialStore{fakeStore: newFakeStore()}
+		p := policyOf("fixed-window", 3, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		e := newEngine(t, s, 0, p)
+		s.delay = func(*store.Write) (time.Duration, error) {
+			s.delay = nil
+			s.set(func() { s.afterRead = func(*store.State) error { return errLost } })
 			return 0, errLost // it is stored at once
 		}
 		_, err := e.Take(t.Context(), somebody)
-		wantRecorded(t, err, limiter.RecordedUnknown)
-		store.all.Wait()
-		store.set(func() { store.afterRead = nil })
+		wantRecorded(t, err, count.RecordedUnknown)
+		s.all.Wait()
+		s.set(func() { s.afterRead = nil })
 		if got := usedBy(t, e, somebody); got != 1 {
 			t.Errorf("used %d, want the one that was stored", got)
 		}
@@ -45,9 +48,9 @@ func TestConflictWithOnesOwnLostAttemptIsUnknown(t *testing.T) {
 }
 
 // failAdding has store fail what adds to windows, and nothing else.
-func failAdding(store *fakeStore, err error) {
-	store.set(func() {
-		store.onWrite = func(w *limiter.Write) error {
+func failAdding(s *fakeStore, err error) {
+	s.set(func() {
+		s.onWrite = func(w *store.Write) error {
 			if len(w.Add) > 0 {
 				return err
 			}
@@ -63,15 +66,15 @@ func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
 		store := newFakeStore()
 		e := newEngine(t, store, 0, policyOf("fixed-window", 3, 24*time.Hour))
 		running(t, e)
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
 		time.Sleep(10 * time.Second)
-		record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+		record := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
 		failAdding(store, errLost)
 		_, err := e.Do(t.Context(), &record)
-		wantRecorded(t, err, limiter.RecordedUnknown)
+		wantRecorded(t, err, count.RecordedUnknown)
 		store.set(func() { store.onWrite = nil })
 		_, err = e.Do(t.Context(), &record)
-		wantRecorded(t, err, limiter.RecordedUnknown)
+		wantRecorded(t, err, count.RecordedUnknown)
 		if got := usedBy(t, e, somebody); got != 0 {
 			t.Errorf("used %d", got)
 		}
@@ -81,17 +84,17 @@ func TestLateRecordThatFailedIsNotSaidToCount(t *testing.T) {
 // A late record that is let through because the store failed says what became of it, and is
 // counted once when it is sent again, unless it may be already.
 func TestLateRecordThatIsLetThrough(t *testing.T) {
-	lost := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
-	for _, onError := range []limiter.OnStoreError{limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
+	lost := errors.Join(store.ErrUnavailable, store.ErrNotStored)
+	for _, onError := range []policy.OnStoreError{policy.OnStoreErrorAllow, policy.OnStoreErrorLocal} {
 		for _, test := range []struct {
 			name     string
 			failed   error
-			recorded limiter.Recorded
-			again    limiter.Recorded
+			recorded count.Recorded
+			again    count.Recorded
 			used     int64
 		}{
-			{"surely not stored", lost, limiter.RecordedNo, limiter.RecordedYes, 1},
-			{"nobody knows", errLost, limiter.RecordedUnknown, limiter.RecordedUnknown, 0},
+			{"surely not stored", lost, count.RecordedNo, count.RecordedYes, 1},
+			{"nobody knows", errLost, count.RecordedUnknown, count.RecordedUnknown, 0},
 		} {
 			bubble(t, fmt.Sprintf("%s, %s", onError, test.name), func(t *testing.T) {
 				store := newFakeStore()
@@ -99,9 +102,9 @@ func TestLateRecordThatIsLetThrough(t *testing.T) {
 				policy.OnStoreError = onError
 				e := newEngine(t, store, 0, policy)
 				running(t, e)
-				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+				held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
 				time.Sleep(10 * time.Second)
-				record := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+				record := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
 				failAdding(store, test.failed)
 				if d := mustDo(t, e, record); !d.Allowed || !d.Degraded || d.Recorded != test.recorded || d.Receipt != "" {
 					t.Errorf("%+v, want it let through, and recorded: %s", d, test.recorded)
@@ -124,49 +127,49 @@ func TestLateRecordThatIsLetThrough(t *testing.T) {
 // nobody can send it again: what counted would count twice. If it can't be told where that
 // leaves the callers, one word has to do for all.
 func TestLateRecordThatCountedInPart(t *testing.T) {
-	late := func(t *testing.T, afterRead func(*limiter.State) error) (*limiter.Engine, *fakeStore, limiter.Call) {
-		store := newFakeStore()
+	late := func(t *testing.T, afterRead func(*store.State) error) (*limiter.Engine, *fakeStore, limiter.Call) {
+		s := newFakeStore()
 		policies := twoPolicies(limitOf("fixed-window", 5), limitOf("sliding-log", 5))
-		policies[1].OnStoreError = limiter.OnStoreErrorAllow
-		e := newEngine(t, store, 0, policies...)
+		policies[1].OnStoreError = policy.OnStoreErrorAllow
+		e := newEngine(t, s, 0, policies...)
 		running(t, e)
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: 2 * time.Second})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: both, Reserve: 2 * time.Second})
 		time.Sleep(10 * time.Second)
-		record := limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation}
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		record := limiter.Call{Op: count.OpRecord, Demands: both, Reservation: held.Reservation}
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Events) > 0 {
-					return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+					return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 				}
 				return nil
 			}
-			store.afterRead = afterRead
+			s.afterRead = afterRead
 		})
-		return e, store, record
+		return e, s, record
 	}
 	bubble(t, "told", func(t *testing.T) {
 		e, store, record := late(t, nil)
 		answer := mustDo(t, e, record)
-		if p, q := answer.Demands[0].Recorded, answer.Demands[1].Recorded; p != limiter.RecordedYes || q != limiter.RecordedNo {
+		if p, q := answer.Demands[0].Recorded, answer.Demands[1].Recorded; p != count.RecordedYes || q != count.RecordedNo {
 			t.Errorf("recorded: %s and %s, want yes and no", p, q)
 		}
 		store.set(func() { store.onWrite = nil })
 		_, err := e.Do(t.Context(), &record)
-		wantRecorded(t, err, limiter.RecordedUnknown)
+		wantRecorded(t, err, count.RecordedUnknown)
 		if p, q := usedBy(t, e, both[0]), usedBy(t, e, both[1]); p != 1 || q != 0 {
 			t.Errorf("used %d and %d, want 1 and 0", p, q)
 		}
 	})
 	bubble(t, "not told", func(t *testing.T) {
 		var reads atomic.Int64
-		e, _, record := late(t, func(s *limiter.State) error {
+		e, _, record := late(t, func(s *store.State) error {
 			if len(s.Counts) > 0 && reads.Add(1) > 1 { // the first is of the record
 				return errLost
 			}
 			return nil
 		})
 		_, err := e.Do(t.Context(), &record)
-		wantRecorded(t, err, limiter.RecordedUnknown)
+		wantRecorded(t, err, count.RecordedUnknown)
 		if reads.Load() < 2 {
 			t.Error("nobody asked where that leaves them")
 		}
@@ -178,18 +181,18 @@ func TestLateRecordThatCountedInPart(t *testing.T) {
 // heard of.
 func TestRecordUnderAResetThatWasNotRead(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
-		for _, counting := range []limiter.Counting{limiter.CountingCounters, limiter.CountingRows} {
+		for _, counting := range []policy.Counting{policy.CountingCounters, policy.CountingRows} {
 			bubble(t, fmt.Sprintf("%s in %s", algorithm, counting), func(t *testing.T) {
-				store := newFakeStore()
+				s := newFakeStore()
 				policy := policyOf(algorithm, 3, 24*time.Hour)
 				policy.Counting = counting
-				fast, slow := newEngine(t, store, tolerance, policy), newEngine(t, store, -tolerance, policy)
+				fast, slow := newEngine(t, s, tolerance, policy), newEngine(t, s, -tolerance, policy)
 				mustTake(t, slow)
 				mustReset(t, fast)
-				store.set(func() { store.afterRead = func(*limiter.State) error { return errLost } })
+				s.set(func() { s.afterRead = func(*store.State) error { return errLost } })
 				_, err := slow.Record(t.Context(), somebody)
-				wantRecorded(t, err, limiter.RecordedUnknown)
-				store.set(func() { store.afterRead = nil })
+				wantRecorded(t, err, count.RecordedUnknown)
+				s.set(func() { s.afterRead = nil })
 				if got := used(t, fast, somebody); got != 0 {
 					t.Errorf("used %d, want none: then it may be said to count", got)
 				}
@@ -202,34 +205,34 @@ func TestRecordUnderAResetThatWasNotRead(t *testing.T) {
 // leaves the caller.
 func TestSettledAndNotRead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("sliding-log", 3, time.Hour))
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
-		store.set(func() {
-			store.afterRead = func(s *limiter.State) error {
+		in := newFakeStore()
+		e := newEngine(t, in, 0, policyOf("sliding-log", 3, time.Hour))
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		in.set(func() {
+			in.afterRead = func(s *store.State) error {
 				if len(s.Logs) > 0 {
 					return errLost
 				}
 				return nil
 			}
 		})
-		_, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
-		wantRecorded(t, err, limiter.RecordedYes)
+		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		wantRecorded(t, err, count.RecordedYes)
 	})
 }
 
 // A late record takes no longer than any other call, however long it waited before.
 func TestLateRecordEndsInTime(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("fixed-window", 3, 24*time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("fixed-window", 3, 24*time.Hour))
 		running(t, e)
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
 		time.Sleep(10 * time.Second)
 		var adding atomic.Bool
-		store.set(func() {
-			store.readTakes, store.writeTakes = timeout/10, timeout/10
-			store.onWrite = func(w *limiter.Write) error {
+		s.set(func() {
+			s.readTakes, s.writeTakes = timeout/10, timeout/10
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Add) > 0 {
 					adding.Store(true)
 					time.Sleep(timeout * 6 / 10)
@@ -238,7 +241,7 @@ func TestLateRecordEndsInTime(t *testing.T) {
 			}
 		})
 		began := time.Now()
-		_, _ = e.Do(context.Background(), &limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
+		_, _ = e.Do(context.Background(), &limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation})
 		if took := time.Since(began); !adding.Load() || took > timeout*12/10 {
 			t.Errorf("it took %v", took)
 		}
@@ -250,33 +253,33 @@ func TestLateRecordEndsInTime(t *testing.T) {
 // was refunded, it does not.
 func TestSettledAgainAfterItsHoldIsGone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		policy := policyOf("sliding-log", 3, time.Hour)
-		policy.Guarantee = limiter.GuaranteeSerial
-		e := newEngine(t, store, 0, policy)
-		held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
-		settle := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		in := newFakeStore()
+		p := policyOf("sliding-log", 3, time.Hour)
+		p.Guarantee = policy.GuaranteeSerial
+		e := newEngine(t, in, 0, p)
+		held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: 2 * time.Second})
+		settle := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody}, Reservation: held.Reservation}
+		in.set(func() {
+			in.onWrite = func(w *store.Write) error {
 				if w.Settle {
 					return errLost
 				}
 				return nil
 			}
-			store.afterRead = func(s *limiter.State) error { // rows of holds have a time to live
+			in.afterRead = func(s *store.State) error { // rows of holds have a time to live
 				for i := range s.Logs {
-					s.Logs[i].Events = slices.DeleteFunc(s.Logs[i].Events, func(e limiter.Event) bool {
-						return e.Ends != 0 && e.Ends.Add(10*time.Second) < limiter.InstantOf(time.Now())
+					s.Logs[i].Events = slices.DeleteFunc(s.Logs[i].Events, func(e store.Event) bool {
+						return e.Ends != 0 && e.Ends.Add(10*time.Second) < store.InstantOf(time.Now())
 					})
 				}
 				return nil
 			}
 		})
-		if _, err := e.Do(t.Context(), &settle); !errors.Is(err, limiter.ErrUnavailable) {
+		if _, err := e.Do(t.Context(), &settle); !errors.Is(err, store.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		store.set(func() { store.onWrite = nil })
+		in.set(func() { in.onWrite = nil })
 		answer := mustDo(t, e, settle)
 		if got := usedBy(t, e, somebody); got != 1 {
 			t.Errorf("used %d, recorded %s", got, answer.Recorded)
@@ -295,21 +298,21 @@ func TestSettledAgainAfterItsHoldIsGone(t *testing.T) {
 // the store does not answer it can't say, and says so.
 func TestReservationThatCannotBeOpened(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		p := policyOf("sliding-log", 3, time.Hour)
-		p.OnStoreError = limiter.OnStoreErrorAllow // which nobody can know to apply
-		made := newEngine(t, store, 0, p)
-		held := mustDo(t, made, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
-		started := newEngine(t, store, 0, p)
-		settle := limiter.Call{Op: limiter.OpRecord, Reservation: held.Reservation}
-		store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+		p.OnStoreError = policy.OnStoreErrorAllow // which nobody can know to apply
+		made := newEngine(t, s, 0, p)
+		held := mustDo(t, made, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute})
+		started := newEngine(t, s, 0, p)
+		settle := limiter.Call{Op: count.OpRecord, Reservation: held.Reservation}
+		s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 		_, err := started.Do(t.Context(), &settle)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v, want that it is not known what is recorded", err)
 		}
-		store.afterRead = nil
-		if a := mustDo(t, started, settle); a.Used != 1 || a.Recorded != limiter.RecordedYes {
+		s.afterRead = nil
+		if a := mustDo(t, started, settle); a.Used != 1 || a.Recorded != count.RecordedYes {
 			t.Errorf("%+v once the store is back", a.Verdict)
 		}
 	})

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Engine decides. It is safe for concurrent use; make one with New.
@@ -17,7 +23,7 @@ type Engine struct {
 	opts      Options
 	setting   sync.Mutex // held while plans change
 	plans     atomic.Pointer[planSet]
-	ids       *eventIDs
+	ids       *store.EventIDs
 	exclusive *exclusive  // decides over a store that can hold keys still; else nil
 	shared    *shared     // decides over one that can't; else nil
 	local     *exclusive  // decides for OnStoreErrorLocal; nil: nobody does
@@ -29,34 +35,34 @@ type Engine struct {
 	anywhere  *claims // about all others
 	secrets   secrets
 
-	borrowed     sync.Pool // of *single
-	identities   []*Keys   // hash identifiers for fingerprints, under every hash key that is known
+	borrowed     sync.Pool    // of *single
+	identities   []*keys.Keys // hash identifiers for fingerprints, under every hash key that is known
 	reservations *reservations
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
 // process.
 type Options struct {
-	Keyer          Keyer            // of the keys that are written under
-	AlsoRead       []Keyer          // of keys that are read as well: other instances write under them, or did
-	Consistency    Consistency      // for policies that do not say; zero: LOCAL_QUORUM for both
-	Serial         Level            // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
-	Datacenter     string           // name of the local one; part of the key of promises that end at its border; see MoveTo
-	ClockTolerance time.Duration    // how far instances' clocks may be from the store's; whole milliseconds
-	StoreTimeout   time.Duration    // the longest a decision waits for the store; zero: DefaultStoreTimeout
-	ClockError     time.Duration    // how far the clocks of the store's own nodes may differ; zero: one second
-	Now            func() time.Time // nil: the system's clock; one that is set is gone by within a millisecond
-	Skewed         func() bool      // whether this instance's clock is beyond the tolerance now; nil: never
-	Local          Exclusive        // decides for OnStoreErrorLocal, else those policies deny
-	SyncInterval   time.Duration    // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
-	Feed           Feed             // carries resets, refunds and blocks between instances; nil: they stay where they were made
-	Observer       Observer         // learns of every decision; nil: nobody
-	Identifiers    Identifiers      // reads those of policies with Normalize, else such policies are refused
-	Owners         Owners           // say which instance decides for a key; nil: every instance does, for all keys
+	Keyer          keys.Keyer         // of the keys that are written under
+	AlsoRead       []keys.Keyer       // of keys that are read as well: other instances write under them, or did
+	Consistency    policy.Consistency // for policies that do not say; zero: LOCAL_QUORUM for both
+	Serial         policy.Level       // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
+	Datacenter     string             // name of the local one; part of the key of promises that end at its border; see MoveTo
+	ClockTolerance time.Duration      // how far instances' clocks may be from the store's; whole milliseconds
+	StoreTimeout   time.Duration      // the longest a decision waits for the store; zero: DefaultStoreTimeout
+	ClockError     time.Duration      // how far the clocks of the store's own nodes may differ; zero: one second
+	Now            func() time.Time   // nil: the system's clock; one that is set is gone by within a millisecond
+	Skewed         func() bool        // whether this instance's clock is beyond the tolerance now; nil: never
+	Local          store.Exclusive    // decides for OnStoreErrorLocal, else those policies deny
+	SyncInterval   time.Duration      // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
+	Feed           store.Feed         // carries resets, refunds and blocks between instances; nil: they stay where they were made
+	Observer       Observer           // learns of every decision; nil: nobody
+	Identifiers    policy.Identifiers // reads those of policies with Normalize, else such policies are refused
+	Owners         Owners             // say which instance decides for a key; nil: every instance does, for all keys
 
 	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
 	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
-	keys      *keyCache                               // of all policies; an Engine has one
+	keys      *keys.Cache                             // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
 }
@@ -64,20 +70,20 @@ type Options struct {
 func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
 
 // now returns what this instance's clock says.
-func (o *Options) now() Instant {
+func (o *Options) now() store.Instant {
 	if o.clock != nil {
 		return o.clock.instant()
 	}
-	return InstantOf(o.Now())
+	return store.InstantOf(o.Now())
 }
 
 // instant returns what this instance's clock says, by which units that are shared are
 // dated. The error says that the clock is beyond the tolerance, which is looked at after it
 // was read: one that is set in between is not gone by either.
-func (o *Options) instant() (Instant, error) {
+func (o *Options) instant() (store.Instant, error) {
 	now := o.now()
 	if o.skewed() {
-		return 0, fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", ErrUnavailable, o.ClockTolerance)
+		return 0, fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", store.ErrUnavailable, o.ClockTolerance)
 	}
 	return now, nil
 }
@@ -89,50 +95,35 @@ const DefaultStoreTimeout = 500 * time.Millisecond
 // among them: denied and degraded. cost is what was asked for, in units. It must not
 // block, and must not keep d.
 type Observer interface {
-	Observe(op Op, key Key, cost int64, d *Decision)
+	Observe(op count.Op, key store.Key, cost int64, d *count.Decision)
 }
-
-// Op is what a request asks for.
-type Op string
-
-// The operations on a demand.
-const (
-	OpCheck  Op = "check"  // would it be allowed; records nothing
-	OpRecord Op = "record" // count it whatever the limit
-	OpTake   Op = "take"   // count it if it is allowed
-
-	opReserve Op = "reserve" // hold it if it is allowed; a denial is never counted
-)
-
-// mayDeny reports whether o counts only what is allowed.
-func (o Op) mayDeny() bool { return o == OpTake || o == opReserve }
 
 // Demand is what a caller asks for: units of a policy for an identifier.
 type Demand struct {
 	Policy     string
-	Identifier Identifier // 1 to MaxIdentifierLen bytes
-	Cost       int64      // units, 1 to MaxCost; 0 means 1
+	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
+	Cost       int64           // units, 1 to MaxCost; 0 means 1
 }
 
 // New returns an engine that counts in store. A nil opts means the zero Options.
 // No policy is in force until SetPolicies.
-func New(store Store, opts *Options) *Engine {
+func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
 	}
 	e := &Engine{opts: opts.withDefaults()}
-	e.ids = newEventIDs()
-	e.claims = &claims{store: store, ids: e.ids, opts: &e.opts, serial: e.opts.Serial}
-	e.anywhere = &claims{store: store, ids: e.ids, opts: &e.opts, serial: LevelSerial}
+	e.ids = store.NewEventIDs()
+	e.claims = &claims{store: s, ids: e.ids, opts: &e.opts, serial: e.opts.Serial}
+	e.anywhere = &claims{store: s, ids: e.ids, opts: &e.opts, serial: policy.LevelSerial}
 	e.secrets.claims = e.anywhere
-	for _, keyer := range append([]Keyer{e.opts.Keyer}, e.opts.AlsoRead...) {
-		e.identities = append(e.identities, keyer.For(KeySpace{Policy: spaceIdentity}))
+	for _, keyer := range append([]keys.Keyer{e.opts.Keyer}, e.opts.AlsoRead...) {
+		e.identities = append(e.identities, keyer.For(keys.KeySpace{Policy: spaceIdentity}))
 	}
 	e.reservations = newReservations(e)
-	if still, ok := store.(Exclusive); ok {
+	if still, ok := s.(store.Exclusive); ok {
 		e.exclusive = newExclusive(still, e.ids, &e.opts)
 	} else {
-		e.shared = newShared(store, e.ids, &e.opts)
+		e.shared = newShared(s, e.ids, &e.opts)
 		e.denied.opts = &e.opts
 	}
 	if e.opts.Local != nil {
@@ -162,25 +153,25 @@ func (o Options) withDefaults() Options {
 		o.clock = new(clock)
 		o.Now = o.clock.now
 	}
-	o.keys, o.moved = new(keyCache), new(atomic.Pointer[string])
+	o.keys, o.moved = new(keys.Cache), new(atomic.Pointer[string])
 	if o.jitter == nil {
 		o.jitter = rand.N[time.Duration]
 	}
-	setDefault(&o.Serial, LevelLocalSerial)
-	o.Consistency = o.Consistency.WithDefault(Consistency{Write: LevelLocalQuorum, Read: LevelLocalQuorum})
+	o.Serial = cmp.Or(o.Serial, policy.LevelLocalSerial)
+	o.Consistency = o.Consistency.WithDefault(policy.Consistency{Write: policy.LevelLocalQuorum, Read: policy.LevelLocalQuorum})
 	return o
 }
 
 // SetPolicies puts policies in force in place of all earlier ones. It changes
 // nothing when one of them has a Problem or two share a name; the error names it.
-func (e *Engine) SetPolicies(policies []Policy) error {
+func (e *Engine) SetPolicies(policies []policy.Policy) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
 	return e.setPolicies(policies)
 }
 
 // setPolicies is SetPolicies for who holds e.setting.
-func (e *Engine) setPolicies(policies []Policy) error {
+func (e *Engine) setPolicies(policies []policy.Policy) error {
 	plans := make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
@@ -202,7 +193,7 @@ func (e *Engine) setPolicies(policies []Policy) error {
 }
 
 // newPlans returns the plan of p, with the one by which it is decided locally.
-func (e *Engine) newPlans(p Policy) *plan {
+func (e *Engine) newPlans(p policy.Policy) *plan {
 	made := newPlan(p, &e.opts, e.exclusive != nil)
 	if e.local != nil {
 		made.local = newPlan(p, &e.opts, true)
@@ -212,9 +203,9 @@ func (e *Engine) newPlans(p Policy) *plan {
 
 // Policies returns the policies in force by name, with all defaults filled in,
 // the server's levels too. They are shared: not to be changed.
-func (e *Engine) Policies() []*Policy {
+func (e *Engine) Policies() []*policy.Policy {
 	plans := e.plans.Load().byName
-	policies := make([]*Policy, 0, len(plans))
+	policies := make([]*policy.Policy, 0, len(plans))
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		policies = append(policies, &plans[name].Policy)
 	}
@@ -223,7 +214,7 @@ func (e *Engine) Policies() []*Policy {
 
 // Policy returns the policy called name, with all defaults filled in. It is
 // shared: not to be changed.
-func (e *Engine) Policy(name string) (*Policy, bool) {
+func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 	p := e.plans.Load().of(name)
 	if p == nil {
 		return nil, false
@@ -237,31 +228,33 @@ func (e *Engine) InMemory() bool { return e.exclusive != nil }
 
 // Promise says how far "never more than the limit" holds for p, and in a sentence
 // what it does not cover; a store with a single copy holds it everywhere.
-func (e *Engine) Promise(p *Policy) (scope Scope, caveat string) {
+func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	if e.exclusive != nil {
-		return ScopeCluster, ""
+		return policy.ScopeCluster, ""
 	}
-	if p.Guarantee == GuaranteeLocal {
-		return ScopeNone, localPromise(p, e.opts.Serial)
+	if p.Guarantee == policy.GuaranteeLocal {
+		return policy.ScopeNone, localPromise(p, e.opts.Serial)
 	}
-	inCells, elsewhere := p.kept()
+	inCells, elsewhere := p.Kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
 	switch {
-	case p.Guarantee == GuaranteeSerial || !elsewhere:
-		return e.opts.Serial.scope(), e.opts.Serial.caveat()
-	case inCells && scope == ScopeCluster:
-		return e.opts.Serial.scope(), e.opts.Serial.caveat()
+	case p.Guarantee == policy.GuaranteeSerial || !elsewhere:
+		return e.opts.Serial.Scope(), e.opts.Serial.Caveat()
+	case inCells && scope == policy.ScopeCluster:
+		return e.opts.Serial.Scope(), e.opts.Serial.Caveat()
 	}
 	return scope, caveat
 }
 
 // Check tells what Take would answer now. It records nothing.
-func (e *Engine) Check(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpCheck, d) }
+func (e *Engine) Check(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpCheck, d)
+}
 
 // Record counts d whatever the limit; the decision is always allowed and says
 // where it leaves the caller.
-func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
-	return e.do(ctx, OpRecord, d)
+func (e *Engine) Record(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpRecord, d)
 }
 
 // Take counts d if every limit of its policy has room for it, and of those that it
@@ -269,7 +262,9 @@ func (e *Engine) Record(ctx context.Context, d Demand) (Decision, error) {
 //
 // Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
 // ErrUnavailable and ErrOverloaded; the decision means nothing then.
-func (e *Engine) Take(ctx context.Context, d Demand) (Decision, error) { return e.do(ctx, OpTake, d) }
+func (e *Engine) Take(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpTake, d)
+}
 
 // Run does what must happen beside the decisions, until ctx ends: it ends reservations,
 // takes back what was counted and not admitted, carries news between instances, and writes
@@ -295,25 +290,25 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) store() Store {
+func (e *Engine) store() store.Store {
 	if e.exclusive != nil {
 		return e.exclusive.store
 	}
 	return e.shared.store
 }
 
-func (e *Engine) now() Instant { return e.opts.now() }
+func (e *Engine) now() store.Instant { return e.opts.now() }
 
 // instant is now by a clock that others go by as well: the error says that it is beyond
 // the tolerance.
-func (e *Engine) instant() (Instant, error) {
+func (e *Engine) instant() (store.Instant, error) {
 	if e.exclusive != nil {
 		return e.now(), nil
 	}
 	return e.opts.instant()
 }
 
-func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, err error) {
+func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
 	one := e.borrow()
 	c := &one.charges[0]
 	parts, err := e.charge(c, op, &d)
@@ -332,7 +327,7 @@ func (e *Engine) do(ctx context.Context, op Op, d Demand) (decision Decision, er
 }
 
 // doDerived is do for a demand that derives others.
-func (e *Engine) doDerived(ctx context.Context, op Op, d *Demand) (Decision, error) {
+func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err
 }
@@ -348,24 +343,24 @@ func (e *Engine) observe(c *charge) {
 		return
 	}
 	op := c.op
-	if op == opReserve {
-		op = OpCheck
+	if op == count.OpReserve {
+		op = count.OpCheck
 	}
 	e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
 }
 
 // checkCost refuses costs that are out of range and, unless they are recorded
 // whatever the limit, those that could never pass.
-func (p *plan) checkCost(op Op, cost int64) error {
-	if cost < 1 || cost > MaxCost {
-		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(MaxCost))}
+func (p *plan) checkCost(op count.Op, cost int64) error {
+	if cost < 1 || cost > policy.MaxCost {
+		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}
 	}
-	if op == OpRecord || p.Mode != ModeEnforce {
+	if op == count.OpRecord || p.Mode != policy.ModeEnforce {
 		return nil
 	}
-	for i := range p.rules {
-		if r := &p.rules[i]; cost > r.capacity && r.Limit.Limit > 0 {
-			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.capacity)
+	for i := range p.Rules {
+		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 {
+			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.Capacity)
 		}
 	}
 	return nil
@@ -374,8 +369,8 @@ func (p *plan) checkCost(op Op, cost int64) error {
 // decide decides one charge, and fills in its decision and error.
 func (e *Engine) decide(ctx context.Context, c *charge) {
 	p := c.plan
-	if p.Mode == ModeOff {
-		c.decision = p.unasked()
+	if p.Mode == policy.ModeOff {
+		c.decision = p.Unasked()
 		return
 	}
 	if c.told || e.decideUnasked(c) {
@@ -385,7 +380,7 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 	e.ask(ctx, c)
 	switch {
 	case tooEarly(c.err): // nobody failed: it is to be decided under another id
-		c.decision = p.unasked()
+		c.decision = p.Unasked()
 	case c.err != nil:
 		c.decision, c.err = e.onStoreError(ctx, c, c.err)
 	default:
@@ -418,12 +413,12 @@ func (e *Engine) recallDenial(c *charge) (decided bool) {
 // or fall together, so that nothing of them is counted whatever the others say. Those that
 // deny are decided then.
 func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
-	if slices.ContainsFunc(charges, func(c charge) bool { return c.opIf(true) != OpCheck }) {
+	if slices.ContainsFunc(charges, func(c charge) bool { return c.opIf(true) != count.OpCheck }) {
 		return false
 	}
 	for i := range charges {
 		c := &charges[i]
-		c.told = c.plan.Mode == ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.decision.WouldAllow
+		c.told = c.plan.Mode == policy.ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.decision.WouldAllow
 		denied = denied || c.told
 	}
 	return denied
@@ -449,62 +444,52 @@ func (e *Engine) ask(ctx context.Context, c *charge) {
 
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
-func (e *Engine) remember(ctx context.Context, c *charge, d *Decision) {
-	if c.plan.OnStoreError == OnStoreErrorLocal && e.local != nil && d.Recorded == RecordedYes {
-		e.local.decide(ctx, c.locally(OpRecord), e.now())
+func (e *Engine) remember(ctx context.Context, c *charge, d *count.Decision) {
+	if c.plan.OnStoreError == policy.OnStoreErrorLocal && e.local != nil && d.Recorded == count.RecordedYes {
+		e.local.decide(ctx, c.locally(count.OpRecord), e.now())
 	}
 }
 
 // locally returns c as this instance's own store decides it.
-func (c *charge) locally(op Op) *charge {
+func (c *charge) locally(op count.Op) *charge {
 	return &charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold, still: c.still}
 }
 
 // onStoreError answers c in the store's place as its policy says.
-func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (Decision, error) {
-	failed := &StoreError{Recorded: RecordedNo, Err: cause}
+func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (count.Decision, error) {
+	failed := &StoreError{Recorded: count.RecordedNo, Err: cause}
 	if already := (*StoreError)(nil); errors.As(cause, &already) {
 		failed = already
 	}
-	if c.op == OpCheck {
-		failed.Recorded = RecordedNo
+	if c.op == count.OpCheck {
+		failed.Recorded = count.RecordedNo
 	}
 	p := c.plan
 	switch {
-	case p.OnStoreError == OnStoreErrorAllow || p.Mode == ModeShadow:
-		d := p.unasked()
+	case p.OnStoreError == policy.OnStoreErrorAllow || p.Mode == policy.ModeShadow:
+		d := p.Unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
 	case e.knownFull(c):
 		c.decision.Degraded, c.decision.Recorded = true, failed.Recorded
 		return c.decision, nil
-	case p.OnStoreError == OnStoreErrorLocal && e.local != nil:
+	case p.OnStoreError == policy.OnStoreErrorLocal && e.local != nil:
 		local := c.locally(c.op)
 		e.local.decide(ctx, local, e.now())
 		if local.err != nil {
 			return p.refused(failed), failed
 		}
 		d := local.decision
-		d.Policy, d.Degraded, d.Recorded, d.entry = &p.Policy, true, failed.Recorded, entry{}
+		d.Policy, d.Degraded, d.Recorded, d.Entry = &p.Policy, true, failed.Recorded, count.Entry{}
 		return d, nil
 	}
 	return p.refused(failed), failed
 }
 
 // refused returns the decision to deny because the store failed.
-func (p *plan) refused(failed *StoreError) Decision {
-	d := p.unasked()
+func (p *plan) refused(failed *StoreError) count.Decision {
+	d := p.Unasked()
 	d.Allowed, d.WouldAllow, d.Remaining = false, false, 0
 	d.Degraded, d.Recorded = true, failed.Recorded
-	return d
-}
-
-// unasked returns the decision to allow without having asked anyone.
-func (p *plan) unasked() Decision {
-	var d Decision
-	for i, limits := 0, p.begin(&d); i < len(limits); i++ {
-		limits[i].Verdict = Verdict{Allowed: true, Remaining: p.rules[i].capacity}
-	}
-	d.conclude()
 	return d
 }

@@ -3,6 +3,8 @@ package limiter
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -14,28 +16,11 @@ var (
 	ErrUnknownPolicy = errors.New("unknown policy")
 	// ErrCostTooLarge is a cost that one of the policy's limits could never hold.
 	ErrCostTooLarge = errors.New("cost exceeds what the limit can ever hold")
-	// ErrUnavailable is a store that did not answer in time, or not rightly.
-	ErrUnavailable = errors.New("store unavailable")
-	// ErrNotStored accompanies ErrUnavailable where it is sure that nothing was
-	// stored: the request never got as far.
-	ErrNotStored = errors.New("nothing was stored")
-	// ErrTooFewReplicas accompanies ErrUnavailable where the store answered at once
-	// that a level cannot be met now: others may well be.
-	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
-	// ErrNotConnected accompanies ErrUnavailable and ErrNotStored where the store has not
-	// been reached since this process started.
-	ErrNotConnected = errors.New("the store has not been reached since the start")
-	// ErrConflict is a compare-and-set whose condition did not hold: somebody else
-	// came first, and nothing was stored.
-	ErrConflict = errors.New("the cell has changed")
 	// ErrReused is an idempotency key that was given to another request before.
 	ErrReused = errors.New("idempotency key reused for another request")
 	// ErrNoReceipt is a receipt that this service did not give, that was refunded
 	// already, or whose window is over.
 	ErrNoReceipt = errors.New("nothing to refund")
-	// ErrOverloaded is a bound of this process or of the store that was reached:
-	// waiters of one key, keys in memory.
-	ErrOverloaded = errors.New("overloaded")
 )
 
 // FieldError is an ErrInvalid that names the part of the request.
@@ -65,8 +50,8 @@ func (e *DemandError) Unwrap() error { return e.Err }
 // StoreError is a decision that the store's failure prevented, under a policy
 // that denies on that. It wraps ErrUnavailable or ErrOverloaded.
 type StoreError struct {
-	Recorded Recorded // whether the units count all the same
-	Err      error    // what the store said
+	Recorded count.Recorded // whether the units count all the same
+	Err      error          // what the store said
 }
 
 // Error says what the store said, and what became of the units.

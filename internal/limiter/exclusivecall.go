@@ -3,23 +3,27 @@ package limiter
 import (
 	"context"
 	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // exclusiveCall decides charges together over a store that holds their keys still.
 type exclusiveCall struct {
-	judge func([]State, []Write) // the method, bound once
+	judge func([]store.State, []store.Write) // the method, bound once
 
 	exclusive *exclusive
-	now       Instant
+	now       store.Instant
 	charges   []*charge
-	queries   []Query
+	queries   []store.Query
 	failed    error
 	writes    writes
 }
 
 // decideAll decides charges at now, all or none of them, and fills in their decisions
 // and errors.
-func (x *exclusive) decideAll(ctx context.Context, charges []charge, now Instant) {
+func (x *exclusive) decideAll(ctx context.Context, charges []charge, now store.Instant) {
 	call := x.call(now)
 	for i := range charges {
 		call.charges = append(call.charges, &charges[i])
@@ -31,7 +35,7 @@ func (x *exclusive) decideAll(ctx context.Context, charges []charge, now Instant
 	}
 }
 
-func (x *exclusive) call(now Instant) *exclusiveCall {
+func (x *exclusive) call(now store.Instant) *exclusiveCall {
 	c, _ := x.calls.Get().(*exclusiveCall)
 	if c == nil {
 		c = &exclusiveCall{exclusive: x}
@@ -49,7 +53,7 @@ func (x *exclusive) done(c *exclusiveCall) {
 
 func (c *exclusiveCall) update(ctx context.Context) error {
 	for _, ch := range c.charges {
-		q := ch.plan.query(ch.key, c.now, 1, nil)
+		q := ch.plan.Query(ch.key, c.now, 1, nil)
 		c.queries = append(c.queries, q)
 		for _, key := range ch.old {
 			q.Key = key
@@ -63,7 +67,7 @@ func (c *exclusiveCall) update(ctx context.Context) error {
 }
 
 // decide decides all charges over states, of which each charge has as many as keys.
-func (c *exclusiveCall) decide(states []State, writes []Write) {
+func (c *exclusiveCall) decide(states []store.State, writes []store.Write) {
 	if c.failed = c.open(states, writes); c.failed != nil {
 		return
 	}
@@ -77,11 +81,11 @@ func (c *exclusiveCall) decide(states []State, writes []Write) {
 
 // open completes each charge's first state: by what was read under its older keys,
 // by what is in its cell, and by what else counts. What is dated later than now is dated now.
-func (c *exclusiveCall) open(states []State, writes []Write) error {
+func (c *exclusiveCall) open(states []store.State, writes []store.Write) error {
 	at := 0
 	for _, ch := range c.charges {
 		s := &states[at]
-		if ch.plan.cell {
+		if ch.plan.Cell {
 			if _, err := ch.plan.open(s); err != nil {
 				return err
 			}
@@ -90,7 +94,7 @@ func (c *exclusiveCall) open(states []State, writes []Write) error {
 			c.now = c.exclusive.redate(ch.plan, &states[at+j], c.now, &writes[at+j])
 		}
 		for j := range ch.old {
-			s.merge(&states[at+1+j])
+			s.Merge(&states[at+1+j])
 		}
 		at += 1 + len(ch.old)
 	}
@@ -98,21 +102,21 @@ func (c *exclusiveCall) open(states []State, writes []Write) error {
 }
 
 // foresee reports whether one of the charges denies all of them.
-func (c *exclusiveCall) foresee(states []State) (blocked bool) {
+func (c *exclusiveCall) foresee(states []store.State) (blocked bool) {
 	at := 0
 	for _, ch := range c.charges {
-		if ch.op.mayDeny() {
+		if ch.op.MayDeny() {
 			s := &states[at]
-			var d Decision
-			ch.plan.decide(&d, s, OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
-			blocked = blocked || !d.stands()
+			var d count.Decision
+			ch.plan.Decide(&d, s, count.OpCheck, ch.id, max(c.now, s.Reset+1), ch.cost)
+			blocked = blocked || !d.Stands()
 		}
 		at += 1 + len(ch.old)
 	}
 	return blocked
 }
 
-func (c *exclusiveCall) judgeIn(ch *charge, op Op, s *State, w *Write) {
+func (c *exclusiveCall) judgeIn(ch *charge, op count.Op, s *store.State, w *store.Write) {
 	c.exclusive.judge(ch, op, c.now, s, w, &c.writes)
 	if len(c.charges) > 1 { // each keeps what it wrote until all are stored
 		w.Events, w.Add = slices.Clone(w.Events), slices.Clone(w.Add)
@@ -126,9 +130,9 @@ func (c *exclusiveCall) judgeIn(ch *charge, op Op, s *State, w *Write) {
 
 // opIf returns what becomes of the charge when another one blocks the call: it is
 // counted only if denied attempts are.
-func (ch *charge) opIf(blocked bool) Op {
-	if blocked && ch.op.mayDeny() && (ch.op == opReserve || ch.plan.Count != CountAll) {
-		return OpCheck
+func (ch *charge) opIf(blocked bool) count.Op {
+	if blocked && ch.op.MayDeny() && (ch.op == count.OpReserve || ch.plan.Count != policy.CountAll) {
+		return count.OpCheck
 	}
 	return ch.op
 }

@@ -3,25 +3,29 @@ package limiter
 import (
 	"context"
 	"errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Explanation is everything that has a say in what an identifier is answered under a
 // policy, as far as this instance knows.
 type Explanation struct {
 	Policy   string
-	Key      Key
-	Answer   Decision       // what a check is answered now; by an override or a block, where there is one
-	Counted  Decision       // what the limits alone say of what is counted, as the store has it now
+	Key      store.Key
+	Answer   count.Decision // what a check is answered now; by an override or a block, where there is one
+	Counted  count.Decision // what the limits alone say of what is counted, as the store has it now
 	Override *Override      // that is in force; nil: none
 	Block    *KeyBlock      // that follows a denial; nil: none
-	Reset    Instant        // up to which instant what was counted is forgotten, as long as that matters; 0: nothing is
+	Reset    store.Instant  // up to which instant what was counted is forgotten, as long as that matters; 0: nothing is
 	Derived  []*Explanation // of what the policy derives from the identifier, and asks for in the same call
 	Failed   error          // why nobody knows what is counted, a StoreError; nil: it is known. Counted and Reset are empty then
 }
 
 // KeyBlock is a block of a key.
 type KeyBlock struct {
-	Until   Instant
+	Until   store.Instant
 	Strikes int // blocks in a row, this one included
 }
 
@@ -29,7 +33,7 @@ type KeyBlock struct {
 // whatever is remembered. Errors are those of Check but for StoreErrors: Failed has them.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	var c charge
-	parts, err := e.charge(&c, OpCheck, &d)
+	parts, err := e.charge(&c, count.OpCheck, &d)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +67,9 @@ func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 		x.Reset, counted.err = e.resetOf(ctx, &c.target)
 	}
 	if x.Failed = counted.err; x.Failed != nil {
-		x.Counted = Decision{}
+		x.Counted = count.Decision{}
 		if already := (*StoreError)(nil); !errors.As(x.Failed, &already) {
-			x.Failed = &StoreError{Recorded: RecordedNo, Err: x.Failed}
+			x.Failed = &StoreError{Recorded: count.RecordedNo, Err: x.Failed}
 		}
 	}
 	x.answer(ctx, e, c)
@@ -75,8 +79,8 @@ func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 // answer fills in what a check of c is answered.
 func (x *Explanation) answer(ctx context.Context, e *Engine, c *charge) {
 	switch {
-	case c.plan.Mode == ModeOff:
-		c.decision = c.plan.unasked()
+	case c.plan.Mode == policy.ModeOff:
+		c.decision = c.plan.Unasked()
 	case e.decideUnasked(c):
 	case x.Failed != nil:
 		c.decision, _ = e.onStoreError(ctx, c, x.Failed)
@@ -88,20 +92,20 @@ func (x *Explanation) answer(ctx context.Context, e *Engine, c *charge) {
 }
 
 // resetOf returns the instant up to which what was counted for t is forgotten.
-func (e *Engine) resetOf(ctx context.Context, t *target) (latest Instant, err error) {
+func (e *Engine) resetOf(ctx context.Context, t *target) (latest store.Instant, err error) {
 	plans := t.plan.parts
 	if len(plans) == 0 {
 		plans = []*plan{t.plan}
 	}
 	for _, p := range plans {
 		part := t.as(p)
-		q := p.query(part.key, e.now(), 1, nil)
+		q := p.Query(part.key, e.now(), 1, nil)
 		s, err := e.store().Read(ctx, &q)
-		if err == nil && p.cell {
+		if err == nil && p.Cell {
 			_, err = p.open(&s)
 		}
 		if err != nil {
-			return 0, &StoreError{Recorded: RecordedNo, Err: err}
+			return 0, &StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 		latest = max(latest, s.Reset)
 	}

@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/ratelimitd/ratelimitd/internal/limiter/store"
+
 // Bounds of what engines remember, for tests.
 const (
 	BlockShards = blockShards
@@ -23,7 +25,9 @@ func (e *Engine) BlocksKnown() (n int) {
 // MergeBlocks returns the end and the strikes of two blocks, each given as when it was
 // made, its end and its strikes, by an instance that learns of one and then the other.
 func MergeBlocks(a, b [3]int) [2]int {
-	of := func(v [3]int) block { return block{made: Instant(v[0]), until: Instant(v[1]), strikes: v[2]} }
+	of := func(v [3]int) block {
+		return block{made: store.Instant(v[0]), until: store.Instant(v[1]), strikes: v[2]}
+	}
 	merged := of(a).merge(of(b))
 	return [2]int{int(merged.until), merged.strikes}
 }

@@ -4,19 +4,23 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // SomeOverrideChanges returns changes of two keys by several processes, some of them of the
 // same moment.
-func SomeOverrideChanges(r *rand.Rand, n int) []Change {
-	keys := []Key{KeyFrom([KeySize]byte{1}), KeyFrom([KeySize]byte{2})}
-	processes := []*eventIDs{newEventIDs(), newEventIDs(), newEventIDs()}
-	var changes []Change
+func SomeOverrideChanges(r *rand.Rand, n int) []store.Change {
+	keys := []store.Key{store.KeyFrom([store.KeySize]byte{1}), store.KeyFrom([store.KeySize]byte{2})}
+	processes := []*store.EventIDs{store.NewEventIDs(), store.NewEventIDs(), store.NewEventIDs()}
+	var changes []store.Change
 	for range n {
-		c := Change{ID: processes[r.IntN(3)].next(Instant(1000 + r.IntN(4))), Kind: ChangeOverride, Key: keys[r.IntN(2)], TTL: time.Hour}
+		c := store.Change{Kind: store.ChangeOverride, Key: keys[r.IntN(2)], TTL: time.Hour}
+		c.ID = processes[r.IntN(3)].Next(store.Instant(1000 + r.IntN(4)))
 		if r.IntN(3) > 0 {
-			details, _ := json.Marshal(overrideDetails{Policy: "p", Kind: OverrideBlock})
-			c.Until, c.Details = Instant(2000+r.IntN(9)), string(details)
+			details, _ := json.Marshal(overrideDetails{Policy: "p", Kind: policy.OverrideBlock})
+			c.Until, c.Details = store.Instant(2000+r.IntN(9)), string(details)
 		}
 		changes = append(changes, c)
 	}
@@ -24,7 +28,7 @@ func SomeOverrideChanges(r *rand.Rand, n int) []Change {
 }
 
 // OverridesAfter returns what is in force after changes, in this order.
-func OverridesAfter(changes []Change) []KeyOverride {
+func OverridesAfter(changes []store.Change) []KeyOverride {
 	var o overrides
 	for i := range changes {
 		o.learn(&changes[i], 1500)

@@ -1,6 +1,11 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // Simulated returns o with the random waits that jitter gives, so that they can be
 // replayed. Forgetful engines remember no denials, so that more comes to the store.
@@ -11,4 +16,4 @@ func (o Options) Simulated(jitter func(below time.Duration) time.Duration, forge
 
 // DatedAt returns the instant that d's units are dated at; 0 when it is told again, or
 // they are in several places.
-func (d *Decision) DatedAt() Instant { return d.entry.at }
+func DatedAt(d *count.Decision) store.Instant { return d.Entry.At }

@@ -3,78 +3,64 @@ package limiter
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Machine decides by the pure functions alone, over a state that it keeps whole.
 type Machine struct {
 	plan  *plan
-	state State
+	state store.State
 }
 
 // NewMachine returns a Machine that has seen nothing.
-func NewMachine(p Policy) *Machine {
+func NewMachine(p policy.Policy) *Machine {
 	m := &Machine{plan: newPlan(p, &Options{}, true)}
-	m.state.Logs = make([]Log, len(m.plan.logs))
+	m.state.Logs = make([]store.Log, len(m.plan.Logs))
 	return m
 }
 
 // Do decides and, unless op is OpCheck, remembers.
-func (m *Machine) Do(op Op, now Instant, cost int64) Decision {
-	var d Decision
-	m.plan.decide(&d, &m.state, op, EventID{}, now, cost)
+func (m *Machine) Do(op count.Op, now store.Instant, cost int64) count.Decision {
+	var d count.Decision
+	m.plan.Decide(&d, &m.state, op, store.EventID{}, now, cost)
 	return d
 }
 
 // KnowSums has m's logs know the sums of their costs, as a store may.
 func (m *Machine) KnowSums() {
 	for i := range m.state.Logs {
-		m.state.Logs[i].Sum = SumOf(m.state.Logs[i].Events)
+		m.state.Logs[i].Sum = store.SumOf(m.state.Logs[i].Events)
 	}
 }
 
 // Reset forgets everything at or before at.
-func (m *Machine) Reset(at Instant) { m.state.Reset, m.state.levels = at, nil }
+func (m *Machine) Reset(at store.Instant) { m.state.Reset, m.state.Levels = at, nil }
 
 // Fill makes the first limit's bucket hold the largest amount there is.
-func (m *Machine) Fill(at Instant) {
-	m.state.setLevel(bucket{limit: m.plan.rules[0].id, at: at, level: amount{^uint64(0), ^uint64(0)}})
+func (m *Machine) Fill(at store.Instant) {
+	m.state.SetLevel(store.Bucket{Limit: m.plan.Rules[0].ID, At: at, Level: store.Amount{Hi: ^uint64(0), Lo: ^uint64(0)}})
 }
 
-// Amount is an amount for tests of its arithmetic.
-type Amount = amount
-
-// AmountOf returns units × parts.
-func AmountOf(units, parts int64) Amount { return amountOf(units, parts) }
-
-// Plus returns a + b.
-func (a amount) Plus(b amount) amount { return a.plus(b) }
-
-// Minus returns a − b.
-func (a amount) Minus(b amount) amount { return a.minus(b) }
-
-// Over returns a / parts.
-func (a amount) Over(parts int64) int64 { return a.over(parts) }
-
-// Words returns a's upper and lower half.
-func (a amount) Words() (hi, lo uint64) { return a.hi, a.lo }
-
 // WindowAt returns the window of l that holds at: from start on, before end.
-func WindowAt(l Limit) func(at Instant) (start, end Instant) {
-	p := newPlan(Policy{Limits: []Limit{l}}, &Options{}, true)
-	return p.rules[0].windowAt
+func WindowAt(l policy.Limit) func(at store.Instant) (start, end store.Instant) {
+	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, &Options{}, true)
+	return p.Rules[0].WindowAt
 }
 
 // CountOf returns a unit of l as it is counted at an instant.
-func CountOf(l Limit, at Instant) Count {
-	p := newPlan(Policy{Limits: []Limit{l}}, &Options{}, true)
-	return p.rules[0].countOf(0, at, 1)
+func CountOf(l policy.Limit, at store.Instant) store.Count {
+	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, &Options{}, true)
+	return p.Rules[0].CountOf(0, at, 1)
 }
 
 // ResetTTL returns for how long a reset of p is remembered.
-func ResetTTL(p Policy) time.Duration { return newPlan(p, &Options{}, true).resetTTL }
+func ResetTTL(p policy.Policy) time.Duration { return newPlan(p, &Options{}, true).resetTTL }
 
 // Longest returns the longest that one of p's windows can last.
-func Longest(p Policy) time.Duration { return p.WithDefaults().longestWindow() }
+func Longest(p policy.Policy) time.Duration { return p.WithDefaults().LongestWindow() }
 
 // PrintOf returns what tells the definition of one of e's policies from others.
 func PrintOf(e *Engine, policy string) uint64 { return e.plans.Load().of(policy).print }
@@ -82,19 +68,20 @@ func PrintOf(e *Engine, policy string) uint64 { return e.plans.Load().of(policy)
 // RememberDenials has an engine's memory of denials take one for each of n keys, each
 // with so many events, and returns how many keys and events it holds then.
 func RememberDenials(n, each int) (keys, events int) {
-	p := newPlan(Policy{Limits: []Limit{{Algorithm: "sliding-log", Limit: int64(each), Window: time.Hour}}}, &Options{}, false)
+	p := newPlan(policy.Policy{Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: int64(each), Window: time.Hour}}}, &Options{}, false)
 	d := &denials{opts: &Options{StoreTimeout: time.Second}}
-	now := InstantOf(time.Now())
-	state := State{Logs: []Log{{Events: make([]Event, each)}}}
+	now := store.InstantOf(time.Now())
+	state := store.State{Logs: []store.Log{{Events: make([]store.Event, each)}}}
 	for i := range state.Logs[0].Events {
-		state.Logs[0].Events[i] = Event{At: now, Cost: 1}
+		state.Logs[0].Events[i] = store.Event{At: now, Cost: 1}
 	}
 	for i := range n {
-		t := target{plan: p}
-		binary.BigEndian.PutUint64(t.key.sum[:], uint64(i))
+		var sum [store.KeySize]byte
+		binary.BigEndian.PutUint64(sum[:], uint64(i))
+		t := target{plan: p, key: store.KeyFrom(sum)}
 		d.put(&t, &state, false, false, now, 0)
 	}
-	for _, generation := range []map[Key]*denial{d.young, d.old} {
+	for _, generation := range []map[store.Key]*denial{d.young, d.old} {
 		keys += len(generation)
 		for _, memory := range generation {
 			events += len(memory.state.Logs[0].Events)

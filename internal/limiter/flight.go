@@ -6,23 +6,26 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // request is one caller's wish while it is decided together with others.
 type request struct {
-	op       Op
+	op       count.Op
 	cost     int64
 	hold     time.Duration // for how long the units are held, unless they are settled; 0: they stay
 	alone    bool          // travels with no other, as it holds other keys as well
-	id       EventID       // of its event, dated; zero: one is made
-	decision Decision
-	without  Decision // what it would be if nothing were counted; filled in if alone
+	id       store.EventID // of its event, dated; zero: one is made
+	decision count.Decision
+	without  count.Decision // what it would be if nothing were counted; filled in if alone
 	err      error
 	denied   bool  // answered by a denial, which stands if another attempt fails
 	under    *plan // by which it is decided
 	right    Right // by which it is decided; nil: nobody owns keys
 
-	prepare EventID         // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
+	prepare store.EventID   // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
 	fewer   <-chan struct{} // closed when it can be asked again, if it is in doubt
 
 	until time.Time       // when its caller gives up; zero: never
@@ -30,7 +33,7 @@ type request struct {
 }
 
 // endsAfter returns when a hold that begins at now ends; 0 for none.
-func endsAfter(now Instant, hold time.Duration) Instant {
+func endsAfter(now store.Instant, hold time.Duration) store.Instant {
 	if hold == 0 {
 		return 0
 	}
@@ -42,7 +45,7 @@ func endsAfter(now Instant, hold time.Duration) Instant {
 // no two batches of a key at the same time in this process.
 type flights struct {
 	mu   sync.Mutex
-	keys map[Key]*flight
+	keys map[store.Key]*flight
 }
 
 // travelsWith reports whether one batch can hold r and other: not the same key under a policy
@@ -53,7 +56,7 @@ func (r *request) travelsWith(other *request) bool {
 
 // mostJoined returns how many requests travel with r at most.
 func (r *request) mostJoined() int {
-	if r.right != nil && r.right.Owned() && len(r.under.logs) == 0 {
+	if r.right != nil && r.right.Owned() && len(r.under.Logs) == 0 {
 		return maxSummed
 	}
 	return maxJoined
@@ -74,7 +77,7 @@ const (
 // under any load whoever leads a batch has time to settle it. A caller that goes
 // away before its batch has begun, or whose time is over then, is not counted,
 // and harms no other.
-func (f *flights) join(ctx context.Context, k Key, r *request, timeout time.Duration,
+func (f *flights) join(ctx context.Context, k store.Key, r *request, timeout time.Duration,
 	settle func(context.Context, []*request),
 ) {
 	leading, cancel := ctx, func() {}
@@ -101,13 +104,13 @@ func (f *flights) join(ctx context.Context, k Key, r *request, timeout time.Dura
 
 // tooLate returns the error of a request whose time was over before its batch began, by why.
 func tooLate(why error) error {
-	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", ErrUnavailable, why)
-	return &StoreError{Recorded: RecordedNo, Err: err}
+	err := fmt.Errorf("%w: waiting for earlier requests of the same key: %w", store.ErrUnavailable, why)
+	return &StoreError{Recorded: count.RecordedNo, Err: err}
 }
 
 // wait returns the batch that r is to lead, or nothing when r is answered. The
 // error says that r's time was over before its batch began.
-func (f *flights) wait(ctx context.Context, k Key, r *request, atMost time.Duration) ([]*request, error) {
+func (f *flights) wait(ctx context.Context, k store.Key, r *request, atMost time.Duration) ([]*request, error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
@@ -122,19 +125,19 @@ func (f *flights) wait(ctx context.Context, k Key, r *request, atMost time.Durat
 }
 
 // enter returns the batch that r is to lead at once, or queues r and returns none.
-func (f *flights) enter(k Key, r *request) ([]*request, error) {
+func (f *flights) enter(k store.Key, r *request) ([]*request, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under, busy := f.keys[k]
 	if !busy {
 		if f.keys == nil {
-			f.keys = make(map[Key]*flight)
+			f.keys = make(map[store.Key]*flight)
 		}
 		f.keys[k] = &flight{}
 		return []*request{r}, nil
 	}
 	if len(under.waiting) == maxWaiting {
-		return nil, &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %d requests wait for one key", ErrOverloaded, maxWaiting)}
+		return nil, &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %d requests wait for one key", store.ErrOverloaded, maxWaiting)}
 	}
 	r.turn = make(chan []*request, 1)
 	under.waiting = append(under.waiting, r)
@@ -142,7 +145,7 @@ func (f *flights) enter(k Key, r *request) ([]*request, error) {
 }
 
 // leave takes r out of the queue; false when its batch has begun.
-func (f *flights) leave(k Key, r *request) bool {
+func (f *flights) leave(k store.Key, r *request) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under, ok := f.keys[k]
@@ -159,7 +162,7 @@ func (f *flights) leave(k Key, r *request) bool {
 
 // lead settles batch, whose first request is the caller's own, passes the lead on,
 // and wakes the others. The batch outlives its leader's context.
-func (f *flights) lead(ctx context.Context, k Key, batch []*request, settle func(context.Context, []*request)) {
+func (f *flights) lead(ctx context.Context, k store.Key, batch []*request, settle func(context.Context, []*request)) {
 	defer func() {
 		f.passOn(k)
 		for _, r := range batch[1:] {
@@ -183,7 +186,7 @@ func (f *flight) dropLate() {
 }
 
 // passOn makes the first that waits the leader of the next batch.
-func (f *flights) passOn(k Key) {
+func (f *flights) passOn(k store.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under := f.keys[k]

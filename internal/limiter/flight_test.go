@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 func TestWaitersOfOneKeyShareAWriteAndARead(t *testing.T) {
@@ -33,7 +36,7 @@ func TestWaitersOfOneKeyShareAWriteAndARead(t *testing.T) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			store.writeTakes = 100 * time.Millisecond
@@ -99,14 +102,14 @@ func TestCallerWhoGoesAwayHarmsNoOther(t *testing.T) {
 
 func TestDecisionEndsWithinTheStoreTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		store.writeTakes = time.Hour
-		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
+		s := newFakeStore()
+		s.writeTakes = time.Hour
+		e := newEngine(t, s, 0, policyOf("sliding-log", 10, time.Hour))
 		for i := range 20 { // arriving while earlier ones hang
 			go func() {
 				start := time.Now()
 				_, err := e.Take(t.Context(), somebody)
-				if took := time.Since(start); took > timeout || !errors.Is(err, limiter.ErrUnavailable) {
+				if took := time.Since(start); took > timeout || !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("caller %d: %v after %v", i, err, took)
 				}
 			}()
@@ -137,7 +140,7 @@ func TestHotKeyBeyondWhatTheStoreCanDo(t *testing.T) {
 				switch {
 				case err == nil && d.Allowed:
 					served++
-				case errors.As(err, &failed) && failed.Recorded == limiter.RecordedUnknown:
+				case errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown:
 					unknown++
 				}
 			})
@@ -168,13 +171,13 @@ func TestCallersOwnDeadlineHarmsNoOther(t *testing.T) {
 
 func TestTooManyWaitersOfOneKey(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		store.writeTakes = time.Hour
-		e := newEngine(t, store, 0, policyOf("sliding-log", 10, time.Hour))
+		s := newFakeStore()
+		s.writeTakes = time.Hour
+		e := newEngine(t, s, 0, policyOf("sliding-log", 10, time.Hour))
 		_, failed := takeAtOnce(e, 5000)
 		overloaded := 0
 		for _, err := range failed {
-			if errors.Is(err, limiter.ErrOverloaded) {
+			if errors.Is(err, store.ErrOverloaded) {
 				overloaded++
 			}
 		}

@@ -6,6 +6,10 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // fuzzKeyring returns the keys of a namespace whose secret is all of one byte.
@@ -25,15 +29,19 @@ func FuzzTokens(f *testing.F) {
 	f.Add("", uint64(0), uint64(0), int64(0), int64(0), []byte{}, uint8(16), uint16(0))
 	f.Add("a", ^uint64(0), ^uint64(0), int64(-1)<<63, int64(-1)<<63, bytes.Repeat([]byte{0xff}, 64), uint8(3), uint16(999))
 	mine := fuzzKeyring(f, 1)
-	f.Fuzz(func(t *testing.T, policy string, space, sums uint64, cost, at int64, sum []byte, entries uint8, changed uint16) {
-		want := &token{kind: tokenReceipt, ends: Instant(at)}
-		for i := range 1 + int(entries)%MaxDemands {
-			e := tokenEntry{policy: policy[:min(len(policy), 63)], space: space, sums: sums}
-			e.at, e.epoch, e.cost = Instant(at), Instant(at/2), cost
-			copy(e.key.sum[:], sum)
-			e.id = EventID{byte(i)}
+	f.Fuzz(func(t *testing.T, p string, space, sums uint64, cost, at int64, sum []byte, entries uint8, changed uint16) {
+		want := &token{kind: tokenReceipt, ends: store.Instant(at)}
+		for i := range 1 + int(entries)%policy.MaxDemands {
+			e := tokenEntry{policy: p[:min(len(p), 63)], space: space, sums: sums}
+			e.At, e.Epoch, e.Cost = store.Instant(at), store.Instant(at/2), cost
+			var key [store.KeySize]byte
+			copy(key[:], sum)
+			e.key = store.KeyFrom(key)
+			e.ID = store.EventID{byte(i)}
 			if i%2 == 1 {
-				copy(e.cell.sum[1:], sum)
+				key = [store.KeySize]byte{}
+				copy(key[1:], sum)
+				e.cell = store.KeyFrom(key)
 			}
 			want.entries = append(want.entries, e)
 		}
@@ -90,9 +98,10 @@ func FuzzSealedTokens(f *testing.F) {
 		}
 		return b
 	}
-	one := tokenEntry{policy: "p", space: 1, sums: 2, key: Key{sum: [KeySize]byte{1}}, entry: entry{id: EventID{2}, at: 3, cost: 4}}
+	one := tokenEntry{policy: "p", space: 1, sums: 2, Entry: count.Entry{ID: store.EventID{2}, At: 3, Cost: 4}}
+	one.key = store.KeyFrom([store.KeySize]byte{1})
 	two := one
-	two.cell = Key{sum: [KeySize]byte{5}}
+	two.cell = store.KeyFrom([store.KeySize]byte{5})
 	for _, t := range []*token{
 		{kind: tokenReceipt, entries: []tokenEntry{one}},
 		{kind: tokenReceipt, ends: 6, entries: []tokenEntry{one, two}},

@@ -7,6 +7,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // gaveBack is a key without room, of which remembers knows.
@@ -27,12 +29,12 @@ func knownFullAtAll() map[string]func(*testing.T) *gaveBack {
 		memories["a denial, "+algorithm] = func(t *testing.T) *gaveBack { return fullAsDenied(t, policyOf(algorithm, 1, time.Hour)) }
 	}
 	memories["a denial, rows"] = func(t *testing.T) *gaveBack { return fullAsDenied(t, inRows("fixed-window", 1, time.Hour)) }
-	for name, policy := range withOwnCounts() {
-		if policy.Count == limiter.CountAll {
+	for name, p := range withOwnCounts() {
+		if p.Count == policy.CountAll {
 			continue // what denies is not given back by a refund: attempts that were denied count as well
 		}
-		policy.Limits[0].Limit = 1
-		memories["without the store, "+name] = func(t *testing.T) *gaveBack { return fullWithoutTheStore(t, policy) }
+		p.Limits[0].Limit = 1
+		memories["without the store, "+name] = func(t *testing.T) *gaveBack { return fullWithoutTheStore(t, p) }
 	}
 	return memories
 }
@@ -40,7 +42,7 @@ func knownFullAtAll() map[string]func(*testing.T) *gaveBack {
 // fillOne takes the one unit that there is room for, by e, and returns its receipt.
 func fillOne(t *testing.T, e *limiter.Engine) (receipt string) {
 	t.Helper()
-	a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+	a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 	if !a.Allowed || a.Receipt == "" {
 		t.Fatalf("%+v", a)
 	}
@@ -81,7 +83,7 @@ func askerAndOwner(t *testing.T) (store *fakeStore, link *toOwner, asks, owns *l
 	return store, link, asks, owns
 }
 
-func fullAsDenied(t *testing.T, policy limiter.Policy) *gaveBack {
+func fullAsDenied(t *testing.T, policy policy.Policy) *gaveBack {
 	store := newFakeStore()
 	e, other := toldEngine(t, store, policy), toldEngine(t, store, policy)
 	running(t, e)
@@ -92,7 +94,7 @@ func fullAsDenied(t *testing.T, policy limiter.Policy) *gaveBack {
 	return f
 }
 
-func fullWithoutTheStore(t *testing.T, policy limiter.Policy) *gaveBack {
+func fullWithoutTheStore(t *testing.T, policy policy.Policy) *gaveBack {
 	store, feed := newFakeStore(), newFakeFeed()
 	e, other := instance(t, store, feed, policy), instance(t, store, feed, policy)
 	f := &gaveBack{remembers: e, elsewhere: other, receipt: fillOne(t, other)} // so that own counts have room

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What takes more than one step, and does not suit owners (see several.go), counts as it would without: by
@@ -33,7 +36,7 @@ func (e *Engine) openKeys(ctx context.Context, targets ...*target) (*guest, erro
 		if again && pause(ctx, ownerPause) == nil {
 			continue
 		}
-		return nil, &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+		return nil, &StoreError{Recorded: count.RecordedNo, Err: unavailable(err)}
 	}
 }
 
@@ -47,7 +50,7 @@ func (e *Engine) openAll(ctx context.Context, g *guest, targets []*target) (agai
 	return false, nil
 }
 
-func (e *Engine) openKey(ctx context.Context, g *guest, key Key, life time.Duration) (again bool, err error) {
+func (e *Engine) openKey(ctx context.Context, g *guest, key store.Key, life time.Duration) (again bool, err error) {
 	mine, err := e.opts.Owners.Guest(ctx)
 	if err != nil {
 		return false, err
@@ -69,15 +72,15 @@ func (e *Engine) openKey(ctx context.Context, g *guest, key Key, life time.Durat
 	err = place.Owner.Decide(ctx, &call, &a)
 	switch {
 	case errors.Is(err, ErrRefused):
-		return true, fmt.Errorf("%w: the owner of the key changes: %w", ErrUnavailable, err)
-	case errors.Is(err, ErrNotStored):
+		return true, fmt.Errorf("%w: the owner of the key changes: %w", store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrNotStored):
 		return true, err
 	}
 	return false, err
 }
 
 // open has nothing remembered of key, which right is for, by whoever owns it now or next.
-func (e *Engine) open(ctx context.Context, right Right, key Key, theirs, life time.Duration) error {
+func (e *Engine) open(ctx context.Context, right Right, key store.Key, theirs, life time.Duration) error {
 	if err := right.Note(key, life); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -111,7 +114,7 @@ func (e *Engine) asGuest(ctx context.Context, charges []charge, do func(context.
 	defer cancel()
 	var targets []*target
 	for i := range charges {
-		if c := &charges[i]; c.plan.countsOutsideCells() && c.op != OpCheck {
+		if c := &charges[i]; c.plan.countsOutsideCells() && c.op != count.OpCheck {
 			targets = append(targets, &c.target)
 		}
 	}
@@ -124,7 +127,7 @@ func (e *Engine) asGuest(ctx context.Context, charges []charge, do func(context.
 	do(ctx)
 	if err := g.verify(ctx); err != nil {
 		for i := range charges {
-			if c := &charges[i]; c.err == nil && c.decision.Recorded == RecordedYes && c.plan.countsOutsideCells() {
+			if c := &charges[i]; c.err == nil && c.decision.Recorded == count.RecordedYes && c.plan.countsOutsideCells() {
 				c.err = err
 			}
 		}
@@ -132,7 +135,7 @@ func (e *Engine) asGuest(ctx context.Context, charges []charge, do func(context.
 }
 
 // decideAsGuest decides c, which does not suit its owner's memory.
-func (e *Engine) decideAsGuest(ctx context.Context, c *charge, now Instant) {
+func (e *Engine) decideAsGuest(ctx context.Context, c *charge, now store.Instant) {
 	one := []charge{*c}
 	e.asGuest(ctx, one, func(ctx context.Context) { e.shared.decide(ctx, &one[0], now) })
 	*c = one[0]
@@ -140,5 +143,5 @@ func (e *Engine) decideAsGuest(ctx context.Context, c *charge, now Instant) {
 
 // countsOutsideCells reports whether anything of p is counted by writing first and counting then, or in memory.
 func (p *plan) countsOutsideCells() bool {
-	return p.behind || !p.cell || len(p.parts) > 0
+	return p.behind || !p.Cell || len(p.parts) > 0
 }

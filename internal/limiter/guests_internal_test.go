@@ -4,14 +4,16 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // views are owners that change: the second key's first owner is no longer that when it is asked.
 type views struct {
-	second Key
-	view   int64           // that is known to this instance
-	opened map[Key][]int64 // by which views keys were opened
-	held   map[int64]int   // rights of views
+	second store.Key
+	view   int64                 // that is known to this instance
+	opened map[store.Key][]int64 // by which views keys were opened
+	held   map[int64]int         // rights of views
 }
 
 func (v *views) Guest(context.Context) (Right, error) {
@@ -19,11 +21,11 @@ func (v *views) Guest(context.Context) (Right, error) {
 	return viewRight{v, v.view}, nil
 }
 
-func (v *views) Place(_ context.Context, _ Key) (Place, error) {
+func (v *views) Place(_ context.Context, _ store.Key) (Place, error) {
 	return Place{Owner: v, View: v.view}, nil
 }
 
-func (v *views) PlaceFor(context.Context, Key, int64) (Right, error) { return nil, ErrRefused }
+func (v *views) PlaceFor(context.Context, store.Key, int64) (Right, error) { return nil, ErrRefused }
 
 func (v *views) Decide(_ context.Context, call *PeerCall, _ *PeerAnswer) error {
 	if call.Key == v.second && v.view == 1 {
@@ -41,19 +43,22 @@ type viewRight struct {
 	view  int64
 }
 
-func (r viewRight) Owned() bool                   { return false }
-func (r viewRight) Began() time.Time              { return time.Time{} }
-func (r viewRight) Verified() time.Time           { return time.Time{} }
-func (r viewRight) Verify(context.Context) error  { return nil }
-func (r viewRight) IsNew(Key, time.Duration) bool { return false }
-func (r viewRight) Note(Key, time.Duration) error { return nil }
-func (r viewRight) Leave()                        { r.views.held[r.view]-- }
+func (r viewRight) Owned() bool                         { return false }
+func (r viewRight) Began() time.Time                    { return time.Time{} }
+func (r viewRight) Verified() time.Time                 { return time.Time{} }
+func (r viewRight) Verify(context.Context) error        { return nil }
+func (r viewRight) IsNew(store.Key, time.Duration) bool { return false }
+func (r viewRight) Note(store.Key, time.Duration) error { return nil }
+func (r viewRight) Leave()                              { r.views.held[r.view]-- }
 
 // Whoever counts for several keys under the rights of one view has opened all of them by it: a key
 // that was opened by an earlier one may have an owner by now that knows nothing of it.
 func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
-	first, second := &target{plan: &plan{}, key: KeyFrom([KeySize]byte{1})}, &target{plan: &plan{}, key: KeyFrom([KeySize]byte{2})}
-	v := &views{second: second.key, view: 1, opened: make(map[Key][]int64), held: make(map[int64]int)}
+	of := func(first byte) *target {
+		return &target{plan: &plan{}, key: store.KeyFrom([store.KeySize]byte{first})}
+	}
+	first, second := of(1), of(2)
+	v := &views{second: second.key, view: 1, opened: make(map[store.Key][]int64), held: make(map[int64]int)}
 	e := &Engine{}
 	e.opts.Owners = v
 	g, err := e.openKeys(t.Context(), first, second)
@@ -63,7 +68,7 @@ func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
 	if v.held[1] != 0 || v.held[2] == 0 {
 		t.Errorf("rights by view: %v", v.held)
 	}
-	for _, key := range []Key{first.key, second.key} {
+	for _, key := range []store.Key{first.key, second.key} {
 		if by := v.opened[key]; len(by) == 0 || by[len(by)-1] != 2 {
 			t.Errorf("key %v was opened by views %v, and is counted for by view 2", key, by)
 		}

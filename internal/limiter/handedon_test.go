@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestAWrongClockHandsOnCalls holds that an instance whose clock is beyond the tolerance has calls decided by
@@ -28,7 +29,7 @@ func TestAWrongClockHandsOnCalls(t *testing.T) {
 			t.Errorf("a call of several demands, handed on: %+v, error %v", a, err)
 		}
 		sole := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{Skewed: skewed}, logOf(2))
-		if got, err := takeOne(t.Context(), sole); got || !errors.Is(err, limiter.ErrUnavailable) {
+		if got, err := takeOne(t.Context(), sole); got || !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("an owner whose clock is wrong: %t, error %v", got, err)
 		}
 	})

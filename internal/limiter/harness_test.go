@@ -11,22 +11,25 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // fakeStore is memory that several engines share, as slow and as faulty as a test
 // wants it, and that remembers what it was asked. It runs in synctest bubbles.
 type fakeStore struct {
-	limiter.Store
+	store.Store
 
 	mu     sync.Mutex
-	reads  []limiter.Query
-	writes []limiter.Write
+	reads  []store.Query
+	writes []store.Write
 
 	readTakes, writeTakes time.Duration
-	beforeRead            func(*limiter.Query)
-	afterRead             func(*limiter.State) error
-	onWrite               func(*limiter.Write) error // instead of storing when it fails
-	onWriteAll            func([]limiter.Write) error
+	beforeRead            func(*store.Query)
+	afterRead             func(*store.State) error
+	onWrite               func(*store.Write) error // instead of storing when it fails
+	onWriteAll            func([]store.Write) error
 }
 
 var errDropped = errors.New("said to be stored, and dropped")
@@ -34,7 +37,7 @@ var errDropped = errors.New("said to be stored, and dropped")
 func newFakeStore() *fakeStore { return &fakeStore{Store: embedded.New(nil)} }
 
 // Read reads after readTakes, or fails with the context.
-func (f *fakeStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (f *fakeStore) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	f.mu.Lock()
 	kept := *q
 	kept.Logs = slices.Clone(q.Logs)
@@ -42,7 +45,7 @@ func (f *fakeStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, 
 	takes, before, after := f.readTakes, f.beforeRead, f.afterRead
 	f.mu.Unlock()
 	if err := take(ctx, takes); err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	if before != nil {
 		before(q)
@@ -55,7 +58,7 @@ func (f *fakeStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, 
 }
 
 // Write stores after writeTakes, or fails with the context.
-func (f *fakeStore) Write(ctx context.Context, w *limiter.Write) error {
+func (f *fakeStore) Write(ctx context.Context, w *store.Write) error {
 	f.mu.Lock()
 	f.writes = append(f.writes, *w)
 	takes, onWrite := f.writeTakes, f.onWrite
@@ -79,7 +82,7 @@ func (f *fakeStore) Write(ctx context.Context, w *limiter.Write) error {
 }
 
 // WriteAll stores after writeTakes, or fails with the context.
-func (f *fakeStore) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (f *fakeStore) WriteAll(ctx context.Context, w []store.Write) error {
 	f.mu.Lock()
 	takes, onWriteAll := f.writeTakes, f.onWriteAll
 	f.mu.Unlock()
@@ -105,7 +108,7 @@ func take(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+		return errors.Join(store.ErrUnavailable, ctx.Err())
 	}
 }
 
@@ -124,7 +127,7 @@ func (f *fakeStore) set(change func()) {
 }
 
 // last returns the write that came last.
-func (f *fakeStore) last() limiter.Write {
+func (f *fakeStore) last() store.Write {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.writes[len(f.writes)-1]
@@ -136,7 +139,7 @@ const (
 )
 
 // newEngine returns an engine over store whose clock is offset from the bubble's.
-func newEngine(t testing.TB, store limiter.Store, offset time.Duration, policies ...limiter.Policy) *limiter.Engine {
+func newEngine(t testing.TB, store store.Store, offset time.Duration, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	e := limiter.New(store, &limiter.Options{
 		ClockTolerance: tolerance,
@@ -151,35 +154,25 @@ func newEngine(t testing.TB, store limiter.Store, offset time.Duration, policies
 }
 
 // policyOf returns a policy of one limit.
-func policyOf(algorithm string, limit int64, window time.Duration) limiter.Policy {
-	return limiter.Policy{Name: "p", Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
+func policyOf(algorithm string, limit int64, window time.Duration) policy.Policy {
+	return policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: window}}}
 }
 
 // writtenFirst returns the algorithms that are written first and counted then over a
 // shared store: all but the buckets, which are compared and set.
 func writtenFirst() []string {
-	return slices.DeleteFunc(limiter.Algorithms(), func(name string) bool { return strings.HasSuffix(name, "-bucket") })
+	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return strings.HasSuffix(name, "-bucket") })
 }
 
 var somebody = limiter.Demand{Policy: "p", Identifier: "+4915112345678"}
 
-func mustTake(t testing.TB, e *limiter.Engine) limiter.Decision {
+func mustTake(t testing.TB, e *limiter.Engine) count.Decision {
 	t.Helper()
 	d, err := e.Take(context.Background(), somebody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
-}
-
-// takeAs takes cost for id and returns the whole answer.
-func takeAs(t *testing.T, e *limiter.Engine, id limiter.Identifier, cost int64) limiter.Answer {
-	t.Helper()
-	a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: id, Cost: cost}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
 }
 
 // takeAtOnce makes n takes at the same time and returns how many were allowed, and

@@ -3,6 +3,9 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // A store that holds keys still may keep its counts across restarts, but a process that dies takes
@@ -16,13 +19,13 @@ const holdNewsLives = time.Minute
 // keepHold has whoever is started after this process end the reservation t, sealed as text, of what
 // was held for charges. There is nothing to be done about it if that fails.
 func (e *Engine) keepHold(ctx context.Context, t *token, text string, charges []charge) {
-	if e.exclusive == nil || e.opts.Feed == nil || len(text) > MaxChangeDetails {
+	if e.exclusive == nil || e.opts.Feed == nil || len(text) > store.MaxChangeDetails {
 		return
 	}
 	for i := range charges {
-		if c := &charges[i]; c.decision.Recorded == RecordedYes && !c.plan.endsItself() {
-			_ = e.opts.Feed.Publish(ctx, &Change{
-				ID: e.ids.next(e.now()), Kind: ChangeHold, Key: c.key, Until: t.ends, Details: text, TTL: wholeSeconds(c.hold) + holdNewsLives,
+		if c := &charges[i]; c.decision.Recorded == count.RecordedYes && !c.plan.EndsItself() {
+			_ = e.opts.Feed.Publish(ctx, &store.Change{
+				ID: e.ids.Next(e.now()), Kind: store.ChangeHold, Key: c.key, Until: t.ends, Details: text, TTL: wholeSeconds(c.hold) + holdNewsLives,
 			})
 			return
 		}
@@ -31,7 +34,7 @@ func (e *Engine) keepHold(ctx context.Context, t *token, text string, charges []
 
 // heardHold ends the reservation that c tells of when it is over. What was counted under policies
 // that are others since stays; all of it, where the reservation's first one is.
-func (e *Engine) heardHold(ctx context.Context, c *Change) {
+func (e *Engine) heardHold(ctx context.Context, c *store.Change) {
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil || e.exclusive == nil {
 		return
@@ -40,7 +43,7 @@ func (e *Engine) heardHold(ctx context.Context, c *Change) {
 	if err != nil {
 		return
 	}
-	lasts, rest := t.ends.Sub(t.entries[0].at), t.ends.Sub(e.now())
+	lasts, rest := t.ends.Sub(t.entries[0].At), t.ends.Sub(e.now())
 	held := &token{kind: t.kind, ends: t.ends}
 	var charges []charge
 	for i := range t.entries {
@@ -49,7 +52,7 @@ func (e *Engine) heardHold(ctx context.Context, c *Change) {
 		switch {
 		case err == nil && n.sums == p.sums:
 			held.entries = append(held.entries, *n)
-			d := Decision{Recorded: RecordedYes, entry: n.entry}
+			d := count.Decision{Recorded: count.RecordedYes, Entry: n.Entry}
 			charges = append(charges, charge{target: target{plan: p, key: n.key, cell: n.cell}, decision: d})
 		case i == 0: // which the reservation's claim is called after
 			return
@@ -60,18 +63,18 @@ func (e *Engine) heardHold(ctx context.Context, c *Change) {
 
 // endHold gives back, once, what n holds for t until an instant, in a store that holds keys still. What
 // it changes and the mark that it did so are one.
-func (e *Engine) endHold(ctx context.Context, t *target, n *entry, sums bool, ends Instant) error {
+func (e *Engine) endHold(ctx context.Context, t *target, n *count.Entry, sums bool, ends store.Instant) error {
 	held, now := *n, e.now()
-	held.held = ends.Sub(n.at)
-	mark := e.claimsAbout([]*plan{t.plan}).key(spaceReservation, append([]byte("given back"), n.id[:]...))
-	queries := []Query{t.plan.query(t.key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
+	held.Held = ends.Sub(n.At)
+	mark := e.claimsAbout([]*plan{t.plan}).key(spaceReservation, append([]byte("given back"), n.ID[:]...))
+	queries := []store.Query{t.plan.Query(t.key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
 	var failed error
-	err := e.exclusive.store.UpdateAll(ctx, queries, func(s []State, w []Write) {
-		if s[1].Cell.Version != (EventID{}) {
+	err := e.exclusive.store.UpdateAll(ctx, queries, func(s []store.State, w []store.Write) {
+		if s[1].Cell.Version != (store.EventID{}) {
 			return
 		}
 		if failed = e.exclusive.takeOut(t, &held, sums, now, &s[0], &w[0]); failed == nil {
-			w[1].Cell = &CellWrite{Version: e.ids.next(now), Value: []byte{reservationOver}, TTL: 2 * MaxReserve}
+			w[1].Cell = &store.CellWrite{Version: e.ids.Next(now), Value: []byte{reservationOver}, TTL: 2 * MaxReserve}
 		}
 	})
 	if failed != nil {

@@ -6,6 +6,9 @@ import (
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // reservations are the holds of this process that don't end by themselves: those in
@@ -20,7 +23,7 @@ type reservations struct {
 
 	mu    sync.Mutex
 	queue holdQueue
-	known map[EventID]*hold // those in the queue, by their reservation's first unit
+	known map[store.EventID]*hold // those in the queue, by their reservation's first unit
 }
 
 // hold is one reservation that this process has to end.
@@ -46,7 +49,7 @@ const (
 )
 
 func newReservations(e *Engine) *reservations {
-	return &reservations{engine: e, sooner: make(chan struct{}, 1), known: make(map[EventID]*hold)}
+	return &reservations{engine: e, sooner: make(chan struct{}, 1), known: make(map[store.EventID]*hold)}
 }
 
 // full reports whether no other hold can be ended.
@@ -62,9 +65,9 @@ func (r *reservations) endLater(t *token, charges []charge, after time.Duration)
 	h := &hold{token: t, over: over, due: over}
 	endsItself := true
 	for i := range charges {
-		if c := &charges[i]; c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
+		if c := &charges[i]; c.decision.Recorded == count.RecordedYes && c.decision.Entry != (count.Entry{}) {
 			h.plans = append(h.plans, c.plan)
-			endsItself = endsItself && c.plan.endsItself()
+			endsItself = endsItself && c.plan.EndsItself()
 		}
 	}
 	if !endsItself {
@@ -76,7 +79,7 @@ func (r *reservations) push(h *hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	heap.Push(&r.queue, h)
-	r.known[h.token.entries[0].id] = h
+	r.known[h.token.entries[0].ID] = h
 	if h.place == 0 {
 		select {
 		case r.sooner <- struct{}{}:
@@ -89,9 +92,9 @@ func (r *reservations) push(h *hold) {
 func (r *reservations) settled(t *token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h := r.known[t.entries[0].id]; h != nil {
+	if h := r.known[t.entries[0].ID]; h != nil {
 		heap.Remove(&r.queue, h.place)
-		delete(r.known, t.entries[0].id)
+		delete(r.known, t.entries[0].ID)
 	}
 }
 
@@ -151,7 +154,7 @@ func (r *reservations) pop(by time.Time) *hold {
 		return nil
 	}
 	h := heap.Pop(&r.queue).(*hold)
-	delete(r.known, h.token.entries[0].id)
+	delete(r.known, h.token.entries[0].ID)
 	return h
 }
 
@@ -168,7 +171,7 @@ func (r *reservations) end(ctx context.Context, h *hold, early bool) {
 	}
 	ends, plans := &token{kind: h.token.kind, ends: h.token.ends}, []*plan(nil)
 	for i, p := range h.plans {
-		if early || !p.endsItself() {
+		if early || !p.EndsItself() {
 			ends.entries, plans = append(ends.entries, h.token.entries[i]), append(plans, p)
 		}
 	}
@@ -177,16 +180,6 @@ func (r *reservations) end(ctx context.Context, h *hold, early bool) {
 	if first, err := r.engine.claimsAbout(h.plans).reservation(ctx, h.token, reservationOver); err == nil && first {
 		_ = r.engine.giveAllBack(ctx, ends, plans)
 	}
-}
-
-// endsItself reports whether holds under p free themselves: all of it is logs.
-func (p *plan) endsItself() bool {
-	for i := range p.rules {
-		if p.rules[i].algorithm.memory != memoryEvents {
-			return false
-		}
-	}
-	return true
 }
 
 // holdQueue is a heap of holds, with the first to end on top.

@@ -10,14 +10,18 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // manyCounts returns policies that count a limit in each way there is.
-func manyCounts(limit int64, window time.Duration) map[string]limiter.Policy {
-	all := make(map[string]limiter.Policy)
-	for _, algorithm := range limiter.Algorithms() {
-		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
-			for _, counting := range []limiter.Counting{limiter.CountingCounters, limiter.CountingRows} {
+func manyCounts(limit int64, window time.Duration) map[string]policy.Policy {
+	all := make(map[string]policy.Policy)
+	for _, algorithm := range policy.Algorithms() {
+		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+			for _, counting := range []policy.Counting{policy.CountingCounters, policy.CountingRows} {
 				p := policyOf(algorithm, limit, window)
 				p.Guarantee, p.Counting = guarantee, counting
 				if len(p.Problems()) == 0 {
@@ -33,14 +37,14 @@ func manyCounts(limit int64, window time.Duration) map[string]limiter.Policy {
 // that nobody settled. Holds in logs end at their time. A record that comes later counts.
 func TestStopEndsReservations(t *testing.T) {
 	for name, policy := range manyCounts(10, 24*time.Hour) {
-		for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
+		for _, store := range []store.Store{embedded.New(nil), newFakeStore()} {
 			bubble(t, fmt.Sprintf("%s, %T", name, store), func(t *testing.T) {
 				e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
 				stop := runningUntil(t, e)
 				running(t, other)
-				check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
+				check := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
 				settled, old := mustDo(t, e, check), mustDo(t, e, check)
-				mustDo(t, other, limiter.Call{Op: limiter.OpRecord, Reservation: settled.Reservation})
+				mustDo(t, other, limiter.Call{Op: count.OpRecord, Reservation: settled.Reservation})
 				time.Sleep(10 * time.Second)
 				young := mustDo(t, e, check)
 				if young.Used != 3 {
@@ -59,13 +63,13 @@ func TestStopEndsReservations(t *testing.T) {
 					t.Errorf("used %d after the stop, want %d", got, left)
 				}
 				for range 2 {
-					mustDo(t, other, limiter.Call{Op: limiter.OpRecord, Reservation: young.Reservation})
+					mustDo(t, other, limiter.Call{Op: count.OpRecord, Reservation: young.Reservation})
 				}
 				time.Sleep(2 * time.Minute)
 				if got := usedBy(t, other, somebody); got != 2 {
 					t.Errorf("used %d by two that were settled", got)
 				}
-				mustDo(t, other, limiter.Call{Op: limiter.OpRecord, Reservation: old.Reservation})
+				mustDo(t, other, limiter.Call{Op: count.OpRecord, Reservation: old.Reservation})
 				if got := usedBy(t, other, somebody); got != 3 {
 					t.Errorf("used %d by three that were settled", got)
 				}
@@ -78,16 +82,16 @@ func TestStopEndsReservations(t *testing.T) {
 func TestStopEndsReservationsOfSeveral(t *testing.T) {
 	mixed := policyOf("sliding-log", 10, time.Hour)
 	mixed.Limits = append(mixed.Limits, limitOf("fixed-window", 20), limitOf("token-bucket", 30))
-	for name, policies := range map[string][]limiter.Policy{
+	for name, policies := range map[string][]policy.Policy{
 		"demands": twoPolicies(limitOf("sliding-log", 10), limitOf("fixed-window", 10)),
-		"limits":  {mixed, {Name: "q", Limits: []limiter.Limit{limitOf("sliding-log", 10)}}},
+		"limits":  {mixed, {Name: "q", Limits: []policy.Limit{limitOf("sliding-log", 10)}}},
 	} {
-		for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
+		for _, store := range []store.Store{embedded.New(nil), newFakeStore()} {
 			bubble(t, fmt.Sprintf("%s, %T", name, store), func(t *testing.T) {
 				e, other := newEngine(t, store, 0, policies...), newEngine(t, store, 0, policies...)
 				running(t, other)
 				stop := runningUntil(t, e)
-				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: both, Reserve: time.Minute})
+				held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: both, Reserve: time.Minute})
 				stop()
 				want := func(n int64, when string) {
 					t.Helper()
@@ -101,7 +105,7 @@ func TestStopEndsReservationsOfSeveral(t *testing.T) {
 					}
 				}
 				want(0, "after the stop")
-				mustDo(t, other, limiter.Call{Op: limiter.OpRecord, Demands: both, Reservation: held.Reservation})
+				mustDo(t, other, limiter.Call{Op: count.OpRecord, Demands: both, Reservation: held.Reservation})
 				want(1, "after the record")
 			})
 		}
@@ -116,9 +120,9 @@ func TestStopWithoutAStore(t *testing.T) {
 		stop := runningUntil(t, e)
 		var all sync.WaitGroup
 		for i := range 200 {
-			d := limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint(i))}
+			d := limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(i))}
 			all.Go(func() {
-				mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Second + time.Duration(i%2)*time.Minute})
+				mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: time.Second + time.Duration(i%2)*time.Minute})
 			})
 		}
 		all.Wait()
@@ -140,11 +144,11 @@ func TestReservationEndsOnceTheClockIsRight(t *testing.T) {
 		e := limiter.New(newFakeStore(), &limiter.Options{
 			ClockTolerance: tolerance, StoreTimeout: timeout, Now: time.Now, Skewed: skewed.Load,
 		})
-		if err := e.SetPolicies([]limiter.Policy{policyOf("fixed-window", 10, 31*24*time.Hour)}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{policyOf("fixed-window", 10, 31*24*time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		running(t, e)
-		check := limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
+		check := limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{somebody}, Reserve: time.Minute}
 		mustDo(t, e, check)
 		skewed.Store(true)
 		time.Sleep(30*time.Minute + 500*time.Millisecond)

@@ -7,35 +7,39 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // lastKey is the key that was observed last.
 type lastKey struct {
-	key  limiter.Key
+	key  store.Key
 	cost int64
 }
 
-func (l *lastKey) Observe(_ limiter.Op, key limiter.Key, cost int64, _ *limiter.Decision) {
+func (l *lastKey) Observe(_ count.Op, key store.Key, cost int64, _ *count.Decision) {
 	l.key, l.cost = key, cost
 }
 
 // TestKeyOf is the key that observers learn of, with the cost, however the policy is
 // kept and over either kind of store.
 func TestKeyOf(t *testing.T) {
-	of := func(name string, guarantee limiter.Guarantee, algorithms ...string) limiter.Policy {
-		p := limiter.Policy{Name: name, Guarantee: guarantee}
+	of := func(name string, guarantee policy.Guarantee, algorithms ...string) policy.Policy {
+		p := policy.Policy{Name: name, Guarantee: guarantee}
 		for _, a := range algorithms {
-			p.Limits = append(p.Limits, limiter.Limit{Algorithm: a, Limit: 10, Window: time.Minute})
+			p.Limits = append(p.Limits, policy.Limit{Algorithm: a, Limit: 10, Window: time.Minute})
 		}
 		return p
 	}
-	policies := []limiter.Policy{
+	policies := []policy.Policy{
 		of("log", "", "sliding-log"), of("counter", "", "fixed-window"), of("bucket", "", "token-bucket"),
-		of("mixed", "", "sliding-log", "leaky-bucket"), of("serial", limiter.GuaranteeSerial, "sliding-log"),
+		of("mixed", "", "sliding-log", "leaky-bucket"), of("serial", policy.GuaranteeSerial, "sliding-log"),
 	}
-	for name, store := range map[string]limiter.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
+	for name, store := range map[string]store.Store{"exclusive": embedded.New(nil), "shared": newFakeStore()} {
 		seen := new(lastKey)
-		keyer := limiter.Keyer{Namespace: "n", Secret: &limiter.HashKey{ID: "k", Secret: make([]byte, limiter.MinSecretLen)}}
+		keyer := keys.Keyer{Namespace: "n", Secret: &keys.HashKey{ID: "k", Secret: make([]byte, keys.MinSecretLen)}}
 		e := limiter.New(store, &limiter.Options{Keyer: keyer, Datacenter: "dc", Observer: seen})
 		if err := e.SetPolicies(policies); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Levels are those that the policy names, of writes and of reads.
@@ -12,13 +14,13 @@ func TestLevelsOfWritesAndReads(t *testing.T) {
 	for _, algorithm := range writtenFirst() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
-			policy := policyOf(algorithm, 3, time.Minute)
-			policy.Consistency = limiter.Consistency{Write: limiter.LevelThree, Read: limiter.LevelTwo}
-			mustTake(t, newEngine(t, store, 0, policy))
-			if level := store.last().Level; level != limiter.LevelThree {
+			p := policyOf(algorithm, 3, time.Minute)
+			p.Consistency = policy.Consistency{Write: policy.LevelThree, Read: policy.LevelTwo}
+			mustTake(t, newEngine(t, store, 0, p))
+			if level := store.last().Level; level != policy.LevelThree {
 				t.Errorf("written at %s", level)
 			}
-			if level := store.reads[0].Level; level != limiter.LevelTwo {
+			if level := store.reads[0].Level; level != policy.LevelTwo {
 				t.Errorf("read at %s", level)
 			}
 		})
@@ -29,24 +31,24 @@ func TestLevelsOfWritesAndReads(t *testing.T) {
 // plain writes never mix, and a data centre that promises for itself counts for itself.
 func TestAnotherPromiseCountsUnderAnotherKey(t *testing.T) {
 	type way struct {
-		guarantee  limiter.Guarantee
-		serial     limiter.Level
-		level      limiter.Level
+		guarantee  policy.Guarantee
+		serial     policy.Level
+		level      policy.Level
 		datacenter string
 	}
-	base := way{limiter.GuaranteeCounted, limiter.LevelLocalSerial, limiter.LevelLocalQuorum, "east"}
-	keyOf := func(w way) limiter.Key {
-		policy := policyOf("fixed-window", 3, time.Minute)
-		policy.Guarantee, policy.Consistency = w.guarantee, limiter.Consistency{Write: w.level, Read: w.level}
+	base := way{policy.GuaranteeCounted, policy.LevelLocalSerial, policy.LevelLocalQuorum, "east"}
+	keyOf := func(w way) store.Key {
+		p := policyOf("fixed-window", 3, time.Minute)
+		p.Guarantee, p.Consistency = w.guarantee, policy.Consistency{Write: w.level, Read: w.level}
 		store := newFakeStore()
 		e := limiter.New(store, &limiter.Options{Serial: w.serial, Datacenter: w.datacenter})
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		mustTake(t, e)
 		return store.reads[0].Key
 	}
-	serial := way{limiter.GuaranteeSerial, limiter.LevelLocalSerial, "", "east"}
+	serial := way{policy.GuaranteeSerial, policy.LevelLocalSerial, "", "east"}
 	for name, c := range map[string]struct {
 		a, b way
 		same bool
@@ -54,10 +56,10 @@ func TestAnotherPromiseCountsUnderAnotherKey(t *testing.T) {
 		"another guarantee":                      {a: base, b: serial},
 		"another data centre, of levels in each": {a: base, b: way{base.guarantee, base.serial, base.level, "west"}},
 		"another data centre, of serial in each": {a: serial, b: way{serial.guarantee, serial.serial, serial.level, "west"}},
-		"serial over all data centres":           {a: serial, b: way{serial.guarantee, limiter.LevelSerial, serial.level, "east"}},
+		"serial over all data centres":           {a: serial, b: way{serial.guarantee, policy.LevelSerial, serial.level, "east"}},
 		"another data centre, of levels over all": {
-			a:    way{base.guarantee, base.serial, limiter.LevelQuorum, "east"},
-			b:    way{base.guarantee, base.serial, limiter.LevelQuorum, "west"},
+			a:    way{base.guarantee, base.serial, policy.LevelQuorum, "east"},
+			b:    way{base.guarantee, base.serial, policy.LevelQuorum, "west"},
 			same: true,
 		},
 	} {

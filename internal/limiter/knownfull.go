@@ -1,9 +1,15 @@
 package limiter
 
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
 // knownFull denies c, where its policy goes by what this instance knows, if what the store said
 // last leaves no room.
 func (e *Engine) knownFull(c *charge) bool {
-	if c.plan.OnStoreError != OnStoreErrorLocal || e.shared == nil || c.op == OpRecord {
+	if c.plan.OnStoreError != policy.OnStoreErrorLocal || e.shared == nil || c.op == count.OpRecord {
 		return false
 	}
 	full := &e.shared.counted.denials
@@ -15,9 +21,9 @@ func (e *Engine) knownFull(c *charge) bool {
 	for _, p := range c.plan.parts {
 		of := part{target: c.as(p), request: new(request)}
 		if full.answerAlone(&of.decision, &of.target, c.cost, e.now()) {
-			c.decision = Decision{}
+			c.decision = count.Decision{}
 			c.absorb(&of)
-			c.decision.conclude()
+			c.decision.Conclude()
 			return true
 		}
 	}
@@ -27,16 +33,16 @@ func (e *Engine) knownFull(c *charge) bool {
 // keepFull remembers state, which was found at now for t after mark, if it leaves no room and the
 // policy goes by what this instance knows while the store does not answer. Nobody is denied by it
 // as long as the store does. A bucket beside other limits has a key that no news tell of.
-func (d *denials) keepFull(t *target, state *State, now Instant, mark uint64) {
-	beside := t.plan.cell && t.plan.limit != nil
-	if t.plan.OnStoreError == OnStoreErrorLocal && !beside && t.plan.full(state, now) {
+func (d *denials) keepFull(t *target, state *store.State, now store.Instant, mark uint64) {
+	beside := t.plan.Cell && t.plan.limit != nil
+	if t.plan.OnStoreError == policy.OnStoreErrorLocal && !beside && t.plan.Full(state, now) {
 		d.keep(t, state, now, now, mark)
 	}
 }
 
 // answerAlone is answer while the store does not answer: for as long as what is remembered
 // leaves no room.
-func (d *denials) answerAlone(decision *Decision, t *target, cost int64, now Instant) bool {
+func (d *denials) answerAlone(decision *count.Decision, t *target, cost int64, now store.Instant) bool {
 	memory := d.of(t, now)
 	return memory != nil && memory.refuse(decision, cost, now)
 }

@@ -6,36 +6,39 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // withOwnCounts returns a policy for each way of counting three a minute that goes by an instance's
 // own counts while the store does not answer.
-func withOwnCounts() map[string]limiter.Policy {
-	ways := make(map[string]limiter.Policy)
-	for _, algorithm := range limiter.Algorithms() {
+func withOwnCounts() map[string]policy.Policy {
+	ways := make(map[string]policy.Policy)
+	for _, algorithm := range policy.Algorithms() {
 		p := policyOf(algorithm, 3, time.Minute)
-		p.OnStoreError = limiter.OnStoreErrorLocal
+		p.OnStoreError = policy.OnStoreErrorLocal
 		ways[algorithm] = p
-		p.Guarantee = limiter.GuaranteeSerial
+		p.Guarantee = policy.GuaranteeSerial
 		ways[algorithm+", serial"] = p
 	}
 	rows, all, both := ways["sliding-tail"], ways["sliding-log"], ways["sliding-log"]
-	rows.Counting = limiter.CountingRows
+	rows.Counting = policy.CountingRows
 	ways["sliding-tail, rows"] = rows
-	all.Count = limiter.CountAll
+	all.Count = policy.CountAll
 	ways["sliding-log, count all"] = all
-	both.Limits = append(slices.Clone(both.Limits), limiter.Limit{Algorithm: "token-bucket", Limit: 9, Window: time.Minute})
+	both.Limits = append(slices.Clone(both.Limits), policy.Limit{Algorithm: "token-bucket", Limit: 9, Window: time.Minute})
 	ways["a log and a bucket"] = both
 	return ways
 }
 
 // outage has store fail in everything, until the function that it returns is called.
-func outage(store *fakeStore) (ends func()) {
-	store.set(func() {
-		store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
-		store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+func outage(s *fakeStore) (ends func()) {
+	s.set(func() {
+		s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
+		s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 	})
-	return func() { store.set(func() { store.onWrite, store.afterRead = nil, nil }) }
+	return func() { s.set(func() { s.onWrite, s.afterRead = nil, nil }) }
 }
 
 // A key that an instance knows to be full, as it was denied there or as the last unit was taken
@@ -102,19 +105,19 @@ func TestKnownFullIsReset(t *testing.T) {
 
 // Units that another demand's denial took back are not known to be there.
 func TestKnownFullBesideADenial(t *testing.T) {
-	for name, policy := range withOwnCounts() {
+	for name, p := range withOwnCounts() {
 		bubble(t, name, func(t *testing.T) {
 			never := policyOf("sliding-log", 0, time.Hour)
 			never.Name = "never"
 			store := newFakeStore()
-			e := instance(t, store, newFakeFeed(), policy, never)
+			e := instance(t, store, newFakeFeed(), p, never)
 			takes(t, e, 2)
-			call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, {Policy: "never", Identifier: "x"}}}
+			call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, {Policy: "never", Identifier: "x"}}}
 			if a := mustDo(t, e, call); a.Allowed {
 				t.Fatal("allowed")
 			}
 			outage(store)
-			if allowed := takes(t, e, 1); allowed != 1 && policy.Count != limiter.CountAll {
+			if allowed := takes(t, e, 1); allowed != 1 && p.Count != policy.CountAll {
 				t.Error("denied for what was taken back")
 			}
 		})

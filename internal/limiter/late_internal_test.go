@@ -5,6 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestLateRequestsTravelWithNoBatch holds that a batch takes along nobody whose time is over: a process that stood
@@ -12,18 +15,18 @@ import (
 func TestLateRequestsTravelWithNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
-		late := &request{op: OpTake, until: time.Now()}
-		if _, err := f.enter(Key{}, &request{}); err != nil {
+		late := &request{op: count.OpTake, until: time.Now()}
+		if _, err := f.enter(store.Key{}, &request{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.enter(Key{}, late); err != nil {
+		if _, err := f.enter(store.Key{}, late); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
-		f.passOn(Key{})
+		f.passOn(store.Key{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		batch, err := f.wait(ctx, Key{}, late, time.Second)
+		batch, err := f.wait(ctx, store.Key{}, late, time.Second)
 		if batch != nil || err != nil || late.err == nil || len(f.keys) > 0 {
 			t.Errorf("it leads %d, error %v, answered %v, %d keys are busy; want an error", len(batch), err, late.err, len(f.keys))
 		}

@@ -9,22 +9,25 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // lowering are the ways in which less is allowed than was counted.
-var lowering = map[string]func(t *testing.T, e *limiter.Engine, p limiter.Policy) int64{
-	"a reload": func(t *testing.T, e *limiter.Engine, p limiter.Policy) int64 {
+var lowering = map[string]func(t *testing.T, e *limiter.Engine, p policy.Policy) int64{
+	"a reload": func(t *testing.T, e *limiter.Engine, p policy.Policy) int64 {
 		p.Limits = slices.Clone(p.Limits)
 		p.Limits[0].Limit = 5
-		if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		return 5
 	},
-	"an override": func(t *testing.T, e *limiter.Engine, p limiter.Policy) int64 {
+	"an override": func(t *testing.T, e *limiter.Engine, p policy.Policy) int64 {
 		name := p.WithDefaults().Limits[0].Name
 		_, err := e.SetOverride(t.Context(), "p", somebody.Identifier, limiter.Override{
-			Kind: limiter.OverrideLimits, Until: limiter.InstantOf(time.Now().Add(30 * 24 * time.Hour)),
+			Kind: policy.OverrideLimits, Until: store.InstantOf(time.Now().Add(30 * 24 * time.Hour)),
 			Limits: []limiter.LimitOverride{{Name: name, Limit: 5}},
 		})
 		if err != nil {
@@ -32,7 +35,7 @@ var lowering = map[string]func(t *testing.T, e *limiter.Engine, p limiter.Policy
 		}
 		return 5
 	},
-	"records": func(t *testing.T, e *limiter.Engine, p limiter.Policy) int64 {
+	"records": func(t *testing.T, e *limiter.Engine, p policy.Policy) int64 {
 		return p.Limits[0].Limit
 	},
 }
@@ -42,7 +45,7 @@ var lowering = map[string]func(t *testing.T, e *limiter.Engine, p limiter.Policy
 func TestUsedPastTheLimit(t *testing.T) {
 	for name, policy := range manyCounts(10, 5*time.Minute) {
 		for how, lower := range lowering {
-			for _, store := range []limiter.Store{embedded.New(nil), newFakeStore()} {
+			for _, store := range []store.Store{embedded.New(nil), newFakeStore()} {
 				bubble(t, fmt.Sprintf("%s, lowered by %s, %T", name, how, store), func(t *testing.T) {
 					e := newEngine(t, store, 0, policy)
 					running(t, e)
@@ -51,7 +54,7 @@ func TestUsedPastTheLimit(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 					}
 					truth, limit := int64(10), lower(t, e, policy)
-					look := func(what string, op func(context.Context, limiter.Demand) (limiter.Decision, error)) limiter.Decision {
+					look := func(what string, op func(context.Context, limiter.Demand) (count.Decision, error)) count.Decision {
 						t.Helper()
 						got, err := op(t.Context(), somebody)
 						if err != nil || got.Used < min(truth, limit+1) || got.Used > truth || got.Remaining != 0 || got.TightestLimit().Limit != limit {

@@ -10,25 +10,29 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // news carries what one instance did to a key to all others: it tells the feed, and
 // asks it again and again what others told.
 type news struct {
-	feed  Feed
+	feed  store.Feed
 	opts  *Options
-	ids   *eventIDs
-	heard func(context.Context, *Change) // acts on what another instance did
-	holds func(*Change) bool             // whether a change of this instance is still true
+	ids   *store.EventIDs
+	heard func(context.Context, *store.Change) // acts on what another instance did
+	holds func(*store.Change) bool             // whether a change of this instance is still true
 
 	// run's alone:
-	since  Instant              // from when on changes may be new
-	polled time.Time            // when the last poll began that succeeded; zero: none did
-	leapt  time.Time            // when the clock went ahead of the time that passed; zero: it did not
-	seen   map[EventID]struct{} // what was read last
+	since  store.Instant              // from when on changes may be new
+	polled time.Time                  // when the last poll began that succeeded; zero: none did
+	leapt  time.Time                  // when the clock went ahead of the time that passed; zero: it did not
+	seen   map[store.EventID]struct{} // what was read last
 
-	level     atomic.Pointer[Level] // to publish and to read at; nil: the feed's own
-	reachable atomic.Bool           // the feed answered when it was asked last
+	level     atomic.Pointer[policy.Level] // to publish and to read at; nil: the feed's own
+	reachable atomic.Bool                  // the feed answered when it was asked last
 	wake      chan struct{}
 	mu        sync.Mutex
 	queue     []announcement
@@ -36,8 +40,8 @@ type news struct {
 
 // announcement is a change that is to be published, and the soonest time to.
 type announcement struct {
-	change Change
-	ends   Instant // when nothing depends on it any more
+	change store.Change
+	ends   store.Instant // when nothing depends on it any more
 	ripe   time.Time
 	tries  int // that failed
 }
@@ -51,7 +55,7 @@ const (
 	pollOverlap = 2 * time.Second
 	// changesLive is the longest life of a change, and how far back an instance reads when
 	// it starts: it then knows all blocks.
-	changesLive = MaxWindow
+	changesLive = policy.MaxWindow
 	// newsLives is how long the news of a reset or a refund lives, unless it has to
 	// outlast a block: who can't be told for longer goes by what it knew.
 	newsLives = time.Hour
@@ -76,7 +80,7 @@ const (
 	longestPublishWait = 30 * time.Second
 )
 
-func newNews(feed Feed, ids *eventIDs, opts *Options) *news {
+func newNews(feed store.Feed, ids *store.EventIDs, opts *Options) *news {
 	n := &news{feed: feed, opts: opts, ids: ids, wake: make(chan struct{}, 1)}
 	n.since = opts.now().Add(-changesLive - n.overlap())
 	return n
@@ -88,7 +92,7 @@ func (n *news) overlap() time.Duration {
 
 // livesUntil returns the time to live, in whole seconds, of a change that matters until
 // end.
-func livesUntil(end, now Instant) time.Duration {
+func livesUntil(end, now store.Instant) time.Duration {
 	return min(wholeSeconds(max(0, end.Sub(now))), changesLive)
 }
 
@@ -122,7 +126,7 @@ func (n *news) poll(ctx context.Context) error {
 	for ; now.Sub(from) > catchUpPart; from = from.Add(catchUpPart) {
 		until := from.Add(catchUpPart)
 		if err := n.act(ctx, from, until, catchUp); err != nil { // what is new is heard all the same
-			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), Distant, n.opts.StoreTimeout))
+			return errors.Join(err, n.act(ctx, now.Add(-n.overlap()), store.Distant, n.opts.StoreTimeout))
 		}
 		if !n.opts.skewed() && (n.polled.IsZero() || until <= n.since.Add(began.Sub(n.polled))) {
 			n.since = until
@@ -131,7 +135,7 @@ func (n *news) poll(ctx context.Context) error {
 	if now.Sub(from) > farBack {
 		limit = catchUp
 	}
-	if err := n.act(ctx, from, Distant, limit); err != nil {
+	if err := n.act(ctx, from, store.Distant, limit); err != nil {
 		return err
 	}
 	n.moveOn(began, now.Add(-n.overlap()))
@@ -139,10 +143,10 @@ func (n *news) poll(ctx context.Context) error {
 }
 
 // act acts on what was published from an instant until another, within a time.
-func (n *news) act(ctx context.Context, since, until Instant, limit time.Duration) error {
+func (n *news) act(ctx context.Context, since, until store.Instant, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	q := ChangeQuery{Since: since, Until: until}
+	q := store.ChangeQuery{Since: since, Until: until}
 	if level := n.level.Load(); level != nil {
 		q.Level = *level
 	}
@@ -154,12 +158,12 @@ func (n *news) act(ctx context.Context, since, until Instant, limit time.Duratio
 	if err != nil && len(changes) == 0 {
 		return err
 	}
-	slices.SortFunc(changes, func(a, b Change) int { // what came after a reset comes after it here
+	slices.SortFunc(changes, func(a, b store.Change) int { // what came after a reset comes after it here
 		return cmp.Or(cmp.Compare(a.ID.Instant(), b.ID.Instant()), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	for i := range changes {
 		c := &changes[i]
-		own := c.ID.node() == n.ids.nodeBits && c.Kind != ChangeOverride // of which it may not know that it was told
+		own := n.ids.Made(c.ID) && c.Kind != store.ChangeOverride // of which it may not know that it was told
 		if _, acted := n.seen[c.ID]; !acted && !own {
 			n.heard(ctx, c)
 		}
@@ -179,7 +183,7 @@ const (
 // moveOn has the next poll read what is dated from an instant on, after one that began at a
 // time and succeeded. A clock that is ahead would pass over what others date, for good: it
 // is not gone by while it is beyond the tolerance, nor while that may just not be known yet.
-func (n *news) moveOn(began time.Time, to Instant) {
+func (n *news) moveOn(began time.Time, to store.Instant) {
 	first, passed := n.polled.IsZero(), began.Sub(n.polled)
 	steady := n.since.Add(passed)
 	n.polled = began
@@ -210,21 +214,21 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 }
 
 // note remembers the newest of changes.
-func (n *news) note(changes []Change) {
+func (n *news) note(changes []store.Change) {
 	changes = changes[max(0, len(changes)-maxSeen):]
-	n.seen = make(map[EventID]struct{}, len(changes))
+	n.seen = make(map[store.EventID]struct{}, len(changes))
 	for i := range changes {
 		n.seen[changes[i].ID] = struct{}{}
 	}
 }
 
 // announce publishes c in the background, as soon as the feed answers.
-func (n *news) announce(c *Change) {
+func (n *news) announce(c *store.Change) {
 	n.push(announcementOf(c))
 	n.nudge()
 }
 
-func announcementOf(c *Change) announcement {
+func announcementOf(c *store.Change) announcement {
 	return announcement{change: *c, ends: c.ID.Instant().Add(c.TTL)}
 }
 
@@ -303,15 +307,15 @@ func (n *news) retry(ctx context.Context, a announcement) {
 // redate gives a's change another id if it has waited, as others have read past the time
 // when it was made, or was made by a clock that was ahead. It returns false when nothing
 // depends on it any more.
-func (n *news) redate(a *announcement, now Instant) bool {
+func (n *news) redate(a *announcement, now store.Instant) bool {
 	if now.Sub(a.change.ID.Instant()).Abs() > n.opts.StoreTimeout {
-		a.change.ID, a.change.TTL = n.ids.next(now), livesUntil(a.ends, now)
+		a.change.ID, a.change.TTL = n.ids.Next(now), livesUntil(a.ends, now)
 	}
 	return a.ends > now
 }
 
 // publish publishes c within a store timeout.
-func (n *news) publish(ctx context.Context, c *Change) error {
+func (n *news) publish(ctx context.Context, c *store.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, n.opts.StoreTimeout)
 	defer cancel()
 	if level := n.level.Load(); level != nil {
@@ -333,11 +337,12 @@ func (n *news) publish(ctx context.Context, c *Change) error {
 // and the feed's own levels within a data centre, what is told in one would be heard in
 // another only while nothing keeps it from getting there.
 func (n *news) reach(plans map[string]*plan) {
-	level := Level("")
+	level := policy.Level("")
 	for _, p := range plans {
-		overAll := p.Consistency.Scope() == ScopeCluster || (p.cell || p.Guarantee == GuaranteeSerial) && n.opts.Serial.scope() == ScopeCluster
-		if overAll && n.opts.Consistency.Scope() == ScopeDatacenter {
-			level = LevelQuorum
+		compared := p.Cell || p.Guarantee == policy.GuaranteeSerial
+		overAll := p.Consistency.Scope() == policy.ScopeCluster || compared && n.opts.Serial.Scope() == policy.ScopeCluster
+		if overAll && n.opts.Consistency.Scope() == policy.ScopeDatacenter {
+			level = policy.LevelQuorum
 		}
 	}
 	n.level.Store(&level)
@@ -345,15 +350,15 @@ func (n *news) reach(plans map[string]*plan) {
 
 // publish does what kind says for t on this instance, and tells the others; those that read
 // under another hash key, too. Should that fail, they are told later.
-func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error {
+func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *target) error {
 	now := e.now()
 	_, clockErr := e.instant()
 	var failed error
-	for _, key := range append([]Key{t.key}, t.old...) {
-		c := &Change{ID: e.ids.next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
+	for _, key := range append([]store.Key{t.key}, t.old...) {
+		c := &store.Change{ID: e.ids.Next(now), Kind: kind, Key: key, TTL: wholeSeconds(min(t.plan.resetTTL, newsLives))}
 		e.dropHints(key)
 		lifted := block{}
-		if kind == ChangeReset {
+		if kind == store.ChangeReset {
 			lifted = e.blocks.lift(key, e.resetBy(c))
 			c.TTL = max(c.TTL, livesUntil(lifted.ends, now))
 		}
@@ -379,15 +384,15 @@ func (e *Engine) publish(ctx context.Context, kind ChangeKind, t *target) error 
 
 // tellReset tells every instance that t was reset. The error is a StoreError.
 func (e *Engine) tellReset(ctx context.Context, t *target) error {
-	if err := e.publish(ctx, ChangeReset, t); err != nil {
-		return &StoreError{Recorded: RecordedUnknown, Err: fmt.Errorf(
-			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", ErrUnavailable, err)}
+	if err := e.publish(ctx, store.ChangeReset, t); err != nil {
+		return &StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
+			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
 	}
 	return nil
 }
 
 // spread publishes c in the background, if there is a feed.
-func (e *Engine) spread(c *Change) {
+func (e *Engine) spread(c *store.Change) {
 	if e.news != nil {
 		e.news.announce(c)
 	}
@@ -395,29 +400,29 @@ func (e *Engine) spread(c *Change) {
 
 // heard acts on a change that another instance made, or this one before it was started
 // anew. To act on one twice changes nothing.
-func (e *Engine) heard(ctx context.Context, c *Change) {
+func (e *Engine) heard(ctx context.Context, c *store.Change) {
 	switch c.Kind {
-	case ChangeReset:
+	case store.ChangeReset:
 		e.heardReset(ctx, c)
-	case ChangeRefund:
+	case store.ChangeRefund:
 		e.dropHints(c.Key)
-	case ChangeBlock:
+	case store.ChangeBlock:
 		e.blocks.learn(c.Key, e.blockIn(c), e.now())
-	case ChangeOverride:
+	case store.ChangeOverride:
 		e.learnOverride(c)
-	case ChangeHold:
+	case store.ChangeHold:
 		e.heardHold(ctx, c)
 	}
 }
 
-func (e *Engine) heardReset(ctx context.Context, c *Change) {
+func (e *Engine) heardReset(ctx context.Context, c *store.Change) {
 	at, now := e.resetBy(c), e.now()
 	e.dropHints(c.Key)
 	lifted := e.blocks.lift(c.Key, at)
 	if lifted.mine && lifted.ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not
 		// find the news of the block alone.
-		e.spread(&Change{ID: e.ids.next(now), Kind: ChangeReset, Key: c.Key, TTL: livesUntil(lifted.ends, now)})
+		e.spread(&store.Change{ID: e.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: livesUntil(lifted.ends, now)})
 	}
 	if e.local != nil {
 		forgetIn(ctx, e.local.store, c.Key, at, max(c.TTL, time.Second))
@@ -426,11 +431,13 @@ func (e *Engine) heardReset(ctx context.Context, c *Change) {
 
 // resetBy returns the instant up to which c, a reset, forgets: whatever was dated before
 // it, by any clock.
-func (e *Engine) resetBy(c *Change) Instant { return c.ID.Instant().Add(2 * e.opts.ClockTolerance) }
+func (e *Engine) resetBy(c *store.Change) store.Instant {
+	return c.ID.Instant().Add(2 * e.opts.ClockTolerance)
+}
 
 // blockIn returns the block that c tells of. A store may not tell c's time to live.
-func (e *Engine) blockIn(c *Change) block {
-	b := block{made: c.ID.Instant(), until: c.Until, strikes: max(1, c.Strikes), ends: c.Until.Add(MaxWindow)}
+func (e *Engine) blockIn(c *store.Change) block {
+	b := block{made: c.ID.Instant(), until: c.Until, strikes: max(1, c.Strikes), ends: c.Until.Add(policy.MaxWindow)}
 	if c.TTL > 0 {
 		b.ends = max(c.Until, e.now().Add(c.TTL))
 	}
@@ -439,12 +446,12 @@ func (e *Engine) blockIn(c *Change) block {
 
 // stillTrue reports whether c, a change of this instance, is worth telling: a block may
 // have been lifted, or be part of a longer one that others told.
-func (e *Engine) stillTrue(c *Change) bool {
-	return c.Kind != ChangeBlock || e.blocks.get(c.Key).until == c.Until
+func (e *Engine) stillTrue(c *store.Change) bool {
+	return c.Kind != store.ChangeBlock || e.blocks.get(c.Key).until == c.Until
 }
 
 // dropHints forgets what this instance remembers of key to ask less.
-func (e *Engine) dropHints(key Key) {
+func (e *Engine) dropHints(key store.Key) {
 	if e.shared != nil {
 		e.shared.counted.forgetDenial(key)
 	}
@@ -453,33 +460,23 @@ func (e *Engine) dropHints(key Key) {
 
 // forgetIn forgets what store, of this instance alone, has counted for key up to at.
 // There is nothing to be done about it if that fails.
-func forgetIn(ctx context.Context, store Exclusive, key Key, at Instant, ttl time.Duration) {
-	q := Query{Key: key, Counts: true, Tally: true, Cell: true}
-	w := Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}
-	for span := range SpanCount {
-		q.Logs = append(q.Logs, LogQuery{Span: span, Max: 1})
-		w.Logs = append(w.Logs, LogWrite{Span: span})
+func forgetIn(ctx context.Context, in store.Exclusive, key store.Key, at store.Instant, ttl time.Duration) {
+	q := store.Query{Key: key, Counts: true, Tally: true, Cell: true}
+	w := store.Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}
+	for span := range store.SpanCount {
+		q.Logs = append(q.Logs, store.LogQuery{Span: span, Max: 1})
+		w.Logs = append(w.Logs, store.LogWrite{Span: span})
 	}
-	if s, err := store.Read(ctx, &q); err != nil || s.empty() {
+	if s, err := in.Read(ctx, &q); err != nil || s.Empty() {
 		return
 	}
-	_ = store.Update(ctx, &q, func(s *State, to *Write) {
+	_ = in.Update(ctx, &q, func(s *store.State, to *store.Write) {
 		if s.Reset >= at {
 			return
 		}
 		*to = w
-		if version := s.Cell.Version; version != (EventID{}) {
-			to.Cell = &CellWrite{If: version}
+		if version := s.Cell.Version; version != (store.EventID{}) {
+			to.Cell = &store.CellWrite{If: version}
 		}
 	})
-}
-
-// empty reports whether nothing is counted in s.
-func (s *State) empty() bool {
-	for i := range s.Logs {
-		if len(s.Logs[i].Events) > 0 {
-			return false
-		}
-	}
-	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
 }

@@ -13,29 +13,33 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // fakeFeed is a feed that fails when a test wants it to. It returns what is dated since
 // the instant asked for, the latest first.
 type fakeFeed struct {
-	limiter.Feed
+	store.Feed
 
 	mu        sync.Mutex
 	down      bool
 	deaf      bool // nothing can be published
 	cut       bool // nothing beyond a data centre can be asked or told
 	tries     int  // to publish
-	published []limiter.Change
-	since     []limiter.Instant
-	asked     []limiter.ChangeQuery
-	failing   func(*limiter.ChangeQuery) bool // nil: none fails
+	published []store.Change
+	since     []store.Instant
+	asked     []store.ChangeQuery
+	failing   func(*store.ChangeQuery) bool // nil: none fails
 }
 
 func newFakeFeed() *fakeFeed { return &fakeFeed{Feed: embedded.New(nil)} }
 
-var errFeedDown = errors.Join(limiter.ErrUnavailable, errors.New("the feed is down"))
+var errFeedDown = errors.Join(store.ErrUnavailable, errors.New("the feed is down"))
 
-func (f *fakeFeed) Publish(ctx context.Context, c *limiter.Change) error {
+func (f *fakeFeed) Publish(ctx context.Context, c *store.Change) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tries++
@@ -46,7 +50,7 @@ func (f *fakeFeed) Publish(ctx context.Context, c *limiter.Change) error {
 	return f.Feed.Publish(ctx, c)
 }
 
-func (f *fakeFeed) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limiter.Change, error) {
+func (f *fakeFeed) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
@@ -58,7 +62,7 @@ func (f *fakeFeed) Changes(ctx context.Context, q *limiter.ChangeQuery) ([]limit
 	f.asked = append(f.asked, *q)
 	f.since = append(f.since, q.Since)
 	changes, err := f.Feed.Changes(ctx, q)
-	changes = slices.DeleteFunc(changes, func(c limiter.Change) bool {
+	changes = slices.DeleteFunc(changes, func(c store.Change) bool {
 		at := c.ID.Instant()
 		return at < q.Since || q.Until != 0 && at >= q.Until
 	})
@@ -104,21 +108,21 @@ func TestResetLiftsABlockEverywhere(t *testing.T) {
 
 // TestResetReachesOtherInstancesOwnCounts has them decide a second later.
 func TestResetReachesOtherInstancesOwnCounts(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store, feed := newFakeStore(), newFakeFeed()
-			policy := policyOf(algorithm, 2, 24*time.Hour)
-			policy.OnStoreError = limiter.OnStoreErrorLocal
-			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
+			s, feed := newFakeStore(), newFakeFeed()
+			p := policyOf(algorithm, 2, 24*time.Hour)
+			p.OnStoreError = policy.OnStoreErrorLocal
+			a, b := instance(t, s, feed, p), instance(t, s, feed, p)
 			for range 2 {
 				mustTake(t, b)
 			}
 			time.Sleep(time.Second)
 			mustReset(t, a)
 			time.Sleep(time.Second)
-			store.set(func() {
-				store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
-				store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+			s.set(func() {
+				s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
+				s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 			})
 			for i, want := range []bool{true, true, false} {
 				if d := mustTake(t, b); d.Allowed != want || !d.Degraded {
@@ -149,7 +153,7 @@ type readCounter struct {
 	reads atomic.Int64
 }
 
-func (r *readCounter) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (r *readCounter) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	r.reads.Add(1)
 	return r.Store.Read(ctx, q)
 }
@@ -162,7 +166,7 @@ func TestHintsAreDropped(t *testing.T) {
 			store, feed := newFakeStore(), newFakeFeed()
 			policy := policyOf("sliding-log", 1, time.Hour)
 			a, b := instance(t, store, feed, policy), instance(t, store, feed, policy)
-			answer, err := a.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+			answer, err := a.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,14 +232,14 @@ func TestBlockReachesOthersOnceTheFeedIsBack(t *testing.T) {
 
 func TestResetThatCannotBeTold(t *testing.T) {
 	bubble(t, "feed down", func(t *testing.T) {
-		store, feed := newFakeStore(), newFakeFeed()
-		a, b := instance(t, store, feed, blocking()), instance(t, store, feed, blocking())
+		s, feed := newFakeStore(), newFakeFeed()
+		a, b := instance(t, s, feed, blocking()), instance(t, s, feed, blocking())
 		provoke(t, a)
 		time.Sleep(time.Second)
 		feed.set(func() { feed.down = true })
 		var failed *limiter.StoreError
 		err := a.Reset(t.Context(), "p", somebody.Identifier)
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown || !errors.Is(err, limiter.ErrUnavailable) ||
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown || !errors.Is(err, store.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "other instances may block") {
 			t.Errorf("%v", err)
 		}
@@ -259,8 +263,8 @@ func TestResetThatCannotBeTold(t *testing.T) {
 
 func TestBlockThatWasLiftedIsNotTold(t *testing.T) {
 	bubble(t, "feed down", func(t *testing.T) {
-		store, feed := newFakeStore(), newFakeFeed()
-		a := instance(t, store, feed, blocking())
+		s, feed := newFakeStore(), newFakeFeed()
+		a := instance(t, s, feed, blocking())
 		feed.set(func() { feed.down = true })
 		provoke(t, a)
 		time.Sleep(time.Second)
@@ -270,7 +274,7 @@ func TestBlockThatWasLiftedIsNotTold(t *testing.T) {
 		feed.set(func() { feed.down = false })
 		time.Sleep(time.Minute)
 		feed.set(func() {
-			if len(feed.published) != 1 || feed.published[0].Kind != limiter.ChangeReset {
+			if len(feed.published) != 1 || feed.published[0].Kind != store.ChangeReset {
 				t.Errorf("told %+v, want the reset alone", feed.published)
 			}
 		})
@@ -298,20 +302,20 @@ func TestBlockMadeAfterAReset(t *testing.T) {
 // TestResetBySlowClock forgets what an instance with a fast clock dated before it.
 func TestResetBySlowClock(t *testing.T) {
 	bubble(t, "clocks", func(t *testing.T) {
-		store, feed := newFakeStore(), newFakeFeed()
-		policy := blocking()
-		policy.OnStoreError = limiter.OnStoreErrorLocal
+		s, feed := newFakeStore(), newFakeFeed()
+		p := blocking()
+		p.OnStoreError = policy.OnStoreErrorLocal
 		by := func(offset time.Duration) *limiter.Engine {
 			now := func() time.Time { return time.Now().Add(offset) }
 			o := &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Now: now}
-			return instanceWith(t, store, o, policy)
+			return instanceWith(t, s, o, p)
 		}
 		slow, fast := by(-tolerance), by(tolerance)
 		provoke(t, fast)
 		time.Sleep(time.Millisecond)
 		mustReset(t, slow)
 		time.Sleep(time.Second)
-		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
+		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 		if d := mustTake(t, fast); !d.Allowed || !d.Degraded {
 			t.Errorf("blocked %v, %+v, want own counts and block forgotten", d.Blocked, d.Verdict)
 		}
@@ -356,11 +360,11 @@ func TestResetOutlastsABlock(t *testing.T) {
 // the new one, and read both.
 func TestNewsWhileTheHashKeyChanges(t *testing.T) {
 	bubble(t, "rotation", func(t *testing.T) {
-		older := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
-		newer := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+		older := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+		newer := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
 		store, feed := newFakeStore(), newFakeFeed()
-		by := func(first, second limiter.Keyer) *limiter.Engine {
-			return instanceWith(t, store, &limiter.Options{Feed: feed, Keyer: first, AlsoRead: []limiter.Keyer{second}}, blocking())
+		by := func(first, second keys.Keyer) *limiter.Engine {
+			return instanceWith(t, store, &limiter.Options{Feed: feed, Keyer: first, AlsoRead: []keys.Keyer{second}}, blocking())
 		}
 		two := []*limiter.Engine{by(older, newer), by(newer, older)}
 		for i, e := range two {
@@ -385,7 +389,7 @@ func TestLastNewsOfAnInstance(t *testing.T) {
 	bubble(t, "end", func(t *testing.T) {
 		store, feed := newFakeStore(), newFakeFeed()
 		e := limiter.New(store, &limiter.Options{Feed: feed})
-		if err := e.SetPolicies([]limiter.Policy{blocking()}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{blocking()}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -406,12 +410,12 @@ func TestLastNewsOfAnInstance(t *testing.T) {
 func TestHowFarPollsReadBack(t *testing.T) {
 	bubble(t, "polls", func(t *testing.T) {
 		feed := newFakeFeed()
-		started := limiter.InstantOf(time.Now())
+		started := store.InstantOf(time.Now())
 		var skewed atomic.Bool
 		instanceWith(t, newFakeStore(), &limiter.Options{Feed: feed, StoreTimeout: timeout, ClockTolerance: tolerance,
 			Skewed: skewed.Load}, blocking())
 		// back returns how far the i-th poll read back from an instant, the last one for -1.
-		back := func(i int, from limiter.Instant) time.Duration {
+		back := func(i int, from store.Instant) time.Duration {
 			feed.mu.Lock()
 			defer feed.mu.Unlock()
 			if i < 0 {
@@ -424,11 +428,11 @@ func TestHowFarPollsReadBack(t *testing.T) {
 			defer feed.mu.Unlock()
 			return len(feed.since)
 		}
-		if d := back(0, started); d < limiter.MaxWindow {
-			t.Errorf("the first poll reads back %v: a block may last %v", d, limiter.MaxWindow)
+		if d := back(0, started); d < policy.MaxWindow {
+			t.Errorf("the first poll reads back %v: a block may last %v", d, policy.MaxWindow)
 		}
 		time.Sleep(time.Minute)
-		if d := back(-1, limiter.InstantOf(time.Now())); d < 2*timeout+2*tolerance || d > 10*time.Second {
+		if d := back(-1, store.InstantOf(time.Now())); d < 2*timeout+2*tolerance || d > 10*time.Second {
 			t.Errorf("a poll reads back %v", d)
 		}
 		feed.set(func() { feed.down = true })
@@ -436,12 +440,12 @@ func TestHowFarPollsReadBack(t *testing.T) {
 		time.Sleep(time.Hour)
 		feed.set(func() { feed.down = false })
 		time.Sleep(time.Second)
-		if d := back(next, limiter.InstantOf(time.Now())); d < time.Hour {
+		if d := back(next, store.InstantOf(time.Now())); d < time.Hour {
 			t.Errorf("after an hour without answers, a poll reads back %v", d)
 		}
 		skewed.Store(true)
 		time.Sleep(time.Hour)
-		if d := back(-1, limiter.InstantOf(time.Now())); d < time.Hour {
+		if d := back(-1, store.InstantOf(time.Now())); d < time.Hour {
 			t.Errorf("after an hour by a wrong clock, a poll reads back %v", d)
 		}
 	})
@@ -449,9 +453,9 @@ func TestHowFarPollsReadBack(t *testing.T) {
 
 func TestChangesOfALaterVersionArePassedOver(t *testing.T) {
 	bubble(t, "later", func(t *testing.T) {
-		store, feed := newFakeStore(), newFakeFeed()
-		e := instance(t, store, feed, blocking())
-		c := limiter.Change{ID: limiter.NewEventIDs()(limiter.InstantOf(time.Now())), Kind: "of a later version", TTL: time.Hour}
+		s, feed := newFakeStore(), newFakeFeed()
+		e := instance(t, s, feed, blocking())
+		c := store.Change{ID: store.NewEventIDs().Next(store.InstantOf(time.Now())), Kind: "of a later version", TTL: time.Hour}
 		if err := feed.Publish(t.Context(), &c); err != nil {
 			t.Fatal(err)
 		}
@@ -465,13 +469,13 @@ func TestChangesOfALaterVersionArePassedOver(t *testing.T) {
 // An instance that starts goes on where it was when a part of all news could not be read.
 func TestNewsAreCaughtUpWithInParts(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, feed := newFakeStore(), newFakeFeed()
-		a := instance(t, store, feed, blocking())
+		s, feed := newFakeStore(), newFakeFeed()
+		a := instance(t, s, feed, blocking())
 		tries := 0
 		feed.set(func() {
 			feed.asked = nil
-			feed.failing = func(q *limiter.ChangeQuery) bool { // the middle of it is out of reach for a while
-				middle := limiter.InstantOf(time.Now().Add(-5 * 24 * time.Hour))
+			feed.failing = func(q *store.ChangeQuery) bool { // the middle of it is out of reach for a while
+				middle := store.InstantOf(time.Now().Add(-5 * 24 * time.Hour))
 				if q.Since > middle || q.Until <= middle {
 					return false
 				}
@@ -479,7 +483,7 @@ func TestNewsAreCaughtUpWithInParts(t *testing.T) {
 				return tries < 10
 			}
 		})
-		b := instance(t, store, feed, blocking())
+		b := instance(t, s, feed, blocking())
 		late := limiter.Demand{Policy: somebody.Policy, Identifier: "late"}
 		for range 5 {
 			_, _ = a.Take(t.Context(), late)
@@ -493,7 +497,7 @@ func TestNewsAreCaughtUpWithInParts(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		feed.set(func() {
-			seen := make(map[limiter.Instant]int)
+			seen := make(map[store.Instant]int)
 			for _, q := range feed.asked {
 				if time.Since(q.Since.Time()) > time.Hour {
 					seen[q.Since]++
@@ -514,32 +518,32 @@ func TestNewsAreCaughtUpWithInParts(t *testing.T) {
 // News reach as far as promises do: over the cluster where one policy's does, though the
 // feed's own levels count in a data centre.
 func TestHowFarNewsReach(t *testing.T) {
-	over := limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
+	over := policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
 	for name, test := range map[string]struct {
 		options limiter.Options
-		change  func(*limiter.Policy)
-		want    limiter.Level
+		change  func(*policy.Policy)
+		want    policy.Level
 	}{
-		"within":           {change: func(*limiter.Policy) {}},
-		"over all":         {change: func(p *limiter.Policy) { p.Consistency = over }, want: limiter.LevelQuorum},
-		"as the feed does": {options: limiter.Options{Consistency: over}, change: func(*limiter.Policy) {}},
+		"within":           {change: func(*policy.Policy) {}},
+		"over all":         {change: func(p *policy.Policy) { p.Consistency = over }, want: policy.LevelQuorum},
+		"as the feed does": {options: limiter.Options{Consistency: over}, change: func(*policy.Policy) {}},
 		"compared over all": {
-			options: limiter.Options{Serial: limiter.LevelSerial},
-			change:  func(p *limiter.Policy) { p.Guarantee = limiter.GuaranteeSerial }, want: limiter.LevelQuorum,
+			options: limiter.Options{Serial: policy.LevelSerial},
+			change:  func(p *policy.Policy) { p.Guarantee = policy.GuaranteeSerial }, want: policy.LevelQuorum,
 		},
 		"buckets over all": {
-			options: limiter.Options{Serial: limiter.LevelSerial},
-			change:  func(p *limiter.Policy) { p.Limits[0].Algorithm = "token-bucket" }, want: limiter.LevelQuorum,
+			options: limiter.Options{Serial: policy.LevelSerial},
+			change:  func(p *policy.Policy) { p.Limits[0].Algorithm = "token-bucket" }, want: policy.LevelQuorum,
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			feed, policy := newFakeFeed(), policyOf("sliding-log", 5, time.Hour)
-			test.change(&policy)
+			feed, p := newFakeFeed(), policyOf("sliding-log", 5, time.Hour)
+			test.change(&p)
 			test.options.Feed = feed
 			e := instanceWith(t, newFakeStore(), &test.options, policyOf("sliding-log", 5, time.Hour))
-			named := policy
+			named := p
 			named.Name = "another"
-			if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 5, time.Hour), named}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 5, time.Hour), named}); err != nil {
 				t.Fatal(err)
 			}
 			mustReset(t, e)
@@ -556,10 +560,10 @@ func TestHowFarNewsReach(t *testing.T) {
 // News go on within a data centre that is cut off from the others, and reach them later.
 func TestNewsWithinReach(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, feed, policy := newFakeStore(), newFakeFeed(), blocking()
+		s, feed, p := newFakeStore(), newFakeFeed(), blocking()
 		over := policyOf("sliding-log", 5, time.Hour)
-		over.Name, over.Consistency = "over-all", limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum}
-		a, b := instance(t, store, feed, policy, over), instance(t, store, feed, policy, over)
+		over.Name, over.Consistency = "over-all", policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum}
+		a, b := instance(t, s, feed, p, over), instance(t, s, feed, p, over)
 		feed.set(func() { feed.cut = true })
 		provoke(t, a)
 		time.Sleep(time.Second)
@@ -567,14 +571,14 @@ func TestNewsWithinReach(t *testing.T) {
 			t.Error("a block is not heard of within the data centre")
 		}
 		feed.set(func() {
-			if slices.ContainsFunc(feed.published, func(c limiter.Change) bool { return c.Level != "" }) {
+			if slices.ContainsFunc(feed.published, func(c store.Change) bool { return c.Level != "" }) {
 				t.Errorf("%+v", feed.published)
 			}
 			feed.cut = false
 		})
 		time.Sleep(time.Minute)
 		feed.set(func() {
-			if !slices.ContainsFunc(feed.published, func(c limiter.Change) bool { return c.Level == limiter.LevelQuorum }) {
+			if !slices.ContainsFunc(feed.published, func(c store.Change) bool { return c.Level == policy.LevelQuorum }) {
 				t.Errorf("the others were never told: %+v", feed.published)
 			}
 		})

@@ -9,16 +9,20 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // usage is what is known of an idempotency key: a claim's value.
 type usage struct {
 	State        usageState
-	Fingerprints [][]byte // of the call that it belongs to
-	Started      Instant  // when it was claimed
-	IDs          []EventID
-	Gone         []EventID     `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
-	Answer       *storedAnswer `json:",omitempty"`
+	Fingerprints [][]byte      // of the call that it belongs to
+	Started      store.Instant // when it was claimed
+	IDs          []store.EventID
+	Gone         []store.EventID `json:",omitempty"` // of earlier claims that nobody answered: to be removed before anything else
+	Answer       *storedAnswer   `json:",omitempty"`
 }
 
 // usageState is how far a call with an idempotency key got.
@@ -47,7 +51,7 @@ const (
 func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer, error) {
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, RecordedNo, err)
+		return e.failAll(ctx, charges, count.RecordedNo, err)
 	}
 	claims := e.claimsOf(charges)
 	o := &attempt{
@@ -55,7 +59,7 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 		fingerprints: e.fingerprints(keys, call), charges: charges, keep: usageKept,
 	}
 	for i := range charges {
-		o.keep = max(o.keep, charges[i].plan.longestWindow())
+		o.keep = max(o.keep, charges[i].plan.LongestWindow())
 	}
 	for wait := oncePause; ctx.Err() == nil; wait = min(2*wait, maxPause) {
 		answer, done, err := o.try(ctx)
@@ -64,7 +68,7 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer
 		}
 		_ = pause(ctx, wait/2+e.opts.jitter(wait))
 	}
-	return e.failAll(ctx, charges, RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", ErrUnavailable))
+	return e.failAll(ctx, charges, count.RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", store.ErrUnavailable))
 }
 
 // ownedKey returns whose idempotency key it is, if they have a name, and the key.
@@ -99,11 +103,11 @@ func (u *usage) of(fingerprints [][]byte) bool {
 type attempt struct {
 	engine       *Engine
 	claims       *claims
-	key          Key
+	key          store.Key
 	fingerprints [][]byte
 	charges      []charge
 	keep         time.Duration
-	after        Instant // a reset that its events must be dated after
+	after        store.Instant // a reset that its events must be dated after
 }
 
 // try claims the key and decides, or finds the answer of whoever did. It is not done
@@ -111,7 +115,7 @@ type attempt struct {
 func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error) {
 	cell, known, err := o.read(ctx)
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	if known != nil {
@@ -121,14 +125,14 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
 		case known.State != usagePending && known.State != usageFree:
-			answer, err = o.engine.failAll(ctx, o.charges, RecordedUnknown,
-				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", ErrUnavailable))
+			answer, err = o.engine.failAll(ctx, o.charges, count.RecordedUnknown,
+				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", store.ErrUnavailable))
 			return answer, true, err
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
 		case known.State == usagePending && !o.settleable():
-			answer, err = o.engine.failAll(ctx, o.charges, RecordedUnknown,
-				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", ErrUnavailable))
+			answer, err = o.engine.failAll(ctx, o.charges, count.RecordedUnknown,
+				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", store.ErrUnavailable))
 			return answer, true, err
 		}
 	}
@@ -138,38 +142,38 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 	}
 	now, err := o.engine.instant()
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	mine := o.claim(known, max(now, o.after+1))
 	version, err := o.swap(ctx, cell.Version, mine)
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, store.ErrConflict) {
 		return Answer{}, false, nil
 	}
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, RecordedNo, err)
+		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	return o.decide(ctx, version, mine)
 }
 
 // read returns what is known of the key, nothing if it is new.
-func (o *attempt) read(ctx context.Context) (Cell, *usage, error) {
-	cell, err := o.claims.get(ctx, o.key, o.claims.serial.quorum())
+func (o *attempt) read(ctx context.Context) (store.Cell, *usage, error) {
+	cell, err := o.claims.get(ctx, o.key, o.claims.serial.Quorum())
 	if err != nil || len(cell.Value) == 0 {
 		return cell, nil, err
 	}
 	known := new(usage)
 	if err := json.Unmarshal(cell.Value, known); err != nil {
-		return cell, nil, fmt.Errorf("%w: what is kept of an idempotency key can't be read: %w", ErrUnavailable, err)
+		return cell, nil, fmt.Errorf("%w: what is kept of an idempotency key can't be read: %w", store.ErrUnavailable, err)
 	}
 	return cell, known, nil
 }
 
-func (o *attempt) swap(ctx context.Context, expected EventID, u *usage) (EventID, error) {
+func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (store.EventID, error) {
 	value, err := json.Marshal(u)
 	if err != nil {
-		return EventID{}, err
+		return store.EventID{}, err
 	}
 	return o.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
 }
@@ -186,34 +190,34 @@ func (o *attempt) stale(u *usage) bool {
 // who put it there.
 func (o *attempt) settleable() bool {
 	return !slices.ContainsFunc(o.charges, func(c charge) bool {
-		return c.plan.counters || c.plan.cell
+		return c.plan.Counters || c.plan.Cell
 	})
 }
 
 // claim returns the claim of a call that is going to be decided at now, after what is
 // known of it.
-func (o *attempt) claim(known *usage, now Instant) *usage {
+func (o *attempt) claim(known *usage, now store.Instant) *usage {
 	mine := &usage{State: usagePending, Fingerprints: o.fingerprints, Started: now}
 	if known != nil {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
 	for range o.charges {
-		mine.IDs = append(mine.IDs, o.engine.ids.next(now))
+		mine.IDs = append(mine.IDs, o.engine.ids.Next(now))
 	}
 	return mine
 }
 
 // decide decides under the claim mine, of this version, and puts the answer into it.
 // It is not done when the claim was taken over meanwhile.
-func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Answer, bool, error) {
+func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage) (Answer, bool, error) {
 	if err := o.removeGone(ctx, mine.Gone); err != nil {
-		answer, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
+		answer, err := o.engine.failAll(ctx, o.charges, count.RecordedUnknown, err)
 		return answer, true, err
 	}
 	mine.Gone = nil // it is removed
 	for i := range o.charges {
 		c := &o.charges[i]
-		c.decision, c.err, c.id, c.placed = Decision{}, nil, mine.IDs[i], false
+		c.decision, c.err, c.id, c.placed = count.Decision{}, nil, mine.IDs[i], false
 	}
 	err := o.engine.decideAll(ctx, o.charges)
 	if early := (*datedError)(nil); errors.As(err, &early) {
@@ -222,10 +226,10 @@ func (o *attempt) decide(ctx context.Context, version EventID, mine *usage) (Ans
 		return Answer{}, false, nil
 	}
 	answer := answerOf(o.charges)
-	if err == nil && answer.Recorded == RecordedYes {
+	if err == nil && answer.Recorded == count.RecordedYes {
 		return o.keepAnswer(ctx, version, answer)
 	}
-	if answer.Recorded == RecordedNo {
+	if answer.Recorded == count.RecordedNo {
 		_, _ = o.swap(ctx, version, o.free(mine)) // else it is free when its owner must have given up
 	}
 	return answer, true, err
@@ -245,14 +249,14 @@ func (o *attempt) free(mine *usage) *usage {
 
 // keepAnswer puts answer into the claim of this version. Where that was taken over,
 // what answer counted is being removed: it is not the answer any more.
-func (o *attempt) keepAnswer(ctx context.Context, version EventID, answer Answer) (Answer, bool, error) {
+func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer Answer) (Answer, bool, error) {
 	answer.Receipt = o.engine.receipt(ctx, o.charges)
-	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: store(&answer)})
+	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: storedOf(&answer)})
 	switch {
-	case errors.Is(err, ErrConflict):
+	case errors.Is(err, store.ErrConflict):
 		return Answer{}, false, nil
 	case err != nil && o.settleable(): // it may be taken over yet
-		failed, err := o.engine.failAll(ctx, o.charges, RecordedUnknown, err)
+		failed, err := o.engine.failAll(ctx, o.charges, count.RecordedUnknown, err)
 		return failed, true, err
 	}
 	return answer, true, nil // what can't be settled is never taken over
@@ -260,14 +264,14 @@ func (o *attempt) keepAnswer(ctx context.Context, version EventID, answer Answer
 
 // removeGone removes what earlier claims of this call may have stored, of every log of
 // every demand: only then can the call be decided anew and count once.
-func (o *attempt) removeGone(ctx context.Context, gone []EventID) error {
+func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	if len(gone) == 0 {
 		return nil
 	}
 	for i := range o.charges {
 		t := &o.charges[i].target
-		w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: gone}
-		for _, key := range append([]Key{t.key}, t.old...) {
+		w := &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: gone}
+		for _, key := range append([]store.Key{t.key}, t.old...) {
 			w.Key = key
 			if err := o.engine.store().Write(ctx, w); err != nil {
 				return err
@@ -279,15 +283,15 @@ func (o *attempt) removeGone(ctx context.Context, gone []EventID) error {
 
 // failAll answers charges in the store's place, as their policies say. Where it is not
 // known yet what a call is for, there is no policy to go by.
-func (e *Engine) failAll(ctx context.Context, charges []charge, recorded Recorded, cause error) (Answer, error) {
+func (e *Engine) failAll(ctx context.Context, charges []charge, recorded count.Recorded, cause error) (Answer, error) {
 	if len(charges) == 0 {
 		return Answer{}, &StoreError{Recorded: recorded, Err: cause}
 	}
 	var failed error
 	for i := range charges {
 		c := &charges[i]
-		if c.plan.Mode == ModeOff {
-			c.decision = c.plan.unasked()
+		if c.plan.Mode == policy.ModeOff {
+			c.decision = c.plan.Unasked()
 			continue
 		}
 		c.decision, c.err = e.onStoreError(ctx, c, &StoreError{Recorded: recorded, Err: cause})
@@ -308,22 +312,22 @@ type storedAnswer struct {
 // storedDecision is a Decision with what is told of its policy.
 type storedDecision struct {
 	Policy   string
-	Mode     Mode
-	Limits   []Limit
-	Verdicts []Verdict
-	Own      Verdict
+	Mode     policy.Mode
+	Limits   []policy.Limit
+	Verdicts []count.Verdict
+	Own      count.Verdict
 	Tightest int
 	Would    bool
 	Degraded bool
 	Blocked  bool
-	Override OverrideKind `json:",omitempty"`
-	Recorded Recorded
+	Override policy.OverrideKind `json:",omitempty"`
+	Recorded count.Recorded
 }
 
-func store(a *Answer) *storedAnswer {
+func storedOf(a *Answer) *storedAnswer {
 	decisions := a.Demands
 	if decisions == nil {
-		decisions = []Decision{a.Decision}
+		decisions = []count.Decision{a.Decision}
 	}
 	s := &storedAnswer{Receipt: a.Receipt}
 	for i := range decisions {
@@ -342,18 +346,18 @@ func store(a *Answer) *storedAnswer {
 
 // answer returns the Answer that s was made of.
 func (s *storedAnswer) answer() Answer {
-	a := Answer{Demands: make([]Decision, len(s.Demands))}
+	a := Answer{Demands: make([]count.Decision, len(s.Demands))}
 	for i := range s.Demands {
 		kept := &s.Demands[i]
 		d := &a.Demands[i]
-		*d = Decision{
-			Policy:  &Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
+		*d = count.Decision{
+			Policy:  &policy.Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
 			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would,
 			Degraded: kept.Degraded, Blocked: kept.Blocked, Override: kept.Override, Recorded: kept.Recorded,
 		}
-		limits := make([]LimitDecision, len(kept.Limits))
+		limits := make([]count.LimitDecision, len(kept.Limits))
 		for j := range limits {
-			limits[j] = LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]}
+			limits[j] = count.LimitDecision{Limit: &kept.Limits[j], Verdict: kept.Verdicts[j]}
 		}
 		d.SetLimits(limits)
 	}

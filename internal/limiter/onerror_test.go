@@ -9,44 +9,47 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestStoreThatDoesNotAnswer tells what each policy says to each operation, and
 // what it says of the units, by where the store failed.
 func TestStoreThatDoesNotAnswer(t *testing.T) {
-	down := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
-	writeLost := func(s *fakeStore) { s.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } }
-	writeRefused := func(s *fakeStore) { s.onWrite = func(*limiter.Write) error { return down } }
-	readLost := func(s *fakeStore) { s.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable } }
+	down := errors.Join(store.ErrUnavailable, store.ErrNotStored)
+	writeLost := func(s *fakeStore) { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } }
+	writeRefused := func(s *fakeStore) { s.onWrite = func(*store.Write) error { return down } }
+	readLost := func(s *fakeStore) { s.afterRead = func(*store.State) error { return store.ErrUnavailable } }
 	for _, c := range []struct {
 		name     string
 		fail     func(*fakeStore)
-		op       limiter.Op
-		recorded limiter.Recorded
+		op       count.Op
+		recorded count.Recorded
 	}{
-		{"take, write lost", writeLost, limiter.OpTake, limiter.RecordedUnknown},
-		{"take, write refused", writeRefused, limiter.OpTake, limiter.RecordedNo},
-		{"take, read lost", readLost, limiter.OpTake, limiter.RecordedUnknown},
-		{"record, write lost", writeLost, limiter.OpRecord, limiter.RecordedUnknown},
-		{"record, write refused", writeRefused, limiter.OpRecord, limiter.RecordedNo},
-		{"record, read lost", readLost, limiter.OpRecord, limiter.RecordedUnknown},
-		{"check, read lost", readLost, limiter.OpCheck, limiter.RecordedNo},
+		{"take, write lost", writeLost, count.OpTake, count.RecordedUnknown},
+		{"take, write refused", writeRefused, count.OpTake, count.RecordedNo},
+		{"take, read lost", readLost, count.OpTake, count.RecordedUnknown},
+		{"record, write lost", writeLost, count.OpRecord, count.RecordedUnknown},
+		{"record, write refused", writeRefused, count.OpRecord, count.RecordedNo},
+		{"record, read lost", readLost, count.OpRecord, count.RecordedUnknown},
+		{"check, read lost", readLost, count.OpCheck, count.RecordedNo},
 	} {
-		for _, on := range []limiter.OnStoreError{limiter.OnStoreErrorDeny, limiter.OnStoreErrorAllow, limiter.OnStoreErrorLocal} {
+		for _, on := range []policy.OnStoreError{policy.OnStoreErrorDeny, policy.OnStoreErrorAllow, policy.OnStoreErrorLocal} {
 			bubble(t, c.name+", "+string(on), func(t *testing.T) {
-				store := newFakeStore()
-				c.fail(store)
-				policy := policyOf("sliding-log", 3, time.Hour)
-				policy.OnStoreError = on
-				d, err := operation(newEngine(t, store, 0, policy), c.op)(t.Context(), somebody)
-				if on != limiter.OnStoreErrorDeny {
+				s := newFakeStore()
+				c.fail(s)
+				p := policyOf("sliding-log", 3, time.Hour)
+				p.OnStoreError = on
+				d, err := operation(newEngine(t, s, 0, p), c.op)(t.Context(), somebody)
+				if on != policy.OnStoreErrorDeny {
 					if err != nil || !d.Allowed || !d.Degraded || d.Recorded != c.recorded {
 						t.Errorf("allowed %v, degraded %v, recorded %q, %v, want recorded %q", d.Allowed, d.Degraded, d.Recorded, err, c.recorded)
 					}
 					return
 				}
 				var failed *limiter.StoreError
-				if !errors.As(err, &failed) || failed.Recorded != c.recorded || !errors.Is(err, limiter.ErrUnavailable) {
+				if !errors.As(err, &failed) || failed.Recorded != c.recorded || !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("%v, want an error with recorded %q", err, c.recorded)
 				}
 			})
@@ -54,11 +57,11 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func operation(e *limiter.Engine, op limiter.Op) func(context.Context, limiter.Demand) (limiter.Decision, error) {
+func operation(e *limiter.Engine, op count.Op) func(context.Context, limiter.Demand) (count.Decision, error) {
 	switch op {
-	case limiter.OpCheck:
+	case count.OpCheck:
 		return e.Check
-	case limiter.OpRecord:
+	case count.OpRecord:
 		return e.Record
 	}
 	return e.Take
@@ -66,19 +69,19 @@ func operation(e *limiter.Engine, op limiter.Op) func(context.Context, limiter.D
 
 func TestOwnCountsDecideWhileTheStoreDoesNot(t *testing.T) {
 	bubble(t, "local", func(t *testing.T) {
-		store := newFakeStore()
-		policy := policyOf("sliding-log", 3, time.Hour)
-		policy.OnStoreError = limiter.OnStoreErrorLocal
-		e := newEngine(t, store, 0, policy)
+		s := newFakeStore()
+		p := policyOf("sliding-log", 3, time.Hour)
+		p.OnStoreError = policy.OnStoreErrorLocal
+		e := newEngine(t, s, 0, p)
 		mustTake(t, e) // while the store answers
-		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
+		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 		for i, want := range []bool{true, true, false, false} {
 			d := mustTake(t, e)
 			if d.Allowed != want || !d.Degraded {
 				t.Errorf("take %d without the store: allowed %v, degraded %v, want %v", i+1, d.Allowed, d.Degraded, want)
 			}
 		}
-		store.set(func() { store.onWrite = nil })
+		s.set(func() { s.onWrite = nil })
 		if d := mustTake(t, e); d.Degraded {
 			t.Error("degraded though the store answers again")
 		}
@@ -87,11 +90,11 @@ func TestOwnCountsDecideWhileTheStoreDoesNot(t *testing.T) {
 
 func TestShadowAllowsWhateverFails(t *testing.T) {
 	bubble(t, "shadow", func(t *testing.T) {
-		store := newFakeStore()
-		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
-		policy := policyOf("sliding-log", 3, time.Hour)
-		policy.Mode = limiter.ModeShadow
-		if d := mustTake(t, newEngine(t, store, 0, policy)); !d.Allowed || !d.Degraded {
+		s := newFakeStore()
+		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
+		p := policyOf("sliding-log", 3, time.Hour)
+		p.Mode = policy.ModeShadow
+		if d := mustTake(t, newEngine(t, s, 0, p)); !d.Allowed || !d.Degraded {
 			t.Errorf("allowed %v, degraded %v", d.Allowed, d.Degraded)
 		}
 	})
@@ -99,14 +102,14 @@ func TestShadowAllowsWhateverFails(t *testing.T) {
 
 func TestTakeThatFailedIsTakenBackOnceTheStoreIsBack(t *testing.T) {
 	bubble(t, "sliding-log", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("sliding-log", 3, time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("sliding-log", 3, time.Hour))
 		running(t, e)
-		store.set(func() { store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable } })
+		s.set(func() { s.afterRead = func(*store.State) error { return store.ErrUnavailable } })
 		if _, err := e.Take(t.Context(), somebody); err == nil {
 			t.Fatal("no error")
 		}
-		store.set(func() { store.afterRead = nil })
+		s.set(func() { s.afterRead = nil })
 		time.Sleep(3 * timeout)
 		if d := mustTake(t, e); d.Used != 1 {
 			t.Errorf("used %d: a take that was answered by an error is still counted", d.Used)
@@ -117,10 +120,10 @@ func TestTakeThatFailedIsTakenBackOnceTheStoreIsBack(t *testing.T) {
 func TestClockBeyondTheTolerance(t *testing.T) {
 	skewed := true
 	e := limiter.New(newFakeStore(), &limiter.Options{Skewed: func() bool { return skewed }})
-	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 3, time.Hour)}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 3, time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Take(t.Context(), somebody); !errors.Is(err, limiter.ErrUnavailable) {
+	if _, err := e.Take(t.Context(), somebody); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("with a clock that is off: %v", err)
 	}
 	skewed = false
@@ -132,15 +135,15 @@ func TestClockBeyondTheTolerance(t *testing.T) {
 func TestClockThatIsSetWithinACall(t *testing.T) {
 	log, bucket := policyOf("sliding-log", 3, time.Hour), policyOf("token-bucket", 3, time.Hour)
 	serial, rows, both := log, policyOf("sliding-tail", 3, time.Hour), log
-	serial.Guarantee, rows.Counting = limiter.GuaranteeSerial, limiter.CountingRows
+	serial.Guarantee, rows.Counting = policy.GuaranteeSerial, policy.CountingRows
 	both.Limits = slices.Concat(log.Limits, bucket.Limits)
 	blocks := policyOf("sliding-log", 1, time.Hour)
 	blocks.BlockFor = time.Minute
-	twice := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, {Policy: somebody.Policy, Identifier: "another"}}}
-	once := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "key"}
-	one := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}}
+	twice := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, {Policy: somebody.Policy, Identifier: "another"}}}
+	once := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}, IdempotencyKey: "key"}
+	one := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}}
 	for name, test := range map[string]struct {
-		policy limiter.Policy
+		policy policy.Policy
 		call   limiter.Call
 	}{
 		"a log":            {log, one},
@@ -159,14 +162,14 @@ func TestClockThatIsSetWithinACall(t *testing.T) {
 	}
 }
 
-func testClockThatIsSet(t *testing.T, policy limiter.Policy, call *limiter.Call) {
+func testClockThatIsSet(t *testing.T, p policy.Policy, call *limiter.Call) {
 	const by = 48 * time.Hour
 	for at := int64(0); ; at++ {
 		var looks atomic.Int64
 		var right atomic.Bool // it is put back
 		isSet := func() bool { return looks.Add(1) > at && !right.Load() }
-		store := newFakeStore()
-		e := limiter.New(store, &limiter.Options{
+		s := newFakeStore()
+		e := limiter.New(s, &limiter.Options{
 			Skewed: isSet,
 			Now: func() time.Time {
 				if isSet() {
@@ -175,22 +178,22 @@ func testClockThatIsSet(t *testing.T, policy limiter.Policy, call *limiter.Call)
 				return time.Now()
 			},
 		})
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		key, _ := e.KeyOf(somebody.Policy, somebody.Identifier)
-		if policy.BlockFor > 0 { // the call is denied
+		if p.BlockFor > 0 { // the call is denied
 			right.Store(true)
 			mustTake(t, e)
 			right.Store(false)
 		}
 		looks.Store(0)
 		_, err := e.Do(t.Context(), call)
-		if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+		if err != nil && !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("set at look %d: %v", at, err)
 		}
-		latest := limiter.InstantOf(time.Now().Add(by / 2))
-		for _, w := range store.writes {
+		latest := store.InstantOf(time.Now().Add(by / 2))
+		for _, w := range s.writes {
 			for _, event := range w.Events {
 				if event.At > latest || event.ID.Instant() > latest {
 					t.Errorf("set at look %d: an event is dated %v", at, event.At.Time())
@@ -221,8 +224,8 @@ func testClockThatIsSet(t *testing.T, policy limiter.Policy, call *limiter.Call)
 
 // A refund by a clock that is beyond the tolerance is refused, and possible once it is right.
 func TestRefundByAClockBeyondTheTolerance(t *testing.T) {
-	for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
-		for _, algorithm := range limiter.Algorithms() {
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+		for _, algorithm := range policy.Algorithms() {
 			bubble(t, string(guarantee)+", "+algorithm, func(t *testing.T) {
 				var skewed atomic.Bool
 				policy := policyOf(algorithm, 5, 24*time.Hour)
@@ -231,11 +234,11 @@ func TestRefundByAClockBeyondTheTolerance(t *testing.T) {
 					StoreTimeout: timeout, ClockTolerance: tolerance, Skewed: skewed.Load,
 				}, policy)
 				demands := []limiter.Demand{somebody}
-				a := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: demands})
-				held := mustDo(t, e, limiter.Call{Op: limiter.OpCheck, Demands: demands, Reserve: time.Minute})
+				a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: demands})
+				held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: time.Minute})
 				skewed.Store(true)
 				var failed *limiter.StoreError
-				if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedYes {
+				if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != count.RecordedYes {
 					t.Errorf("refunded: %v", err)
 				}
 				time.Sleep(2 * time.Minute) // the reservation ends

@@ -15,21 +15,25 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // override puts o in force for somebody, until so long after now.
 func override(t *testing.T, e *limiter.Engine, o limiter.Override, lasts time.Duration) {
 	t.Helper()
-	o.Until = limiter.InstantOf(time.Now().Add(lasts))
+	o.Until = store.InstantOf(time.Now().Add(lasts))
 	if _, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // limitOf returns an override of the only limit of p.
-func otherLimit(p *limiter.Policy, limit int64) limiter.Override {
+func otherLimit(p *policy.Policy, limit int64) limiter.Override {
 	return limiter.Override{
-		Kind: limiter.OverrideLimits, Limits: []limiter.LimitOverride{{Name: p.WithDefaults().Limits[0].Name, Limit: limit}},
+		Kind: policy.OverrideLimits, Limits: []limiter.LimitOverride{{Name: p.WithDefaults().Limits[0].Name, Limit: limit}},
 	}
 }
 
@@ -41,7 +45,7 @@ func endOverride(t *testing.T, e *limiter.Engine) {
 }
 
 // admits takes until a take is denied and holds how many were allowed against want.
-func admits(t *testing.T, e *limiter.Engine, when string, want int) (denied limiter.Decision) {
+func admits(t *testing.T, e *limiter.Engine, when string, want int) (denied count.Decision) {
 	t.Helper()
 	for allowed := 0; ; allowed++ {
 		d := mustTake(t, e)
@@ -59,9 +63,9 @@ func admits(t *testing.T, e *limiter.Engine, when string, want int) (denied limi
 
 // everyWay calls test with every algorithm under every guarantee, over a store that two
 // instances share and, as one instance, over one that holds keys still.
-func everyWay(t *testing.T, test func(t *testing.T, p limiter.Policy, a, b *limiter.Engine, store *fakeStore)) {
-	for _, algorithm := range limiter.Algorithms() {
-		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial, limiter.GuaranteeLocal} {
+func everyWay(t *testing.T, test func(t *testing.T, p policy.Policy, a, b *limiter.Engine, store *fakeStore)) {
+	for _, algorithm := range policy.Algorithms() {
+		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
 			p := policyOf(algorithm, 2, 24*time.Hour)
 			p.Guarantee = guarantee
 			bubble(t, algorithm+"/"+string(guarantee), func(t *testing.T) {
@@ -80,12 +84,12 @@ func everyWay(t *testing.T, test func(t *testing.T, p limiter.Policy, a, b *limi
 // TestOtherLimits has one instance change the limit that another one decides by, up, down
 // and back: what was counted stays.
 func TestOtherLimits(t *testing.T) {
-	everyWay(t, func(t *testing.T, p limiter.Policy, a, b *limiter.Engine, _ *fakeStore) {
+	everyWay(t, func(t *testing.T, p policy.Policy, a, b *limiter.Engine, _ *fakeStore) {
 		admits(t, b, "by the policy", 2)
 		override(t, a, otherLimit(&p, 5), time.Hour)
 		time.Sleep(time.Second)
 		d := admits(t, b, "by more", 3)
-		if d.Override != limiter.OverrideLimits || d.Used != 5 || d.TightestLimit().Limit != 5 {
+		if d.Override != policy.OverrideLimits || d.Used != 5 || d.TightestLimit().Limit != 5 {
 			t.Errorf("by more: %+v", d)
 		}
 		override(t, a, otherLimit(&p, 1), time.Hour)
@@ -95,7 +99,7 @@ func TestOtherLimits(t *testing.T) {
 		}
 		override(t, a, otherLimit(&p, 0), time.Hour)
 		time.Sleep(time.Second)
-		if d := admits(t, b, "by nothing", 0); d.RetryAfter != limiter.Never {
+		if d := admits(t, b, "by nothing", 0); d.RetryAfter != count.Never {
 			t.Errorf("by nothing: %+v", d)
 		}
 		override(t, a, otherLimit(&p, 7), 10*time.Second)
@@ -114,35 +118,35 @@ func TestOtherLimits(t *testing.T) {
 
 // TestAllowAndBlock allows and blocks, asks nobody, and counts nothing meanwhile.
 func TestAllowAndBlock(t *testing.T) {
-	everyWay(t, func(t *testing.T, _ limiter.Policy, a, b *limiter.Engine, store *fakeStore) {
+	everyWay(t, func(t *testing.T, _ policy.Policy, a, b *limiter.Engine, s *fakeStore) {
 		mustTake(t, b)
-		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
 		time.Sleep(time.Second)
-		if store != nil { // while the store does not answer, too
-			store.set(func() {
-				store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable }
-				store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable }
+		if s != nil { // while the store does not answer, too
+			s.set(func() {
+				s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
+				s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 			})
 		}
-		for _, d := range []limiter.Decision{mustTake(t, b), mustCheck(t, b)} {
-			if d.Allowed || !d.Blocked || d.Override != limiter.OverrideBlock || d.RetryAfter != 59*time.Second || d.Degraded ||
-				d.Used != 0 || d.Remaining != 0 || slices.ContainsFunc(d.Limits(), func(l limiter.LimitDecision) bool { return l.Used != 0 }) {
+		for _, d := range []count.Decision{mustTake(t, b), mustCheck(t, b)} {
+			if d.Allowed || !d.Blocked || d.Override != policy.OverrideBlock || d.RetryAfter != 59*time.Second || d.Degraded ||
+				d.Used != 0 || d.Remaining != 0 || slices.ContainsFunc(d.Limits(), func(l count.LimitDecision) bool { return l.Used != 0 }) {
 				t.Errorf("blocked: %+v", d)
 			}
 		}
-		override(t, a, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		override(t, a, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
 		time.Sleep(time.Second)
 		for range 5 {
-			if d := mustTake(t, b); !d.Allowed || d.Override != limiter.OverrideAllow || d.Recorded != limiter.RecordedNo || d.Degraded {
+			if d := mustTake(t, b); !d.Allowed || d.Override != policy.OverrideAllow || d.Recorded != count.RecordedNo || d.Degraded {
 				t.Errorf("allowed: %+v", d)
 			}
 		}
-		if store != nil {
-			store.set(func() { store.onWrite, store.afterRead = nil, nil })
+		if s != nil {
+			s.set(func() { s.onWrite, s.afterRead = nil, nil })
 		}
 		time.Sleep(time.Minute)
 		admits(t, b, "afterwards", 1) // one was taken before
-		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
 		endOverride(t, a)
 		time.Sleep(time.Second)
 		admits(t, b, "ended", 0)
@@ -151,11 +155,11 @@ func TestAllowAndBlock(t *testing.T) {
 
 // TestRecordsUnderOverrides are counted all the same.
 func TestRecordsUnderOverrides(t *testing.T) {
-	for _, kind := range []limiter.OverrideKind{limiter.OverrideAllow, limiter.OverrideBlock} {
+	for _, kind := range []policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock} {
 		bubble(t, string(kind), func(t *testing.T) {
 			e := instance(t, newFakeStore(), newFakeFeed(), policyOf("sliding-log", 2, time.Hour))
 			override(t, e, limiter.Override{Kind: kind}, time.Minute)
-			if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != limiter.RecordedYes || d.Used != 1 || d.Override != "" {
+			if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != count.RecordedYes || d.Used != 1 || d.Override != "" {
 				t.Errorf("%+v, %v", d, err)
 			}
 			time.Sleep(time.Minute)
@@ -166,10 +170,10 @@ func TestRecordsUnderOverrides(t *testing.T) {
 
 // TestOverridesInCallsOfSeveral has one demand of two overridden.
 func TestOverridesInCallsOfSeveral(t *testing.T) {
-	other := limiter.Policy{Name: "q", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Hour}}}
+	other := policy.Policy{Name: "q", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 1, Window: time.Hour}}}
 	both := func(t *testing.T, e *limiter.Engine) limiter.Answer {
 		t.Helper()
-		a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{
+		a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
 			somebody, {Policy: "q", Identifier: "somewhere"},
 		}})
 		if err != nil {
@@ -177,18 +181,18 @@ func TestOverridesInCallsOfSeveral(t *testing.T) {
 		}
 		return a
 	}
-	for name, store := range map[string]func() limiter.Store{
-		"shared":    func() limiter.Store { return newFakeStore() },
-		"exclusive": func() limiter.Store { return embedded.New(nil) },
+	for name, store := range map[string]func() store.Store{
+		"shared":    func() store.Store { return newFakeStore() },
+		"exclusive": func() store.Store { return embedded.New(nil) },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			e := instance(t, store(), newFakeFeed(), policyOf("sliding-log", 1, time.Hour), other)
-			override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+			override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
 			if a := both(t, e); a.Allowed || !a.Blocked || !a.Demands[1].Allowed || a.Demands[1].Used != 0 {
 				t.Errorf("one is blocked, and nothing of the other is counted: %+v", a)
 			}
-			override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
-			if a := both(t, e); !a.Allowed || a.Demands[0].Override != limiter.OverrideAllow || a.Demands[1].Used != 1 || a.Receipt == "" {
+			override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
+			if a := both(t, e); !a.Allowed || a.Demands[0].Override != policy.OverrideAllow || a.Demands[1].Used != 1 || a.Receipt == "" {
 				t.Errorf("one is allowed, and the other is counted: %+v", a)
 			}
 			if a := both(t, e); a.Allowed || !a.Demands[0].Allowed || a.Demands[1].Allowed {
@@ -200,13 +204,13 @@ func TestOverridesInCallsOfSeveral(t *testing.T) {
 
 // TestOverridesAndModes leaves what shadow and off promise.
 func TestOverridesAndModes(t *testing.T) {
-	for _, mode := range []limiter.Mode{limiter.ModeShadow, limiter.ModeOff} {
+	for _, mode := range []policy.Mode{policy.ModeShadow, policy.ModeOff} {
 		bubble(t, string(mode), func(t *testing.T) {
 			p := policyOf("sliding-log", 1, time.Hour)
 			p.Mode = mode
 			e := instance(t, newFakeStore(), newFakeFeed(), p)
-			override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
-			if d := mustTake(t, e); !d.Allowed || d.WouldAllow != (mode == limiter.ModeOff) {
+			override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+			if d := mustTake(t, e); !d.Allowed || d.WouldAllow != (mode == policy.ModeOff) {
 				t.Errorf("%+v", d)
 			}
 		})
@@ -226,24 +230,24 @@ func TestOverridesOfCalls(t *testing.T) {
 			}
 			return a
 		}
-		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
 		for range 3 {
-			if a := do(limiter.Call{Op: limiter.OpCheck, Reserve: time.Minute}); !a.Allowed || a.Reservation != "" {
+			if a := do(limiter.Call{Op: count.OpCheck, Reserve: time.Minute}); !a.Allowed || a.Reservation != "" {
 				t.Errorf("nothing is held for who is allowed: %+v", a)
 			}
 		}
-		if a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "k"}); !a.Allowed || a.Receipt != "" {
+		if a := do(limiter.Call{Op: count.OpTake, IdempotencyKey: "k"}); !a.Allowed || a.Receipt != "" {
 			t.Errorf("%+v", a)
 		}
-		override(t, e, limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
-		if a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "k"}); a.Allowed || !a.Blocked || a.Replayed {
+		override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+		if a := do(limiter.Call{Op: count.OpTake, IdempotencyKey: "k"}); a.Allowed || !a.Blocked || a.Replayed {
 			t.Errorf("nothing was recorded, and it is decided anew: %+v", a)
 		}
 		p := policyOf("sliding-log", 1, time.Hour)
 		override(t, e, otherLimit(&p, 2), time.Minute)
 		for i, replayed := range []bool{false, true} {
-			a := do(limiter.Call{Op: limiter.OpTake, IdempotencyKey: "l"})
-			if !a.Allowed || a.Used != 1 || a.Replayed != replayed || a.Override != limiter.OverrideLimits {
+			a := do(limiter.Call{Op: count.OpTake, IdempotencyKey: "l"})
+			if !a.Allowed || a.Used != 1 || a.Replayed != replayed || a.Override != policy.OverrideLimits {
 				t.Errorf("%d: %+v", i, a)
 			}
 		}
@@ -258,12 +262,12 @@ func TestBlocksAndOverrides(t *testing.T) {
 		e := instance(t, newFakeStore(), newFakeFeed(), p)
 		provoke(t, e)
 		override(t, e, otherLimit(&p, 100), time.Minute)
-		if d := mustTake(t, e); !d.Blocked || d.Override != limiter.OverrideLimits {
+		if d := mustTake(t, e); !d.Blocked || d.Override != policy.OverrideLimits {
 			t.Errorf("other limits lift no block: %+v", d)
 		}
-		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Minute)
+		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
 		mustReset(t, e)
-		if d := mustTake(t, e); !d.Allowed || d.Override != limiter.OverrideAllow {
+		if d := mustTake(t, e); !d.Allowed || d.Override != policy.OverrideAllow {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -277,15 +281,15 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 		p := policyOf("fixed-window", 2, time.Hour)
 		anew := func() *limiter.Engine {
 			e := limiter.New(store, &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil)})
-			if err := errors.Join(e.SetPolicies([]limiter.Policy{p}), e.CatchUp(t.Context())); err != nil {
+			if err := errors.Join(e.SetPolicies([]policy.Policy{p}), e.CatchUp(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 			return e
 		}
 		a := anew() // which does not run: it would ask for news a million times
-		override(t, a, limiter.Override{Kind: limiter.OverrideAllow, By: "operator"}, limiter.MaxOverride)
+		override(t, a, limiter.Override{Kind: policy.OverrideAllow, By: "operator"}, limiter.MaxOverride)
 		time.Sleep(20 * 24 * time.Hour)
-		if d := mustTake(t, anew()); d.Override != limiter.OverrideAllow {
+		if d := mustTake(t, anew()); d.Override != policy.OverrideAllow {
 			t.Errorf("%+v", d)
 		}
 		got, ok, err := anew().Override(somebody.Policy, somebody.Identifier)
@@ -293,12 +297,12 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 		if !ok || err != nil || !reflect.DeepEqual(got, want) || got.By != "operator" {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
-		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, time.Second)
+		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Second)
 		time.Sleep(time.Hour)
 		if d := mustTake(t, anew()); d.Override != "" {
 			t.Errorf("what was replaced is back: %+v", d)
 		}
-		override(t, a, limiter.Override{Kind: limiter.OverrideBlock}, 24*time.Hour)
+		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, 24*time.Hour)
 		endOverride(t, a)
 		time.Sleep(time.Hour)
 		if e := anew(); len(e.Overrides()) > 0 {
@@ -317,18 +321,18 @@ func TestSlowClocksOverrideFastOnes(t *testing.T) {
 			return &limiter.Options{Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Now: now}
 		}
 		fast, slow := instanceWith(t, store, by(tolerance), p), limiter.New(store, by(-tolerance)) // which hears when it is asked to
-		if err := slow.SetPolicies([]limiter.Policy{p}); err != nil {
+		if err := slow.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			override(t, fast, limiter.Override{Kind: limiter.OverrideBlock}, time.Hour)
+			override(t, fast, limiter.Override{Kind: policy.OverrideBlock}, time.Hour)
 			if err := slow.CatchUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			override(t, slow, limiter.Override{Kind: limiter.OverrideAllow}, time.Hour)
+			override(t, slow, limiter.Override{Kind: policy.OverrideAllow}, time.Hour)
 			time.Sleep(time.Second)
 			for _, e := range []*limiter.Engine{fast, slow} {
-				if d := mustTake(t, e); d.Override != limiter.OverrideAllow {
+				if d := mustTake(t, e); d.Override != policy.OverrideAllow {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -340,22 +344,22 @@ func TestSlowClocksOverrideFastOnes(t *testing.T) {
 // into force everywhere if it was stored.
 func TestOverrideThatIsNotStored(t *testing.T) {
 	bubble(t, "feed", func(t *testing.T) {
-		store, feed := newFakeStore(), &lateFeed{fakeFeed: newFakeFeed()}
+		s, feed := newFakeStore(), &lateFeed{fakeFeed: newFakeFeed()}
 		p := policyOf("fixed-window", 2, time.Hour)
-		a, b := instance(t, store, feed, p), instance(t, store, feed, p)
+		a, b := instance(t, s, feed, p), instance(t, s, feed, p)
 		set := func() error {
-			until := limiter.InstantOf(time.Now().Add(time.Hour))
-			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{Kind: limiter.OverrideBlock, Until: until})
+			until := store.InstantOf(time.Now().Add(time.Hour))
+			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{Kind: policy.OverrideBlock, Until: until})
 			return err
 		}
 		feed.set(func() { feed.deaf = true })
 		var failed *limiter.StoreError
-		if err := set(); !errors.As(err, &failed) || !errors.Is(err, limiter.ErrUnavailable) || mustTake(t, a).Override != "" {
+		if err := set(); !errors.As(err, &failed) || !errors.Is(err, store.ErrUnavailable) || mustTake(t, a).Override != "" {
 			t.Errorf("%v", err)
 		}
 		feed.set(func() { feed.deaf = false })
 		feed.late.Store(true)
-		if err := set(); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if err := set(); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(time.Second)
@@ -371,7 +375,7 @@ type lateFeed struct {
 	late atomic.Bool
 }
 
-func (f *lateFeed) Publish(ctx context.Context, c *limiter.Change) error {
+func (f *lateFeed) Publish(ctx context.Context, c *store.Change) error {
 	err := f.fakeFeed.Publish(ctx, c)
 	if f.late.Load() {
 		return errFeedDown
@@ -381,16 +385,16 @@ func (f *lateFeed) Publish(ctx context.Context, c *limiter.Change) error {
 
 // TestOverridesUnderTwoHashKeys are known to instances that write under either.
 func TestOverridesUnderTwoHashKeys(t *testing.T) {
-	first := limiter.Keyer{Secret: &limiter.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
-	second := limiter.Keyer{Secret: &limiter.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
+	first := keys.Keyer{Secret: &keys.HashKey{ID: "1", Secret: []byte("0123456789abcdef")}}
+	second := keys.Keyer{Secret: &keys.HashKey{ID: "2", Secret: []byte("fedcba9876543210")}}
 	bubble(t, "keys", func(t *testing.T) {
 		store, feed, p := newFakeStore(), newFakeFeed(), policyOf("sliding-log", 2, time.Hour)
-		with := func(write limiter.Keyer, read ...limiter.Keyer) *limiter.Engine {
+		with := func(write keys.Keyer, read ...keys.Keyer) *limiter.Engine {
 			return instanceWith(t, store, &limiter.Options{Feed: feed, Keyer: write, AlsoRead: read, StoreTimeout: timeout}, p)
 		}
 		old, both := with(first), with(second, first)
 		for _, way := range [][2]*limiter.Engine{{old, both}, {both, old}} {
-			override(t, way[0], limiter.Override{Kind: limiter.OverrideBlock}, time.Minute)
+			override(t, way[0], limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
 			time.Sleep(time.Second)
 			if d := mustTake(t, way[1]); !d.Blocked {
 				t.Errorf("not blocked elsewhere: %+v", d)
@@ -407,7 +411,7 @@ func TestOverridesUnderTwoHashKeys(t *testing.T) {
 // TestSwitchesAdmitNoMore has several instances take at once while the limit changes: no
 // more than the largest is ever admitted.
 func TestSwitchesAdmitNoMore(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			const most = 40
 			store, feed, p := newFakeStore(), newFakeFeed(), policyOf(algorithm, 5, 24*time.Hour)
@@ -461,13 +465,13 @@ func TestInstancesAgree(t *testing.T) {
 
 // TestWrongOverrides are refused, with the field that is wrong.
 func TestWrongOverrides(t *testing.T) {
-	log, bucket := limiter.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
-		limiter.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
-	slow := limiter.Limit{Name: "slow", Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 1}
+	log, bucket := policy.Limit{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
+		policy.Limit{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Hour}
+	slow := policy.Limit{Name: "slow", Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 1}
 	bubble(t, "wrong", func(t *testing.T) {
-		e := newEngine(t, newFakeStore(), 0, limiter.Policy{Name: "p", Limits: []limiter.Limit{log, bucket, slow}})
+		e := newEngine(t, newFakeStore(), 0, policy.Policy{Name: "p", Limits: []policy.Limit{log, bucket, slow}})
 		limits := func(l ...limiter.LimitOverride) limiter.Override {
-			return limiter.Override{Kind: limiter.OverrideLimits, Limits: l}
+			return limiter.Override{Kind: policy.OverrideLimits, Limits: l}
 		}
 		for _, c := range []struct {
 			o     limiter.Override
@@ -476,23 +480,23 @@ func TestWrongOverrides(t *testing.T) {
 		}{
 			{limiter.Override{Kind: "other"}, time.Hour, "kind"},
 			{limiter.Override{}, time.Hour, "kind"},
-			{limiter.Override{Kind: limiter.OverrideAllow}, 0, "expires_in_ms"},
-			{limiter.Override{Kind: limiter.OverrideAllow}, limiter.MaxOverride + time.Millisecond, "expires_in_ms"},
-			{limiter.Override{Kind: limiter.OverrideAllow, Limits: limits(limiter.LimitOverride{Name: "log"}).Limits}, time.Hour, "limits"},
+			{limiter.Override{Kind: policy.OverrideAllow}, 0, "expires_in_ms"},
+			{limiter.Override{Kind: policy.OverrideAllow}, limiter.MaxOverride + time.Millisecond, "expires_in_ms"},
+			{limiter.Override{Kind: policy.OverrideAllow, Limits: limits(limiter.LimitOverride{Name: "log"}).Limits}, time.Hour, "limits"},
 			{limits(), time.Hour, "limits"},
 			{limits(limiter.LimitOverride{Name: "lag", Limit: 1}), time.Hour, "limits[0].name"},
 			{limits(limiter.LimitOverride{Name: "log", Limit: 1}, limiter.LimitOverride{Name: "log", Limit: 1}), time.Hour, "limits[1].name"},
 			{limits(limiter.LimitOverride{Name: "log", Limit: -1}), time.Hour, "limits[0].limit"},
-			{limits(limiter.LimitOverride{Name: "log", Limit: limiter.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
+			{limits(limiter.LimitOverride{Name: "log", Limit: policy.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
 			{limits(limiter.LimitOverride{Name: "log", Limit: 1, Burst: 1}), time.Hour, "limits[0].burst"},
 			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10, Burst: 2}), time.Hour, "limits[0].burst"},
-			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: limiter.MaxLimit + 1}), time.Hour, "limits[0].burst"},
+			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: policy.MaxLimit + 1}), time.Hour, "limits[0].burst"},
 			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000}), time.Hour, "limits[0].limit"},
 			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000, Burst: 2}), time.Hour, ""},
 			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10}), time.Hour, ""},
 			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, limiter.LimitOverride{Name: "log"}), time.Hour, ""},
 		} {
-			c.o.Until = limiter.InstantOf(time.Now().Add(c.lasts))
+			c.o.Until = store.InstantOf(time.Now().Add(c.lasts))
 			_, err := e.SetOverride(t.Context(), "p", "a", c.o)
 			var wrong *limiter.FieldError
 			if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &wrong) || wrong.Field != c.field) {
@@ -500,7 +504,7 @@ func TestWrongOverrides(t *testing.T) {
 			}
 		}
 		lag := limits(limiter.LimitOverride{Name: "lag", Limit: 1})
-		lag.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+		lag.Until = store.InstantOf(time.Now().Add(time.Hour))
 		if _, err := e.SetOverride(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
 			t.Errorf("%v: it should name the limits there are", err)
 		}
@@ -536,9 +540,9 @@ func TestCostsThatNoLimitHolds(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 5, time.Hour))
 		large := somebody
 		large.Cost = 6
-		for _, kind := range []limiter.OverrideKind{limiter.OverrideAllow, limiter.OverrideBlock} {
+		for _, kind := range []policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock} {
 			override(t, e, limiter.Override{Kind: kind}, time.Hour)
-			if d, err := e.Take(t.Context(), large); err != nil || d.Allowed != (kind == limiter.OverrideAllow) {
+			if d, err := e.Take(t.Context(), large); err != nil || d.Allowed != (kind == policy.OverrideAllow) {
 				t.Errorf("%s: %+v, %v", kind, d, err)
 			}
 		}
@@ -546,8 +550,8 @@ func TestCostsThatNoLimitHolds(t *testing.T) {
 		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrCostTooLarge) {
 			t.Errorf("%v", err)
 		}
-		large.Cost = limiter.MaxCost + 1
-		override(t, e, limiter.Override{Kind: limiter.OverrideAllow}, time.Hour)
+		large.Cost = policy.MaxCost + 1
+		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Hour)
 		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
@@ -567,7 +571,7 @@ func TestOverridesSurviveReloads(t *testing.T) {
 		}{{"", "fixed-window", 20_000}, {"other", "fixed-window", 3}, {"fixed-window-1h", "sliding-log", 3}, {"", "fixed-window", 20_000}} {
 			q := policyOf(c.algorithm, 3, time.Hour)
 			q.Limits[0].Name = c.name
-			if err := e.SetPolicies([]limiter.Policy{q}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{q}); err != nil {
 				t.Fatal(err)
 			}
 			if d := mustCheck(t, e); d.TightestLimit().Limit != c.limit {
@@ -581,10 +585,10 @@ func TestOverridesSurviveReloads(t *testing.T) {
 func TestManyOverrides(t *testing.T) {
 	bubble(t, "many", func(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 2, time.Hour))
-		until := limiter.InstantOf(time.Now().Add(time.Hour))
+		until := store.InstantOf(time.Now().Add(time.Hour))
 		for i := range limiter.MaxOverrides + 1 {
-			_, err := e.SetOverride(t.Context(), "p", limiter.Identifier(fmt.Sprint(i)), limiter.Override{Kind: limiter.OverrideBlock, Until: until})
-			if full := i == limiter.MaxOverrides; full != errors.Is(err, limiter.ErrOverloaded) || !full && err != nil {
+			_, err := e.SetOverride(t.Context(), "p", keys.Identifier(fmt.Sprint(i)), limiter.Override{Kind: policy.OverrideBlock, Until: until})
+			if full := i == limiter.MaxOverrides; full != errors.Is(err, store.ErrOverloaded) || !full && err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
@@ -601,16 +605,16 @@ func TestDerivedUnderOverrides(t *testing.T) {
 	bubble(t, "derived", func(t *testing.T) {
 		e := readingEngine(t, embedded.New(nil), policies...)
 		number := limiter.Demand{Policy: "p", Identifier: "+49 151 12345678"}
-		set := func(policy string, id limiter.Identifier, o limiter.Override) {
+		set := func(policy string, id keys.Identifier, o limiter.Override) {
 			t.Helper()
-			o.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+			o.Until = store.InstantOf(time.Now().Add(time.Hour))
 			if _, err := e.SetOverride(t.Context(), policy, id, o); err != nil {
 				t.Fatal(err)
 			}
 		}
 		take := func(want ...bool) limiter.Answer {
 			t.Helper()
-			a, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{number}})
+			a, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{number}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -631,10 +635,10 @@ func TestDerivedUnderOverrides(t *testing.T) {
 			t.Errorf("%+v, %v", x, err)
 		}
 		take(true, true)
-		set("q", "DE", limiter.Override{Kind: limiter.OverrideAllow})
+		set("q", "DE", limiter.Override{Kind: policy.OverrideAllow})
 		take(true, true)
-		set("q", "DE", limiter.Override{Kind: limiter.OverrideBlock})
-		if a := take(true, false); a.Allowed || a.Demands[1].Override != limiter.OverrideBlock || a.Demands[0].Used != 5 {
+		set("q", "DE", limiter.Override{Kind: policy.OverrideBlock})
+		if a := take(true, false); a.Allowed || a.Demands[1].Override != policy.OverrideBlock || a.Demands[0].Used != 5 {
 			t.Errorf("%+v", a)
 		}
 		x, err := e.Explain(t.Context(), number)
@@ -675,14 +679,14 @@ func TestLogsUnderFewer(t *testing.T) {
 func TestOverrideToldOfByHalf(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		feed := newFakeFeed()
-		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
+		secrets := []keys.Keyer{secretOf("1"), secretOf("2")}
 		e := instanceWith(t, newFakeStore(), &limiter.Options{Feed: &halfFeed{fakeFeed: feed}, Keyer: secrets[0], AlsoRead: secrets[1:]},
 			policyOf("sliding-log", 5, time.Hour))
 		_, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{
-			Kind: limiter.OverrideAllow, Until: limiter.InstantOf(time.Now().Add(time.Hour)),
+			Kind: policy.OverrideAllow, Until: store.InstantOf(time.Now().Add(time.Hour)),
 		})
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v", err)
 		}
 	})
@@ -694,9 +698,9 @@ type halfFeed struct {
 	taken atomic.Bool
 }
 
-func (f *halfFeed) Publish(ctx context.Context, c *limiter.Change) error {
+func (f *halfFeed) Publish(ctx context.Context, c *store.Change) error {
 	if f.taken.Swap(true) {
-		return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+		return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 	}
 	return f.fakeFeed.Publish(ctx, c)
 }

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // overrides are those of keys that are decided otherwise than their policy says. They are
@@ -18,15 +21,15 @@ type overrides struct {
 	opts  *Options     // nil: no clock is ever set back
 	count atomic.Int64 // of live: nobody looks further where there are none
 	mu    sync.RWMutex
-	live  map[Key]*override
-	known map[Key]EventID // the latest change of a key, of one that is over too
+	live  map[store.Key]*override
+	known map[store.Key]store.EventID // the latest change of a key, of one that is over too
 }
 
 // override is one of overrides. It does not change, but for what is made of it.
 type override struct {
 	Override
 	policy string
-	made   EventID
+	made   store.EventID
 	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: nobody has asked yet
 }
 
@@ -42,7 +45,7 @@ func (o *overrides) any() bool { return o.count.Load() > 0 }
 
 // of returns the override of t in force at now, under whichever of its keys; nil: none. One that
 // was made by a clock that was set back since begins now.
-func (o *overrides) of(t *target, now Instant) *override {
+func (o *overrides) of(t *target, now store.Instant) *override {
 	latest := o.latestOf(t)
 	if latest != nil && o.isAhead(latest, now) {
 		o.redate(now)
@@ -54,12 +57,12 @@ func (o *overrides) of(t *target, now Instant) *override {
 	return latest
 }
 
-func (o *overrides) isAhead(of *override, now Instant) bool {
+func (o *overrides) isAhead(of *override, now store.Instant) bool {
 	return o.opts != nil && o.opts.isSetBack(of.Made, now)
 }
 
 // redate has all that were made by a clock that was set back since begin now.
-func (o *overrides) redate(now Instant) {
+func (o *overrides) redate(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, of := range o.live {
@@ -87,19 +90,19 @@ func (o *overrides) latestOf(t *target) *override {
 
 // isAfter reports whether what a made stands above what b made: every instance says the
 // same of two.
-func isAfter(a, b EventID) bool {
+func isAfter(a, b store.EventID) bool {
 	return cmp.Or(cmp.Compare(a.Instant(), b.Instant()), bytes.Compare(a[:], b[:])) > 0
 }
 
 // latest returns when the latest change of key was made, as far as this instance knows.
-func (o *overrides) latest(key Key) Instant {
+func (o *overrides) latest(key store.Key) store.Instant {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.known[key].Instant()
 }
 
 // room reports whether key may have an override.
-func (o *overrides) room(key Key) bool {
+func (o *overrides) room(key store.Key) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	_, has := o.live[key]
@@ -107,7 +110,7 @@ func (o *overrides) room(key Key) bool {
 }
 
 // learn puts in force what c tells, or ends what it ends, unless something later is known.
-func (o *overrides) learn(c *Change, now Instant) {
+func (o *overrides) learn(c *store.Change, now store.Instant) {
 	news := overrideIn(c)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +127,7 @@ func (o *overrides) learn(c *Change, now Instant) {
 		return
 	}
 	if o.live == nil {
-		o.live, o.known = make(map[Key]*override), make(map[Key]EventID)
+		o.live, o.known = make(map[store.Key]*override), make(map[store.Key]store.EventID)
 	}
 	o.known[c.Key] = c.ID
 	delete(o.live, c.Key)
@@ -135,12 +138,12 @@ func (o *overrides) learn(c *Change, now Instant) {
 }
 
 // overrideIn returns what c puts in force; nil for nothing, or nothing that is known here.
-func overrideIn(c *Change) *override {
+func overrideIn(c *store.Change) *override {
 	var d overrideDetails
-	if c.Details == "" || len(c.Details) > MaxChangeDetails || json.Unmarshal([]byte(c.Details), &d) != nil {
+	if c.Details == "" || len(c.Details) > store.MaxChangeDetails || json.Unmarshal([]byte(c.Details), &d) != nil {
 		return nil
 	}
-	if d.Kind != OverrideAllow && d.Kind != OverrideBlock && d.Kind != OverrideLimits {
+	if d.Kind != policy.OverrideAllow && d.Kind != policy.OverrideBlock && d.Kind != policy.OverrideLimits {
 		return nil
 	}
 	return &override{
@@ -151,7 +154,7 @@ func overrideIn(c *Change) *override {
 
 // sweep forgets what is over at now, and what is known of keys for longer than anything
 // of theirs is told.
-func (o *overrides) sweep(now Instant) {
+func (o *overrides) sweep(now store.Instant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, of := range o.live {
@@ -168,7 +171,7 @@ func (o *overrides) sweep(now Instant) {
 }
 
 // all returns those in force at now, the one that ends first first.
-func (o *overrides) all(now Instant) []KeyOverride {
+func (o *overrides) all(now store.Instant) []KeyOverride {
 	o.redate(now)
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -179,7 +182,7 @@ func (o *overrides) all(now Instant) []KeyOverride {
 		}
 	}
 	slices.SortFunc(list, func(a, b KeyOverride) int {
-		return cmp.Or(cmp.Compare(a.Until, b.Until), bytes.Compare(a.Key.sum[:], b.Key.sum[:]))
+		return cmp.Or(cmp.Compare(a.Until, b.Until), a.Key.Compare(b.Key))
 	})
 	return list
 }

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // owned is what this instance knows of the keys that it owns: all that is counted for them. It
@@ -21,9 +25,9 @@ type owned struct {
 // ownedShard is a part of the keys.
 type ownedShard struct {
 	mu         sync.Mutex
-	young, old map[Key]*known
-	events     int               // in young, and that were added to it since
-	open       map[Key]time.Time // until when a key is not remembered
+	young, old map[store.Key]*known
+	events     int                     // in young, and that were added to it since
+	open       map[store.Key]time.Time // until when a key is not remembered
 }
 
 // known is all that is counted for a key.
@@ -35,9 +39,9 @@ type known struct {
 
 	mu      sync.Mutex
 	writing int // requests whose units are not acknowledged yet
-	state   State
-	latest  Instant  // by which it was decided last
-	built   attempts // versions of the key's cell that what is known came by
+	state   store.State
+	latest  store.Instant // by which it was decided last
+	built   attempts      // versions of the key's cell that what is known came by
 }
 
 // Bounds of what is known.
@@ -56,7 +60,7 @@ func (o *owned) openFor(theirs time.Duration) time.Duration {
 	return 2 * max(theirs, o.opts.StoreTimeout)
 }
 
-func (o *owned) shard(key Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
+func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
 // of returns what is known of t by right; nil: nothing, and it has to be read.
 func (o *owned) of(t *target, right Right) *known {
@@ -75,14 +79,14 @@ func (o *owned) of(t *target, right Right) *known {
 	return k
 }
 
-func (o *owned) put(key Key, k *known) {
+func (o *owned) put(key store.Key, k *known) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.put(key, k)
 }
 
-func (sh *ownedShard) put(key Key, k *known) {
+func (sh *ownedShard) put(key store.Key, k *known) {
 	if sh.young == nil || len(sh.young) >= maxKnown {
 		sh.age()
 	}
@@ -91,7 +95,7 @@ func (sh *ownedShard) put(key Key, k *known) {
 }
 
 // age begins another generation: what is not asked for in it is forgotten with the next.
-func (sh *ownedShard) age() { sh.old, sh.young, sh.events = sh.young, make(map[Key]*known), 0 }
+func (sh *ownedShard) age() { sh.old, sh.young, sh.events = sh.young, make(map[store.Key]*known), 0 }
 
 // grow notes that events were added to young.
 func (sh *ownedShard) grow(events int) {
@@ -111,7 +115,7 @@ func (k *known) events() (n int) {
 }
 
 // grew notes that events were added to what is known of key.
-func (o *owned) grew(key Key, events int) {
+func (o *owned) grew(key store.Key, events int) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -119,11 +123,11 @@ func (o *owned) grew(key Key, events int) {
 }
 
 // forgetIf ends what is known of key, if that is k.
-func (o *owned) forgetIf(key Key, k *known) {
+func (o *owned) forgetIf(key store.Key, k *known) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, generation := range []map[Key]*known{sh.young, sh.old} {
+	for _, generation := range []map[store.Key]*known{sh.young, sh.old} {
 		if generation[key] == k {
 			delete(generation, key)
 		}
@@ -131,7 +135,7 @@ func (o *owned) forgetIf(key Key, k *known) {
 }
 
 // forget ends what is known of key.
-func (o *owned) forget(key Key) {
+func (o *owned) forget(key store.Key) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -140,14 +144,14 @@ func (o *owned) forget(key Key) {
 }
 
 // change ends what is known of key, and what is being read of it: something was given back.
-func (o *owned) change(key Key) {
+func (o *owned) change(key store.Key) {
 	o.changes.note(&key)
 	o.forget(key)
 }
 
 // open forgets key, and has nothing of it remembered for a while, in which somebody with that store
 // timeout counts for it.
-func (o *owned) open(key Key, theirs time.Duration) error {
+func (o *owned) open(key store.Key, theirs time.Duration) error {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -162,10 +166,10 @@ func (o *owned) open(key Key, theirs time.Duration) error {
 		}
 	}
 	if len(sh.open) >= maxOpen {
-		return fmt.Errorf("%w: %d keys are open", ErrOverloaded, maxOpen)
+		return fmt.Errorf("%w: %d keys are open", store.ErrOverloaded, maxOpen)
 	}
 	if sh.open == nil {
-		sh.open = make(map[Key]time.Time)
+		sh.open = make(map[store.Key]time.Time)
 	}
 	sh.open[key] = now.Add(o.openFor(theirs))
 	return nil
@@ -175,7 +179,7 @@ func (o *owned) open(key Key, theirs time.Duration) error {
 func (p *plan) life() time.Duration { return min(p.resetTTL+time.Minute, longestLife) }
 
 // longestLife is that of any policy: two of the longest windows, and what clocks may differ.
-const longestLife = 2*MaxWindow + 24*time.Hour
+const longestLife = 2*policy.MaxWindow + 24*time.Hour
 
 // remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
 // under one key.
@@ -184,24 +188,24 @@ func (t *target) remembers() bool {
 }
 
 // new returns what is known of t by right if nothing is counted for it: nil if that is not sure.
-func (o *owned) new(t *target, right Right, now Instant) *known {
-	if !t.remembers() || t.plan.cell || !right.IsNew(t.key, t.plan.life()) {
+func (o *owned) new(t *target, right Right, now store.Instant) *known {
+	if !t.remembers() || t.plan.Cell || !right.IsNew(t.key, t.plan.life()) {
 		return nil
 	}
 	return &known{
-		right: right, plan: t.plan, state: State{Logs: make([]Log, len(t.plan.logs))}, latest: now, read: time.Now(),
+		right: right, plan: t.plan, state: store.State{Logs: make([]store.Log, len(t.plan.Logs))}, latest: now, read: time.Now(),
 	}
 }
 
 // keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
 // after so many changes. It keeps state itself.
-func (o *owned) keep(t *target, right Right, state *State, now Instant, changes uint64) {
+func (o *owned) keep(t *target, right Right, state *store.State, now store.Instant, changes uint64) {
 	if !t.remembers() || holdsAnything(state) {
 		return
 	}
 	k := &known{right: right, plan: t.plan, latest: now}
-	k.state = State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, levels: state.levels}
-	if t.plan.cell {
+	k.state = store.State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, Levels: state.Levels}
+	if t.plan.Cell {
 		k.built.add(state.Cell.Version)
 	}
 	began := time.Now()
@@ -219,7 +223,7 @@ func (o *owned) keep(t *target, right Right, state *State, now Instant, changes 
 	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
 		settled = later
 	}
-	if t.plan.counters && began.Before(settled) {
+	if t.plan.Counters && began.Before(settled) {
 		k.until = began.Add(o.opts.StoreTimeout / unsettledPart)
 	}
 	if wasOpen && began.After(settled) {
@@ -229,7 +233,7 @@ func (o *owned) keep(t *target, right Right, state *State, now Instant, changes 
 }
 
 // isOpen reports whether nothing of key is to be remembered.
-func (o *owned) isOpen(key Key) bool {
+func (o *owned) isOpen(key store.Key) bool {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -238,7 +242,7 @@ func (o *owned) isOpen(key Key) bool {
 }
 
 // holdsAnything reports whether s has holds, which others may settle or end.
-func holdsAnything(s *State) bool {
+func holdsAnything(s *store.State) bool {
 	for i := range s.Logs {
 		for j := range s.Logs[i].Events {
 			if s.Logs[i].Events[j].Ends != 0 {
@@ -251,19 +255,19 @@ func holdsAnything(s *State) bool {
 
 // answer decides c at now if memory does without writing: a check, or a take that is over the
 // limit by units that are acknowledged.
-func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
-	if c.op == OpRecord || c.plan.Count == CountAll && c.op == OpTake || !c.right.Owned() || !c.plan.countsOutsideCells() {
+func (o *owned) answer(d *count.Decision, c *charge, now store.Instant) (decided bool) {
+	if c.op == count.OpRecord || c.plan.Count == policy.CountAll && c.op == count.OpTake || !c.right.Owned() || !c.plan.countsOutsideCells() {
 		return false
 	}
 	k := o.of(&c.target, c.right)
-	if k == nil && c.op == OpCheck && !o.isOpen(c.key) {
+	if k == nil && c.op == count.OpCheck && !o.isOpen(c.key) {
 		k = o.new(&c.target, c.right, now)
 	}
 	if k == nil {
 		return false
 	}
 	changed := o.prepared.changes.of(&c.key)
-	if c.op == OpTake && o.prepared.doubted(c.key) {
+	if c.op == count.OpTake && o.prepared.doubted(c.key) {
 		return false
 	}
 	k.mu.Lock()
@@ -272,11 +276,11 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 		return false
 	}
 	at := max(now, k.state.Reset+1)
-	if c.op == OpTake {
-		return k.writing == 0 && !k.isOld() && c.plan.refuse(d, &k.state, c.cost, at, now) && changed == o.prepared.changes.of(&c.key)
+	if c.op == count.OpTake {
+		return k.writing == 0 && !k.isOld() && c.plan.Refuse(d, &k.state, c.cost, at, now) && changed == o.prepared.changes.of(&c.key)
 	}
-	c.plan.decide(d, &k.state, OpCheck, EventID{}, at, c.cost)
-	d.postpone(at.Sub(now))
+	c.plan.Decide(d, &k.state, count.OpCheck, store.EventID{}, at, c.cost)
+	d.Postpone(at.Sub(now))
 	d.Remembered = true
 	return true
 }
@@ -286,13 +290,13 @@ func (o *owned) answer(d *Decision, c *charge, now Instant) (decided bool) {
 func (k *known) isOld() bool { return time.Since(k.read) > maxDenialAge }
 
 // denies reports whether k leaves no room for some of batch at now.
-func (k *known) denies(batch []*request, now Instant) bool {
+func (k *known) denies(batch []*request, now store.Instant) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := max(now, k.state.Reset+1)
 	return slices.ContainsFunc(batch, func(r *request) bool {
-		var d Decision
-		return r.op.mayDeny() && !k.plan.weigh(&d, &k.state, at, r.cost)
+		var d count.Decision
+		return r.op.MayDeny() && !k.plan.Weigh(&d, &k.state, at, r.cost)
 	})
 }
 
@@ -315,7 +319,7 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 		return k
 	}
 	changes := c.owned.changes.of(&t.key)
-	q := t.plan.query(t.key, now, len(batch), nil)
+	q := t.plan.Query(t.key, now, len(batch), nil)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
 		return k
@@ -328,26 +332,26 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 }
 
 // admit decides batch over what is known, and returns the units that are to be written.
-func (k *known) admit(t *target, batch []*request, ids *eventIDs, now Instant, o *Options) *units {
+func (k *known) admit(t *target, batch []*request, ids *store.EventIDs, now store.Instant, o *Options) *units {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := max(now, k.state.Reset+1)
 	own := &units{now: at, epoch: k.state.Reset}
 	k.prune(at.Add(-o.slack() - time.Second)) // by as much the clock may be set back without anybody's notice
 	for _, r := range batch {
-		id := ids.next(at)
-		t.plan.decide(&r.decision, &k.state, r.op, id, at, r.cost)
-		r.decision.postpone(at.Sub(now))
-		if r.decision.Recorded != RecordedYes {
+		id := ids.Next(at)
+		t.plan.Decide(&r.decision, &k.state, r.op, id, at, r.cost)
+		r.decision.Postpone(at.Sub(now))
+		if r.decision.Recorded != count.RecordedYes {
 			continue
 		}
-		r.decision.entry = entry{id: id, at: at, epoch: own.epoch, cost: r.cost}
+		r.decision.Entry = count.Entry{ID: id, At: at, Epoch: own.epoch, Cost: r.cost}
 		own.batch = append(own.batch, r)
-		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost})
+		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.cost})
 	}
 	k.latest = max(k.latest, now)
 	if len(own.batch) > 0 {
-		own.counts = t.plan.appendCounts(nil, own.epoch, at, sumOf(own.batch))
+		own.counts = t.plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
 		k.writing++
 	}
 	return own
@@ -361,14 +365,14 @@ func (k *known) written() {
 }
 
 // prune forgets what no longer counts at now, and what is beyond any limit.
-func (k *known) prune(now Instant) {
+func (k *known) prune(now store.Instant) {
 	for i := range k.state.Logs {
-		log, p := &k.state.Logs[i], &k.plan.logs[i]
+		log, p := &k.state.Logs[i], &k.plan.Logs[i]
 		gone := 0
-		for gone < len(log.Events) && log.Events[gone].At <= now-p.counts {
+		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
 			gone++
 		}
-		gone = max(gone, len(log.Events)-p.limit-spareEvents)
+		gone = max(gone, len(log.Events)-p.Limit-spareEvents)
 		if gone > 0 {
 			*log = log.From(gone)
 		}
@@ -386,7 +390,7 @@ func (k *known) prune(now Instant) {
 func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, k *known) {
 	now, err := c.opts.instant()
 	if err != nil {
-		failAll(batch, RecordedNo, err)
+		failAll(batch, count.RecordedNo, err)
 		return
 	}
 	mark := c.denials.since(t.key)
@@ -394,13 +398,13 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 	if len(own.batch) == 0 {
 		return
 	}
-	if len(t.plan.logs) > 0 {
-		c.owned.grew(t.key, len(t.plan.logs)*len(own.events))
+	if len(t.plan.Logs) > 0 {
+		c.owned.grew(t.key, len(t.plan.Logs)*len(own.events))
 	}
-	later, unnoted := t.plan.cell || t.plan.behind && c.behind.hasRoom(t.key), RecordedNo
+	later, unnoted := t.plan.Cell || t.plan.behind && c.behind.hasRoom(t.key), count.RecordedNo
 	if later {
 		c.behind.add(t, own, k) // before it is noted: what the tenure's end does not find in time is not admitted
-		unnoted = RecordedUnknown
+		unnoted = count.RecordedUnknown
 	}
 	if err := k.right.Note(t.key, t.plan.life()); err != nil {
 		c.owned.forget(t.key)
@@ -411,7 +415,7 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 		return
 	}
 	k.written()
-	if t.plan.OnStoreError == OnStoreErrorLocal {
+	if t.plan.OnStoreError == policy.OnStoreErrorLocal {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		c.denials.keepFull(t, &k.state, max(now, k.state.Reset+1), mark)
@@ -421,13 +425,13 @@ func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, 
 // write writes own, which is decided by what is known of t. It is false, and answers the requests, when the
 // store failed.
 func (c *counted) write(ctx context.Context, t *target, own *units) bool {
-	w := Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.tally, Span: t.plan.span}
-	if len(t.plan.logs) > 0 {
+	w := store.Write{Key: t.key, Level: t.plan.Consistency.Write, Add: own.counts, Tally: t.plan.Tally, Span: t.plan.Span}
+	if len(t.plan.Logs) > 0 {
 		w.Events, w.Logs = own.events, t.plan.logWrites
 	}
 	err := c.store.Write(ctx, &w)
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
-		err = fmt.Errorf("%w: it answered too late: %w", ErrUnavailable, ctx.Err())
+		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
 	}
 	if err != nil { // nobody knows what is counted until it is read again
 		c.owned.forget(t.key)
@@ -448,7 +452,7 @@ func (o *owned) rightOf(t *target, batch []*request) Right {
 
 // open has nothing remembered of key for a while. It returns when no batch that went by memory is
 // under way.
-func (s *shared) open(ctx context.Context, key Key, theirs time.Duration) error {
+func (s *shared) open(ctx context.Context, key store.Key, theirs time.Duration) error {
 	r := &request{alone: true}
 	var err error
 	led := false

@@ -3,6 +3,9 @@ package limiter
 import (
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // holder is the right of who owns a key.
@@ -17,7 +20,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	o := owned{opts: &Options{StoreTimeout: time.Second}}
 	p := &plan{promising: true, regional: true}
 	held := func(sh *ownedShard) (events int) {
-		for _, generation := range []map[Key]*known{sh.young, sh.old} {
+		for _, generation := range []map[store.Key]*known{sh.young, sh.old} {
 			for _, k := range generation {
 				events += k.events()
 			}
@@ -25,8 +28,8 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 		return events
 	}
 	for i := range 500 {
-		key := KeyFrom([KeySize]byte{9: byte(i), 10: byte(i >> 8)})
-		state := State{Logs: []Log{{Events: make([]Event, 1000)}}}
+		key := store.KeyFrom([store.KeySize]byte{9: byte(i), 10: byte(i >> 8)})
+		state := store.State{Logs: []store.Log{{Events: make([]store.Event, 1000)}}}
 		o.keep(&target{plan: p, key: key}, holder{}, &state, 1, 0)
 		if o.of(&target{plan: p, key: key}, holder{}) == nil {
 			t.Fatalf("key %d is not remembered", i)
@@ -37,8 +40,8 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 			t.Errorf("%d events are remembered", n)
 		}
 	}
-	key := KeyFrom([KeySize]byte{1})
-	o.keep(&target{plan: p, key: key}, holder{}, &State{Logs: []Log{{}}}, 1, 0)
+	key := store.KeyFrom([store.KeySize]byte{1})
+	o.keep(&target{plan: p, key: key}, holder{}, &store.State{Logs: []store.Log{{}}}, 1, 0)
 	o.grew(key, maxEvents+1)
 	if sh := o.shard(key); len(sh.young) > 0 {
 		t.Error("a generation that grew beyond its bound goes on")
@@ -61,14 +64,14 @@ func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
 // TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
 // what is older, is not gone by once units of it are given back.
 func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
-	p := &plan{promising: true, regional: true, logs: []logPlan{{limit: 3}}}
-	at := &target{plan: p, key: KeyFrom([KeySize]byte{1})}
-	gone := []entry{{id: EventID{1}, cost: 1}}
+	p := &plan{promising: true, regional: true, Plan: count.Plan{Logs: []count.LogPlan{{Limit: 3}}}}
+	at := &target{plan: p, key: store.KeyFrom([store.KeySize]byte{1})}
+	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
 	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
 		o := owned{opts: &Options{StoreTimeout: time.Second}}
-		state := State{Logs: []Log{{}}}
+		state := store.State{Logs: []store.Log{{}}}
 		for i := range events {
-			state.Logs[0].Events = append(state.Logs[0].Events, Event{ID: EventID{byte(i)}, At: 1, Cost: 1})
+			state.Logs[0].Events = append(state.Logs[0].Events, store.Event{ID: store.EventID{byte(i)}, At: 1, Cost: 1})
 		}
 		o.keep(at, holder{}, &state, 1, 0)
 		if got := o.takeOut(at, holder{}, gone) != nil; got != want {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // owners says of all keys what a test wants: this instance owns them, unless another is given.
@@ -32,8 +35,8 @@ func (s *sole) Verify(context.Context) error { return nil }
 func (s *sole) Verified() time.Time          { return time.Now() }
 func (s *sole) Leave()                       {}
 
-func (s *sole) IsNew(limiter.Key, time.Duration) bool { return false }
-func (s *sole) Note(limiter.Key, time.Duration) error { return nil }
+func (s *sole) IsNew(store.Key, time.Duration) bool { return false }
+func (s *sole) Note(store.Key, time.Duration) error { return nil }
 
 // visitor is a guest's right.
 type visitor struct{ ended error }
@@ -44,12 +47,12 @@ func (v *visitor) Verify(context.Context) error { return v.ended }
 func (v *visitor) Verified() time.Time          { return time.Time{} }
 func (v *visitor) Leave()                       {}
 
-func (v *visitor) IsNew(limiter.Key, time.Duration) bool { return false }
-func (v *visitor) Note(limiter.Key, time.Duration) error { return nil }
+func (v *visitor) IsNew(store.Key, time.Duration) bool { return false }
+func (v *visitor) Note(store.Key, time.Duration) error { return nil }
 
 func ownsAll() *owners { return &owners{right: &sole{}} }
 
-func (o *owners) Place(context.Context, limiter.Key) (limiter.Place, error) {
+func (o *owners) Place(context.Context, store.Key) (limiter.Place, error) {
 	o.mu.Lock()
 	hold := o.hold
 	o.hold = nil
@@ -63,22 +66,22 @@ func (o *owners) Place(context.Context, limiter.Key) (limiter.Place, error) {
 	return limiter.Place{Right: o.right}, nil
 }
 
-func (o *owners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+func (o *owners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
 	return o.right, nil
 }
 
 func (o *owners) Guest(context.Context) (limiter.Right, error) { return &visitor{o.guest}, nil }
 
-func logOf(limit int64) limiter.Policy {
-	return limiter.Policy{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
+func logOf(limit int64) policy.Policy {
+	return policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
 }
 
 // ownerOf returns an engine with one policy that decides by o.
-func ownerOf(t *testing.T, store limiter.Store, o limiter.Owners, opts limiter.Options, policy limiter.Policy) *limiter.Engine {
+func ownerOf(t *testing.T, store store.Store, o limiter.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
 	t.Helper()
 	opts.Owners = o
 	e := limiter.New(store, &opts)
-	if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -94,8 +97,8 @@ func takeOne(ctx context.Context, e *limiter.Engine) (admitted bool, err error) 
 // were counted under another one: a call that began before the reload still goes by the earlier one.
 func TestMemoryEndsWithItsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, o := newFakeStore(), ownsAll()
-		e := ownerOf(t, store, o, limiter.Options{}, logOf(3))
+		s, o := newFakeStore(), ownsAll()
+		e := ownerOf(t, s, o, limiter.Options{}, logOf(3))
 		var admitted atomic.Int64
 		take := func() {
 			if ok, _ := takeOne(t.Context(), e); ok {
@@ -108,18 +111,18 @@ func TestMemoryEndsWithItsPolicy(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(take) // by the first policy, but not yet
 		synctest.Wait()
-		store.set(func() { store.writeTakes = 50 * time.Millisecond })
+		s.set(func() { s.writeTakes = 50 * time.Millisecond })
 		all.Go(take) // by the first policy
 		synctest.Wait()
 		reloaded := logOf(3)
 		reloaded.Description = "the same again"
-		if err := e.SetPolicies([]limiter.Policy{reloaded}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{reloaded}); err != nil {
 			t.Fatal(err)
 		}
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Remove) > 0 {
-					return limiter.ErrUnavailable
+					return store.ErrUnavailable
 				}
 				return nil
 			}
@@ -139,8 +142,8 @@ func TestMemoryEndsWithItsPolicy(t *testing.T) {
 // TestMemoryDoesNotOutliveAClockSetBack holds that what was forgotten by a clock that was ahead counts
 // once it is right again.
 func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
-	for _, policy := range []limiter.Policy{logOf(2), {
-		Name: "log", Counting: limiter.CountingRows, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 2, Window: 24 * time.Hour}},
+	for _, policy := range []policy.Policy{logOf(2), {
+		Name: "log", Counting: policy.CountingRows, Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 2, Window: 24 * time.Hour}},
 	}} {
 		synctest.Test(t, func(t *testing.T) {
 			ahead := time.Duration(0)
@@ -167,7 +170,7 @@ func TestResetOfAGuestThatIsOverIsUnknown(t *testing.T) {
 	o.guest = limiter.ErrRightEnded
 	e := ownerOf(t, newFakeStore(), o, limiter.Options{}, logOf(2))
 	var failed *limiter.StoreError
-	if err := e.Reset(t.Context(), "log", "id"); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+	if err := e.Reset(t.Context(), "log", "id"); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
 	}
 }
@@ -176,8 +179,8 @@ func TestResetOfAGuestThatIsOverIsUnknown(t *testing.T) {
 // before they were taken back, deny nobody for the rest of the window.
 func TestOwnerDoesNotDenyForLongByWhatIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFakeStore()
-		e := ownerOf(t, store, ownsAll(), limiter.Options{}, logOf(2))
+		s := newFakeStore()
+		e := ownerOf(t, s, ownsAll(), limiter.Options{}, logOf(2))
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = e.Run(ctx) })
@@ -186,16 +189,16 @@ func TestOwnerDoesNotDenyForLongByWhatIsTakenBack(t *testing.T) {
 		if ok, err := takeOne(t.Context(), e); !ok {
 			t.Fatal(err)
 		}
-		store.set(func() {
-			store.onWrite = func(w *limiter.Write) error {
-				_ = store.Store.Write(t.Context(), w)
-				return fmt.Errorf("%w: stored, and not said so", limiter.ErrUnavailable)
+		s.set(func() {
+			s.onWrite = func(w *store.Write) error {
+				_ = s.Store.Write(t.Context(), w)
+				return fmt.Errorf("%w: stored, and not said so", store.ErrUnavailable)
 			}
 		})
 		if _, err := takeOne(t.Context(), e); err == nil {
 			t.Fatal("a write without an answer has no error")
 		}
-		store.set(func() { store.onWrite = nil })
+		s.set(func() { s.onWrite = nil })
 		if ok, _ := takeOne(t.Context(), e); ok {
 			t.Fatal("units in doubt count while they are not taken back")
 		}
@@ -217,7 +220,7 @@ type doubtful struct {
 
 func (d *doubtful) Verify(context.Context) error {
 	d.asked.Add(1)
-	return limiter.ErrUnavailable
+	return store.ErrUnavailable
 }
 
 // TestWhoCantVerifyWaitsBeforeItAsksAgain holds that a store which fails at once is not asked in a
@@ -227,7 +230,7 @@ func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
 	e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{StoreTimeout: 100 * time.Millisecond}, logOf(2))
 	_, err := takeOne(t.Context(), e)
 	var failed *limiter.StoreError
-	if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+	if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
 	}
 	if n := right.asked.Load(); n < 2 || n > 100 {
@@ -242,7 +245,7 @@ func (otherPolicy) Decide(_ context.Context, call *limiter.PeerCall, a *limiter.
 	if call.Op != "open" {
 		return limiter.ErrRefused
 	}
-	a.Recorded = limiter.RecordedNo
+	a.Recorded = count.RecordedNo
 	return nil
 }
 

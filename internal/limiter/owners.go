@@ -8,16 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Owners knows which instance decides for a key. Each key has one owner, or all instances decide
 // for it.
 type Owners interface {
 	// Place returns who decides for key, waiting until somebody does.
-	Place(ctx context.Context, key Key) (Place, error)
+	Place(ctx context.Context, key store.Key) (Place, error)
 	// PlaceFor returns the right by which this instance decides for key, which a peer handed on
 	// that knew the view of that number. An error that wraps ErrRefused says that it does not.
-	PlaceFor(ctx context.Context, key Key, view int64) (Right, error)
+	PlaceFor(ctx context.Context, key store.Key, view int64) (Right, error)
 	// Guest returns the right to count for keys that others own, once their owners know.
 	Guest(ctx context.Context) (Right, error)
 }
@@ -45,10 +49,10 @@ type Right interface {
 	Verify(ctx context.Context) error
 	// IsNew reports whether nothing is counted for key, of which nothing matters that was counted
 	// longer ago than life.
-	IsNew(key Key, life time.Duration) bool
+	IsNew(key store.Key, life time.Duration) bool
 	// Note says that something is about to be counted for key, which matters for life. An error that
 	// wraps ErrRightEnded says that whoever owns the key now may not know of it.
-	Note(key Key, life time.Duration) error
+	Note(key store.Key, life time.Duration) error
 	// Leave ends the use of it.
 	Leave()
 }
@@ -71,35 +75,35 @@ var ErrRefused = errors.New("this instance does not decide that")
 
 const (
 	// opOpen has a key's owner remember nothing of it for a while, in which others count for it.
-	opOpen Op = "open"
+	opOpen count.Op = "open"
 	// opCommit has stay what was prepared.
-	opCommit Op = "commit"
+	opCommit count.Op = "commit"
 )
 
 // PeerCall is one demand on its way to the instance that owns its key. It holds keys, never an
 // identifier.
 type PeerCall struct {
 	Policy string
-	Print  uint64 // of the policy's definition: who has another one must not decide
-	Key    Key    // that is written under
-	Old    []Key  // that are read as well, while the hash key changes
-	Op     Op     // OpCheck, OpRecord, OpTake, or one of the package's own
-	Cost   int64  // units; to open a key, the asker's store timeout in milliseconds
-	View   int64  // the number of the view by which the owner was chosen
+	Print  uint64      // of the policy's definition: who has another one must not decide
+	Key    store.Key   // that is written under
+	Old    []store.Key // that are read as well, while the hash key changes
+	Op     count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Cost   int64       // units; to open a key, the asker's store timeout in milliseconds
+	View   int64       // the number of the view by which the owner was chosen
 
 	Keep time.Duration // to open a key: for how long what is counted for it matters
 
-	Prepare EventID // of a take, under which it is prepared; to commit or abort that; zero: it stays
-	AtOnce  bool    // of a take: it is not to wait for other calls
+	Prepare store.EventID // of a take, under which it is prepared; to commit or abort that; zero: it stays
+	AtOnce  bool          // of a take: it is not to wait for other calls
 }
 
 // Valid reports whether c asks for anything that there is. It does not look at the policy.
 func (c *PeerCall) Valid() bool {
 	switch c.Op {
-	case OpCheck, OpRecord, OpTake:
-		return c.Cost >= 1 && c.Cost <= MaxCost
+	case count.OpCheck, count.OpRecord, count.OpTake:
+		return c.Cost >= 1 && c.Cost <= policy.MaxCost
 	case opCommit, opAbort:
-		return c.Prepare != (EventID{})
+		return c.Prepare != (store.EventID{})
 	case opOpen:
 		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= longestLife
 	}
@@ -108,19 +112,19 @@ func (c *PeerCall) Valid() bool {
 
 // PeerAnswer is what the owner decided.
 type PeerAnswer struct {
-	Verdicts   []Verdict // one for each of the policy's limits, in their order
+	Verdicts   []count.Verdict // one for each of the policy's limits, in their order
 	WouldAllow bool
 	Remembered bool
-	Recorded   Recorded
+	Recorded   count.Recorded
 	Entry      PeerEntry     // what was counted, if Recorded is RecordedYes
 	Steady     time.Duration // for how long a denial stays as it is, if nothing is given back; 0: unknown
 }
 
 // PeerEntry is what was counted for a PeerCall: what it takes beside the key to give it back.
 type PeerEntry struct {
-	ID    EventID
-	At    Instant
-	Epoch Instant // the reset that it was counted under; 0: none
+	ID    store.EventID
+	At    store.Instant
+	Epoch store.Instant // the reset that it was counted under; 0: none
 	Cost  int64
 }
 
@@ -135,7 +139,7 @@ const ownerPause = 10 * time.Millisecond
 const maxRefused = 3
 
 // printOf returns what tells the definition of p from others, but for what only people read.
-func printOf(p *Policy) uint64 {
+func printOf(p *policy.Policy) uint64 {
 	told := *p
 	told.Description = ""
 	text, err := json.Marshal(&told)
@@ -149,7 +153,7 @@ func printOf(p *Policy) uint64 {
 // isPlain reports whether c is counted for one key by one step, with nothing held: its owner can
 // decide it from memory.
 func (c *charge) isPlain() bool {
-	return len(c.plan.parts) == 0 && c.hold == 0 && c.id == (EventID{}) && !c.ends && c.over == nil
+	return len(c.plan.parts) == 0 && c.hold == 0 && c.id == (store.EventID{}) && !c.ends && c.over == nil
 }
 
 // byOwner has c decided by who owns its key.
@@ -162,7 +166,7 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 	for refused := 0; refused < maxRefused; {
 		place, err := e.opts.Owners.Place(ctx, c.key)
 		if err != nil {
-			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+			c.err = &StoreError{Recorded: count.RecordedNo, Err: unavailable(err)}
 			return
 		}
 		outcome := asked
@@ -182,7 +186,8 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 			refused++
 		}
 		if err := pause(ctx, ownerPause); err != nil {
-			c.err = &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: the owner of the key can't be reached: %w", ErrUnavailable, err)}
+			err = fmt.Errorf("%w: the owner of the key can't be reached: %w", store.ErrUnavailable, err)
+			c.err = &StoreError{Recorded: count.RecordedNo, Err: err}
 			return
 		}
 	}
@@ -220,12 +225,12 @@ func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome
 		return refusedThat
 	case errors.As(err, &failed):
 		c.err = err
-	case errors.Is(err, ErrNotStored):
+	case errors.Is(err, store.ErrNotStored):
 		return unreached
-	case c.op == OpCheck:
-		c.err = &StoreError{Recorded: RecordedNo, Err: err}
+	case c.op == count.OpCheck:
+		c.err = &StoreError{Recorded: count.RecordedNo, Err: err}
 	default:
-		c.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+		c.err = &StoreError{Recorded: count.RecordedUnknown, Err: err}
 	}
 	return asked
 }
@@ -240,14 +245,14 @@ func (e *Engine) decideBy(ctx context.Context, c *charge, right Right) {
 	}
 	c.right = right
 	later := c.plan.behind && right.Owned() // what is admitted is verified and written
-	if later && c.op != OpCheck {
+	if later && c.op != count.OpCheck {
 		if err := e.shared.counted.behind.holds(ctx, right); err != nil {
-			c.err = &StoreError{Recorded: RecordedNo, Err: unavailable(err)}
+			c.err = &StoreError{Recorded: count.RecordedNo, Err: unavailable(err)}
 			return
 		}
 	}
 	e.shared.decide(ctx, c, now)
-	if c.err == nil && c.decision.Recorded == RecordedYes && !c.plan.cell && !later {
+	if c.err == nil && c.decision.Recorded == count.RecordedYes && !c.plan.Cell && !later {
 		c.err = verify(ctx, right)
 	}
 }
@@ -260,33 +265,33 @@ func verify(ctx context.Context, right Right) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, ErrRightEnded) || pause(ctx, ownerPause) != nil:
-			return &StoreError{Recorded: RecordedUnknown, Err: unavailable(err)}
+			return &StoreError{Recorded: count.RecordedUnknown, Err: unavailable(err)}
 		}
 	}
 }
 
 // fill makes d what a says under p.
-func (a *PeerAnswer) fill(d *Decision, p *plan) error {
-	limits := p.begin(d)
+func (a *PeerAnswer) fill(d *count.Decision, p *plan) error {
+	limits := p.Begin(d)
 	if len(a.Verdicts) != len(limits) {
-		err := fmt.Errorf("%w: a peer answered for %d limits of %d", ErrUnavailable, len(a.Verdicts), len(limits))
-		return &StoreError{Recorded: RecordedUnknown, Err: err}
+		err := fmt.Errorf("%w: a peer answered for %d limits of %d", store.ErrUnavailable, len(a.Verdicts), len(limits))
+		return &StoreError{Recorded: count.RecordedUnknown, Err: err}
 	}
 	for i := range limits {
 		limits[i].Verdict = a.Verdicts[i]
 	}
-	d.conclude()
+	d.Conclude()
 	d.Remembered, d.Recorded = a.Remembered, a.Recorded
 	d.WouldAllow = a.WouldAllow
-	d.Allowed = a.WouldAllow || p.Mode != ModeEnforce
-	d.entry = entry{id: a.Entry.ID, at: a.Entry.At, epoch: a.Entry.Epoch, cost: a.Entry.Cost}
+	d.Allowed = a.WouldAllow || p.Mode != policy.ModeEnforce
+	d.Entry = count.Entry{ID: a.Entry.ID, At: a.Entry.At, Epoch: a.Entry.Epoch, Cost: a.Entry.Cost}
 	return nil
 }
 
 // steadyFor returns for how long a denial of t, which right decided, stays as it is.
 func (e *Engine) steadyFor(t *target, right Right) time.Duration {
 	now, err := e.instant()
-	if err != nil || !right.Owned() || t.plan.cell {
+	if err != nil || !right.Owned() || t.plan.Cell {
 		return 0
 	}
 	return e.shared.counted.owned.steadyFor(t, right, now)
@@ -301,11 +306,11 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 	}
 	switch call.Op {
 	case opCommit: // by whatever right it was prepared
-		a.Recorded = RecordedYes
+		a.Recorded = count.RecordedYes
 		e.shared.prepared.commit(call.Key, call.Prepare)
 		return nil
 	case opAbort:
-		a.Recorded = RecordedNo
+		a.Recorded = count.RecordedNo
 		return e.shared.abort(ctx, call.Key, call.Prepare)
 	}
 	p := e.plans.Load().of(call.Policy)
@@ -318,7 +323,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 	}
 	if call.Op == opOpen {
 		defer right.Leave()
-		a.Recorded = RecordedNo
+		a.Recorded = count.RecordedNo
 		return e.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	}
 	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
@@ -334,6 +339,6 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 		a.Verdicts = append(a.Verdicts, d.Limits()[i].Verdict)
 	}
 	a.WouldAllow, a.Remembered, a.Recorded = d.WouldAllow, d.Remembered, d.Recorded
-	a.Entry = PeerEntry{ID: d.entry.id, At: d.entry.at, Epoch: d.entry.epoch, Cost: d.entry.cost}
+	a.Entry = PeerEntry{ID: d.Entry.ID, At: d.Entry.At, Epoch: d.Entry.Epoch, Cost: d.Entry.Cost}
 	return nil
 }

@@ -3,6 +3,9 @@ package limiter
 import (
 	"fmt"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Plans are found by their names, however many fall on one place, and nothing else is.
@@ -13,7 +16,7 @@ func TestPlansAreFoundByTheirNames(t *testing.T) {
 	byName := make(map[string]*plan)
 	for i := range 5 * nearPlans {
 		name := fmt.Sprintf("policy-%d", i)
-		byName[name] = &plan{Policy: Policy{Name: name}}
+		byName[name] = &plan{Plan: count.Plan{Policy: policy.Policy{Name: name}}}
 	}
 	plans := newPlanSet(byName)
 	for name, want := range byName {

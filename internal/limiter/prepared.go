@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // A take that is one of several in a call is prepared: it is counted as any take is, and then it is
@@ -18,7 +21,7 @@ import (
 var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
 
 func inDoubt() error {
-	return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %w", ErrUnavailable, ErrInDoubt)}
+	return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
 }
 
 // prepared are the units that this instance has prepared. The zero value has none.
@@ -26,14 +29,14 @@ type prepared struct {
 	changes changes // how often a key's doubts became more or fewer
 
 	mu    sync.Mutex
-	keys  map[Key]*preparedKey
+	keys  map[store.Key]*preparedKey
 	units int // of all keys
 	swept time.Time
 }
 
 // preparedKey is what is prepared for one key.
 type preparedKey struct {
-	units  map[EventID]*preparedUnit
+	units  map[store.EventID]*preparedUnit
 	doubts int           // of these, units that may yet stay or be given back
 	fewer  chan struct{} // closed when one of them, which was counted, does
 }
@@ -43,8 +46,8 @@ type preparedUnit struct {
 	target
 	right Right
 	state preparedState
-	entry entry     // what was counted, unless it is being decided
-	until time.Time // until when the state may last
+	entry count.Entry // what was counted, unless it is being decided
+	until time.Time   // until when the state may last
 }
 
 // preparedState is how far a prepared take got.
@@ -90,11 +93,11 @@ func (p *prepared) begin(t *target, batch []*request, o *Options) (rest []*reque
 
 func (p *prepared) enter(t *target, r *request, o *Options) error {
 	if p.units >= maxPrepared {
-		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", ErrOverloaded, maxPrepared)}
+		return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", store.ErrOverloaded, maxPrepared)}
 	}
 	k := p.key(t.key)
 	if k.units[r.prepare] != nil {
-		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: it was aborted before it came", ErrUnavailable)}
+		return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: it was aborted before it came", store.ErrUnavailable)}
 	}
 	k.units[r.prepare] = &preparedUnit{target: *t, right: r.right, until: r.until.Add(doubtFor * o.StoreTimeout)}
 	k.doubts++
@@ -103,20 +106,20 @@ func (p *prepared) enter(t *target, r *request, o *Options) error {
 }
 
 // key returns what is prepared for key, to which something is about to be added. The lock is held.
-func (p *prepared) key(key Key) *preparedKey {
+func (p *prepared) key(key store.Key) *preparedKey {
 	if p.keys == nil {
-		p.keys = make(map[Key]*preparedKey)
+		p.keys = make(map[store.Key]*preparedKey)
 	}
 	k := p.keys[key]
 	if k == nil {
-		k = &preparedKey{units: make(map[EventID]*preparedUnit), fewer: make(chan struct{})}
+		k = &preparedKey{units: make(map[store.EventID]*preparedUnit), fewer: make(chan struct{})}
 		p.keys[key] = k
 	}
 	return k
 }
 
 // end says what became of those of batch that prepare.
-func (p *prepared) end(key Key, batch []*request) {
+func (p *prepared) end(key store.Key, batch []*request) {
 	if !slices.ContainsFunc(batch, (*request).prepares) {
 		return
 	}
@@ -125,9 +128,9 @@ func (p *prepared) end(key Key, batch []*request) {
 	for _, r := range batch {
 		switch {
 		case !r.prepares():
-		case r.err == nil && r.decision.Recorded == RecordedYes:
+		case r.err == nil && r.decision.Recorded == count.RecordedYes:
 			u := p.keys[key].units[r.prepare]
-			u.state, u.entry = unitInDoubt, r.decision.entry
+			u.state, u.entry = unitInDoubt, r.decision.Entry
 		default:
 			p.remove(key, r.prepare)
 		}
@@ -135,14 +138,14 @@ func (p *prepared) end(key Key, batch []*request) {
 }
 
 // commit says that what was prepared stays, or that it is given back.
-func (p *prepared) commit(key Key, id EventID) {
+func (p *prepared) commit(key store.Key, id store.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(key, id)
 }
 
 // remove forgets a unit. The lock is held.
-func (p *prepared) remove(key Key, id EventID) {
+func (p *prepared) remove(key store.Key, id store.EventID) {
 	k := p.keys[key]
 	if k == nil || k.units[id] == nil {
 		return
@@ -163,7 +166,7 @@ func (p *prepared) remove(key Key, id EventID) {
 }
 
 // resolve has key in one doubt less. The lock is held.
-func (p *prepared) resolve(key Key, k *preparedKey) {
+func (p *prepared) resolve(key store.Key, k *preparedKey) {
 	p.changes.note(&key)
 	k.doubts--
 	close(k.fewer)
@@ -172,7 +175,7 @@ func (p *prepared) resolve(key Key, k *preparedKey) {
 
 // aborts returns where the unit was counted that is to be aborted. False: it did not come yet, and will not
 // be decided.
-func (p *prepared) aborts(key Key, id EventID, o *Options) (t target, right Right, ok bool) {
+func (p *prepared) aborts(key store.Key, id store.EventID, o *Options) (t target, right Right, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(o)
@@ -187,19 +190,19 @@ func (p *prepared) aborts(key Key, id EventID, o *Options) (t target, right Righ
 }
 
 // counted returns what id has prepared and not committed.
-func (p *prepared) counted(key Key, id EventID) (entry, bool) {
+func (p *prepared) counted(key store.Key, id store.EventID) (count.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
 	if k == nil || k.units[id] == nil {
-		return entry{}, false
+		return count.Entry{}, false
 	}
 	u := k.units[id]
 	return u.entry, u.state == unitInDoubt || u.state == unitLeft
 }
 
 // of returns what was counted for key and is in doubt, and what is closed when that is less.
-func (p *prepared) of(key Key) (entries []entry, fewer <-chan struct{}) {
+func (p *prepared) of(key store.Key) (entries []count.Entry, fewer <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
@@ -215,7 +218,7 @@ func (p *prepared) of(key Key) (entries []entry, fewer <-chan struct{}) {
 }
 
 // doubted reports whether key is in doubt.
-func (p *prepared) doubted(key Key) bool {
+func (p *prepared) doubted(key store.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]

@@ -1,19 +1,23 @@
 package limiter
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // recent remembers something of the keys that were seen last. It holds hints: a
 // decision may be cheaper for one, and none rests on it. The zero recent is empty.
 type recent[V any] struct {
 	mu         sync.Mutex
-	young, old map[Key]V
+	young, old map[store.Key]V
 }
 
 // maxRecent bounds each of the two generations: 64 Ki keys of 32 bytes, a few MiB.
 // Beyond, the older generation is forgotten.
 const maxRecent = 1 << 16
 
-func (r *recent[V]) get(key Key) (v V, ok bool) {
+func (r *recent[V]) get(key store.Key) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v, ok = r.young[key]; ok {
@@ -23,16 +27,16 @@ func (r *recent[V]) get(key Key) (v V, ok bool) {
 	return v, ok
 }
 
-func (r *recent[V]) put(key Key, v V) {
+func (r *recent[V]) put(key store.Key, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.young) >= maxRecent || r.young == nil {
-		r.old, r.young = r.young, make(map[Key]V)
+		r.old, r.young = r.young, make(map[store.Key]V)
 	}
 	r.young[key] = v
 }
 
-func (r *recent[V]) remove(key Key) {
+func (r *recent[V]) remove(key store.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.young, key)

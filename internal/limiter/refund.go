@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // receipt returns the token by which what was counted for charges can be refunded;
@@ -34,7 +37,7 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	defer cancel()
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil {
-		return &StoreError{Recorded: RecordedYes, Err: err}
+		return &StoreError{Recorded: count.RecordedYes, Err: err}
 	}
 	t, err := keys.open(receipt, tokenReceipt)
 	if err != nil {
@@ -47,8 +50,8 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	now, err := e.instant()
 	switch {
 	case err != nil: // what can't be given back now must not be claimed
-		return &StoreError{Recorded: RecordedYes, Err: err}
-	case now >= t.entries[0].at.Add(lasts):
+		return &StoreError{Recorded: count.RecordedYes, Err: err}
+	case now >= t.entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
 	claimed, err := e.claimRefund(ctx, t, plans, lasts+cellMargin)
@@ -57,7 +60,7 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	}
 	switch {
 	case err != nil:
-		return &StoreError{Recorded: RecordedUnknown, Err: err}
+		return &StoreError{Recorded: count.RecordedUnknown, Err: err}
 	case len(claimed.entries) == 0:
 		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
 	}
@@ -76,7 +79,7 @@ func (e *Engine) claimRefund(ctx context.Context, t *token, plans []*plan, ttl t
 	errs := make([]error, len(t.entries))
 	claim := func(i int) {
 		claims := e.claimsAbout(plans[i : i+1])
-		_, errs[i] = claims.swap(ctx, claims.key(spaceRefund, t.entries[i].id[:]), EventID{}, []byte{1}, ttl)
+		_, errs[i] = claims.swap(ctx, claims.key(spaceRefund, t.entries[i].ID[:]), store.EventID{}, []byte{1}, ttl)
 	}
 	var others sync.WaitGroup
 	for i := range t.entries[1:] {
@@ -89,7 +92,7 @@ func (e *Engine) claimRefund(ctx context.Context, t *token, plans []*plan, ttl t
 		switch {
 		case err == nil:
 			got.entries, got.plans = append(got.entries, t.entries[i]), append(got.plans, plans[i])
-		case !errors.Is(err, ErrConflict):
+		case !errors.Is(err, store.ErrConflict):
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -104,7 +107,7 @@ func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err erro
 			return nil, 0, err
 		}
 		plans = append(plans, p)
-		lasts = max(lasts, 2*p.longestWindow()+e.opts.slack())
+		lasts = max(lasts, 2*p.LongestWindow()+e.opts.slack())
 	}
 	return plans, lasts, nil
 }
@@ -117,14 +120,14 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 		n := &t.entries[i]
 		at := target{plan: plans[i], key: n.key, cell: n.cell}
 		if t.kind == tokenReservation && e.exclusive != nil {
-			failed = errors.Join(failed, e.endHold(ctx, &at, &n.entry, n.sums == plans[i].sums, t.ends))
+			failed = errors.Join(failed, e.endHold(ctx, &at, &n.Entry, n.sums == plans[i].sums, t.ends))
 		} else {
-			failed = errors.Join(failed, e.giveBack(ctx, &at, &n.entry, n.sums == plans[i].sums))
+			failed = errors.Join(failed, e.giveBack(ctx, &at, &n.Entry, n.sums == plans[i].sums))
 		}
-		_ = e.publish(ctx, ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
+		_ = e.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
-		return &StoreError{Recorded: RecordedUnknown, Err: failed}
+		return &StoreError{Recorded: count.RecordedUnknown, Err: failed}
 	}
 	return nil
 }
@@ -132,7 +135,7 @@ func (e *Engine) giveAllBack(ctx context.Context, t *token, plans []*plan) error
 // giveBack takes out of the store what n counted for t, of counters and cells only if
 // sums says that they are those that counted it. It must be called once only. This
 // instance's own counts keep it: they are what it goes by in an outage, and few.
-func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
+func (e *Engine) giveBack(ctx context.Context, t *target, n *count.Entry, sums bool) error {
 	if e.exclusive != nil {
 		return e.exclusive.giveBack(ctx, t, n, sums, e.now())
 	}
@@ -147,43 +150,43 @@ func (e *Engine) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 }
 
 // giveBack takes out of the store what n counted for t.
-func (x *exclusive) giveBack(ctx context.Context, t *target, n *entry, sums bool, now Instant) error {
+func (x *exclusive) giveBack(ctx context.Context, t *target, n *count.Entry, sums bool, now store.Instant) error {
 	var failed error
-	q := t.plan.query(t.key, now, 1, nil)
-	err := x.store.Update(ctx, &q, func(s *State, w *Write) { failed = x.takeOut(t, n, sums, now, s, w) })
+	q := t.plan.Query(t.key, now, 1, nil)
+	err := x.store.Update(ctx, &q, func(s *store.State, w *store.Write) { failed = x.takeOut(t, n, sums, now, s, w) })
 	return errors.Join(failed, err)
 }
 
 // takeOut has w take out of s, which was read for t, what n counted.
-func (x *exclusive) takeOut(t *target, n *entry, sums bool, now Instant, s *State, w *Write) error {
+func (x *exclusive) takeOut(t *target, n *count.Entry, sums bool, now store.Instant, s *store.State, w *store.Write) error {
 	var c chain
-	if t.plan.cell {
+	if t.plan.Cell {
 		var err error
 		if c, err = t.plan.open(s); err != nil {
 			return err
 		}
 	}
 	now = x.redate(t.plan, s, now, w)
-	if s.Reset >= n.at {
+	if s.Reset >= n.At {
 		return nil
 	}
-	w.Remove, w.Logs = []EventID{n.id}, t.plan.logWrites
+	w.Remove, w.Logs = []store.EventID{n.ID}, t.plan.logWrites
 	if !sums {
 		return nil
 	}
-	if n.epoch == s.Reset {
-		w.Add = t.plan.appendCounts(w.Add, n.epoch, n.at, -n.cost)
+	if n.Epoch == s.Reset {
+		w.Add = t.plan.AppendCounts(w.Add, n.Epoch, n.At, -n.Cost)
 	}
-	if t.plan.cell {
-		t.plan.giveBack(s, n, now)
-		cell := t.plan.shut(nil, s, &c, x.ids.next(now), now, x.opts)
+	if t.plan.Cell {
+		t.plan.GiveBack(s, n, now)
+		cell := t.plan.shut(nil, s, &c, x.ids.Next(now), now, x.opts)
 		w.Cell = &cell
 	}
 	return nil
 }
 
 // giveBack takes out of the store what n counted for t, of each part of it.
-func (s *shared) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
+func (s *shared) giveBack(ctx context.Context, t *target, n *count.Entry, sums bool) error {
 	if len(t.plan.parts) == 0 {
 		return s.giveBackPart(ctx, t, n, sums)
 	}
@@ -195,11 +198,11 @@ func (s *shared) giveBack(ctx context.Context, t *target, n *entry, sums bool) e
 	return failed
 }
 
-func (s *shared) giveBackPart(ctx context.Context, t *target, n *entry, sums bool) error {
+func (s *shared) giveBackPart(ctx context.Context, t *target, n *count.Entry, sums bool) error {
 	switch {
-	case !t.plan.cell:
+	case !t.plan.Cell:
 		return s.counted.giveBack(ctx, t, n, sums)
-	case sums || t.plan.serial && len(t.plan.logs) > 0:
+	case sums || t.plan.Serial && len(t.plan.Logs) > 0:
 		return s.serial.giveBack(ctx, t, n, sums)
 	}
 	return nil
@@ -208,26 +211,26 @@ func (s *shared) giveBackPart(ctx context.Context, t *target, n *entry, sums boo
 // giveBack takes out of the store what n, whose write was acknowledged, counted for t.
 // Events go at once. Counters are subtracted from once, and no sooner than a store
 // timeout after the addition: later, if it is not sure to be that old.
-func (c *counted) giveBack(ctx context.Context, t *target, n *entry, sums bool) error {
-	var counts []Count
+func (c *counted) giveBack(ctx context.Context, t *target, n *count.Entry, sums bool) error {
+	var counts []store.Count
 	if sums {
-		counts = t.plan.appendCounts(nil, n.epoch, n.at, -n.cost)
+		counts = t.plan.AppendCounts(nil, n.Epoch, n.At, -n.Cost)
 	}
-	events := removal(t, []Event{{ID: n.id}})
+	events := removal(t, []store.Event{{ID: n.ID}})
 	now, err := c.opts.instant()
-	old := err == nil && now.Sub(n.at) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
+	old := err == nil && now.Sub(n.At) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
 	var failed error
 	switch {
 	case len(counts) == 0:
 	case old:
-		w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts, Tally: t.plan.tally, Span: t.plan.span}
-		if failed = c.store.Write(ctx, w); failed != nil && t.plan.tally {
-			c.takeBacks.push(takeBack{write: w.again(failed)})
+		w := &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts, Tally: t.plan.Tally, Span: t.plan.Span}
+		if failed = c.store.Write(ctx, w); failed != nil && t.plan.Tally {
+			c.takeBacks.push(takeBack{write: w.Again(failed)})
 		}
 	default:
-		c.takeBacks.subtract(t, t.plan.appendCounts(nil, n.epoch, n.at, n.cost))
+		c.takeBacks.subtract(t, t.plan.AppendCounts(nil, n.Epoch, n.At, n.Cost))
 	}
-	if len(t.plan.logs) == 0 {
+	if len(t.plan.Logs) == 0 {
 		return failed
 	}
 	if err := c.store.Write(ctx, events); err != nil {

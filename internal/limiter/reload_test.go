@@ -10,27 +10,29 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // reloadLimit is how much the policies of these tests admit in a window that outlasts them.
 const reloadLimit = 10
 
 // countedAs returns a policy for each way of counting the same limit, all under one name.
-func countedAs() map[string]limiter.Policy {
-	ways := make(map[string]limiter.Policy)
-	for _, algorithm := range limiter.Algorithms() {
+func countedAs() map[string]policy.Policy {
+	ways := make(map[string]policy.Policy)
+	for _, algorithm := range policy.Algorithms() {
 		ways[algorithm] = policyOf(algorithm, reloadLimit, 24*time.Hour)
 	}
 	for _, algorithm := range []string{"fixed-window", "sliding-window", "sliding-tail"} {
 		p := ways[algorithm]
-		p.Counting = limiter.CountingRows
+		p.Counting = policy.CountingRows
 		ways[algorithm+", rows"] = p
 	}
 	longer := ways["fixed-window, rows"] // its totals are kept elsewhere
-	longer.Limits = append(longer.Limits, limiter.Limit{Algorithm: "fixed-window", Limit: reloadLimit, Window: 31 * 24 * time.Hour})
+	longer.Limits = append(longer.Limits, policy.Limit{Algorithm: "fixed-window", Limit: reloadLimit, Window: 31 * 24 * time.Hour})
 	ways["fixed-window, longer rows"] = longer
 	serial := ways["fixed-window"]
-	serial.Guarantee = limiter.GuaranteeSerial
+	serial.Guarantee = policy.GuaranteeSerial
 	ways["fixed-window, serial"] = serial
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "token-bucket"} {
 		ways[algorithm+", local"] = inMemory(algorithm, reloadLimit, 24*time.Hour)
@@ -48,7 +50,7 @@ func reloadBound(anew bool) int64 {
 }
 
 // eachReload runs test for every two ways of counting, each in a bubble.
-func eachReload(t *testing.T, test func(t *testing.T, from, to limiter.Policy, bound int64)) {
+func eachReload(t *testing.T, test func(t *testing.T, from, to policy.Policy, bound int64)) {
 	ways := countedAs()
 	for before, from := range ways {
 		for after, to := range ways {
@@ -62,10 +64,10 @@ func eachReload(t *testing.T, test func(t *testing.T, from, to limiter.Policy, b
 // A reload under load, in step with nobody: many callers ask for one key at two instances,
 // of which one follows the other half a second later.
 func TestReloadUnderLoad(t *testing.T) {
-	eachReload(t, func(t *testing.T, from, to limiter.Policy, bound int64) {
-		store := newFakeStore()
-		store.set(func() { store.readTakes, store.writeTakes = 2*time.Millisecond, 3*time.Millisecond })
-		first, second := newEngine(t, store, 0, from), newEngine(t, store, 0, from)
+	eachReload(t, func(t *testing.T, from, to policy.Policy, bound int64) {
+		s := newFakeStore()
+		s.set(func() { s.readTakes, s.writeTakes = 2*time.Millisecond, 3*time.Millisecond })
+		first, second := newEngine(t, s, 0, from), newEngine(t, s, 0, from)
 		running(t, first)
 		running(t, second)
 		ctx, stop := context.WithCancel(t.Context())
@@ -82,7 +84,7 @@ func TestReloadUnderLoad(t *testing.T) {
 					switch {
 					case err == nil && d.Allowed:
 						admitted.Add(1)
-					case err != nil && !errors.Is(err, limiter.ErrUnavailable):
+					case err != nil && !errors.Is(err, store.ErrUnavailable):
 						t.Error(err)
 					}
 					time.Sleep(50 * time.Millisecond)
@@ -91,9 +93,9 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		before := admitted.Load()
-		must(t, first.SetPolicies([]limiter.Policy{to}))
+		must(t, first.SetPolicies([]policy.Policy{to}))
 		time.Sleep(timeout)
-		must(t, second.SetPolicies([]limiter.Policy{to}))
+		must(t, second.SetPolicies([]policy.Policy{to}))
 		time.Sleep(timeout)
 		stop()
 		callers.Wait()
@@ -106,7 +108,7 @@ func TestReloadUnderLoad(t *testing.T) {
 // A reload while callers come one after the other, now to one instance, now to the other,
 // whose reload is later.
 func TestReloadBetweenCallers(t *testing.T) {
-	eachReload(t, func(t *testing.T, from, to limiter.Policy, bound int64) {
+	eachReload(t, func(t *testing.T, from, to policy.Policy, bound int64) {
 		store := newFakeStore()
 		engines := []*limiter.Engine{newEngine(t, store, 0, from), newEngine(t, store, 0, from)}
 		for _, e := range engines {
@@ -125,7 +127,7 @@ func TestReloadBetweenCallers(t *testing.T) {
 		}
 		ask()
 		for _, e := range engines {
-			must(t, e.SetPolicies([]limiter.Policy{to}))
+			must(t, e.SetPolicies([]policy.Policy{to}))
 			ask()
 		}
 		time.Sleep(10 * time.Second)

@@ -7,28 +7,32 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Units that were counted in buckets of another width are not given back: they would be
 // taken out of one that they are not in, and count less than nothing there.
 func TestRefundAfterBucketsHaveChanged(t *testing.T) {
 	const limit = 10
-	for name, store := range map[string]func() limiter.Store{
-		"still":  func() limiter.Store { return embedded.New(nil) },
-		"shared": func() limiter.Store { return newFakeStore() },
+	for name, store := range map[string]func() store.Store{
+		"still":  func() store.Store { return embedded.New(nil) },
+		"shared": func() store.Store { return newFakeStore() },
 	} {
-		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
+		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
 			bubble(t, name+", "+string(guarantee), func(t *testing.T) {
-				policy := policyOf("sliding-window", limit, time.Minute)
-				policy.Guarantee, policy.Limits[0].Name, policy.Limits[0].Buckets = guarantee, "all", 5
-				e := newEngine(t, store(), 0, policy)
+				p := policyOf("sliding-window", limit, time.Minute)
+				p.Guarantee, p.Limits[0].Name, p.Limits[0].Buckets = guarantee, "all", 5
+				e := newEngine(t, store(), 0, p)
 				running(t, e)
 				time.Sleep(8 * time.Second)
-				call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "a", Cost: limit / 2}}}
+				call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: "a", Cost: limit / 2}}}
 				mustDo(t, e, call)
 				receipt := mustDo(t, e, call).Receipt
-				policy.Limits[0].Buckets = 10
-				must(t, e.SetPolicies([]limiter.Policy{policy}))
+				p.Limits[0].Buckets = 10
+				must(t, e.SetPolicies([]policy.Policy{p}))
 				time.Sleep(2 * time.Second)
 				_ = e.Refund(t.Context(), receipt) // it may say that there is nothing to give back
 				admitted := 0
@@ -50,34 +54,34 @@ func TestRefundAfterBucketsHaveChanged(t *testing.T) {
 // once from what was read, and once as this process's total is lower by then.
 func TestSubtractionWhileAnotherKeyIsRead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := limiter.New(store, &limiter.Options{
-			ClockTolerance: tolerance, StoreTimeout: timeout, Keyer: secretOf("1"), AlsoRead: []limiter.Keyer{secretOf("2")},
+		s := newFakeStore()
+		e := limiter.New(s, &limiter.Options{
+			ClockTolerance: tolerance, StoreTimeout: timeout, Keyer: secretOf("1"), AlsoRead: []keys.Keyer{secretOf("2")},
 		})
-		must(t, e.SetPolicies([]limiter.Policy{inRows("sliding-tail", 1000, time.Hour)}))
+		must(t, e.SetPolicies([]policy.Policy{inRows("sliding-tail", 1000, time.Hour)}))
 		running(t, e)
 		demand := limiter.Demand{Policy: "p", Identifier: "a", Cost: 100}
-		mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}})
+		mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{demand}})
 		demand.Cost = 20
-		receipt := mustDo(t, e, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}}).Receipt
+		receipt := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{demand}}).Receipt
 		must(t, e.Refund(t.Context(), receipt))
 		time.Sleep(timeout - 50*time.Millisecond)
-		_, before := store.counts()
+		_, before := s.counts()
 		between := 0
-		store.set(func() {
+		s.set(func() {
 			reads := 0
-			store.beforeRead = func(*limiter.Query) {
+			s.beforeRead = func(*store.Query) {
 				if reads++; reads == 4 { // under the other hash key, after the first one was written to and read
-					_, from := store.counts()
+					_, from := s.counts()
 					time.Sleep(timeout - 100*time.Millisecond)
-					_, to := store.counts()
+					_, to := s.counts()
 					between = to - from
 				}
 			}
 		})
 		demand.Cost = 600
 		d, err := e.Take(t.Context(), demand)
-		if _, writes := store.counts(); err != nil || between != 1 || writes == before {
+		if _, writes := s.counts(); err != nil || between != 1 || writes == before {
 			t.Fatalf("%v, %d subtractions meanwhile", err, between)
 		}
 		if !d.Allowed || d.Used < 700 {
@@ -89,9 +93,9 @@ func TestSubtractionWhileAnotherKeyIsRead(t *testing.T) {
 // What comes right after a reset has to wait for no longer than its window, in the same
 // millisecond or not.
 func TestNothingLastsLongerAfterAReset(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		e := limiter.New(embedded.New(nil), nil)
-		must(t, e.SetPolicies([]limiter.Policy{policyOf(algorithm, 1, time.Hour)}))
+		must(t, e.SetPolicies([]policy.Policy{policyOf(algorithm, 1, time.Hour)}))
 		for range 20 {
 			must(t, e.Reset(t.Context(), somebody.Policy, somebody.Identifier))
 			most := time.Hour
@@ -108,15 +112,15 @@ func TestNothingLastsLongerAfterAReset(t *testing.T) {
 // A limit that lets a call pass tells of no wait, though another denies the call and it counts
 // all the same: the call's own wait is for both.
 func TestWaitsWhereDeniedAttemptsCount(t *testing.T) {
-	for name, store := range map[string]func() limiter.Store{
-		"still":  func() limiter.Store { return embedded.New(nil) },
-		"shared": func() limiter.Store { return newFakeStore() },
+	for name, store := range map[string]func() store.Store{
+		"still":  func() store.Store { return embedded.New(nil) },
+		"shared": func() store.Store { return newFakeStore() },
 	} {
 		bubble(t, name, func(t *testing.T) {
-			policy := policyOf("sliding-log", 2, time.Hour)
-			policy.Limits = append(policy.Limits, limiter.Limit{Algorithm: "sliding-log", Limit: 1, Window: time.Minute})
-			policy.Count = limiter.CountAll
-			e := newEngine(t, store(), 0, policy)
+			p := policyOf("sliding-log", 2, time.Hour)
+			p.Limits = append(p.Limits, policy.Limit{Algorithm: "sliding-log", Limit: 1, Window: time.Minute})
+			p.Count = policy.CountAll
+			e := newEngine(t, store(), 0, p)
 			mustTake(t, e)
 			time.Sleep(time.Second)
 			d := mustTake(t, e)
@@ -135,11 +139,11 @@ func TestProblemsOfBucketsAndLevels(t *testing.T) {
 	window := policyOf("sliding-window", 5, 1005*time.Millisecond)
 	prime := policyOf("sliding-window", 5, 1009*time.Millisecond)
 	serial := policyOf("sliding-log", 5, time.Minute)
-	serial.Guarantee = limiter.GuaranteeSerial
-	serial.Consistency = limiter.Consistency{Write: limiter.LevelLocalQuorum, Read: limiter.LevelQuorum}
+	serial.Guarantee = policy.GuaranteeSerial
+	serial.Consistency = policy.Consistency{Write: policy.LevelLocalQuorum, Read: policy.LevelQuorum}
 	weak := serial
-	weak.Consistency.Read = limiter.LevelOne
-	for want, p := range map[string]limiter.Policy{
+	weak.Consistency.Read = policy.LevelOne
+	for want, p := range map[string]policy.Policy{
 		"a window of 1.005s into whole milliseconds: use a number that does, such as 5": window,
 		"no number from 2 to 100 does, use another window":                              prime,
 		"\"ONE\" is no majority": weak,

@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What became of a reservation whose units don't free themselves: its claim's value.
@@ -22,22 +26,22 @@ const (
 func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Answer, error) {
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, RecordedNo, err)
+		return e.failAll(ctx, charges, count.RecordedNo, err)
 	}
 	if e.reservations.full() {
-		return e.failAll(ctx, charges, RecordedNo, fmt.Errorf("%w: %d reservations wait for their end", ErrOverloaded, maxReserved))
+		return e.failAll(ctx, charges, count.RecordedNo, fmt.Errorf("%w: %d reservations wait for their end", store.ErrOverloaded, maxReserved))
 	}
 	for i := range charges {
-		charges[i].op, charges[i].hold = opReserve, call.Reserve
+		charges[i].op, charges[i].hold = count.OpReserve, call.Reserve
 	}
 	err = e.decideAll(ctx, charges)
 	t := tokenOf(tokenReservation, charges)
 	answer := answerOf(charges)
-	answer.Recorded = RecordedNo // what is held is not recorded
+	answer.Recorded = count.RecordedNo // what is held is not recorded
 	if err != nil || len(t.entries) == 0 {
 		return answer, err
 	}
-	t.ends = t.entries[0].at.Add(call.Reserve)
+	t.ends = t.entries[0].At.Add(call.Reserve)
 	answer.Reservation = keys.seal(t)
 	e.keepHold(ctx, t, answer.Reservation, charges)
 	e.reservations.endLater(t, charges, call.Reserve)
@@ -47,9 +51,9 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []charge) (Ans
 // reservation says what became of t, and reports whether that is the first word
 // on it or the same as the first.
 func (c *claims) reservation(ctx context.Context, t *token, what byte) (same bool, err error) {
-	key := c.key(spaceReservation, t.entries[0].id[:])
-	_, err = c.swap(ctx, key, EventID{}, []byte{what}, 2*MaxReserve)
-	if !errors.Is(err, ErrConflict) {
+	key := c.key(spaceReservation, t.entries[0].ID[:])
+	_, err = c.swap(ctx, key, store.EventID{}, []byte{what}, 2*MaxReserve)
+	if !errors.Is(err, store.ErrConflict) {
 		return err == nil, err
 	}
 	cell, err := c.get(ctx, key, c.serial)
@@ -64,11 +68,11 @@ func (c *claims) reservation(ctx context.Context, t *token, what byte) (same boo
 func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []charge) (Answer, error) {
 	now, err := e.instant()
 	if err != nil { // what can't be recorded now must not be claimed
-		return e.failAll(ctx, charges, RecordedUnknown, err)
+		return e.failAll(ctx, charges, count.RecordedUnknown, err)
 	}
 	keys, err := e.secrets.keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, RecordedUnknown, err)
+		return e.failAll(ctx, charges, count.RecordedUnknown, err)
 	}
 	t, err := keys.open(call.Reservation, tokenReservation)
 	if err != nil {
@@ -86,7 +90,7 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []ch
 	}
 	receipt, err := e.settleAsGuest(ctx, t, held, charges)
 	if err != nil {
-		return e.failAll(ctx, charges, RecordedUnknown, err)
+		return e.failAll(ctx, charges, count.RecordedUnknown, err)
 	}
 	answer, err := e.whereThatLeaves(ctx, charges)
 	if err == nil && len(receipt.entries) > 0 {
@@ -102,7 +106,7 @@ func (e *Engine) settleAsGuest(ctx context.Context, t *token, held []*tokenEntry
 	}
 	var targets []*target
 	for i := range charges {
-		if c := &charges[i]; c.plan.Mode != ModeOff && c.plan.countsOutsideCells() {
+		if c := &charges[i]; c.plan.Mode != policy.ModeOff && c.plan.countsOutsideCells() {
 			targets = append(targets, &c.target)
 		}
 	}
@@ -124,7 +128,7 @@ func (e *Engine) chargesOf(t *token) []charge {
 	for i := range t.entries {
 		n := &t.entries[i]
 		if p, err := e.planFor(n); err == nil {
-			charges = append(charges, charge{target: target{plan: p, key: n.key, cell: n.cell}, op: OpRecord, cost: n.cost})
+			charges = append(charges, charge{target: target{plan: p, key: n.key, cell: n.cell}, op: count.OpRecord, cost: n.Cost})
 		}
 	}
 	return charges
@@ -141,7 +145,7 @@ func (t *token) match(charges []charge) ([]*tokenEntry, error) {
 		c := &charges[i]
 		for j := range t.entries {
 			n := &t.entries[j]
-			if n.policy == c.plan.Name && n.cost == c.cost && c.counts(n.key) {
+			if n.policy == c.plan.Name && n.Cost == c.cost && c.counts(n.key) {
 				held[i], found = n, found+1
 			}
 		}
@@ -153,7 +157,7 @@ func (t *token) match(charges []charge) ([]*tokenEntry, error) {
 }
 
 // counts reports whether key is one of t's.
-func (t *target) counts(key Key) bool {
+func (t *target) counts(key store.Key) bool {
 	for _, old := range t.old {
 		if old == key {
 			return true
@@ -179,21 +183,21 @@ func (e *Engine) settle(ctx context.Context, t *token, held []*tokenEntry, charg
 	var at []int // where they are among charges
 	for i := range charges {
 		c := &charges[i]
-		c.decision.Recorded = RecordedYes
+		c.decision.Recorded = count.RecordedYes
 		switch {
-		case c.plan.Mode == ModeOff:
-			c.decision.Recorded = RecordedNo
+		case c.plan.Mode == policy.ModeOff:
+			c.decision.Recorded = count.RecordedNo
 		case over || held[i] == nil: // it was let through though nothing could be held
 			c := *c
-			c.op, c.ends = OpRecord, true
+			c.op, c.ends = count.OpRecord, true
 			again, at = append(again, c), append(at, i)
 		default:
 			at := c.target
 			at.key = held[i].key
-			if err := e.settleEvents(ctx, &at, &held[i].entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
+			if err := e.settleEvents(ctx, &at, &held[i].Entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
 				return nil, err
 			}
-			receipt.entries = append(receipt.entries, at.entryOf(&held[i].entry))
+			receipt.entries = append(receipt.entries, at.entryOf(&held[i].Entry))
 		}
 	}
 	if err := e.recordAnew(ctx, t, again); err != nil {
@@ -236,11 +240,11 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 		return nil
 	}
 	claims := e.claimsOf(again)
-	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].id[:]...))
+	key := claims.key(spaceReservation, append([]byte("anew"), t.entries[0].ID[:]...))
 	version, done, err := claims.beginAnew(ctx, key)
 	if done {
 		for i := range again {
-			again[i].decision.Recorded = RecordedYes
+			again[i].decision.Recorded = count.RecordedYes
 		}
 	}
 	if err != nil || done {
@@ -265,14 +269,14 @@ func (e *Engine) recordAnew(ctx context.Context, t *token, again []charge) error
 func howItEnded(charges []charge, failed error) (ended byte, told bool) {
 	if failed != nil {
 		store := (*StoreError)(nil)
-		return reservationFree, errors.As(failed, &store) && store.Recorded == RecordedNo
+		return reservationFree, errors.As(failed, &store) && store.Recorded == count.RecordedNo
 	}
 	var kept, lost, doubt bool
 	for i := range charges {
 		switch d := &charges[i].decision; {
-		case d.Recorded == RecordedYes:
+		case d.Recorded == count.RecordedYes:
 			kept = true
-		case d.Recorded == RecordedUnknown:
+		case d.Recorded == count.RecordedUnknown:
 			doubt = true
 		case d.Degraded: // it was let through without the store
 			lost = true
@@ -286,31 +290,31 @@ func howItEnded(charges []charge, failed error) (ended byte, told bool) {
 
 // beginAnew claims key for who records anew what a reservation was for, or says that it was
 // done.
-func (c *claims) beginAnew(ctx context.Context, key Key) (version EventID, done bool, err error) {
-	var expected EventID
+func (c *claims) beginAnew(ctx context.Context, key store.Key) (version store.EventID, done bool, err error) {
+	var expected store.EventID
 	for range 2 { // the second, where it is free
 		version, err = c.swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return version, false, err
 		}
-		var cell Cell
+		var cell store.Cell
 		cell, err = c.get(ctx, key, c.serial)
 		switch {
 		case err != nil:
-			return EventID{}, false, err
+			return store.EventID{}, false, err
 		case bytes.Equal(cell.Value, []byte{reservationSettled}):
-			return EventID{}, true, nil
+			return store.EventID{}, true, nil
 		case !bytes.Equal(cell.Value, []byte{reservationFree}):
-			return EventID{}, false, fmt.Errorf("%w: an earlier record of this reservation ended without an answer", ErrUnavailable)
+			return store.EventID{}, false, fmt.Errorf("%w: an earlier record of this reservation ended without an answer", store.ErrUnavailable)
 		}
 		expected = cell.Version
 	}
-	return EventID{}, false, fmt.Errorf("%w: this reservation is being recorded elsewhere", ErrUnavailable)
+	return store.EventID{}, false, fmt.Errorf("%w: this reservation is being recorded elsewhere", store.ErrUnavailable)
 }
 
 // settleEvents makes n's event stay, if t keeps events. It may ask whether one that is
 // not there was removed.
-func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry, removed func() (bool, error)) error {
+func (e *Engine) settleEvents(ctx context.Context, t *target, n *count.Entry, removed func() (bool, error)) error {
 	if e.exclusive != nil {
 		return e.settleIn(ctx, t, n, e.exclusive.store)
 	}
@@ -320,7 +324,7 @@ func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry, removed 
 	}
 	for _, p := range parts {
 		part := t.as(p)
-		if p.serial {
+		if p.Serial {
 			if err := e.shared.serial.settleEvent(ctx, &part, n, removed); err != nil {
 				return err
 			}
@@ -331,13 +335,13 @@ func (e *Engine) settleEvents(ctx context.Context, t *target, n *entry, removed 
 	return nil
 }
 
-func (e *Engine) settleIn(ctx context.Context, t *target, n *entry, store Store) error {
-	if len(t.plan.logs) == 0 {
+func (e *Engine) settleIn(ctx context.Context, t *target, n *count.Entry, s store.Store) error {
+	if len(t.plan.Logs) == 0 {
 		return nil
 	}
-	return store.Write(ctx, &Write{
+	return s.Write(ctx, &store.Write{
 		Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Settle: true,
-		Events: []Event{{ID: n.id, At: n.at, Cost: n.cost}},
+		Events: []store.Event{{ID: n.ID, At: n.At, Cost: n.Cost}},
 	})
 }
 
@@ -354,7 +358,7 @@ func (e *Engine) removed(ctx context.Context, t *token) (bool, error) {
 			continue
 		}
 		claims := e.claimsAbout([]*plan{p})
-		cell, err := claims.get(ctx, claims.key(spaceRefund, t.entries[i].id[:]), claims.serial)
+		cell, err := claims.get(ctx, claims.key(spaceRefund, t.entries[i].ID[:]), claims.serial)
 		if err != nil || len(cell.Value) > 0 {
 			return true, err
 		}
@@ -365,23 +369,23 @@ func (e *Engine) removed(ctx context.Context, t *token) (bool, error) {
 // settleEvent makes n's event stay in the log beside t's cell, unless it was removed:
 // what is said there last stands, so the condition has to say that the event is there,
 // or that it left by itself. It reads as far back as it must to know.
-func (x *serial) settleEvent(ctx context.Context, t *target, n *entry, removed func() (bool, error)) error {
-	if len(t.plan.logs) == 0 {
+func (x *serial) settleEvent(ctx context.Context, t *target, n *count.Entry, removed func() (bool, error)) error {
+	if len(t.plan.Logs) == 0 {
 		return nil
 	}
 	for own := 1; ; own *= 2 {
 		hidden, untold := false, error(nil)
-		err := x.update(ctx, t, own, func(s *State, _ Instant, w *Write) bool {
+		err := x.update(ctx, t, own, func(s *store.State, _ store.Instant, w *store.Write) bool {
 			events := s.Logs[0].Events
-			gone := !slices.ContainsFunc(events, func(e Event) bool { return e.ID == n.id })
-			hidden = gone && settledAmong(events) >= t.plan.logs[0].limit+own
+			gone := !slices.ContainsFunc(events, func(e store.Event) bool { return e.ID == n.ID })
+			hidden = gone && settledAmong(events) >= t.plan.Logs[0].Limit+own
 			if gone && !hidden {
 				gone, untold = removed()
 			}
-			if gone || s.Reset >= n.at {
+			if gone || s.Reset >= n.At {
 				return false
 			}
-			w.Events, w.Settle = []Event{{ID: n.id, At: n.at, Cost: n.cost}}, true
+			w.Events, w.Settle = []store.Event{{ID: n.ID, At: n.At, Cost: n.Cost}}, true
 			return true
 		})
 		if err = cmp.Or(err, untold); err != nil || !hidden {
@@ -391,7 +395,7 @@ func (x *serial) settleEvent(ctx context.Context, t *target, n *entry, removed f
 }
 
 // settledAmong returns how many of events are no holds.
-func settledAmong(events []Event) (n int) {
+func settledAmong(events []store.Event) (n int) {
 	for i := range events {
 		if events[i].Ends == 0 {
 			n++
@@ -403,11 +407,11 @@ func settledAmong(events []Event) (n int) {
 // whereThatLeaves answers a record of charges whose decisions say what became of it: it is
 // allowed, and tells the state as it is. If that can't be told, what became of it stays true.
 func (e *Engine) whereThatLeaves(ctx context.Context, charges []charge) (Answer, error) {
-	became := make([]Decision, len(charges))
+	became := make([]count.Decision, len(charges))
 	for i := range charges {
 		c := &charges[i]
 		became[i] = c.decision
-		c.op, c.cost, c.id = OpCheck, 0, EventID{}
+		c.op, c.cost, c.id = count.OpCheck, 0, store.EventID{}
 	}
 	err := e.decideAll(ctx, charges)
 	for i := range charges {

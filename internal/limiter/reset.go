@@ -3,18 +3,22 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Reset forgets what was counted for id under policy, for every instance as soon
 // as it returns nil; not what was counted for parts of it under others. Blocks of id, and what instances count for themselves, end on
 // this instance then and on others within a second.
-func (e *Engine) Reset(ctx context.Context, policy string, id Identifier) error {
+func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) error {
 	p, id, _, err := e.planOf(policy, id)
 	if err != nil {
 		return err
 	}
 	if _, err := e.instant(); err != nil { // before anything is forgotten here
-		return &StoreError{Recorded: RecordedNo, Err: err}
+		return &StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
@@ -30,12 +34,12 @@ func (e *Engine) forget(ctx context.Context, t *target) error {
 	if e.local != nil {
 		local := t.as(t.plan.local)
 		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: err}
+			return &StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 	}
 	if e.exclusive != nil {
 		if err := resetStill(ctx, e.exclusive.store, t, e.now()); err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: err}
+			return &StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 		e.passMilli()
 		return nil
@@ -68,17 +72,17 @@ func (e *Engine) passMilli() {
 }
 
 // resetStill forgets all that is counted for t in a store that holds keys still.
-func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) error {
-	queries := []Query{t.plan.query(t.key, now, 1, nil)}
+func resetStill(ctx context.Context, in store.Exclusive, t *target, now store.Instant) error {
+	queries := []store.Query{t.plan.Query(t.key, now, 1, nil)}
 	for _, key := range t.old {
 		older := queries[0]
 		older.Key = key
 		queries = append(queries, older)
 	}
-	return store.UpdateAll(ctx, queries, func(states []State, writes []Write) {
+	return in.UpdateAll(ctx, queries, func(states []store.State, writes []store.Write) {
 		at := now
 		for i := range states {
-			if s := &states[i]; t.plan.isAhead(s, now) { // by a clock that was set back
+			if s := &states[i]; t.plan.IsAhead(s, now) { // by a clock that was set back
 				writes[i].Present, s.Reset = now, min(s.Reset, now-1)
 			}
 			at = max(at, states[i].Reset+1)
@@ -86,9 +90,9 @@ func resetStill(ctx context.Context, store Exclusive, t *target, now Instant) er
 		for i := range writes {
 			w := &writes[i]
 			w.Reset, w.ResetTTL = at, t.plan.resetTTL
-			w.Logs, w.Counts = t.plan.logWrites, t.plan.counters
-			if t.plan.cell {
-				w.Cell = &CellWrite{If: states[i].Cell.Version}
+			w.Logs, w.Counts = t.plan.logWrites, t.plan.Counters
+			if t.plan.Cell {
+				w.Cell = &store.CellWrite{If: states[i].Cell.Version}
 			}
 		}
 	})
@@ -102,14 +106,14 @@ func (s *shared) reset(ctx context.Context, t *target) error {
 	for _, p := range t.plan.parts {
 		part := t.as(p)
 		if err := s.resetPart(ctx, &part); err != nil {
-			return &StoreError{Recorded: RecordedUnknown, Err: err}
+			return &StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
 	return nil
 }
 
 func (s *shared) resetPart(ctx context.Context, t *target) error {
-	if t.plan.cell {
+	if t.plan.Cell {
 		return s.serial.reset(ctx, t)
 	}
 	return s.counted.reset(ctx, t)
@@ -121,22 +125,22 @@ func (s *shared) resetPart(ctx context.Context, t *target) error {
 func (c *counted) reset(ctx context.Context, t *target) error {
 	now, err := c.opts.instant()
 	if err != nil {
-		return &StoreError{Recorded: RecordedNo, Err: err}
+		return &StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	q := t.plan.query(t.key, now, 1, nil)
+	q := t.plan.Query(t.key, now, 1, nil)
 	state, _, err := c.read(ctx, t, &q)
 	if err != nil {
-		return &StoreError{Recorded: RecordedNo, Err: err}
+		return &StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
-	for _, key := range append([]Key{t.key}, t.old...) {
-		w := &Write{
+	for _, key := range append([]store.Key{t.key}, t.old...) {
+		w := &store.Write{
 			Key: key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites,
-			Counts: t.plan.counters && !t.plan.tally, Tally: t.plan.tally, Span: t.plan.span,
+			Counts: t.plan.Counters && !t.plan.Tally, Tally: t.plan.Tally, Span: t.plan.Span,
 			Reset: at, ResetTTL: t.plan.resetTTL,
 		}
 		if err := c.store.Write(ctx, w); err != nil {
-			return &StoreError{Recorded: RecordedUnknown, Err: err}
+			return &StoreError{Recorded: count.RecordedUnknown, Err: err}
 		}
 	}
 	c.denials.forget(t.key)

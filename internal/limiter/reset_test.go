@@ -8,6 +8,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 func mustReset(t *testing.T, e *limiter.Engine) {
@@ -18,14 +21,14 @@ func mustReset(t *testing.T, e *limiter.Engine) {
 }
 
 func TestResetWithinADecision(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policy := policyOf(algorithm, 3, time.Hour)
-			a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+			a, b := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 			mustTake(t, a)
-			store.beforeRead = func(*limiter.Query) { // between a's write and its read
-				store.set(func() { store.beforeRead = nil })
+			s.beforeRead = func(*store.Query) { // between a's write and its read
+				s.set(func() { s.beforeRead = nil })
 				mustReset(t, b)
 			}
 			if d := mustTake(t, a); !d.Allowed || d.Used != 1 {
@@ -41,17 +44,17 @@ func TestResetWithinADecision(t *testing.T) {
 // TestResetUnderEveryRoundOfADecision resets whenever the decision reads: it gives
 // up, and nothing of it is subtracted from what others count.
 func TestResetUnderEveryRoundOfADecision(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policy := policyOf(algorithm, 3, time.Hour)
-			a, b := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+			a, b := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 			running(t, a)
 			all := somebody
 			all.Cost = 3
 			resetting := false
 			resets := 0
-			store.beforeRead = func(*limiter.Query) {
+			s.beforeRead = func(*store.Query) {
 				if resetting || resets == 8 {
 					return
 				}
@@ -64,10 +67,10 @@ func TestResetUnderEveryRoundOfADecision(t *testing.T) {
 			_, err := a.Take(t.Context(), all)
 			if inCell := strings.HasSuffix(algorithm, "-bucket"); inCell && err != nil {
 				t.Errorf("%v: a reset of a cell is a conflict like any other", err)
-			} else if !inCell && !errors.Is(err, limiter.ErrOverloaded) {
+			} else if !inCell && !errors.Is(err, store.ErrOverloaded) {
 				t.Errorf("%v, want too many resets", err)
 			}
-			store.set(func() { store.beforeRead = nil })
+			s.set(func() { s.beforeRead = nil })
 			time.Sleep(time.Minute)
 			admitted := 0
 			for range 12 {
@@ -83,7 +86,7 @@ func TestResetUnderEveryRoundOfADecision(t *testing.T) {
 }
 
 func TestResetForgetsWhatAFastClockHasDated(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			policy := policyOf(algorithm, 1, time.Hour)
@@ -100,10 +103,10 @@ func TestResetForgetsWhatAFastClockHasDated(t *testing.T) {
 // TestResetsCloseToEachOther has what is counted after a reset, and dated later
 // than the clock for it, forgotten by the next.
 func TestResetsCloseToEachOther(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm+", one copy, one millisecond", func(t *testing.T) {
 			e := limiter.New(embedded.New(nil), nil)
-			if err := e.SetPolicies([]limiter.Policy{policyOf(algorithm, 1, time.Hour)}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{policyOf(algorithm, 1, time.Hour)}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 3 {
@@ -135,23 +138,23 @@ func TestResetsCloseToEachOther(t *testing.T) {
 
 func TestResetByAClockBeyondTheToleranceIsRefused(t *testing.T) {
 	e := limiter.New(newFakeStore(), &limiter.Options{Skewed: func() bool { return true }})
-	if err := e.SetPolicies([]limiter.Policy{policyOf("sliding-log", 1, time.Hour)}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 1, time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Reset(t.Context(), "p", somebody.Identifier); !errors.Is(err, limiter.ErrUnavailable) {
+	if err := e.Reset(t.Context(), "p", somebody.Identifier); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestResetReachesThisInstancesOwnCounts(t *testing.T) {
 	bubble(t, "local", func(t *testing.T) {
-		store := newFakeStore()
-		policy := policyOf("sliding-log", 1, time.Hour)
-		policy.OnStoreError = limiter.OnStoreErrorLocal
-		e := newEngine(t, store, 0, policy)
+		s := newFakeStore()
+		p := policyOf("sliding-log", 1, time.Hour)
+		p.OnStoreError = policy.OnStoreErrorLocal
+		e := newEngine(t, s, 0, p)
 		mustTake(t, e)
 		mustReset(t, e)
-		store.set(func() { store.onWrite = func(*limiter.Write) error { return limiter.ErrUnavailable } })
+		s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
 		time.Sleep(time.Second)
 		if d := mustTake(t, e); !d.Allowed || !d.Degraded {
 			t.Errorf("allowed %v, degraded %v after a reset", d.Allowed, d.Degraded)
@@ -183,21 +186,21 @@ func TestWaitAfterAReset(t *testing.T) {
 // events of the first are taken back.
 func TestCountsThatCannotFollowTheirEvents(t *testing.T) {
 	bubble(t, "log and window", func(t *testing.T) {
-		store := newFakeStore()
-		policy := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		s := newFakeStore()
+		policy := policy.Policy{Name: "p", Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
 			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
 		}}
-		slow, fast := newEngine(t, store, -150*time.Millisecond, policy), newEngine(t, store, tolerance, policy)
+		slow, fast := newEngine(t, s, -150*time.Millisecond, policy), newEngine(t, s, tolerance, policy)
 		running(t, fast)
-		store.set(func() {
-			store.beforeRead = func(*limiter.Query) {
-				store.set(func() { store.beforeRead = nil })
+		s.set(func() {
+			s.beforeRead = func(*store.Query) {
+				s.set(func() { s.beforeRead = nil })
 				mustReset(t, slow)
-				store.set(func() {
-					store.onWrite = func(w *limiter.Write) error {
+				s.set(func() {
+					s.onWrite = func(w *store.Write) error {
 						if len(w.Add) > 0 {
-							return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+							return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 						}
 						return nil
 					}
@@ -205,10 +208,10 @@ func TestCountsThatCannotFollowTheirEvents(t *testing.T) {
 			}
 		})
 		var failed *limiter.StoreError
-		if _, err := fast.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if _, err := fast.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v, want recorded: unknown", err)
 		}
-		store.set(func() { store.onWrite = nil })
+		s.set(func() { s.onWrite = nil })
 		time.Sleep(time.Minute)
 		if d, err := fast.Check(t.Context(), somebody); err != nil || d.Limits()[0].Used != 0 {
 			t.Errorf("%d used a minute later (%v)", d.Limits()[0].Used, err)

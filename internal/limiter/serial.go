@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // serial decides by compare-and-set on a key's cell: it reads, judges, and writes on
 // the condition that nobody wrote meanwhile; else it begins again. What it answers is
 // exact, and nobody is denied for units that are about to be taken back.
 type serial struct {
-	store Store
-	ids   *eventIDs
+	store store.Store
+	ids   *store.EventIDs
 	opts  *Options
 	full  *denials // what decides while the store does not answer; nothing else of it is gone by
 }
@@ -31,27 +35,27 @@ const (
 // settle answers every request of batch, all of them for t.
 func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 	mark := x.full.since(t.key)
-	var last *State
-	var at Instant
-	err := x.update(ctx, t, len(batch), func(s *State, now Instant, w *Write) bool {
+	var last *store.State
+	var at store.Instant
+	err := x.update(ctx, t, len(batch), func(s *store.State, now store.Instant, w *store.Write) bool {
 		last, at = s, now
 		recorded := false
 		ahead := now.Sub(x.opts.now())
 		for _, r := range batch {
-			id := x.ids.next(now)
+			id := x.ids.Next(now)
 			if r.alone {
-				t.plan.decide(&r.without, s, OpCheck, id, now, r.cost)
-				r.without.postpone(ahead)
+				t.plan.Decide(&r.without, s, count.OpCheck, id, now, r.cost)
+				r.without.Postpone(ahead)
 			}
-			t.plan.decide(&r.decision, s, r.op, id, now, r.cost)
-			r.decision.postpone(ahead)
-			if r.decision.Recorded != RecordedYes {
+			t.plan.Decide(&r.decision, s, r.op, id, now, r.cost)
+			r.decision.Postpone(ahead)
+			if r.decision.Recorded != count.RecordedYes {
 				continue
 			}
 			recorded = true
-			r.decision.entry = entry{id: id, at: now, epoch: s.Reset, cost: r.cost}
-			if len(t.plan.logs) > 0 {
-				w.Events = append(w.Events, Event{ID: id, At: now, Cost: r.cost, Ends: endsAfter(now, r.hold)})
+			r.decision.Entry = count.Entry{ID: id, At: now, Epoch: s.Reset, Cost: r.cost}
+			if len(t.plan.Logs) > 0 {
+				w.Events = append(w.Events, store.Event{ID: id, At: now, Cost: r.cost, Ends: endsAfter(now, r.hold)})
 			}
 		}
 		if len(w.Events) > 0 && batch[0].hold > 0 {
@@ -73,32 +77,32 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 	mark := x.full.since(t.key)
 	s, c, err := x.read(ctx, t, 1, x.opts.Serial)
 	if err != nil {
-		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+		r.err = &StoreError{Recorded: count.RecordedNo, Err: err}
 		return
 	}
 	now, err := x.instant(&s, &c)
 	if err != nil {
-		r.err = &StoreError{Recorded: RecordedNo, Err: err}
+		r.err = &StoreError{Recorded: count.RecordedNo, Err: err}
 		return
 	}
-	t.plan.decide(&r.decision, &s, OpCheck, EventID{}, now, r.cost)
-	r.decision.postpone(now.Sub(x.opts.now()))
+	t.plan.Decide(&r.decision, &s, count.OpCheck, store.EventID{}, now, r.cost)
+	r.decision.Postpone(now.Sub(x.opts.now()))
 	x.full.keepFull(t, &s, now, mark)
 }
 
 // giveBack takes what e counted for t out of its cell. Like all that is given back it
 // is done once: a refund in doubt is not repeated.
-func (x *serial) giveBack(ctx context.Context, t *target, e *entry, sums bool) error {
+func (x *serial) giveBack(ctx context.Context, t *target, e *count.Entry, sums bool) error {
 	defer x.full.forget(t.key)
-	return x.update(ctx, t, 1, func(s *State, now Instant, w *Write) bool {
-		if s.Reset >= e.at {
+	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
+		if s.Reset >= e.At {
 			return false
 		}
 		if sums {
-			t.plan.giveBack(s, e, now)
+			t.plan.GiveBack(s, e, now)
 		}
-		if len(t.plan.logs) > 0 {
-			w.Remove = []EventID{e.id}
+		if len(t.plan.Logs) > 0 {
+			w.Remove = []store.EventID{e.ID}
 		}
 		return true
 	})
@@ -107,8 +111,8 @@ func (x *serial) giveBack(ctx context.Context, t *target, e *entry, sums bool) e
 // reset forgets all that is counted for t.
 func (x *serial) reset(ctx context.Context, t *target) error {
 	defer x.full.forget(t.key)
-	return x.update(ctx, t, 1, func(s *State, now Instant, _ *Write) bool {
-		s.Reset, s.Counts, s.levels = now, nil, nil
+	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, _ *store.Write) bool {
+		s.Reset, s.Counts, s.Levels = now, nil, nil
 		return true
 	})
 }
@@ -118,15 +122,18 @@ func (x *serial) reset(ctx context.Context, t *target) error {
 // remove into the write, and everything else into the state. It may be called several
 // times, each time with another state, and what it did last counts. The error is a
 // StoreError.
-func (x *serial) update(ctx context.Context, t *target, own int, change func(s *State, now Instant, w *Write) bool) error {
-	return x.updateOnce(ctx, t, own, new(attempts), func(s *State, _ bool, now Instant, w *Write) bool { return change(s, now, w) })
+func (x *serial) update(
+	ctx context.Context, t *target, own int, change func(s *store.State, now store.Instant, w *store.Write) bool,
+) error {
+	once := func(s *store.State, _ bool, now store.Instant, w *store.Write) bool { return change(s, now, w) }
+	return x.updateOnce(ctx, t, own, new(attempts), once)
 }
 
 // attempts are the versions of conditional writes of the same change, one of which may be
 // stored, now or later. Of more than keptVersions the oldest are surely not.
-type attempts []EventID
+type attempts []store.EventID
 
-func (a *attempts) add(version EventID) {
+func (a *attempts) add(version store.EventID) {
 	*a = append(*a, version)
 	*a = (*a)[max(0, len(*a)-keptVersions):]
 }
@@ -136,49 +143,49 @@ func (a *attempts) add(version EventID) {
 // that whoever gets an error may try the same change again, and have it stored once. They are
 // found for as long as the cell tells of them.
 func (x *serial) updateOnce(
-	ctx context.Context, t *target, own int, tried *attempts, change func(s *State, stored bool, now Instant, w *Write) bool,
+	ctx context.Context, t *target, own int, tried *attempts, change func(s *store.State, stored bool, now store.Instant, w *store.Write) bool,
 ) error {
 	for wait := conflictWait; ; wait = min(2*wait, maxConflictWait) {
-		s, c, err := x.read(ctx, t, own, x.opts.Serial.quorum())
+		s, c, err := x.read(ctx, t, own, x.opts.Serial.Quorum())
 		if err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: err}
+			return &StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 		now, err := x.instant(&s, &c)
 		if err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: err}
+			return &StoreError{Recorded: count.RecordedNo, Err: err}
 		}
-		w := &Write{Key: t.key, Level: x.opts.Serial.quorum(), Logs: t.plan.logWrites}
+		w := &store.Write{Key: t.key, Level: x.opts.Serial.Quorum(), Logs: t.plan.logWrites}
 		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
 			return nil
 		}
-		err = x.swap(ctx, t, w, func() CellWrite {
-			cell := t.plan.shut(nil, &s, &c, x.ids.next(now), now, x.opts)
+		err = x.swap(ctx, t, w, func() store.CellWrite {
+			cell := t.plan.shut(nil, &s, &c, x.ids.Next(now), now, x.opts)
 			tried.add(cell.Version)
 			return cell
 		})
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 		if err := pause(ctx, x.opts.jitter(wait)); err != nil {
-			return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: other instances kept coming first: %w", ErrUnavailable, err)}
+			return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: other instances kept coming first: %w", store.ErrUnavailable, err)}
 		}
 	}
 }
 
 // instant returns when a change of the state takes place: never before anything that
 // is in it. The error says that this instance's clock is beyond the tolerance.
-func (x *serial) instant(s *State, c *chain) (Instant, error) {
+func (x *serial) instant(s *store.State, c *chain) (store.Instant, error) {
 	now, err := x.opts.instant()
 	return max(now, c.newest, s.Reset+1), err
 }
 
 // read returns the state of t and the past of its cell.
-func (x *serial) read(ctx context.Context, t *target, own int, level Level) (State, chain, error) {
-	q := t.plan.query(t.key, x.opts.now(), own, nil)
+func (x *serial) read(ctx context.Context, t *target, own int, level policy.Level) (store.State, chain, error) {
+	q := t.plan.Query(t.key, x.opts.now(), own, nil)
 	q.Level = level
 	s, err := x.opts.readPatiently(ctx, x.store, &q)
 	if err != nil {
-		return State{}, chain{}, err
+		return store.State{}, chain{}, err
 	}
 	c, err := t.plan.open(&s)
 	return s, c, err
@@ -192,8 +199,8 @@ func (x *serial) read(ctx context.Context, t *target, own int, level Level) (Sta
 // proves nothing. It is dead only once another version is stored on the same
 // condition; so it is repeated, with the same events, until one of the attempts or
 // somebody else's write is there.
-func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() CellWrite) error {
-	var tried []EventID
+func (x *serial) swap(ctx context.Context, t *target, w *store.Write, seal func() store.CellWrite) error {
+	var tried []store.EventID
 	var failed error
 	for ctx.Err() == nil {
 		cell := seal()
@@ -202,33 +209,33 @@ func (x *serial) swap(ctx context.Context, t *target, w *Write, seal func() Cell
 		switch {
 		case failed == nil:
 			return nil
-		case len(tried) == 1 && errors.Is(failed, ErrConflict):
-			return ErrConflict
-		case len(tried) == 1 && errors.Is(failed, ErrNotStored):
-			return &StoreError{Recorded: RecordedNo, Err: failed}
+		case len(tried) == 1 && errors.Is(failed, store.ErrConflict):
+			return store.ErrConflict
+		case len(tried) == 1 && errors.Is(failed, store.ErrNotStored):
+			return &StoreError{Recorded: count.RecordedNo, Err: failed}
 		}
 		switch x.fate(ctx, t, w.Cell.If, tried) {
 		case fateStored:
 			return nil
 		case fateDead:
-			return ErrConflict
+			return store.ErrConflict
 		case fateLost:
-			return &StoreError{Recorded: RecordedUnknown, Err: untold(failed)}
+			return &StoreError{Recorded: count.RecordedUnknown, Err: untold(failed)}
 		case fateOpen:
 			_ = pause(ctx, x.opts.jitter(conflictWait))
 		}
 	}
 	if len(tried) == 0 {
-		return &StoreError{Recorded: RecordedNo, Err: fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())}
+		return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())}
 	}
-	return &StoreError{Recorded: RecordedUnknown, Err: untold(failed)}
+	return &StoreError{Recorded: count.RecordedUnknown, Err: untold(failed)}
 }
 
 // untold is the error of attempts whose fate is not known. The last one may have met its
 // condition changed by an earlier one of them: that must not pass for a conflict, after
 // which nothing is stored.
 func untold(failed error) error {
-	return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())
+	return fmt.Errorf("%w: whether it was stored is not known: %s", store.ErrUnavailable, failed.Error())
 }
 
 // fate is what became of attempts without an answer.
@@ -244,23 +251,23 @@ const (
 // fate finds out what became of the attempts with the versions tried, all on the
 // condition that the cell's version was expected. A serial read completes what is half
 // done, so what it doesn't show is stored never or by a later write.
-func (x *serial) fate(ctx context.Context, t *target, expected EventID, tried []EventID) fate {
+func (x *serial) fate(ctx context.Context, t *target, expected store.EventID, tried []store.EventID) fate {
 	s, c, err := x.read(ctx, t, 1, x.opts.Serial)
 	switch {
 	case err != nil || s.Cell.Version == expected:
 		return fateOpen
 	case slices.ContainsFunc(tried, c.has):
 		return fateStored
-	case s.Cell.Version == EventID{}: // it expired, and its version never comes back
+	case s.Cell.Version == store.EventID{}: // it expired, and its version never comes back
 		return fateDead
-	case c.has(expected), expected == EventID{} && c.whole:
+	case c.has(expected), expected == store.EventID{} && c.whole:
 		return fateDead
 	}
 	return fateLost
 }
 
 // attempt makes one conditional write, in a part of the time there is.
-func (x *serial) attempt(ctx context.Context, w *Write) error {
+func (x *serial) attempt(ctx context.Context, w *store.Write) error {
 	ctx, cancel := context.WithTimeout(ctx, x.opts.StoreTimeout/serialTries)
 	defer cancel()
 	return x.store.Write(ctx, w)

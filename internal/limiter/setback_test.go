@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // wanderer is an engine's clock, which may be ahead before anybody knows.
@@ -17,10 +19,10 @@ type wanderer struct {
 func (w *wanderer) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // engine returns an engine that goes by w over store, and runs.
-func (w *wanderer) engine(t *testing.T, store *fakeStore, policy limiter.Policy) *limiter.Engine {
+func (w *wanderer) engine(t *testing.T, s *fakeStore, policy policy.Policy) *limiter.Engine {
 	t.Helper()
-	return instanceWith(t, store, &limiter.Options{
-		ClockTolerance: tolerance, StoreTimeout: timeout, Feed: store.Store.(limiter.Feed), Now: w.now, Skewed: w.skewed.Load,
+	return instanceWith(t, s, &limiter.Options{
+		ClockTolerance: tolerance, StoreTimeout: timeout, Feed: s.Store.(store.Feed), Now: w.now, Skewed: w.skewed.Load,
 	}, policy)
 }
 
@@ -28,14 +30,14 @@ func (w *wanderer) engine(t *testing.T, store *fakeStore, policy limiter.Policy)
 // others tell meanwhile.
 func TestNewsAreHeardAfterAClockWentAhead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), policyOf("sliding-log", 3, time.Hour)
+		s, p := newFakeStore(), policyOf("sliding-log", 3, time.Hour)
 		var clock wanderer
-		e, other := clock.engine(t, store, policy), toldEngine(t, store, policy)
+		e, other := clock.engine(t, s, p), toldEngine(t, s, p)
 		running(t, other)
 		time.Sleep(10 * time.Second)
 		clock.ahead.Store(int64(time.Minute))
 		time.Sleep(time.Second)
-		block := limiter.Override{Kind: limiter.OverrideBlock, Until: limiter.InstantOf(time.Now().Add(time.Hour))}
+		block := limiter.Override{Kind: policy.OverrideBlock, Until: store.InstantOf(time.Now().Add(time.Hour))}
 		if _, err := other.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, block); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +67,7 @@ func TestPollsFollowAClockThatWasRight(t *testing.T) {
 		for i, least := range []time.Duration{time.Hour, 0} { // in doubt at first, and then not
 			time.Sleep(4 * time.Second)
 			feed.mu.Lock()
-			back := limiter.InstantOf(clock.now()).Sub(feed.since[len(feed.since)-1])
+			back := store.InstantOf(clock.now()).Sub(feed.since[len(feed.since)-1])
 			feed.mu.Unlock()
 			if back < least || back > least+10*time.Second {
 				t.Errorf("poll %d reads back %v, not some seconds more than %v", i, back, least)

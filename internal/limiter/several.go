@@ -6,6 +6,10 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
@@ -18,7 +22,7 @@ func (e *Engine) suitOwners(charges []charge) bool {
 	if e.exclusive != nil || e.opts.Owners == nil {
 		return false
 	}
-	return !slices.ContainsFunc(charges, func(c charge) bool { return !c.isPlain() || c.plan.cell || c.cost < 1 })
+	return !slices.ContainsFunc(charges, func(c charge) bool { return !c.isPlain() || c.plan.Cell || c.cost < 1 })
 }
 
 // byOwners decides charges, which suit owners, all or none of them.
@@ -27,13 +31,13 @@ func (e *Engine) byOwners(ctx context.Context, charges []charge) {
 	for i := range charges {
 		all[i] = &charges[i]
 	}
-	if charges[0].op != OpTake { // what is recorded is not undone
+	if charges[0].op != count.OpTake { // what is recorded is not undone
 		all.each(func(c *charge) { e.byOwner(ctx, c) })
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 	defer cancel()
-	slices.SortFunc(all, func(a, b *charge) int { return bytes.Compare(a.key.sum[:], b.key.sum[:]) })
+	slices.SortFunc(all, func(a, b *charge) int { return bytes.Compare(a.key.Sum[:], b.key.Sum[:]) })
 	e.prepareAll(ctx, all)
 	e.concludeAll(ctx, all)
 }
@@ -104,34 +108,34 @@ func (e *Engine) prepareInOrder(ctx context.Context, all several) {
 
 // prepare has the owner of c's key decide it. At once: it does not wait for other calls.
 func (e *Engine) prepare(ctx context.Context, c *charge, atOnce bool) {
-	c.decision, c.err, c.asked = Decision{}, nil, true
+	c.decision, c.err, c.asked = count.Decision{}, nil, true
 	if c.canAbort() {
-		c.prepare, c.atOnce = e.ids.next(e.now()), atOnce
+		c.prepare, c.atOnce = e.ids.Next(e.now()), atOnce
 	}
 	e.byOwner(ctx, c)
 	if c.err != nil {
 		return
 	}
-	if known := &e.shared.counted.denied; c.decision.stands() {
+	if known := &e.shared.counted.denied; c.decision.Stands() {
 		known.remove(c.key)
 	} else {
-		known.put(c.key, Distant)
+		known.put(c.key, store.Distant)
 	}
 }
 
 // canAbort reports whether c does not count if others deny.
-func (c *charge) canAbort() bool { return c.plan.Count != CountAll }
+func (c *charge) canAbort() bool { return c.plan.Count != policy.CountAll }
 
 // inDoubt reports whether nobody could tell what becomes of c.
 func (c *charge) inDoubt() bool { return c.err != nil && errors.Is(c.err, ErrInDoubt) }
 
 // isPrepared reports whether c is prepared, or may be.
 func (c *charge) isPrepared() bool {
-	if c.prepare == (EventID{}) {
+	if c.prepare == (store.EventID{}) {
 		return false
 	}
 	failed := (*StoreError)(nil)
-	return c.err == nil && c.decision.Recorded == RecordedYes || errors.As(c.err, &failed) && failed.Recorded != RecordedNo
+	return c.err == nil && c.decision.Recorded == count.RecordedYes || errors.As(c.err, &failed) && failed.Recorded != count.RecordedNo
 }
 
 // blocked reports whether some of s denies all of them, for good.
@@ -142,9 +146,9 @@ func (s several) blocked() bool {
 // blocks reports whether c denies the call that it is a part of.
 func (c *charge) blocks() bool {
 	if c.err != nil {
-		return c.plan.onFailure() == OnStoreErrorDeny
+		return c.plan.onFailure() == policy.OnStoreErrorDeny
 	}
-	return !c.decision.stands()
+	return !c.decision.Stands()
 }
 
 // concludeAll commits what was prepared if all pass, or else aborts it. What is not counted is answered as if
@@ -170,18 +174,18 @@ func (e *Engine) concludeAll(ctx context.Context, all several) {
 // is as good, or nothing is.
 func (e *Engine) foretell(ctx context.Context, c *charge) {
 	check := *c
-	check.op, check.prepare, check.atOnce = OpCheck, EventID{}, false
-	check.decision, check.err = Decision{}, nil
+	check.op, check.prepare, check.atOnce = count.OpCheck, store.EventID{}, false
+	check.decision, check.err = count.Decision{}, nil
 	e.byOwner(ctx, &check)
 	was := c.decision.Recorded
 	switch {
 	case check.err == nil:
 		c.decision = check.decision
 	case c.decision.Policy == nil:
-		c.decision = c.plan.unasked()
+		c.decision = c.plan.Unasked()
 	}
-	if c.decision.Recorded = RecordedNo; was == RecordedUnknown {
-		c.decision.Recorded = RecordedUnknown
+	if c.decision.Recorded = count.RecordedNo; was == count.RecordedUnknown {
+		c.decision.Recorded = count.RecordedUnknown
 	}
 }
 
@@ -202,15 +206,15 @@ func (e *Engine) abort(ctx context.Context, all several) {
 	defer cancel()
 	all.each(func(c *charge) {
 		undo := e.undoing(c)
-		recorded := RecordedNo
+		recorded := count.RecordedNo
 		if undo(ctx) != nil {
-			recorded = RecordedUnknown
+			recorded = count.RecordedUnknown
 			e.undoLater(c, undo)
 		}
 		if c.err == nil {
 			c.decision.Recorded = recorded
 		}
-		c.prepare = EventID{}
+		c.prepare = store.EventID{}
 	})
 }
 
@@ -231,8 +235,10 @@ func (e *Engine) undoing(c *charge) func(context.Context) error {
 func (e *Engine) undoLater(c *charge, undo func(context.Context) error) {
 	later := e.shared.counted.takeBacks
 	later.push(takeBack{abort: undo})
-	if id := c.decision.entry.id; id != (EventID{}) && len(c.plan.logs) > 0 {
-		later.push(takeBack{write: &Write{Key: c.key, Level: c.plan.Consistency.Write, Logs: c.plan.logWrites, Remove: []EventID{id}}})
+	if id := c.decision.Entry.ID; id != (store.EventID{}) && len(c.plan.Logs) > 0 {
+		later.push(takeBack{write: &store.Write{
+			Key: c.key, Level: c.plan.Consistency.Write, Logs: c.plan.logWrites, Remove: []store.EventID{id},
+		}})
 	}
 }
 

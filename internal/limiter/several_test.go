@@ -12,6 +12,10 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // ring is engines that own all keys between them, each of them a part, over one store.
@@ -27,7 +31,7 @@ type ring struct {
 }
 
 // newRing returns engines that run until stop is called, which gives back first what waits for that.
-func newRing(t *testing.T, n int, policies ...limiter.Policy) *ring {
+func newRing(t *testing.T, n int, policies ...policy.Policy) *ring {
 	t.Helper()
 	r := &ring{store: newFakeStore(), rng: rand.New(rand.NewPCG(1, 2))}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,12 +50,12 @@ func newRing(t *testing.T, n int, policies ...limiter.Policy) *ring {
 }
 
 // ownerOf returns the number of the engine that owns key.
-func (r *ring) ownerOf(key limiter.Key) int { return int(key.Prefix() >> 40 % uint64(len(r.engines))) }
+func (r *ring) ownerOf(key store.Key) int { return int(key.Prefix() >> 40 % uint64(len(r.engines))) }
 
 // ownedBy returns the nth of the identifiers that an engine owns under policy.
-func (r *ring) ownedBy(t *testing.T, owner int, policy string, nth int) limiter.Identifier {
+func (r *ring) ownedBy(t *testing.T, owner int, policy string, nth int) keys.Identifier {
 	for i := 0; ; i++ {
-		id := limiter.Identifier(fmt.Sprint("id", i))
+		id := keys.Identifier(fmt.Sprint("id", i))
 		key, err := r.engines[0].KeyOf(policy, id)
 		if err != nil {
 			t.Fatal(err)
@@ -79,14 +83,14 @@ type ringOwners struct {
 	self int
 }
 
-func (o *ringOwners) Place(_ context.Context, key limiter.Key) (limiter.Place, error) {
+func (o *ringOwners) Place(_ context.Context, key store.Key) (limiter.Place, error) {
 	if n := o.ring.ownerOf(key); n != o.self {
 		return limiter.Place{Owner: ringPeer{o.ring, n}}, nil
 	}
 	return limiter.Place{Right: o.ring.rights[o.self]}, nil
 }
 
-func (o *ringOwners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
 	return o.ring.rights[o.self], nil
 }
 
@@ -101,12 +105,12 @@ type ringPeer struct {
 func (p ringPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
 	late, lost := p.ring.met(call)
 	time.Sleep(late)
-	if ctx.Err() != nil && call.Op == limiter.OpTake { // it is under way, and nobody waits for it
+	if ctx.Err() != nil && call.Op == count.OpTake { // it is under way, and nobody waits for it
 		ctx = context.WithoutCancel(ctx)
 	}
 	err := p.ring.engines[p.n].DecideForPeer(ctx, call, a)
 	if lost {
-		return fmt.Errorf("%w: no answer", limiter.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", store.ErrUnavailable)
 	}
 	return err
 }
@@ -119,27 +123,27 @@ func (p ringPeer) Tell(call *limiter.PeerCall) {
 	}
 }
 
-func oneLimit(name, algorithm string, limit int64) limiter.Policy {
-	l := limiter.Limit{Algorithm: algorithm, Limit: limit, Window: 24 * time.Hour}
+func oneLimit(name, algorithm string, limit int64) policy.Policy {
+	l := policy.Limit{Algorithm: algorithm, Limit: limit, Window: 24 * time.Hour}
 	if algorithm == "sliding-window" {
 		l.Buckets = 10
 	}
-	return limiter.Policy{Name: name, Counting: limiter.CountingRows, Limits: []limiter.Limit{l}}
+	return policy.Policy{Name: name, Counting: policy.CountingRows, Limits: []policy.Limit{l}}
 }
 
 func callOf(demands ...limiter.Demand) *limiter.Call {
-	return &limiter.Call{Op: limiter.OpTake, Demands: demands}
+	return &limiter.Call{Op: count.OpTake, Demands: demands}
 }
 
 // usedOf returns what is used of a key by what is stored.
-func (r *ring) usedOf(t *testing.T, policy string, id limiter.Identifier) int64 {
+func (r *ring) usedOf(t *testing.T, pol string, id keys.Identifier) int64 {
 	t.Helper()
-	p, _ := r.engines[0].Policy(policy)
+	p, _ := r.engines[0].Policy(pol)
 	e := limiter.New(r.store, nil)
-	if err := e.SetPolicies([]limiter.Policy{*p}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{*p}); err != nil {
 		t.Fatal(err)
 	}
-	d, err := e.Check(t.Context(), limiter.Demand{Policy: policy, Identifier: id})
+	d, err := e.Check(t.Context(), limiter.Demand{Policy: pol, Identifier: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,14 +151,14 @@ func (r *ring) usedOf(t *testing.T, policy string, id limiter.Identifier) int64 
 }
 
 // sharings are policies that count in every way, of which callers share a key.
-func sharings() map[string]limiter.Policy {
+func sharings() map[string]policy.Policy {
 	counters := oneLimit("shared", "fixed-window", 30)
-	counters.Counting = limiter.CountingCounters
+	counters.Counting = policy.CountingCounters
 	both := oneLimit("shared", "sliding-log", 40)
-	both.Limits = append(both.Limits, limiter.Limit{Name: "b", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
+	both.Limits = append(both.Limits, policy.Limit{Name: "b", Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour})
 	later, sums := oneLimit("shared", "sliding-log", 30), oneLimit("shared", "sliding-tail", 30)
-	later.Guarantee, sums.Guarantee = limiter.GuaranteeLocal, limiter.GuaranteeLocal
-	return map[string]limiter.Policy{
+	later.Guarantee, sums.Guarantee = policy.GuaranteeLocal, policy.GuaranteeLocal
+	return map[string]policy.Policy{
 		"local log": later, "local tail": sums,
 		"log": oneLimit("shared", "sliding-log", 30), "rows": oneLimit("shared", "fixed-window", 30),
 		"tail": oneLimit("shared", "sliding-tail", 30), "window": oneLimit("shared", "sliding-window", 30), "counters": counters, "both": both,
@@ -181,21 +185,21 @@ func TestSeveralDemandsByOwners(t *testing.T) {
 	}
 }
 
-func shareAKey(t *testing.T, policy limiter.Policy, seed uint64) {
+func shareAKey(t *testing.T, policy policy.Policy, seed uint64) {
 	const callers, calls, limit = 12, 12, 30
 	own := oneLimit("own", []string{"sliding-log", "fixed-window"}[seed%2], 1)
 	r := newRing(t, 3, policy, own)
 	r.store.writeTakes = time.Millisecond
 	var mu sync.Mutex
 	var history []told
-	took := make(map[limiter.Identifier]int)
+	took := make(map[keys.Identifier]int)
 	var all sync.WaitGroup
 	for n := range callers {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		all.Go(func() {
 			for range calls {
 				time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond)
-				id := limiter.Identifier(fmt.Sprint("own", rng.IntN(60)))
+				id := keys.Identifier(fmt.Sprint("own", rng.IntN(60)))
 				call := callOf(limiter.Demand{Policy: "own", Identifier: id}, limiter.Demand{Policy: "shared", Identifier: "all"})
 				h := told{began: time.Now()}
 				a, err := r.engines[rng.IntN(3)].Do(t.Context(), call)
@@ -280,7 +284,7 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 					r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", c.other))
 					first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
 					r.meet = func(call *limiter.PeerCall) (time.Duration, bool) {
-						if call.Policy == "other" && call.Op == limiter.OpTake {
+						if call.Policy == "other" && call.Op == count.OpTake {
 							return c.takes, false
 						}
 						return time.Millisecond, false
@@ -300,7 +304,7 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 					took := time.Since(began)
 					both.Wait()
 					var failed *limiter.StoreError
-					if c.doubt != (errors.Is(err, limiter.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == limiter.RecordedNo) {
+					if c.doubt != (errors.Is(err, limiter.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == count.RecordedNo) {
 						t.Errorf("the error is %v", err)
 					}
 					if d.Allowed != c.allowed || took > timeout {
@@ -394,15 +398,15 @@ func TestAbortMayComeFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call := limiter.PeerCall{Op: "abort", Key: key, Prepare: limiter.NewEventIDs()(limiter.InstantOf(time.Now()))}
+		call := limiter.PeerCall{Op: "abort", Key: key, Prepare: store.NewEventIDs().Next(store.InstantOf(time.Now()))}
 		if err := e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer)); err != nil {
 			t.Fatal(err)
 		}
-		call.Op, call.Policy, call.Cost = limiter.OpTake, "first", 1
+		call.Op, call.Policy, call.Cost = count.OpTake, "first", 1
 		call.Print = limiter.PrintOf(e, "first")
 		var failed *limiter.StoreError
 		err = e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer))
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedNo {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 			t.Errorf("the error is %v, want one that says that nothing is counted", err)
 		}
 		if d, err := e.Take(t.Context(), limiter.Demand{Policy: "first", Identifier: id}); err != nil || !d.Allowed {
@@ -457,7 +461,7 @@ func TestOwnersAreNotReadForSeveralDemands(t *testing.T) {
 func TestWhatCountsThoughOthersDeny(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		every, shadow := oneLimit("every", "sliding-log", 5), oneLimit("shadow", "sliding-log", 1)
-		every.Count, shadow.Mode = limiter.CountAll, limiter.ModeShadow
+		every.Count, shadow.Mode = policy.CountAll, policy.ModeShadow
 		r := newRing(t, 3, every, shadow, oneLimit("few", "sliding-log", 2))
 		call := callOf(limiter.Demand{Policy: "every", Identifier: "a"}, limiter.Demand{Policy: "shadow", Identifier: "a"},
 			limiter.Demand{Policy: "few", Identifier: "a"})
@@ -466,8 +470,8 @@ func TestWhatCountsThoughOthersDeny(t *testing.T) {
 				t.Fatalf("take %d: allowed %t, %v; want %t", i, a.Allowed, err, want)
 			}
 		}
-		call.Op = limiter.OpRecord
-		if a, err := r.engines[0].Do(t.Context(), call); err != nil || a.Recorded != limiter.RecordedYes {
+		call.Op = count.OpRecord
+		if a, err := r.engines[0].Do(t.Context(), call); err != nil || a.Recorded != count.RecordedYes {
 			t.Fatalf("%+v, %v", a.Decision, err)
 		}
 		for policy, want := range map[string]int64{"every": 4, "shadow": 2, "few": 3} {
@@ -503,7 +507,7 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 func TestLocalIsWrittenBeforeItIsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := oneLimit("shared", "sliding-tail", 30)
-		shared.Guarantee = limiter.GuaranteeLocal
+		shared.Guarantee = policy.GuaranteeLocal
 		r := newRing(t, 1, shared, oneLimit("own", "sliding-log", 1))
 		call := callOf(limiter.Demand{Policy: "own", Identifier: "id"}, limiter.Demand{Policy: "shared", Identifier: "all"})
 		if a, err := r.engines[0].Do(t.Context(), call); err != nil || !a.Allowed {

@@ -2,12 +2,15 @@ package limiter
 
 import (
 	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // shared decides over a store that can't hold a key still. Requests for one key
 // travel together, whatever the way in which they are decided.
 type shared struct {
-	store   Store
+	store   store.Store
 	opts    *Options
 	flights flights
 	counted *counted // writes first and counts then
@@ -16,7 +19,7 @@ type shared struct {
 	prepared *prepared // by calls of several demands
 }
 
-func newShared(store Store, ids *eventIDs, opts *Options) *shared {
+func newShared(store store.Store, ids *store.EventIDs, opts *Options) *shared {
 	counted := newCounted(store, ids, opts)
 	s := &shared{
 		store: store, opts: opts,
@@ -30,8 +33,8 @@ func newShared(store Store, ids *eventIDs, opts *Options) *shared {
 }
 
 // decide decides one charge, which is asked for at now, and fills in its decision and error.
-func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
-	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (EventID{}) || c.ends {
+func (s *shared) decide(ctx context.Context, c *charge, now store.Instant) {
+	if len(c.plan.parts) > 0 || c.hold > 0 || c.id != (store.EventID{}) || c.ends {
 		if s.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
 			return
 		}
@@ -48,14 +51,14 @@ func (s *shared) decide(ctx context.Context, c *charge, now Instant) {
 
 // recallDenial denies a request of t without asking the store if what is known leaves no
 // room. Nothing of it is to be counted then.
-func (s *shared) recallDenial(d *Decision, t *target, op Op, cost int64, now Instant) (decided bool) {
-	return op != OpRecord && !t.plan.cell && s.counted.denials.answer(d, t, cost, now)
+func (s *shared) recallDenial(d *count.Decision, t *target, op count.Op, cost int64, now store.Instant) (decided bool) {
+	return op != count.OpRecord && !t.plan.Cell && s.counted.denials.answer(d, t, cost, now)
 }
 
 // ask answers r by what the store has of t, which is its own: that may go on when nobody
 // waits any more.
 func (s *shared) ask(ctx context.Context, t target, r *request) {
-	if r.op == OpCheck {
+	if r.op == count.OpCheck {
 		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
 		defer cancel()
 		s.check(ctx, &t, r)
@@ -67,7 +70,7 @@ func (s *shared) ask(ctx context.Context, t target, r *request) {
 }
 
 func (s *shared) check(ctx context.Context, t *target, r *request) {
-	if t.plan.cell {
+	if t.plan.Cell {
 		s.serial.check(ctx, t, r)
 	} else {
 		s.counted.check(ctx, t, r)
@@ -81,7 +84,7 @@ func (s *shared) settle(ctx context.Context, t *target, batch []*request) {
 		return
 	}
 	switch {
-	case !t.plan.cell:
+	case !t.plan.Cell:
 		s.counted.settle(ctx, t, batch)
 	case !t.plan.behind || !s.settleInMemory(ctx, t, batch):
 		s.serial.settle(ctx, t, batch)

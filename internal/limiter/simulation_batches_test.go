@@ -4,12 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // writeAll stores all of w in the end, or nothing: once a coordinator has it, it reaches
 // every replica, though much later where nodes or messages fail.
-func (c *cluster) writeAll(ctx context.Context, from *process, w []limiter.Write) error {
+func (c *cluster) writeAll(ctx context.Context, from *process, w []store.Write) error {
 	var trips []trip
 	c.enter(&arrival{from: from.n, kind: -1, key: w[0].Key, begin: func() {
 		whole, goes := c.departs()
@@ -32,7 +33,7 @@ func (c *cluster) writeAll(ctx context.Context, from *process, w []limiter.Write
 }
 
 // replay draws the way of one part of a batch that will be stored.
-func (c *cluster) replay(whole *trip, level limiter.Level) trip {
+func (c *cluster) replay(whole *trip, level policy.Level) trip {
 	t := *whole
 	var back [nodes]time.Duration
 	for i := range nodes {

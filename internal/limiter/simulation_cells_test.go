@@ -7,12 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // version is what one conditional write made of a cell and of the log beside it.
 type version struct {
-	cell    limiter.Cell
+	cell    store.Cell
 	expires int64 // of the cell, in seconds since the Unix epoch; 0: never
 	events  []cellEvent
 	when    time.Duration        // it took place
@@ -20,7 +21,7 @@ type version struct {
 }
 
 type cellEvent struct {
-	limiter.Event
+	store.Event
 	expires int64
 }
 
@@ -28,13 +29,13 @@ type cellEvent struct {
 // condition holds then; whoever made it may have given up long before.
 type attempt struct {
 	trip
-	write   *limiter.Write
+	write   *store.Write
 	when    time.Duration // never: it never does
 	applied bool
 }
 
 // writeCell compares and sets.
-func (c *cluster) writeCell(ctx context.Context, from *process, w *limiter.Write) error {
+func (c *cluster) writeCell(ctx context.Context, from *process, w *store.Write) error {
 	kept := *w
 	cell := *w.Cell
 	kept.Cell, kept.Events, kept.Remove = &cell, slices.Clone(w.Events), slices.Clone(w.Remove)
@@ -51,13 +52,13 @@ func (c *cluster) writeCell(ctx context.Context, from *process, w *limiter.Write
 	defer c.mu.Unlock()
 	c.advance(c.partition(w.Key), c.now())
 	if !a.applied {
-		return limiter.ErrConflict
+		return store.ErrConflict
 	}
 	return nil
 }
 
 // attempt draws when w takes place, and when that is heard of.
-func (c *cluster) attempt(w *limiter.Write) *attempt {
+func (c *cluster) attempt(w *store.Write) *attempt {
 	t, goes := c.departs()
 	a := &attempt{trip: t, write: w, when: never}
 	if !goes {
@@ -101,7 +102,7 @@ func (c *cluster) take(p *partition, a *attempt) {
 	}
 	a.applied = true
 	next := version{
-		cell: limiter.Cell{Version: a.write.Cell.Version, Value: a.write.Cell.Value}, when: a.when, known: a.reaches,
+		cell: store.Cell{Version: a.write.Cell.Version, Value: a.write.Cell.Value}, when: a.when, known: a.reaches,
 		events: slices.DeleteFunc(slices.Clone(last.events), func(e cellEvent) bool { return slices.Contains(a.write.Remove, e.ID) }),
 	}
 	if a.write.Cell.TTL > 0 {
@@ -121,7 +122,7 @@ func (p *partition) cellAt(i int, second int64) version {
 	}
 	v := p.versions[i]
 	if v.expires != 0 && v.expires <= second {
-		v.cell = limiter.Cell{}
+		v.cell = store.Cell{}
 	}
 	v.events = slices.DeleteFunc(slices.Clone(v.events), func(e cellEvent) bool { return e.expires <= second })
 	return v
@@ -129,28 +130,28 @@ func (p *partition) cellAt(i int, second int64) version {
 
 // readCell reads a cell and the log beside it: serially, as of one moment, or at a
 // level of plain reads, which may miss what is not yet answered.
-func (c *cluster) readCell(ctx context.Context, from *process, q *limiter.Query) (limiter.State, error) {
+func (c *cluster) readCell(ctx context.Context, from *process, q *store.Query) (store.State, error) {
 	var t trip
 	c.enter(&arrival{from: from.n, kind: -3, key: q.Key, begin: func() { t = c.travel(q.Level) }})
 	if err := from.await(ctx, t); err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.partition(q.Key)
 	c.advance(p, c.now())
-	i := p.visible(&t, c.now(), q.Level == limiter.LevelSerial || q.Level == limiter.LevelLocalSerial)
+	i := p.visible(&t, c.now(), q.Level == policy.LevelSerial || q.Level == policy.LevelLocalSerial)
 	v := p.cellAt(i, c.second(&t))
-	s := limiter.State{Cell: v.cell}
+	s := store.State{Cell: v.cell}
 	for _, log := range q.Logs {
-		var events []limiter.Event
+		var events []store.Event
 		for _, e := range v.events {
 			if e.At > log.After {
 				events = append(events, e.Event)
 			}
 		}
-		slices.SortStableFunc(events, func(a, b limiter.Event) int { return cmp.Compare(b.At, a.At) })
-		s.Logs = append(s.Logs, limiter.Log{Events: newest(events, log.Max)})
+		slices.SortStableFunc(events, func(a, b store.Event) int { return cmp.Compare(b.At, a.At) })
+		s.Logs = append(s.Logs, store.Log{Events: newest(events, log.Max)})
 	}
 	return s, nil
 }
@@ -205,7 +206,7 @@ func (i *process) await(ctx context.Context, trips ...trip) error {
 	case i.isDead():
 		return errDead
 	case late && (!stood || answers > i.world.cluster.now() || answers%2 == 0):
-		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+		return errors.Join(store.ErrUnavailable, ctx.Err())
 	}
 	return failed
 }

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // findings are what a schedule has shown.
@@ -33,7 +37,7 @@ func (w *world) check() *findings {
 	w.checkKeys(f)
 	for i := range w.scenario.policies {
 		p := w.scenario.policies[i].WithDefaults()
-		for _, id := range []limiter.Identifier{"hot", "other"} {
+		for _, id := range []keys.Identifier{"hot", "other"} {
 			units := w.unitsOf(p.Name, id)
 			for j := range p.Limits {
 				w.checkLimit(f, &p, &p.Limits[j], units)
@@ -56,17 +60,17 @@ func (w *world) check() *findings {
 func (w *world) checkAnswer(f *findings, r *record) {
 	switch {
 	case len(r.call.Demands) == 0: // it decides nothing
-	case r.passed() && r.answer.Recorded == limiter.RecordedYes:
+	case r.passed() && r.answer.Recorded == count.RecordedYes:
 		f.admitted++
 	case !r.lost && r.err == nil && !r.answer.Allowed:
 		f.denied++
-	case r.recorded() == limiter.RecordedUnknown:
+	case r.recorded() == count.RecordedUnknown:
 		f.unknown++
 	}
 	if !r.lost && !r.stood && r.ended-r.began > timeout+time.Millisecond {
 		f.add(r, "answered after %v", r.ended-r.began)
 	}
-	if at := r.answer.DatedAt(); r.passed() && at != 0 && r.answer.Recorded == limiter.RecordedYes {
+	if at := limiter.DatedAt(&r.answer.Decision); r.passed() && at != 0 && r.answer.Recorded == count.RecordedYes {
 		latest := r.ended + tolerance
 		if w.scenario.resets { // it is dated after the reset that it was counted under
 			latest += 4 * tolerance
@@ -78,15 +82,15 @@ func (w *world) checkAnswer(f *findings, r *record) {
 }
 
 // instant returns a moment as a true clock shows it.
-func (w *world) instant(at time.Duration) limiter.Instant {
-	return limiter.InstantOf(w.cluster.start.Add(at))
+func (w *world) instant(at time.Duration) store.Instant {
+	return store.InstantOf(w.cluster.start.Add(at))
 }
 
 // checkKeys holds that all answers under one idempotency key are the same one.
 func (w *world) checkKeys(f *findings) {
 	first := make(map[string]*record)
 	for _, r := range w.history {
-		if r.call.IdempotencyKey == "" || r.lost || r.err != nil || r.answer.Recorded != limiter.RecordedYes {
+		if r.call.IdempotencyKey == "" || r.lost || r.err != nil || r.answer.Recorded != count.RecordedYes {
 			continue
 		}
 		before := first[r.call.IdempotencyKey]
@@ -104,13 +108,13 @@ func (w *world) checkKeys(f *findings) {
 // checkLimit holds that no more was admitted than the limit allows, by its algorithm's
 // own definition. What is recorded whatever the limit is left out: it only denies. What
 // was given back made room.
-func (w *world) checkLimit(f *findings, p *limiter.Policy, l *limiter.Limit, units []*unit) {
+func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units []*unit) {
 	var admitted []*unit
 	for _, u := range units {
 		if u.free != never && l.InCell() {
 			return
 		}
-		if u.call.Op == limiter.OpTake && u.passed() && u.at != 0 && u.free == never {
+		if u.call.Op == count.OpTake && u.passed() && u.at != 0 && u.free == never {
 			admitted = append(admitted, u)
 		}
 	}
@@ -144,11 +148,11 @@ func (w *world) checkLimit(f *findings, p *limiter.Policy, l *limiter.Limit, uni
 // first of admitted holds no more than the limit: by the true clock, of which
 // instances that count are off by a constant. Under guarantee serial an instance may
 // go by another one's clock: there events count for twice the tolerance longer.
-func (w *world) checkInterval(f *findings, p *limiter.Policy, l *limiter.Limit, admitted []*unit) {
-	truly := func(u *unit) limiter.Instant { return u.at.Add(-w.instances[u.instance].ahead) }
+func (w *world) checkInterval(f *findings, p *policy.Policy, l *policy.Limit, admitted []*unit) {
+	truly := func(u *unit) store.Instant { return u.at.Add(-w.instances[u.instance].ahead) }
 	window := l.Window
-	if p.Guarantee == limiter.GuaranteeSerial {
-		truly = func(u *unit) limiter.Instant { return u.at }
+	if p.Guarantee == policy.GuaranteeSerial {
+		truly = func(u *unit) store.Instant { return u.at }
 		window += 2 * tolerance
 	}
 	first := truly(admitted[0])
@@ -164,7 +168,7 @@ func (w *world) checkInterval(f *findings, p *limiter.Policy, l *limiter.Limit, 
 }
 
 // checkTail holds that with u the window's count and the previous one's share fit.
-func checkTail(f *findings, l *limiter.Limit, u *unit, admitted []*unit) {
+func checkTail(f *findings, l *policy.Limit, u *unit, admitted []*unit) {
 	start := floor(u.at, l.Window)
 	previous, current := unitsBetween(admitted, start.Add(-l.Window), start), unitsBetween(admitted, start, start.Add(l.Window))
 	last := u.at
@@ -181,10 +185,10 @@ func checkTail(f *findings, l *limiter.Limit, u *unit, admitted []*unit) {
 
 // checkBucket holds that a bucket that was poured into at these instants, and at no
 // others, never runs over.
-func checkBucket(f *findings, l *limiter.Limit, admitted []*unit) {
-	m := limiter.NewMachine(limiter.Policy{Name: "p", Limits: []limiter.Limit{*l}})
+func checkBucket(f *findings, l *policy.Limit, admitted []*unit) {
+	m := limiter.NewMachine(policy.Policy{Name: "p", Limits: []policy.Limit{*l}})
 	for _, u := range admitted {
-		if !m.Do(limiter.OpTake, u.at, u.cost).Allowed {
+		if !m.Do(count.OpTake, u.at, u.cost).Allowed {
 			f.add(u.record, "the bucket runs over")
 		}
 	}
@@ -193,7 +197,7 @@ func checkBucket(f *findings, l *limiter.Limit, admitted []*unit) {
 // checkRate holds that a bucket beside other limits, which is poured into at instants
 // of its own, lets no more through than it holds and drains from the beginning of one
 // call to the end of another, by any clock.
-func checkRate(f *findings, l *limiter.Limit, admitted []*unit) {
+func checkRate(f *findings, l *policy.Limit, admitted []*unit) {
 	for _, first := range admitted {
 		for _, last := range admitted {
 			n, lasts := int64(0), last.ended-first.began+2*tolerance
@@ -214,7 +218,7 @@ func checkRate(f *findings, l *limiter.Limit, admitted []*unit) {
 }
 
 // unitsBetween returns the units that are dated from one instant on, before another.
-func unitsBetween(units []*unit, from, until limiter.Instant) (n int64) {
+func unitsBetween(units []*unit, from, until store.Instant) (n int64) {
 	for _, u := range units {
 		if u.at >= from && u.at < until {
 			n += u.cost
@@ -223,15 +227,15 @@ func unitsBetween(units []*unit, from, until limiter.Instant) (n int64) {
 	return n
 }
 
-func floor(at limiter.Instant, width time.Duration) limiter.Instant {
-	return at - at%limiter.Instant(width.Milliseconds())
+func floor(at store.Instant, width time.Duration) store.Instant {
+	return at - at%store.Instant(width.Milliseconds())
 }
 
 // checkUsed holds that an answer knows of all that was counted before it was asked
 // for, but for a denial by what is remembered, which may not know what others counted
 // since; and that what it denies could not pass: never wrongly under guarantee serial,
 // and seldom under counted.
-func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit) {
+func (w *world) checkUsed(f *findings, p *policy.Policy, u *unit, units []*unit) {
 	if u.lost || u.err != nil || u.answer.Replayed || len(u.call.Demands) > 1 || u.call.IdempotencyKey != "" {
 		return
 	}
@@ -239,7 +243,7 @@ func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		sure, possible := w.bounds(l, u, units)
-		remembered := p.Guarantee == limiter.GuaranteeCounted && !u.answer.Allowed
+		remembered := p.Guarantee == policy.GuaranteeCounted && !u.answer.Allowed
 		if used := u.answer.Limits()[i].Used; used < min(sure, l.Limit) && !remembered {
 			f.add(u.record, "%d used where %d were counted before", used, sure)
 		}
@@ -252,14 +256,14 @@ func (w *world) checkUsed(f *findings, p *limiter.Policy, u *unit, units []*unit
 	if !w.scenario.plain { // what could not be given back may stay charged
 		return
 	}
-	if p.Guarantee == limiter.GuaranteeSerial || p.Limits[0].InCell() && len(p.Limits) == 1 {
+	if p.Guarantee == policy.GuaranteeSerial || p.Limits[0].InCell() && len(p.Limits) == 1 {
 		f.add(u.record, "denied though there was room")
 	}
 }
 
 // bounds returns how many units of others l must hold when u is decided, and how many
 // it can.
-func (w *world) bounds(l *limiter.Limit, u *unit, units []*unit) (sure, possible int64) {
+func (w *world) bounds(l *policy.Limit, u *unit, units []*unit) (sure, possible int64) {
 	from, until := w.instant(u.began-tolerance), w.instant(u.ended+tolerance)
 	for _, other := range units {
 		if other == u {
@@ -277,10 +281,10 @@ func (w *world) bounds(l *limiter.Limit, u *unit, units []*unit) (sure, possible
 
 // wholeSince returns the instant after which all that is dated counts whole at now, by
 // any clock.
-func wholeSince(l *limiter.Limit, now limiter.Instant) limiter.Instant {
+func wholeSince(l *policy.Limit, now store.Instant) store.Instant {
 	switch {
 	case l.InCell(): // it begins to drain at once
-		return limiter.Distant
+		return store.Distant
 	case l.Algorithm == "sliding-log":
 		return now.Add(-l.Window - 2*tolerance)
 	case l.Algorithm == "sliding-window":
@@ -290,7 +294,7 @@ func wholeSince(l *limiter.Limit, now limiter.Instant) limiter.Instant {
 }
 
 // forgottenBy returns the latest instant of which nothing counts at now, by any clock.
-func forgottenBy(l *limiter.Limit, now limiter.Instant) limiter.Instant {
+func forgottenBy(l *policy.Limit, now store.Instant) store.Instant {
 	switch {
 	case l.InCell():
 		return 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // record is one call as its client saw it, with times by the true clock.
@@ -54,7 +55,7 @@ func (r *record) String() string {
 	default:
 		a := &r.answer
 		fmt.Fprintf(&b, " → allowed %v, used %d, recorded %s, replayed %v", a.Allowed, a.Used, a.Recorded, a.Replayed)
-		if at := a.DatedAt(); at != 0 {
+		if at := limiter.DatedAt(&a.Decision); at != 0 {
 			fmt.Fprintf(&b, ", dated %s", at.Time().Format("05.000"))
 		}
 	}
@@ -65,15 +66,15 @@ func (r *record) String() string {
 }
 
 // recorded says what the client knows of whether its units were counted.
-func (r *record) recorded() limiter.Recorded {
+func (r *record) recorded() count.Recorded {
 	var failed *limiter.StoreError
 	switch {
 	case r.lost:
-		return limiter.RecordedUnknown
+		return count.RecordedUnknown
 	case errors.As(r.err, &failed):
 		return failed.Recorded
 	case r.err != nil:
-		return limiter.RecordedNo
+		return count.RecordedNo
 	}
 	return r.answer.Recorded
 }
@@ -152,12 +153,12 @@ func (c *client) demand(policy string) limiter.Demand {
 
 // hammer takes, checks now and then, and records where the scenario does.
 func hammer(c *client) {
-	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}}
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{c.demand("p")}}
 	switch n := c.rng.IntN(20); {
 	case n == 0:
-		call.Op = limiter.OpCheck
+		call.Op = count.OpCheck
 	case n == 1 && c.world.scenario.records:
-		call.Op = limiter.OpRecord
+		call.Op = count.OpRecord
 	}
 	c.do(call)
 }
@@ -183,12 +184,12 @@ func insist(c *client) {
 		c.do(call)
 		return
 	}
-	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}, IdempotencyKey: fmt.Sprintf("%d.%d", c.n, c.calls)}
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{c.demand("p")}, IdempotencyKey: fmt.Sprintf("%d.%d", c.n, c.calls)}
 	if c.world.scenario.records && c.rng.IntN(4) == 0 {
-		call.Op = limiter.OpRecord
+		call.Op = count.OpRecord
 	}
 	r := c.do(call)
-	for tries := 0; tries < 4 && r.recorded() != limiter.RecordedYes; tries++ {
+	for tries := 0; tries < 4 && r.recorded() != count.RecordedYes; tries++ {
 		time.Sleep(time.Duration(c.rng.Int64N(int64(2 * timeout))))
 		r = c.do(call)
 	}
@@ -202,9 +203,9 @@ func change(c *client) {
 		c.comeBack(c.open[c.rng.IntN(n)])
 	case c.rng.IntN(2) == 0:
 		hold := limiter.MinReserve + time.Duration(c.rng.IntN(2000))*time.Millisecond
-		c.keep(c.do(limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{c.demand("p")}, Reserve: hold}))
+		c.keep(c.do(limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{c.demand("p")}, Reserve: hold}))
 	default:
-		c.keep(c.do(limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{c.demand("p")}}))
+		c.keep(c.do(limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{c.demand("p")}}))
 	}
 }
 
@@ -218,7 +219,7 @@ func (c *client) keep(r *record) {
 // comeBack settles a reservation or refunds a receipt, perhaps again.
 func (c *client) comeBack(r *record) {
 	if r.answer.Reservation != "" {
-		c.keep(c.do(limiter.Call{Op: limiter.OpRecord, Demands: r.call.Demands, Reservation: r.answer.Reservation}))
+		c.keep(c.do(limiter.Call{Op: count.OpRecord, Demands: r.call.Demands, Reservation: r.answer.Reservation}))
 		return
 	}
 	receipt := r.answer.Receipt
@@ -231,10 +232,10 @@ func (c *client) comeBack(r *record) {
 func takeBoth(c *client) {
 	d := c.demand("p")
 	other := limiter.Demand{Policy: "q", Identifier: d.Identifier, Cost: d.Cost}
-	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{d, other}}
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{d, other}}
 	if c.world.scenario.keyed && c.rng.IntN(2) == 0 {
 		call.IdempotencyKey = fmt.Sprintf("%d.%d", c.n, c.calls)
-		for tries := 0; tries < 4 && c.do(call).recorded() == limiter.RecordedUnknown; tries++ {
+		for tries := 0; tries < 4 && c.do(call).recorded() == count.RecordedUnknown; tries++ {
 			time.Sleep(time.Duration(c.rng.Int64N(int64(2 * timeout))))
 		}
 		return

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // cluster is what a Cassandra of three nodes gives, as a simulation needs it: every
@@ -26,7 +26,7 @@ type cluster struct {
 	mu         sync.Mutex
 	rng        *rand.Rand
 	arrivals   []*arrival
-	partitions map[limiter.Key]*partition
+	partitions map[store.Key]*partition
 	requests   int
 }
 
@@ -52,7 +52,7 @@ type weather struct {
 
 // partition is what the replicas hold of one key.
 type partition struct {
-	logs     [limiter.SpanCount]logRows
+	logs     [store.SpanCount]logRows
 	added    []addition
 	put      []total
 	resets   resetWords // of the counters
@@ -62,19 +62,19 @@ type partition struct {
 
 type logRows struct {
 	rows   []*eventRow
-	byID   map[limiter.EventID]*eventRow
+	byID   map[store.EventID]*eventRow
 	resets resetWords
 }
 
 // eventRow is one event and what was said of it, each word as far as it has come.
 type eventRow struct {
-	event limiter.Event
+	event store.Event
 	words []word
 }
 
 type word struct {
 	says    int // the later one stands: appended, settled, removed
-	ends    limiter.Instant
+	ends    store.Instant
 	reaches [nodes]time.Duration
 	expires int64 // in seconds since the Unix epoch
 }
@@ -87,13 +87,13 @@ const (
 
 // addition is one addition to a counter.
 type addition struct {
-	limiter.Count
+	store.Count
 	reaches [nodes]time.Duration
 }
 
 var (
-	errRefused = errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored, limiter.ErrTooFewReplicas)
-	errBroken  = errors.Join(limiter.ErrUnavailable, errors.New("the connection broke"))
+	errRefused = errors.Join(store.ErrUnavailable, store.ErrNotStored, store.ErrTooFewReplicas)
+	errBroken  = errors.Join(store.ErrUnavailable, errors.New("the connection broke"))
 )
 
 // arrival is a request that has come and has not been looked at.
@@ -101,7 +101,7 @@ type arrival struct {
 	at    time.Duration
 	from  int
 	kind  int
-	key   limiter.Key
+	key   store.Key
 	size  int64
 	begin func()
 }
@@ -135,7 +135,7 @@ func (c *cluster) enter(a *arrival) {
 
 func (c *cluster) now() time.Duration { return time.Since(c.start) }
 
-func (c *cluster) partition(key limiter.Key) *partition {
+func (c *cluster) partition(key store.Key) *partition {
 	p := c.partitions[key]
 	if p == nil {
 		p = new(partition)
@@ -145,7 +145,7 @@ func (c *cluster) partition(key limiter.Key) *partition {
 }
 
 // read asks for q, one request for each log and one for the counters.
-func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (limiter.State, error) {
+func (c *cluster) read(ctx context.Context, from *process, q *store.Query) (store.State, error) {
 	if q.Cell {
 		return c.readCell(ctx, from, q)
 	}
@@ -159,16 +159,16 @@ func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (li
 		}
 	}})
 	if err := from.await(ctx, trips...); err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.partition(q.Key)
-	s := limiter.State{}
+	s := store.State{}
 	for i := range q.Logs {
 		rows := &p.logs[q.Logs[i].Span]
 		events := newest(rows.seen(&trips[i], c.second(&trips[i]), q.Logs[i].After), q.Logs[i].Max)
-		s.Logs = append(s.Logs, limiter.Log{Events: events})
+		s.Logs = append(s.Logs, store.Log{Events: events})
 		if len(events) > 0 { // it is read beside them
 			s.Reset = max(s.Reset, rows.resets.seen(&trips[i]))
 		}
@@ -188,18 +188,18 @@ func (c *cluster) read(ctx context.Context, from *process, q *limiter.Query) (li
 }
 
 // seen returns the events that t has seen, the newest first.
-func (l *logRows) seen(t *trip, second int64, after limiter.Instant) (events []limiter.Event) {
+func (l *logRows) seen(t *trip, second int64, after store.Instant) (events []store.Event) {
 	for _, r := range l.rows {
 		if e, alive := r.seen(t, second); alive && e.At > after {
 			events = append(events, e)
 		}
 	}
-	slices.SortStableFunc(events, func(a, b limiter.Event) int { return cmp.Compare(b.At, a.At) })
+	slices.SortStableFunc(events, func(a, b store.Event) int { return cmp.Compare(b.At, a.At) })
 	return events
 }
 
 // seen returns the event as t has seen it, and whether it is there.
-func (r *eventRow) seen(t *trip, second int64) (e limiter.Event, alive bool) {
+func (r *eventRow) seen(t *trip, second int64) (e store.Event, alive bool) {
 	var last *word
 	for i := range r.words {
 		w := &r.words[i]
@@ -217,7 +217,7 @@ func (r *eventRow) seen(t *trip, second int64) (e limiter.Event, alive bool) {
 
 // newest returns the newest most of events, the oldest first, and as many more as it
 // takes to pass over holds among them.
-func newest(events []limiter.Event, most int) []limiter.Event {
+func newest(events []store.Event, most int) []store.Event {
 	for limit := most; ; limit *= 2 {
 		kept := slices.Clone(events[:min(limit, len(events))])
 		settled := 0
@@ -233,13 +233,13 @@ func newest(events []limiter.Event, most int) []limiter.Event {
 	}
 }
 
-func (p *partition) countsSeen(t *trip, after limiter.Instant) (counts []limiter.Count) {
+func (p *partition) countsSeen(t *trip, after store.Instant) (counts []store.Count) {
 	for i := range p.added {
 		a := &p.added[i]
 		if a.Expires <= after || !t.sees(&a.reaches) {
 			continue
 		}
-		same := func(c limiter.Count) bool { return c.Limit == a.Limit && c.Start == a.Start && c.Epoch == a.Epoch }
+		same := func(c store.Count) bool { return c.Limit == a.Limit && c.Start == a.Start && c.Epoch == a.Epoch }
 		if j := slices.IndexFunc(counts, same); j >= 0 {
 			counts[j].Units += a.Units
 		} else {
@@ -251,7 +251,7 @@ func (p *partition) countsSeen(t *trip, after limiter.Instant) (counts []limiter
 
 // write stores w, one request for each thing that it says of each log and one for the
 // counters.
-func (c *cluster) write(ctx context.Context, from *process, w *limiter.Write) error {
+func (c *cluster) write(ctx context.Context, from *process, w *store.Write) error {
 	if w.Cell != nil {
 		return c.writeCell(ctx, from, w)
 	}
@@ -261,7 +261,7 @@ func (c *cluster) write(ctx context.Context, from *process, w *limiter.Write) er
 }
 
 // sizeOf tells writes of one key apart as far as it can.
-func sizeOf(w *limiter.Write) (n int64) {
+func sizeOf(w *store.Write) (n int64) {
 	n = int64(w.Reset)
 	for i := range w.Events {
 		n += int64(w.Events[i].At)
@@ -278,7 +278,7 @@ func sizeOf(w *limiter.Write) (n int64) {
 	return n
 }
 
-func (c *cluster) store(w *limiter.Write) (trips []trip) {
+func (c *cluster) store(w *store.Write) (trips []trip) {
 	p := c.partition(w.Key)
 	for i := range w.Logs {
 		log, rows := &w.Logs[i], &p.logs[w.Logs[i].Span]
@@ -289,7 +289,7 @@ func (c *cluster) store(w *limiter.Write) (trips []trip) {
 		if len(w.Remove) > 0 {
 			trips = append(trips, c.travel(w.Level))
 			for _, id := range w.Remove {
-				rows.say(limiter.Event{ID: id, At: id.Instant()}, word{says: saysRemoved, reaches: trips[len(trips)-1].reaches})
+				rows.say(store.Event{ID: id, At: id.Instant()}, word{says: saysRemoved, reaches: trips[len(trips)-1].reaches})
 			}
 		}
 	}
@@ -308,7 +308,7 @@ func (c *cluster) store(w *limiter.Write) (trips []trip) {
 }
 
 // append stores w's events as t reaches the replicas, and now and then a second time.
-func (c *cluster) append(rows *logRows, w *limiter.Write, log *limiter.LogWrite, t *trip) {
+func (c *cluster) append(rows *logRows, w *store.Write, log *store.LogWrite, t *trip) {
 	ways := []*trip{t}
 	if t.fails == nil && c.chance(c.weather.twice) {
 		again := c.travel(w.Level)
@@ -326,11 +326,11 @@ func (c *cluster) append(rows *logRows, w *limiter.Write, log *limiter.LogWrite,
 	}
 }
 
-func (l *logRows) say(e limiter.Event, said word) {
+func (l *logRows) say(e store.Event, said word) {
 	r := l.byID[e.ID]
 	if r == nil {
 		if l.byID == nil {
-			l.byID = make(map[limiter.EventID]*eventRow)
+			l.byID = make(map[store.EventID]*eventRow)
 		}
 		r = &eventRow{event: e}
 		l.byID[e.ID] = r

@@ -3,17 +3,17 @@ package limiter_test
 import (
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // resetWords are the resets of a log or of counters, each as far as it has come.
 type resetWords []struct {
-	at      limiter.Instant
+	at      store.Instant
 	reaches [nodes]time.Duration
 }
 
 // seen returns the latest that t has seen.
-func (r resetWords) seen(t *trip) (latest limiter.Instant) {
+func (r resetWords) seen(t *trip) (latest store.Instant) {
 	for i := range r {
 		if t.sees(&r[i].reaches) {
 			latest = max(latest, r[i].at)
@@ -22,15 +22,15 @@ func (r resetWords) seen(t *trip) (latest limiter.Instant) {
 	return latest
 }
 
-func (r *resetWords) say(at limiter.Instant, t *trip) {
+func (r *resetWords) say(at store.Instant, t *trip) {
 	*r = append(*r, struct {
-		at      limiter.Instant
+		at      store.Instant
 		reaches [nodes]time.Duration
 	}{at, t.reaches})
 }
 
 // reset stores when w's key was reset, if it was.
-func (c *cluster) reset(p *partition, w *limiter.Write) (trips []trip) {
+func (c *cluster) reset(p *partition, w *store.Write) (trips []trip) {
 	if w.Reset == 0 {
 		return nil
 	}

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // scenario is what a schedule is about: who calls what, and in which weather.
 type scenario struct {
 	name      string
-	policies  []limiter.Policy
+	policies  []policy.Policy
 	instances int
 	clients   int
 	lasts     time.Duration // calls are made until then
@@ -64,8 +64,8 @@ func (s scenario) tallied(seed uint64) scenario {
 	}
 	s.policies = slices.Clone(s.policies)
 	for i := range s.policies {
-		if p := &s.policies[i]; p.Guarantee != limiter.GuaranteeSerial {
-			p.Counting = limiter.CountingRows
+		if p := &s.policies[i]; p.Guarantee != policy.GuaranteeSerial {
+			p.Counting = policy.CountingRows
 		}
 	}
 	s.name += " in rows"
@@ -86,7 +86,7 @@ func (s scenario) crowded(seed uint64) scenario {
 		settles: s.settles,
 		act:     hammer, plain: true, lasts: 6 * time.Second, thinks: time.Duration(5+rng.IntN(40)) * time.Millisecond,
 		costs: rng.IntN(4) == 0, records: rng.IntN(6) == 0, skews: rng.IntN(6) == 0,
-		policies: []limiter.Policy{{Name: "p", Counting: limiter.CountingRows, Limits: []limiter.Limit{l}}},
+		policies: []policy.Policy{{Name: "p", Counting: policy.CountingRows, Limits: []policy.Limit{l}}},
 	}
 	if l.Algorithm != "sliding-log" {
 		return made
@@ -104,8 +104,8 @@ func (s scenario) crowded(seed uint64) scenario {
 func oneOf[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
 // shortLimit returns a limit whose window passes a few times within a schedule.
-func shortLimit(rng *rand.Rand, algorithm string) limiter.Limit {
-	l := limiter.Limit{Algorithm: algorithm, Limit: 1 + rng.Int64N(4), Window: time.Duration(1000+100*rng.IntN(15)) * time.Millisecond}
+func shortLimit(rng *rand.Rand, algorithm string) policy.Limit {
+	l := policy.Limit{Algorithm: algorithm, Limit: 1 + rng.Int64N(4), Window: time.Duration(1000+100*rng.IntN(15)) * time.Millisecond}
 	if algorithm == "sliding-window" {
 		l.Buckets = oneOf(rng, 2, 4, 10)
 		l.Window = l.Window.Truncate(200 * time.Millisecond)
@@ -120,7 +120,7 @@ func drawShort(rng *rand.Rand) scenario {
 		name: "short " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 60 * time.Millisecond,
 		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
 	}
-	s.policies = []limiter.Policy{{Name: "p", Limits: []limiter.Limit{shortLimit(rng, algorithm)}}}
+	s.policies = []policy.Policy{{Name: "p", Limits: []policy.Limit{shortLimit(rng, algorithm)}}}
 	if algorithm != "token-bucket" && rng.IntN(5) == 0 {
 		second := shortLimit(rng, oneOf(rng, "sliding-log", "fixed-window"))
 		second.Name, second.Window = "second", 3*time.Second
@@ -131,7 +131,7 @@ func drawShort(rng *rand.Rand) scenario {
 
 // drawSerial has short windows hammered, under guarantee serial.
 func drawSerial(rng *rand.Rand) scenario {
-	algorithm := oneOf(rng, limiter.Algorithms()...)
+	algorithm := oneOf(rng, policy.Algorithms()...)
 	s := scenario{
 		name: "serial " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 150 * time.Millisecond,
 		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
@@ -143,7 +143,7 @@ func drawSerial(rng *rand.Rand) scenario {
 	if s.total {
 		l.Window, l.Limit = longWindow, 2+rng.Int64N(8)
 	}
-	s.policies = []limiter.Policy{{Name: "p", Guarantee: limiter.GuaranteeSerial, Limits: []limiter.Limit{l}}}
+	s.policies = []policy.Policy{{Name: "p", Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{l}}}
 	return s.fitted()
 }
 
@@ -151,10 +151,10 @@ func drawSerial(rng *rand.Rand) scenario {
 const longWindow = 24 * time.Hour
 
 // longPolicy returns a policy that forgets nothing while a schedule lasts.
-func longPolicy(rng *rand.Rand, name, algorithm string, limit int64) limiter.Policy {
-	p := limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: limit, Window: longWindow}}}
+func longPolicy(rng *rand.Rand, name, algorithm string, limit int64) policy.Policy {
+	p := policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: algorithm, Limit: limit, Window: longWindow}}}
 	if rng.IntN(4) == 0 {
-		p.Guarantee = limiter.GuaranteeSerial
+		p.Guarantee = policy.GuaranteeSerial
 	}
 	return p
 }
@@ -165,7 +165,7 @@ func drawKeyed(rng *rand.Rand) scenario {
 	return scenario{
 		name: "keyed " + algorithm, act: insist, lasts: 8 * time.Second, thinks: 300 * time.Millisecond, total: true,
 		costs: rng.IntN(3) == 0, records: rng.IntN(3) == 0,
-		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(30))},
+		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(30))},
 	}.fitted()
 }
 
@@ -175,7 +175,7 @@ func drawChanges(rng *rand.Rand) scenario {
 	return scenario{
 		name: "changes " + algorithm, act: change, lasts: 8 * time.Second, thinks: 200 * time.Millisecond, total: true,
 		costs:    rng.IntN(3) == 0,
-		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
 	}.fitted()
 }
 
@@ -187,9 +187,9 @@ func drawBoth(rng *rand.Rand) scenario {
 		costs: rng.IntN(3) == 0, keyed: rng.IntN(3) == 0,
 	}
 	limit := 2 + rng.Int64N(8)
-	s.policies = []limiter.Policy{
-		{Name: "p", Limits: []limiter.Limit{{Algorithm: p, Limit: limit, Window: longWindow}}},
-		{Name: "q", Limits: []limiter.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
+	s.policies = []policy.Policy{
+		{Name: "p", Limits: []policy.Limit{{Algorithm: p, Limit: limit, Window: longWindow}}},
+		{Name: "q", Limits: []policy.Limit{{Algorithm: q, Limit: limit + rng.Int64N(3), Window: longWindow}}},
 	}
 	return s.fitted()
 }
@@ -201,13 +201,13 @@ func drawMixed(rng *rand.Rand) scenario {
 		name: "mixed " + first + " and " + bucket, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond,
 		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0, total: rng.IntN(2) == 0,
 	}
-	limits := []limiter.Limit{shortLimit(rng, first), shortLimit(rng, bucket)}
+	limits := []policy.Limit{shortLimit(rng, first), shortLimit(rng, bucket)}
 	for i := range limits {
 		if s.total {
 			limits[i].Window, limits[i].Limit = longWindow, 2+rng.Int64N(8)
 		}
 	}
-	s.policies = []limiter.Policy{{Name: "p", Limits: limits}}
+	s.policies = []policy.Policy{{Name: "p", Limits: limits}}
 	return s.fitted()
 }
 
@@ -223,9 +223,9 @@ func drawAll(rng *rand.Rand) scenario {
 	if s.total {
 		l.Window = longWindow
 	}
-	s.policies = []limiter.Policy{{Name: "p", Count: limiter.CountAll, Limits: []limiter.Limit{l}}}
+	s.policies = []policy.Policy{{Name: "p", Count: policy.CountAll, Limits: []policy.Limit{l}}}
 	if rng.IntN(4) == 0 {
-		s.policies[0].Guarantee = limiter.GuaranteeSerial
+		s.policies[0].Guarantee = policy.GuaranteeSerial
 	}
 	return s.fitted()
 }
@@ -236,7 +236,7 @@ func drawResets(rng *rand.Rand) scenario {
 	return scenario{
 		name: "resets of " + algorithm, act: forget, plain: true, lasts: 5 * time.Second, thinks: 100 * time.Millisecond, total: true,
 		resets: true, costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,
-		policies: []limiter.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
+		policies: []policy.Policy{longPolicy(rng, "p", algorithm, 2+rng.Int64N(8))},
 	}.fitted()
 }
 
@@ -254,7 +254,7 @@ func drawRotated(rng *rand.Rand) scenario {
 			s.act, s.resets = forget, true
 		}
 	}
-	s.policies = []limiter.Policy{{Name: "p", Limits: []limiter.Limit{l}}}
+	s.policies = []policy.Policy{{Name: "p", Limits: []policy.Limit{l}}}
 	return s.fitted()
 }
 

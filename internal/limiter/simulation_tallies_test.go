@@ -4,19 +4,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // total is a running total as it was stored once.
 type total struct {
-	limiter.Tally
+	store.Tally
 	reaches [nodes]time.Duration
 	expires int64 // in seconds since the Unix epoch
 }
 
 // put stores w's running totals as t reaches the replicas, and now and then a second
 // time.
-func (c *cluster) put(p *partition, w *limiter.Write, t *trip) {
+func (c *cluster) put(p *partition, w *store.Write, t *trip) {
 	ways := []*trip{t}
 	if t.fails == nil && c.chance(c.weather.twice) {
 		again := c.travel(w.Level)
@@ -31,7 +31,7 @@ func (c *cluster) put(p *partition, w *limiter.Write, t *trip) {
 
 // totalsSeen returns the latest of each writer's totals that t has seen, unless it has
 // expired: those before it stay hidden.
-func (p *partition) totalsSeen(t *trip, second int64, after limiter.Instant) (counts []limiter.Count) {
+func (p *partition) totalsSeen(t *trip, second int64, after store.Instant) (counts []store.Count) {
 	var latest []*total
 	for i := range p.put {
 		said := &p.put[i]

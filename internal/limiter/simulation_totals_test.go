@@ -7,15 +7,18 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // checkHeld holds that at no time more than the limit was held by takes and
 // reservations that were answered and not given back, where nothing leaves by itself.
-func (w *world) checkHeld(f *findings, p *limiter.Policy, units []*unit) {
+func (w *world) checkHeld(f *findings, p *policy.Policy, units []*unit) {
 	for _, at := range units {
 		held := int64(0)
 		for _, u := range units {
-			if u.counts && u.passed() && u.call.Op != limiter.OpRecord && u.ended <= at.ended && at.ended < u.free {
+			if u.counts && u.passed() && u.call.Op != count.OpRecord && u.ended <= at.ended && at.ended < u.free {
 				held += u.cost
 			}
 		}
@@ -29,7 +32,7 @@ func (w *world) checkHeld(f *findings, p *limiter.Policy, units []*unit) {
 
 // checkLeft asks, when all is over, for what is used: everything that was said to be
 // counted, and nothing that was said not to be.
-func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier, units []*unit) {
+func (w *world) checkLeft(f *findings, p *policy.Policy, id keys.Identifier, units []*unit) {
 	d, err := w.instances[0].engine.Check(context.Background(), limiter.Demand{Policy: p.Name, Identifier: id})
 	if err != nil {
 		f.wrong = append(f.wrong, fmt.Sprintf("the last check: %v", err))
@@ -50,11 +53,11 @@ func (w *world) checkLeft(f *findings, p *limiter.Policy, id limiter.Identifier,
 }
 
 // left returns the least and the most that l may count of u in the end.
-func (w *world) left(p *limiter.Policy, l *limiter.Limit, u *unit) (least, most int64) {
+func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most int64) {
 	if u.gone != never {
 		return 0, 0
 	}
-	counts, may := u.counts, u.may || u.call.Op == limiter.OpTake && !u.counts && w.mayStay(p, l, u)
+	counts, may := u.counts, u.may || u.call.Op == count.OpTake && !u.counts && w.mayStay(p, l, u)
 	if u.call.Reserve > 0 {
 		settled, perhaps := w.settled(u)
 		if perhaps && !endsItself(l) {
@@ -80,28 +83,28 @@ func (w *world) left(p *limiter.Policy, l *limiter.Limit, u *unit) (least, most 
 
 // endsItself reports whether what is held under l ends by itself, and what is removed
 // is removed for good.
-func endsItself(l *limiter.Limit) bool { return l.Algorithm == "sliding-log" }
+func endsItself(l *policy.Limit) bool { return l.Algorithm == "sliding-log" }
 
 // mayStay reports whether what was counted for u and not admitted may not have been
 // taken back: by a process that died, or from counters and cells, which are not
 // touched in doubt.
-func (w *world) mayStay(p *limiter.Policy, l *limiter.Limit, u *unit) bool {
+func (w *world) mayStay(p *policy.Policy, l *policy.Limit, u *unit) bool {
 	switch {
 	case w.instances[u.instance].isDead():
-		return p.Guarantee != limiter.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
-	case l.Algorithm == "sliding-log" && p.Guarantee != limiter.GuaranteeSerial:
+		return p.Guarantee != policy.GuaranteeSerial || len(u.call.Demands) > 1 || u.call.Reserve > 0
+	case l.Algorithm == "sliding-log" && p.Guarantee != policy.GuaranteeSerial:
 		return false
-	case p.Counting == limiter.CountingRows && !l.InCell():
+	case p.Counting == policy.CountingRows && !l.InCell():
 		return u.call.Reserve > 0 || len(u.call.Demands) > 1 // the end of a reservation may be in doubt
 	}
-	return p.Guarantee != limiter.GuaranteeSerial && !l.InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
+	return p.Guarantee != policy.GuaranteeSerial && !l.InCell() || len(u.call.Demands) > 1 || u.call.Reserve > 0
 }
 
 // settled reports whether u's reservation was recorded, and whether it may have been.
 func (w *world) settled(u *unit) (surely, perhaps bool) {
 	for _, r := range w.settlements(u) {
 		surely = surely || !r.lost && r.err == nil
-		perhaps = perhaps || r.recorded() != limiter.RecordedNo
+		perhaps = perhaps || r.recorded() != count.RecordedNo
 	}
 	return surely, perhaps
 }
@@ -118,7 +121,7 @@ func (w *world) checkTogether(f *findings) {
 	if len(w.scenario.policies) < 2 || w.scenario.policies[1].Limits[0].Algorithm != "sliding-log" {
 		return
 	}
-	for _, id := range []limiter.Identifier{"hot", "other"} {
+	for _, id := range []keys.Identifier{"hot", "other"} {
 		var used [2]int64
 		for i := range used {
 			d, _ := w.instances[0].engine.Check(context.Background(), limiter.Demand{Policy: w.scenario.policies[i].Name, Identifier: id})

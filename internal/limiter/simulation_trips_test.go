@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // trip is the way of one request to the replicas and back.
@@ -47,7 +47,7 @@ func (c *cluster) departs() (t trip, goes bool) {
 }
 
 // travel draws the way of a request at this level.
-func (c *cluster) travel(level limiter.Level) trip {
+func (c *cluster) travel(level policy.Level) trip {
 	t, goes := c.departs()
 	if !goes {
 		return t
@@ -78,7 +78,7 @@ func (c *cluster) reach(leaves time.Duration) (there, back time.Duration) {
 }
 
 // hear has t answered as soon as level allows.
-func (t *trip) hear(back [nodes]time.Duration, level limiter.Level) {
+func (t *trip) hear(back [nodes]time.Duration, level policy.Level) {
 	sorted := slices.Sorted(slices.Values(back[:]))
 	t.answers = sorted[needed(level)-1]
 	for i := range nodes {
@@ -87,11 +87,11 @@ func (t *trip) hear(back [nodes]time.Duration, level limiter.Level) {
 }
 
 // needed returns how many replicas a level waits for.
-func needed(level limiter.Level) int {
+func needed(level policy.Level) int {
 	switch level {
-	case limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne:
+	case policy.LevelAny, policy.LevelOne, policy.LevelLocalOne:
 		return 1
-	case limiter.LevelAll, limiter.LevelThree:
+	case policy.LevelAll, policy.LevelThree:
 		return nodes
 	}
 	return nodes/2 + 1

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // unit is what one call asked of one demand, and what is known of it.
@@ -12,21 +15,21 @@ type unit struct {
 	*record
 	of     limiter.Demand
 	cost   int64
-	at     limiter.Instant // what it is dated; 0: not known
-	counts bool            // it was said to be counted
-	may    bool            // it may be counted, as far as its client knows
-	free   time.Duration   // when it was given back, forgotten, or ended, at the soonest; never: it was not
-	gone   time.Duration   // by when it was forgotten for sure; never: it was not
-	mayGo  bool            // a reset may have forgotten it
+	at     store.Instant // what it is dated; 0: not known
+	counts bool          // it was said to be counted
+	may    bool          // it may be counted, as far as its client knows
+	free   time.Duration // when it was given back, forgotten, or ended, at the soonest; never: it was not
+	gone   time.Duration // by when it was forgotten for sure; never: it was not
+	mayGo  bool          // a reset may have forgotten it
 }
 
 // unitsOf returns what was asked of one key, in order of time; what came again under an
 // idempotency key is one.
-func (w *world) unitsOf(policy string, id limiter.Identifier) (units []*unit) {
+func (w *world) unitsOf(policy string, id keys.Identifier) (units []*unit) {
 	keys := make(map[string]*unit)
 	for _, r := range w.history {
 		for i, d := range r.call.Demands {
-			if d.Policy != policy || d.Identifier != id || r.call.Op == limiter.OpCheck && r.call.Reserve == 0 || r.call.Reservation != "" {
+			if d.Policy != policy || d.Identifier != id || r.call.Op == count.OpCheck && r.call.Reserve == 0 || r.call.Reservation != "" {
 				continue
 			}
 			u := w.unitOf(r, d, i)
@@ -47,14 +50,14 @@ func (w *world) unitOf(r *record, d limiter.Demand, i int) *unit {
 	if len(r.answer.Demands) > 0 {
 		decision = &r.answer.Demands[i]
 	}
-	u.may = r.recorded() != limiter.RecordedNo
-	u.counts = r.recorded() == limiter.RecordedYes
+	u.may = r.recorded() != count.RecordedNo
+	u.counts = r.recorded() == count.RecordedYes
 	if u.counts && r.err == nil {
-		u.at = decision.DatedAt()
+		u.at = limiter.DatedAt(decision)
 	}
 	if r.call.Reserve > 0 { // it is held, though not recorded
 		u.counts = r.passed() && r.answer.Reservation != ""
-		u.may = u.counts || r.lost || r.err != nil && r.recorded() != limiter.RecordedNo || r.lost
+		u.may = u.counts || r.lost || r.err != nil && r.recorded() != count.RecordedNo || r.lost
 		u.free = r.began + r.call.Reserve
 	}
 	for _, refund := range w.refunds(u) {
@@ -78,7 +81,7 @@ func (u *unit) forget(reset *record) {
 		if u.ended < reset.began {
 			u.gone = min(u.gone, reset.ended)
 		}
-	case reset.recorded() == limiter.RecordedNo:
+	case reset.recorded() == count.RecordedNo:
 		return
 	default:
 		lands += 2 * longPause

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // world is one schedule: instances with clocks that differ over one cluster, clients
@@ -47,7 +50,7 @@ type process struct {
 
 type span struct{ from, until time.Duration }
 
-var errDead = errors.Join(limiter.ErrUnavailable, errors.New("this process is dead"))
+var errDead = errors.Join(store.ErrUnavailable, errors.New("this process is dead"))
 
 // Streams of random numbers of one seed.
 const (
@@ -63,7 +66,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.scenario = drawScenario(w.rng).tallied(seed).crowded(seed)
 	time.Sleep(time.Second + time.Duration(w.rng.Int64N(int64(time.Second)))) // a bubble starts on the edge of all windows
 	w.cluster = &cluster{
-		start: time.Now(), weather: w.scenario.weather, partitions: make(map[limiter.Key]*partition),
+		start: time.Now(), weather: w.scenario.weather, partitions: make(map[store.Key]*partition),
 		rng: rand.New(rand.NewPCG(seed, streamCluster)),
 	}
 	for i := range w.cluster.clocks { // the clocks of nodes differ by a second at most
@@ -95,12 +98,12 @@ func (w *world) start(ahead time.Duration) *process {
 		i.by = time.Duration(2*w.rng.IntN(2)-1) * (2*tolerance + time.Duration(w.rng.Int64N(int64(3*time.Second))))
 	}
 	opts := limiter.Options{
-		ClockTolerance: tolerance, StoreTimeout: timeout, Serial: limiter.LevelSerial,
-		Consistency: limiter.Consistency{Write: limiter.LevelQuorum, Read: limiter.LevelQuorum},
+		ClockTolerance: tolerance, StoreTimeout: timeout, Serial: policy.LevelSerial,
+		Consistency: policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum},
 		Now:         i.now, Skewed: i.skewed,
 	}
 	if w.scenario.rotated { // half of them write under the new hash key, and all read both
-		secrets := []limiter.Keyer{secretOf("1"), secretOf("2")}
+		secrets := []keys.Keyer{secretOf("1"), secretOf("2")}
 		opts.Keyer, opts.AlsoRead = secrets[i.n%2], secrets[1-i.n%2:][:1]
 	}
 	i.engine = limiter.New(i, opts.Simulated(i.jitter, w.seed%2 == 0))
@@ -119,8 +122,8 @@ func (w *world) start(ahead time.Duration) *process {
 	return i
 }
 
-func secretOf(id string) limiter.Keyer {
-	return limiter.Keyer{Secret: &limiter.HashKey{ID: id, Secret: []byte("sixteen bytes of " + id)}}
+func secretOf(id string) keys.Keyer {
+	return keys.Keyer{Secret: &keys.HashKey{ID: id, Secret: []byte("sixteen bytes of " + id)}}
 }
 
 // now is what i's clock shows.
@@ -145,15 +148,15 @@ func (i *process) jitter(below time.Duration) time.Duration {
 }
 
 // Read asks the cluster, unless i is dead; not while it stands still.
-func (i *process) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (i *process) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	if err := i.leave(ctx); err != nil {
-		return limiter.State{}, err
+		return store.State{}, err
 	}
 	return i.world.cluster.read(ctx, i, q)
 }
 
 // Write stores w in the cluster, likewise.
-func (i *process) Write(ctx context.Context, w *limiter.Write) error {
+func (i *process) Write(ctx context.Context, w *store.Write) error {
 	if err := i.leave(ctx); err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ func (i *process) Write(ctx context.Context, w *limiter.Write) error {
 }
 
 // WriteAll stores w in the cluster, likewise.
-func (i *process) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (i *process) WriteAll(ctx context.Context, w []store.Write) error {
 	if err := i.leave(ctx); err != nil {
 		return err
 	}
@@ -179,7 +182,7 @@ func (i *process) leave(ctx context.Context) error {
 	case i.isDead():
 		return errDead
 	case !stood && ctx.Err() != nil:
-		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+		return errors.Join(store.ErrUnavailable, ctx.Err())
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // takeBacks are writes that wait for their time: subtractions from counters,
@@ -19,7 +21,7 @@ import (
 // What can't be kept or fails stays counted until its window ends, which is on the
 // side of denying.
 type takeBacks struct {
-	store   Store
+	store   store.Store
 	timeout time.Duration
 
 	mu      sync.Mutex
@@ -30,13 +32,13 @@ type takeBacks struct {
 // counter tells apart the two ways in which the sums of a key are kept: a reload may change
 // from one to the other, and what is subtracted from one is not in the other.
 type counter struct {
-	key   Key
-	tally bool // running totals
-	span  Span // of these
+	key   store.Key
+	tally bool       // running totals
+	span  store.Span // of these
 }
 
 // counterAt returns the counter of key that is running totals of a span, or else counters.
-func counterAt(key Key, tally bool, span Span) counter {
+func counterAt(key store.Key, tally bool, span store.Span) counter {
 	if !tally {
 		return counter{key: key}
 	}
@@ -46,7 +48,7 @@ func counterAt(key Key, tally bool, span Span) counter {
 // takeBack is one write and the soonest time to make it. That is a time of the
 // monotonic clock: no option of the engine can turn it.
 type takeBack struct {
-	write *Write
+	write *store.Write
 	abort func(context.Context) error // instead of a write; safe to repeat
 	ripe  time.Time
 	tries int // that failed
@@ -55,7 +57,7 @@ type takeBack struct {
 // refusals are units of one counter that are counted, that nobody was admitted for,
 // and that this process is going to subtract.
 type refusals struct {
-	counts []Count
+	counts []store.Count
 	made   int // subtractions that have begun
 }
 
@@ -77,17 +79,17 @@ const (
 	lastTakeBackTick = 50 * time.Millisecond
 )
 
-func newTakeBacks(store Store, timeout time.Duration) *takeBacks {
+func newTakeBacks(store store.Store, timeout time.Duration) *takeBacks {
 	return &takeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
 
 // subtract queues the taking back of counts, whose addition was acknowledged.
-func (t *takeBacks) subtract(of *target, counts []Count) {
+func (t *takeBacks) subtract(of *target, counts []store.Count) {
 	if len(counts) == 0 {
 		return
 	}
-	t.push(takeBack{write: &Write{
-		Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.tally, Span: of.plan.span,
+	t.push(takeBack{write: &store.Write{
+		Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.Tally, Span: of.plan.Span,
 	}})
 }
 
@@ -114,13 +116,13 @@ func (t *takeBacks) push(b takeBack) {
 // refused is what the queued subtractions of a counter were when a read began.
 type refused struct {
 	of     *refusals
-	counts []Count
+	counts []store.Count
 	made   int
 }
 
 // before returns what is going to be subtracted from what q asks for, to be called before
 // that is read.
-func (t *takeBacks) before(q *Query) refused {
+func (t *takeBacks) before(q *store.Query) refused {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.pending[counterAt(q.Key, q.Tally, q.Span)]
@@ -134,23 +136,23 @@ func (t *takeBacks) before(q *Query) refused {
 // caller need be denied for units of this process that nobody was admitted for. It is safe
 // only while no subtraction has begun, for the read may have seen it already; else it does
 // nothing.
-func (t *takeBacks) discount(r refused, s *State) bool {
+func (t *takeBacks) discount(r refused, s *store.State) bool {
 	if r.of == nil || t.hasBegun(r) {
 		return false
 	}
 	for _, c := range r.counts {
-		s.add(c)
+		s.Add(c)
 	}
 	return true
 }
 
 // recount puts r, which was taken out of s, back if a subtraction has begun since.
-func (t *takeBacks) recount(r refused, s *State) {
+func (t *takeBacks) recount(r refused, s *store.State) {
 	if r.of == nil || !t.hasBegun(r) {
 		return
 	}
 	for _, c := range negated(r.counts) {
-		s.add(c)
+		s.Add(c)
 	}
 }
 
@@ -225,7 +227,7 @@ func (t *takeBacks) due() []takeBack {
 
 // begin notes that w is about to be made: its units are no longer sure to be
 // counted.
-func (t *takeBacks) begin(w *Write) {
+func (t *takeBacks) begin(w *store.Write) {
 	if w == nil || len(w.Add) == 0 {
 		return
 	}
@@ -259,8 +261,8 @@ func (t *takeBacks) makeOne(ctx context.Context, b takeBack) {
 		return
 	}
 	err := t.store.Write(ctx, b.write)
-	if err != nil && (len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, ErrNotStored)) {
-		b.write = b.write.again(err)
+	if err != nil && (len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, store.ErrNotStored)) {
+		b.write = b.write.Again(err)
 		b.tries++
 		t.push(b)
 	}

@@ -11,11 +11,15 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // caller is the i-th of many.
 func caller(i int) limiter.Demand {
-	return limiter.Demand{Policy: "p", Identifier: limiter.Identifier(fmt.Sprint("caller ", i))}
+	return limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint("caller ", i))}
 }
 
 // used returns what e says is used for d.
@@ -33,14 +37,14 @@ func used(t *testing.T, e *limiter.Engine, d limiter.Demand) int64 {
 // once.
 func TestSubtractionIsNoYoungerThanAStoreTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policy := policyOf("fixed-window", 1, 24*time.Hour)
-		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		e, other := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 		running(t, e)
-		acknowledged := make(map[limiter.Key]time.Time)
+		acknowledged := make(map[store.Key]time.Time)
 		var mu sync.Mutex
 		subtractions := 0
-		store.onWrite = func(w *limiter.Write) error {
+		s.onWrite = func(w *store.Write) error {
 			mu.Lock()
 			since, hang := time.Since(acknowledged[w.Key]), false
 			if w.Add[0].Units > 0 {
@@ -109,7 +113,7 @@ func TestTakeBacksKeepUpWithManyCallers(t *testing.T) {
 				opened++
 			}
 		}})
-		e := newEngine(t, guarded, 0, limiter.Policy{Name: "p", Limits: []limiter.Limit{
+		e := newEngine(t, guarded, 0, policy.Policy{Name: "p", Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
 			{Algorithm: "fixed-window", Limit: 30, Window: 24 * time.Hour},
 		}})
@@ -142,7 +146,7 @@ func TestTakeBacksKeepUpWithManyCallers(t *testing.T) {
 }
 
 func TestOnlyTheDeniedPartOfABatchIsTakenBack(t *testing.T) {
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			store.set(func() { store.writeTakes = time.Millisecond })
@@ -163,18 +167,18 @@ func TestOnlyTheDeniedPartOfABatchIsTakenBack(t *testing.T) {
 // given for five seconds, and lose its answers.
 func TestTakesThatFailedDuringAnOutageAreTakenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("sliding-log", 5, 24*time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("sliding-log", 5, 24*time.Hour))
 		running(t, e)
 		until := time.Now().Add(5 * time.Second)
-		store.onWrite = func(w *limiter.Write) error {
+		s.onWrite = func(w *store.Write) error {
 			if time.Now().After(until) {
 				return nil
 			}
 			if len(w.Events) > 0 {
-				_ = store.Store.Write(context.Background(), w)
+				_ = s.Store.Write(context.Background(), w)
 			}
-			return limiter.ErrUnavailable
+			return store.ErrUnavailable
 		}
 		for range 3 {
 			if _, err := e.Take(t.Context(), somebody); err == nil {
@@ -193,26 +197,26 @@ func TestTakesThatFailedDuringAnOutageAreTakenBack(t *testing.T) {
 func TestWhatStaysWhenTheReadFails(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		op   limiter.Op
-		on   limiter.OnStoreError
+		op   count.Op
+		on   policy.OnStoreError
 		used int64
 	}{
-		{"a take, denied", limiter.OpTake, limiter.OnStoreErrorDeny, 0},
-		{"a take, allowed", limiter.OpTake, limiter.OnStoreErrorAllow, 1},
-		{"a record", limiter.OpRecord, limiter.OnStoreErrorDeny, 1},
+		{"a take, denied", count.OpTake, policy.OnStoreErrorDeny, 0},
+		{"a take, allowed", count.OpTake, policy.OnStoreErrorAllow, 1},
+		{"a record", count.OpRecord, policy.OnStoreErrorDeny, 1},
 	} {
 		for _, algorithm := range writtenFirst() {
 			bubble(t, c.name+", "+algorithm, func(t *testing.T) {
-				store := newFakeStore()
+				s := newFakeStore()
 				policy := policyOf(algorithm, 5, 24*time.Hour)
 				policy.OnStoreError = c.on
-				e := newEngine(t, store, 0, policy)
+				e := newEngine(t, s, 0, policy)
 				running(t, e)
-				store.set(func() { store.afterRead = func(*limiter.State) error { return limiter.ErrUnavailable } })
+				s.set(func() { s.afterRead = func(*store.State) error { return store.ErrUnavailable } })
 				_, _ = operation(e, c.op)(t.Context(), somebody)
-				store.set(func() { store.afterRead = nil })
+				s.set(func() { s.afterRead = nil })
 				time.Sleep(time.Minute)
-				if got := used(t, newEngine(t, store, 0, policy), somebody); got != c.used {
+				if got := used(t, newEngine(t, s, 0, policy), somebody); got != c.used {
 					t.Errorf("used %d a minute later, want %d", got, c.used)
 				}
 			})
@@ -222,15 +226,15 @@ func TestWhatStaysWhenTheReadFails(t *testing.T) {
 
 func TestRemovalThatFailsIsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policy := policyOf("sliding-log", 1, time.Hour)
-		e := newEngine(t, store, 0, policy)
+		e := newEngine(t, s, 0, policy)
 		running(t, e)
-		mustTake(t, newEngine(t, store, 0, policy))
+		mustTake(t, newEngine(t, s, 0, policy))
 		var removals atomic.Int32
-		store.onWrite = func(w *limiter.Write) error {
+		s.onWrite = func(w *store.Write) error {
 			if len(w.Remove) > 0 && removals.Add(1) <= 3 {
-				return limiter.ErrUnavailable
+				return store.ErrUnavailable
 			}
 			return nil
 		}
@@ -247,30 +251,30 @@ func TestRemovalThatFailsIsTriedAgain(t *testing.T) {
 // TestSubtractionIsNeverRepeated has one stored and its answer lost: made again it
 // would make room for one too many. One that was surely not stored is made again.
 func TestSubtractionIsNeverRepeated(t *testing.T) {
-	notStored := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+	notStored := errors.Join(store.ErrUnavailable, store.ErrNotStored)
 	for _, c := range []struct {
 		name   string
 		err    error
 		stored bool
 	}{
-		{"stored, and the answer lost", limiter.ErrUnavailable, true},
+		{"stored, and the answer lost", store.ErrUnavailable, true},
 		{"not stored", notStored, false},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policy := policyOf("fixed-window", 2, 24*time.Hour)
-			e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+			e, other := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 			running(t, e)
 			mustTake(t, other)
 			mustTake(t, other)
 			var lost atomic.Bool // its answer
-			store.set(func() {
-				store.onWrite = func(w *limiter.Write) error {
+			s.set(func() {
+				s.onWrite = func(w *store.Write) error {
 					if w.Add[0].Units > 0 || lost.Swap(true) {
 						return nil
 					}
 					if c.stored {
-						_ = store.Store.Write(context.Background(), w)
+						_ = s.Store.Write(context.Background(), w)
 					}
 					return c.err
 				}
@@ -315,45 +319,45 @@ func TestEngineTakesBackBeforeItEnds(t *testing.T) {
 // attempt and leave before the second, which fails: the denial is the answer, and
 // nothing stays counted.
 func TestAttemptThatFailsAfterADenial(t *testing.T) {
-	notStored := errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+	notStored := errors.Join(store.ErrUnavailable, store.ErrNotStored)
 	for _, c := range []struct {
 		name   string
-		on     limiter.OnStoreError
+		on     policy.OnStoreError
 		err    error
 		stored bool // all the same
 	}{
-		{"not stored", limiter.OnStoreErrorDeny, notStored, false},
-		{"lost", limiter.OnStoreErrorDeny, limiter.ErrUnavailable, false},
-		{"stored, and the answer lost", limiter.OnStoreErrorDeny, limiter.ErrUnavailable, true},
-		{"stored, and the policy allows without the store", limiter.OnStoreErrorAllow, limiter.ErrUnavailable, true},
+		{"not stored", policy.OnStoreErrorDeny, notStored, false},
+		{"lost", policy.OnStoreErrorDeny, store.ErrUnavailable, false},
+		{"stored, and the answer lost", policy.OnStoreErrorDeny, store.ErrUnavailable, true},
+		{"stored, and the policy allows without the store", policy.OnStoreErrorAllow, store.ErrUnavailable, true},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
-			store := newFakeStore()
+			s := newFakeStore()
 			policy := policyOf("sliding-log", 1, time.Hour)
 			policy.OnStoreError = c.on
-			e := newEngine(t, store, 0, policy)
+			e := newEngine(t, s, 0, policy)
 			running(t, e)
 			appends := 0
-			store.onWrite = func(w *limiter.Write) error {
+			s.onWrite = func(w *store.Write) error {
 				if len(w.Events) == 0 {
 					return nil
 				}
 				if appends++; appends == 1 {
-					passingUnit(store, w)
+					passingUnit(s, w)
 					return nil
 				}
 				if c.stored {
-					_ = store.Store.Write(context.Background(), w)
+					_ = s.Store.Write(context.Background(), w)
 				}
 				return c.err
 			}
-			if d := mustTake(t, e); d.Allowed || d.Degraded || d.Recorded != limiter.RecordedNo {
+			if d := mustTake(t, e); d.Allowed || d.Degraded || d.Recorded != count.RecordedNo {
 				t.Errorf("allowed %v, degraded %v, recorded %s, want the first attempt's denial", d.Allowed, d.Degraded, d.Recorded)
 			}
 			if appends != 2 {
 				t.Errorf("%d attempts, want 2", appends)
 			}
-			store.set(func() { store.onWrite = nil })
+			s.set(func() { s.onWrite = nil })
 			time.Sleep(time.Minute)
 			if got := used(t, e, somebody); got != 0 {
 				t.Errorf("used %d a minute later", got)
@@ -366,15 +370,15 @@ func TestAttemptThatFailsAfterADenial(t *testing.T) {
 // that was removed would hide an event that is stored under it again.
 func TestSecondAttemptHasIDsOfItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, policyOf("sliding-log", 1, time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, policyOf("sliding-log", 1, time.Hour))
 		appends := 0
-		ids := make(map[limiter.EventID]bool)
-		store.onWrite = func(w *limiter.Write) error {
+		ids := make(map[store.EventID]bool)
+		s.onWrite = func(w *store.Write) error {
 			for _, event := range w.Events {
 				ids[event.ID] = true
 				if appends++; appends == 1 {
-					passingUnit(store, w)
+					passingUnit(s, w)
 				}
 			}
 			return nil
@@ -390,13 +394,13 @@ func TestSecondAttemptHasIDsOfItsOwn(t *testing.T) {
 
 // passingUnit stores another instance's unit beside w, for less than the shortest
 // wait of a second attempt is likely to be.
-func passingUnit(store *fakeStore, w *limiter.Write) {
-	now := limiter.InstantOf(time.Now())
-	unit := limiter.Event{ID: limiter.NewEventIDs()(now), At: now, Cost: 1}
+func passingUnit(s *fakeStore, w *store.Write) {
+	now := store.InstantOf(time.Now())
+	unit := store.Event{ID: store.NewEventIDs().Next(now), At: now, Cost: 1}
 	key, logs := w.Key, w.Logs
-	_ = store.Store.Write(context.Background(), &limiter.Write{Key: key, Events: []limiter.Event{unit}, Logs: logs})
+	_ = s.Store.Write(context.Background(), &store.Write{Key: key, Events: []store.Event{unit}, Logs: logs})
 	time.AfterFunc(time.Nanosecond, func() {
-		_ = store.Store.Write(context.Background(), &limiter.Write{Key: key, Remove: []limiter.EventID{unit.ID}, Logs: logs})
+		_ = s.Store.Write(context.Background(), &store.Write{Key: key, Remove: []store.EventID{unit.ID}, Logs: logs})
 	})
 }
 
@@ -405,21 +409,21 @@ func TestFlakyStoreNeverAdmitsMore(t *testing.T) {
 	const engines, limit = 8, 3
 	for range 100 {
 		inBubble(t, func(t *testing.T) {
-			store := newFakeStore()
-			store.set(func() { store.readTakes, store.writeTakes = time.Millisecond, time.Millisecond })
+			s := newFakeStore()
+			s.set(func() { s.readTakes, s.writeTakes = time.Millisecond, time.Millisecond })
 			var mu sync.Mutex
 			writes := 0
-			store.onWrite = func(*limiter.Write) error {
+			s.onWrite = func(*store.Write) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if writes++; writes%3 == 0 {
-					return limiter.ErrUnavailable
+					return store.ErrUnavailable
 				}
 				return nil
 			}
 			admitted := make(chan int, engines)
 			for range engines {
-				e := newEngine(t, store, 0, policyOf("sliding-log", limit, time.Hour))
+				e := newEngine(t, s, 0, policyOf("sliding-log", limit, time.Hour))
 				go func() { n, _ := takeAtOnce(e, 2); admitted <- n }()
 			}
 			total := 0

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // tallies are the running totals that this process keeps in a store: for each key and
@@ -21,38 +23,38 @@ import (
 // What is forgotten here, or was counted by a process that is gone, stays in the store
 // until it expires; the key's next unit begins a new row.
 type tallies struct {
-	Store
+	store.Store
 
-	ids  *eventIDs
+	ids  *store.EventIDs
 	opts *Options
 
 	mu         sync.Mutex
-	young, old map[Key]*tally
+	young, old map[store.Key]*tally
 }
 
 // tally is what this process has counted for one key. A window that was forgotten and is
 // counted in again, because a clock went back, gets another row.
 type tally struct {
-	ids *eventIDs
+	ids *store.EventIDs
 
 	mu     sync.Mutex
 	stamp  int64
-	totals []Count  // of windows that are not over yet; each with its row
-	first  [2]Count // where totals are while there are no more: this window's and the one's before
+	totals []store.Count  // of windows that are not over yet; each with its row
+	first  [2]store.Count // where totals are while there are no more: this window's and the one's before
 }
 
 // maxTallies bounds each of the two generations of keys, of 300 bytes and more: 40 MiB.
 // Beyond, the older one is forgotten, and its keys get new rows.
 const maxTallies = 1 << 17
 
-func newTallies(store Store, ids *eventIDs, opts *Options) *tallies {
+func newTallies(store store.Store, ids *store.EventIDs, opts *Options) *tallies {
 	return &tallies{Store: store, ids: ids, opts: opts}
 }
 
 // Write stores w, whose additions it makes totals of if w says so. After an error that
 // wraps ErrNotStored the totals are as they were; after any other they are not, and the
 // next one that is stored makes up for this one, whether it was stored or not.
-func (t *tallies) Write(ctx context.Context, w *Write) error {
+func (t *tallies) Write(ctx context.Context, w *store.Write) error {
 	if !w.Tally || len(w.Add) == 0 {
 		return t.Store.Write(ctx, w)
 	}
@@ -63,21 +65,21 @@ func (t *tallies) Write(ctx context.Context, w *Write) error {
 }
 
 // WriteThenRead stores w as Write does, and then reads.
-func (t *tallies) WriteThenRead(ctx context.Context, w *Write, q *Query) (state State, wrote bool, err error) {
+func (t *tallies) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
 	if !w.Tally || len(w.Add) == 0 {
-		return WriteThenRead(ctx, t.Store, w, q)
+		return store.WriteThenRead(ctx, t.Store, w, q)
 	}
 	put := t.totalled(w)
-	if state, wrote, err = WriteThenRead(ctx, t.Store, &put, q); !wrote {
+	if state, wrote, err = store.WriteThenRead(ctx, t.Store, &put, q); !wrote {
 		t.settle(w, err)
 	}
 	return state, wrote, err
 }
 
 // WriteEach stores each of w as Write does.
-func (t *tallies) WriteEach(ctx context.Context, w []Write, wrote func(i int, err error)) {
-	if !slices.ContainsFunc(w, func(w Write) bool { return w.Tally && len(w.Add) > 0 }) {
-		WriteEach(ctx, t.Store, w, wrote)
+func (t *tallies) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
+	if !slices.ContainsFunc(w, func(w store.Write) bool { return w.Tally && len(w.Add) > 0 }) {
+		store.WriteEach(ctx, t.Store, w, wrote)
 		return
 	}
 	puts := slices.Clone(w)
@@ -86,7 +88,7 @@ func (t *tallies) WriteEach(ctx context.Context, w []Write, wrote func(i int, er
 			puts[i] = t.totalled(&w[i])
 		}
 	}
-	WriteEach(ctx, t.Store, puts, func(i int, err error) {
+	store.WriteEach(ctx, t.Store, puts, func(i int, err error) {
 		if w[i].Tally {
 			t.settle(&w[i], err)
 		}
@@ -95,21 +97,21 @@ func (t *tallies) WriteEach(ctx context.Context, w []Write, wrote func(i int, er
 }
 
 // totalled returns w with the new totals in the place of what is added to them.
-func (t *tallies) totalled(w *Write) Write {
+func (t *tallies) totalled(w *store.Write) store.Write {
 	put := *w
 	put.Put, put.Add = t.of(w.Key).add(w.Add, t.opts), nil
 	return put
 }
 
 // settle takes what w added out of the totals again if it surely was not stored.
-func (t *tallies) settle(w *Write, err error) {
-	if errors.Is(err, ErrNotStored) && len(w.Add) > 0 {
+func (t *tallies) settle(w *store.Write, err error) {
+	if errors.Is(err, store.ErrNotStored) && len(w.Add) > 0 {
 		t.of(w.Key).add(negated(w.Add), t.opts)
 	}
 }
 
 // of returns the tally of key, made if there is none.
-func (t *tallies) of(key Key) *tally {
+func (t *tallies) of(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mine, ok := t.young[key]; ok {
@@ -121,7 +123,7 @@ func (t *tallies) of(key Key) *tally {
 		mine.totals = mine.first[:0]
 	}
 	if t.young == nil || len(t.young) >= maxTallies {
-		t.old, t.young = t.young, make(map[Key]*tally)
+		t.old, t.young = t.young, make(map[store.Key]*tally)
 	}
 	t.young[key] = mine
 	return mine
@@ -129,30 +131,30 @@ func (t *tallies) of(key Key) *tally {
 
 // add adds counts to the totals and returns those that changed, as they are to be
 // stored.
-func (t *tally) add(counts []Count, o *Options) []Tally {
+func (t *tally) add(counts []store.Count, o *Options) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := o.Now()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
 	if !o.skewed() { // else what is not over may seem to be, and what is taken back of it would begin another row
-		t.totals = slices.DeleteFunc(t.totals, func(c Count) bool { return c.Expires.Add(o.slack()) < InstantOf(now) })
+		t.totals = slices.DeleteFunc(t.totals, func(c store.Count) bool { return c.Expires.Add(o.slack()) < store.InstantOf(now) })
 	}
-	put := make([]Tally, len(counts))
+	put := make([]store.Tally, len(counts))
 	for i := range counts {
 		total := t.total(&counts[i])
 		if total == nil {
 			t.totals = append(t.totals, counts[i])
 			total = &t.totals[len(t.totals)-1]
-			total.Row, total.Units = t.ids.next(InstantOf(now)), 0
+			total.Row, total.Units = t.ids.Next(store.InstantOf(now)), 0
 		}
-		total.Units = addSaturating(total.Units, counts[i].Units)
-		put[i] = Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total, InstantOf(now))}
+		total.Units = store.AddSaturating(total.Units, counts[i].Units)
+		put[i] = store.Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total, store.InstantOf(now))}
 	}
 	return put
 }
 
 // total returns the total that counts where c does, nil if there is none.
-func (t *tally) total(c *Count) *Count {
+func (t *tally) total(c *store.Count) *store.Count {
 	for i := range t.totals {
 		if total := &t.totals[i]; total.Start == c.Start && total.Epoch == c.Epoch && total.Limit == c.Limit {
 			return total
@@ -163,38 +165,18 @@ func (t *tally) total(c *Count) *Count {
 
 // lower takes counts out of key's totals, and returns what it takes to have them stored:
 // the addition of nothing.
-func (t *tallies) lower(key Key, counts []Count) []Count {
+func (t *tallies) lower(key store.Key, counts []store.Count) []store.Count {
 	t.of(key).add(negated(counts), t.opts)
-	return emptied(counts)
-}
-
-// again returns w as it is to be repeated after err: what has changed the totals already
-// does not do so twice.
-func (w *Write) again(err error) *Write {
-	if len(w.Add) == 0 || errors.Is(err, ErrNotStored) {
-		return w
-	}
-	repeated := *w
-	repeated.Add = emptied(w.Add)
-	return &repeated
-}
-
-// emptied returns counts without their units.
-func emptied(counts []Count) []Count {
-	same := slices.Clone(counts)
-	for i := range same {
-		same[i].Units = 0
-	}
-	return same
+	return store.Emptied(counts)
 }
 
 // totalsOf returns key's totals for the windows of counts: this process knows them better
 // than what it reads of them.
-func (t *tallies) totalsOf(key Key, counts []Count) []Count {
+func (t *tallies) totalsOf(key store.Key, counts []store.Count) []store.Count {
 	of := t.of(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	held := emptied(counts)
+	held := store.Emptied(counts)
 	for i := range held {
 		if total := of.total(&held[i]); total != nil {
 			held[i] = *total
@@ -205,36 +187,30 @@ func (t *tallies) totalsOf(key Key, counts []Count) []Count {
 
 // areAllOwn reports whether all sums of state are totals of this process, as it knows them
 // itself. It says nothing of units that are being written or taken back.
-func (t *tallies) areAllOwn(of *target, state *State) bool {
-	if !of.plan.tally {
+func (t *tallies) areAllOwn(of *target, state *store.State) bool {
+	if !of.plan.Tally {
 		return false
 	}
 	own := t.of(of.key)
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	return !slices.ContainsFunc(state.Counts, func(c Count) bool {
+	return !slices.ContainsFunc(state.Counts, func(c store.Count) bool {
 		total := own.total(&c)
 		return total == nil || *total != c
 	})
-}
-
-// same reports whether other counts the same units as c: for the same limit, in the
-// same window and epoch, by the same writer.
-func (c Count) same(other Count) bool {
-	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
 }
 
 // tallyTTL returns how long total must live: as long as it matters by the slowest of all
 // clocks, those of the store's own nodes among them. It is not counted from now on, which
 // a clock that is off would make too short, but from the start of its window, or from an
 // earlier now.
-func (o *Options) tallyTTL(total *Count, now Instant) time.Duration {
+func (o *Options) tallyTTL(total *store.Count, now store.Instant) time.Duration {
 	lasts := total.Expires.Sub(min(total.Start, now))
 	return wholeSeconds(lasts+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
 }
 
 // negated returns counts with what takes them back.
-func negated(counts []Count) []Count {
+func negated(counts []store.Count) []store.Count {
 	back := slices.Clone(counts)
 	for i := range back {
 		back[i].Units = -back[i].Units

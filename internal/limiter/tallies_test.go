@@ -8,17 +8,20 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // inRows returns a policy of one limit whose window is counted in running totals.
-func inRows(algorithm string, limit int64, window time.Duration) limiter.Policy {
+func inRows(algorithm string, limit int64, window time.Duration) policy.Policy {
 	p := policyOf(algorithm, limit, window)
-	p.Counting = limiter.CountingRows
+	p.Counting = policy.CountingRows
 	return p
 }
 
 // total returns the running total that f was last asked to store.
-func (f *fakeStore) total(t *testing.T) limiter.Tally {
+func (f *fakeStore) total(t *testing.T) store.Tally {
 	t.Helper()
 	w := f.last()
 	if len(w.Put) != 1 || len(w.Add) > 0 {
@@ -55,25 +58,25 @@ func TestTotalsAreTakenBackAtOnce(t *testing.T) {
 func TestNextTotalMakesUpForALostOne(t *testing.T) {
 	for name, stored := range map[string]bool{"stored": true, "not stored": false} {
 		bubble(t, name, func(t *testing.T) {
-			store := newFakeStore()
-			e := newEngine(t, store, 0, inRows("fixed-window", 5, time.Hour))
+			s := newFakeStore()
+			e := newEngine(t, s, 0, inRows("fixed-window", 5, time.Hour))
 			mustTake(t, e)
-			store.onWrite = func(w *limiter.Write) error {
+			s.onWrite = func(w *store.Write) error {
 				if stored {
-					_ = store.Store.Write(context.Background(), w)
+					_ = s.Store.Write(context.Background(), w)
 				}
-				return limiter.ErrUnavailable
+				return store.ErrUnavailable
 			}
 			for range 3 {
-				if _, err := e.Take(t.Context(), somebody); !errors.Is(err, limiter.ErrUnavailable) {
+				if _, err := e.Take(t.Context(), somebody); !errors.Is(err, store.ErrUnavailable) {
 					t.Fatalf("error %v", err)
 				}
 			}
-			store.onWrite = nil
+			s.onWrite = nil
 			if d := mustTake(t, e); d.Used != 2 || !d.Allowed {
 				t.Errorf("%+v: want 2 used", d)
 			}
-			if total := store.total(t); total.Units != 2 {
+			if total := s.total(t); total.Units != 2 {
 				t.Errorf("the total is %d, want 2", total.Units)
 			}
 		})
@@ -84,18 +87,18 @@ func TestNextTotalMakesUpForALostOne(t *testing.T) {
 // says: that nothing is stored, a read may say of itself.
 func TestTotalOfAFailedReadIsTakenBackOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, inRows("fixed-window", 5, time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, inRows("fixed-window", 5, time.Hour))
 		mustTake(t, e)
-		store.afterRead = func(*limiter.State) error { return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored) }
+		s.afterRead = func(*store.State) error { return errors.Join(store.ErrUnavailable, store.ErrNotStored) }
 		_, err := e.Take(t.Context(), somebody)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v: want one that may be recorded", err)
 		}
-		store.afterRead = nil
-		if d := mustTake(t, e); d.Used != 2 || store.total(t).Units != 2 {
-			t.Errorf("%d used, and a total of %d; want 2", d.Used, store.total(t).Units)
+		s.afterRead = nil
+		if d := mustTake(t, e); d.Used != 2 || s.total(t).Units != 2 {
+			t.Errorf("%d used, and a total of %d; want 2", d.Used, s.total(t).Units)
 		}
 	})
 }
@@ -103,18 +106,18 @@ func TestTotalOfAFailedReadIsTakenBackOnce(t *testing.T) {
 // Without another request, what a failed take may have stored is taken back all the same.
 func TestLostTotalIsTakenBack(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policy := inRows("fixed-window", 2, time.Hour)
-		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		e, other := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 		running(t, e)
-		store.onWrite = func(w *limiter.Write) error {
-			_ = store.Store.Write(context.Background(), w)
-			return limiter.ErrUnavailable
+		s.onWrite = func(w *store.Write) error {
+			_ = s.Store.Write(context.Background(), w)
+			return store.ErrUnavailable
 		}
 		for range 2 {
 			_, _ = e.Take(t.Context(), somebody)
 		}
-		store.set(func() { store.onWrite = nil })
+		s.set(func() { s.onWrite = nil })
 		time.Sleep(5 * time.Second)
 		for range 2 {
 			if d := mustTake(t, other); !d.Allowed {
@@ -128,9 +131,9 @@ func TestLostTotalIsTakenBack(t *testing.T) {
 // would make room for what was admitted.
 func TestTotalIsNotLoweredTwice(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
+		s := newFakeStore()
 		policy := inRows("fixed-window", 3, time.Hour)
-		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
+		e, other := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
 		for range 3 {
 			mustTake(t, e)
 		}
@@ -139,17 +142,17 @@ func TestTotalIsNotLoweredTwice(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 2 { // the first is counted under the wrong epoch, and once more under the right one
-			store.onWrite = func(w *limiter.Write) error {
+			s.onWrite = func(w *store.Write) error {
 				if w.Put[0].Epoch == 0 {
 					return nil
 				}
-				return errors.Join(limiter.ErrUnavailable, limiter.ErrNotStored)
+				return errors.Join(store.ErrUnavailable, store.ErrNotStored)
 			}
 			if _, err := e.Take(t.Context(), somebody); err == nil {
 				t.Fatal("the write did not fail")
 			}
 		}
-		store.onWrite = nil
+		s.onWrite = nil
 		for i := range int64(3) {
 			if d := mustTake(t, e); !d.Allowed || d.Used != i+1 {
 				t.Errorf("%+v, want %d used", d, i+1)
@@ -169,7 +172,7 @@ func TestTotalsSurviveAClockThatGoesBack(t *testing.T) {
 		ahead := time.Duration(0)
 		opts := limiter.Options{ClockTolerance: tolerance, StoreTimeout: timeout, Now: func() time.Time { return time.Now().Add(ahead) }}
 		e := limiter.New(store, &opts)
-		if err := e.SetPolicies([]limiter.Policy{inRows("fixed-window", 4, time.Minute)}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{inRows("fixed-window", 4, time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -207,13 +210,13 @@ func TestTotalsLiveLongEnough(t *testing.T) {
 func TestTotalsOfTheNextWindowLiveLongEnough(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const lead = 5 * time.Second
-		store, policy := newFakeStore(), inRows("sliding-tail", 3, time.Minute)
+		s, policy := newFakeStore(), inRows("sliding-tail", 3, time.Minute)
 		start := time.Now().Truncate(time.Minute).Add(time.Minute)
 		time.Sleep(time.Until(start.Add(-lead)))
-		must(t, newEngine(t, store, lead, policy).Reset(t.Context(), somebody.Policy, somebody.Identifier))
-		mustTake(t, newEngine(t, store, 0, policy))
+		must(t, newEngine(t, s, lead, policy).Reset(t.Context(), somebody.Policy, somebody.Identifier))
+		mustTake(t, newEngine(t, s, 0, policy))
 		least := lead + 2*time.Minute + 2*tolerance + timeout + time.Second
-		if total := store.total(t); total.Start != limiter.InstantOf(start) || total.TTL < least || total.TTL > least+3*time.Second {
+		if total := s.total(t); total.Start != store.InstantOf(start) || total.TTL < least || total.TTL > least+3*time.Second {
 			t.Errorf("stored %v before its window, %+v, want it to live for %v and the margins", lead, total, least)
 		}
 	})
@@ -222,11 +225,11 @@ func TestTotalsOfTheNextWindowLiveLongEnough(t *testing.T) {
 // A read that misses this instance's own total, against all promises, admits nothing.
 func TestTotalThatIsNotReadAdmitsNothing(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, inRows("fixed-window", 3, time.Hour))
-		store.afterRead = func(s *limiter.State) error { s.Counts = nil; return nil }
+		in := newFakeStore()
+		e := newEngine(t, in, 0, inRows("fixed-window", 3, time.Hour))
+		in.afterRead = func(s *store.State) error { s.Counts = nil; return nil }
 		failed := (*limiter.StoreError)(nil)
-		if d, err := e.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != limiter.RecordedUnknown {
+		if d, err := e.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%+v, error %v", d, err)
 		}
 	})
@@ -241,7 +244,7 @@ func TestTotalsOfOthersAreRefunded(t *testing.T) {
 		e, other := newEngine(t, store, 0, policy), newEngine(t, store, 0, policy)
 		running(t, other)
 		time.Sleep(time.Second)
-		answer, err := e.Do(t.Context(), &limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody}})
+		answer, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,10 +274,10 @@ func TestTotalsOfOthersAreRefunded(t *testing.T) {
 // later one.
 func TestOwnTotalIsKnownBetterThanRead(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, inRows("fixed-window", 3, time.Hour))
+		in := newFakeStore()
+		e := newEngine(t, in, 0, inRows("fixed-window", 3, time.Hour))
 		mustTake(t, e)
-		store.afterRead = func(s *limiter.State) error { s.Counts[0].Units = 1; return nil }
+		in.afterRead = func(s *store.State) error { s.Counts[0].Units = 1; return nil }
 		for i := range int64(2) {
 			if d := mustTake(t, e); !d.Allowed || d.Used != i+2 {
 				t.Errorf("%+v, want %d used", d, i+2)
@@ -289,23 +292,23 @@ func TestOwnTotalIsKnownBetterThanRead(t *testing.T) {
 // A total that is to be lowered is said until it is stored.
 func TestTotalIsSaidUntilItIsStored(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		e := newEngine(t, store, 0, inRows("fixed-window", 2, time.Hour))
+		s := newFakeStore()
+		e := newEngine(t, s, 0, inRows("fixed-window", 2, time.Hour))
 		running(t, e)
 		var writes atomic.Int32
-		store.onWrite = func(w *limiter.Write) error {
+		s.onWrite = func(w *store.Write) error {
 			n := writes.Add(1)
 			if n == 1 {
-				_ = store.Store.Write(context.Background(), w)
+				_ = s.Store.Write(context.Background(), w)
 			}
 			if n <= 3 {
-				return limiter.ErrUnavailable
+				return store.ErrUnavailable
 			}
 			return nil
 		}
 		_, _ = e.Take(t.Context(), somebody)
 		time.Sleep(30 * time.Second)
-		if total := store.total(t); writes.Load() != 4 || total.Units != 0 {
+		if total := s.total(t); writes.Load() != 4 || total.Units != 0 {
 			t.Errorf("%+v by write %d: want it taken back by the fourth", total, writes.Load())
 		}
 	})
@@ -314,14 +317,14 @@ func TestTotalIsSaidUntilItIsStored(t *testing.T) {
 // Totals are kept beside others that live as long.
 func TestTotalsAreKeptBySpan(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store := newFakeStore()
-		for window, want := range map[time.Duration]limiter.Span{
-			time.Minute: limiter.SpanHour, 2 * time.Hour: limiter.SpanDay, 48 * time.Hour: limiter.SpanMonth,
+		s := newFakeStore()
+		for window, want := range map[time.Duration]store.Span{
+			time.Minute: store.SpanHour, 2 * time.Hour: store.SpanDay, 48 * time.Hour: store.SpanMonth,
 		} {
 			p := inRows("fixed-window", 2, time.Second)
-			p.Limits = append(p.Limits, limiter.Limit{Name: "longer", Algorithm: "fixed-window", Limit: 5, Window: window})
-			mustTake(t, newEngine(t, store, 0, p))
-			if w := store.last(); w.Span != want || len(w.Put) != 2 || store.reads[len(store.reads)-1].Span != want {
+			p.Limits = append(p.Limits, policy.Limit{Name: "longer", Algorithm: "fixed-window", Limit: 5, Window: window})
+			mustTake(t, newEngine(t, s, 0, p))
+			if w := s.last(); w.Span != want || len(w.Put) != 2 || s.reads[len(s.reads)-1].Span != want {
 				t.Errorf("%v: %+v, want span %v", window, w, want)
 			}
 		}
@@ -332,29 +335,29 @@ func TestTotalsAreKeptBySpan(t *testing.T) {
 // far ahead before it fails: that would make room for what others have counted.
 func TestUnknownUnitWhileTheClockIsWrong(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		store, policy := newFakeStore(), inRows("fixed-window", 3, time.Minute)
+		s, p := newFakeStore(), inRows("fixed-window", 3, time.Minute)
 		var ahead atomic.Int64
-		e := limiter.New(store, &limiter.Options{
+		e := limiter.New(s, &limiter.Options{
 			ClockTolerance: tolerance, StoreTimeout: timeout,
 			Now:    func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 			Skewed: func() bool { return ahead.Load() > 0 },
 		})
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
-		store.set(func() {
-			store.onWrite = func(*limiter.Write) error {
+		s.set(func() {
+			s.onWrite = func(*store.Write) error {
 				ahead.Store(int64(time.Hour))
 				return errLost
 			}
 		})
 		_, err := e.Take(t.Context(), somebody)
-		wantRecorded(t, err, limiter.RecordedUnknown)
-		store.set(func() { store.onWrite = nil })
+		wantRecorded(t, err, count.RecordedUnknown)
+		s.set(func() { s.onWrite = nil })
 		ahead.Store(0)
 		running(t, e)
 		time.Sleep(5 * time.Second)
-		other := newEngine(t, store, 0, policy)
+		other := newEngine(t, s, 0, p)
 		for range 3 {
 			mustTake(t, other)
 		}

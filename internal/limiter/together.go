@@ -1,12 +1,15 @@
 package limiter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // part is what is decided in one step for one of several charges that stand or fall
@@ -31,7 +34,7 @@ func (s *shared) decideAll(ctx context.Context, charges []charge) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
 	defer cancel()
 	parts := partsOf(charges)
-	if charges[0].op == OpCheck {
+	if charges[0].op == count.OpCheck {
 		each(parts, func(p *part) { s.check(ctx, &p.target, p.request) })
 	} else {
 		for i := range parts {
@@ -60,7 +63,7 @@ func partsOf(charges []charge) []*part {
 			parts = append(parts, &part{target: c.as(of), request: &own, of: i})
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b *part) int { return bytes.Compare(a.key.sum[:], b.key.sum[:]) })
+	slices.SortStableFunc(parts, func(a, b *part) int { return a.key.Compare(b.key) })
 	return parts
 }
 
@@ -68,7 +71,7 @@ func partsOf(charges []charge) []*part {
 // take from logs and there are others.
 func (p *part) holdBack(charges []charge, o *Options) {
 	others := len(charges) > 1 || len(charges[p.of].plan.parts) > 0
-	if others && p.op.mayDeny() && p.hold == 0 && !p.plan.cell && len(p.plan.logs) > 0 {
+	if others && p.op.MayDeny() && p.hold == 0 && !p.plan.Cell && len(p.plan.Logs) > 0 {
 		p.hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true
 	}
 }
@@ -105,14 +108,14 @@ func (s *shared) settleAll(ctx context.Context, charges []charge, parts []*part)
 		return
 	}
 	for _, p := range toPlace {
-		charges[p.of].placed = charges[p.of].placed || len(p.plan.logs) > 0 && !p.plan.cell
+		charges[p.of].placed = charges[p.of].placed || len(p.plan.Logs) > 0 && !p.plan.Cell
 	}
 	each(toPlace, func(p *part) { s.place(ctx, p) })
 	keep := keeps(charges, parts)
 	var confirm, undo []*part
 	for _, p := range parts {
 		switch {
-		case p.err != nil || p.decision.Recorded != RecordedYes:
+		case p.err != nil || p.decision.Recorded != count.RecordedYes:
 		case !keep[p.of]:
 			undo = append(undo, p)
 		case p.unconfirmed:
@@ -134,14 +137,14 @@ func (s *shared) foresee(ctx context.Context, charges []charge, parts []*part) (
 		return parts
 	}
 	each(parts, func(p *part) {
-		probe := request{op: OpCheck, cost: p.cost}
+		probe := request{op: count.OpCheck, cost: p.cost}
 		s.check(ctx, &p.target, &probe)
 		p.decision, p.err = probe.decision, probe.err
 	})
 	keep := keeps(charges, parts)
 	for _, p := range parts {
 		if keep[p.of] {
-			p.decision, p.err = Decision{}, nil
+			p.decision, p.err = count.Decision{}, nil
 			rest = append(rest, p)
 		}
 	}
@@ -156,7 +159,7 @@ func (s *shared) foresee(ctx context.Context, charges []charge, parts []*part) (
 // wary reports whether p may well be denied, or deny others for as long as it is
 // written.
 func (s *shared) wary(p *part) bool {
-	if p.plan.cell || !p.op.mayDeny() || p.plan.Count == CountAll && p.op == OpTake {
+	if p.plan.Cell || !p.op.MayDeny() || p.plan.Count == policy.CountAll && p.op == count.OpTake {
 		return false
 	}
 	return p.cost > 1 || s.counted.wasDenied(p.key)
@@ -165,7 +168,7 @@ func (s *shared) wary(p *part) bool {
 // place writes and judges p as if it were alone.
 func (s *shared) place(ctx context.Context, p *part) {
 	batch := []*request{p.request}
-	if p.plan.cell {
+	if p.plan.Cell {
 		s.serial.settle(ctx, &p.target, batch)
 		return
 	}
@@ -177,7 +180,7 @@ func (s *shared) place(ctx context.Context, p *part) {
 	s.counted.denials.keepFull(&p.target, &state, own.now, own.mark)
 	if refused.any() {
 		s.counted.takeBack(ctx, &p.target, refused)
-		s.counted.denied.put(p.key, Distant)
+		s.counted.denied.put(p.key, store.Distant)
 		return
 	}
 	p.own = own
@@ -194,25 +197,26 @@ func keeps(charges []charge, parts []*part) []bool {
 		fits[i] = true
 	}
 	for _, p := range parts {
-		if !p.op.mayDeny() {
+		if !p.op.MayDeny() {
 			continue
 		}
-		if p.err != nil && p.plan.onFailure() == OnStoreErrorDeny || p.err == nil && !p.decision.WouldAllow {
+		if p.err != nil && p.plan.onFailure() == policy.OnStoreErrorDeny || p.err == nil && !p.decision.WouldAllow {
 			fits[p.of] = false
-			blocked = blocked || p.plan.Mode == ModeEnforce
+			blocked = blocked || p.plan.Mode == policy.ModeEnforce
 		}
 	}
 	for i := range charges {
-		fits[i] = fits[i] && !blocked || charges[i].op == OpRecord || charges[i].op == OpTake && charges[i].plan.Count == CountAll
+		c := &charges[i]
+		fits[i] = fits[i] && !blocked || c.op == count.OpRecord || c.op == count.OpTake && c.plan.Count == policy.CountAll
 	}
 	return fits
 }
 
 // onFailure returns what the policy does when the store fails; in shadow mode it
 // allows.
-func (p *plan) onFailure() OnStoreError {
-	if p.Mode == ModeShadow {
-		return OnStoreErrorAllow
+func (p *plan) onFailure() policy.OnStoreError {
+	if p.Mode == policy.ModeShadow {
+		return policy.OnStoreErrorAllow
 	}
 	return p.OnStoreError
 }
@@ -220,9 +224,9 @@ func (p *plan) onFailure() OnStoreError {
 // confirm makes held events stay, all of them or none. Later than their holds count by
 // every clock, somebody else may have their place.
 func (s *shared) confirm(ctx context.Context, parts []*part) error {
-	var writes []Write
+	var writes []store.Write
 	for _, p := range parts {
-		w := Write{Key: p.key, Level: p.plan.Consistency.Write, Logs: p.plan.logWrites, Settle: true}
+		w := store.Write{Key: p.key, Level: p.plan.Consistency.Write, Logs: p.plan.logWrites, Settle: true}
 		for _, e := range p.own.events {
 			e.Ends = 0
 			w.Events = append(w.Events, e)
@@ -236,7 +240,7 @@ func (s *shared) confirm(ctx context.Context, parts []*part) error {
 		return err
 	}
 	if ctx.Err() != nil { // it began before the holds did and lasts half as long
-		return fmt.Errorf("%w: holds were confirmed too late: %w", ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: holds were confirmed too late: %w", store.ErrUnavailable, ctx.Err())
 	}
 	return nil
 }
@@ -245,12 +249,12 @@ func (s *shared) confirm(ctx context.Context, parts []*part) error {
 // were confirmed. What can be taken back is: a removal is the later word.
 func (s *shared) abandon(parts []*part, err error) {
 	for _, p := range parts {
-		if p.err != nil || p.decision.Recorded != RecordedYes {
+		if p.err != nil || p.decision.Recorded != count.RecordedYes {
 			continue
 		}
-		p.err = &StoreError{Recorded: RecordedUnknown, Err: err}
+		p.err = &StoreError{Recorded: count.RecordedUnknown, Err: err}
 		if p.own != nil {
-			s.counted.forget(&p.target, p.own, RecordedYes)
+			s.counted.forget(&p.target, p.own, count.RecordedYes)
 			s.counted.denials.forget(p.key)
 		}
 	}
@@ -258,7 +262,7 @@ func (s *shared) abandon(parts []*part, err error) {
 
 // undo gives back what was counted for p, whose units are not admitted.
 func (s *shared) undo(ctx context.Context, p *part) {
-	counted := p.decision.entry
+	counted := p.decision.Entry
 	p.decision = p.without
 	if p.own != nil {
 		s.counted.takeBack(ctx, &p.target, p.own)
@@ -266,7 +270,7 @@ func (s *shared) undo(ctx context.Context, p *part) {
 		return
 	}
 	if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {
-		p.decision.Recorded = RecordedUnknown
+		p.decision.Recorded = count.RecordedUnknown
 	}
 }
 
@@ -285,7 +289,7 @@ func conclude(charges []charge, parts []*part) {
 		switch c := &charges[i]; {
 		case len(c.plan.parts) == 0 || tooEarly(c.err):
 		case c.err == nil:
-			c.decision.conclude()
+			c.decision.Conclude()
 		default:
 			c.err = &StoreError{Recorded: recordedOfParts(parts, i), Err: c.err}
 		}
@@ -296,17 +300,17 @@ func conclude(charges []charge, parts []*part) {
 func (c *charge) absorb(p *part) {
 	d := &c.decision
 	if d.Policy == nil {
-		*d = c.plan.unasked()
+		*d = c.plan.Unasked()
 		d.Recorded = p.decision.Recorded
 	}
 	for j, at := range p.plan.limit {
 		d.Limits()[at].Verdict = p.decision.Limits()[j].Verdict
 	}
-	if p.decision.Recorded != RecordedYes {
+	if p.decision.Recorded != count.RecordedYes {
 		d.Recorded = p.decision.Recorded
 	}
-	if !p.plan.cell || d.entry == (entry{}) { // a bucket is given back without an id
-		d.entry = p.decision.entry
+	if !p.plan.Cell || d.Entry == (count.Entry{}) { // a bucket is given back without an id
+		d.Entry = p.decision.Entry
 	}
 }
 
@@ -325,7 +329,7 @@ func each(parts []*part, do func(*part)) {
 
 // recordedOfParts returns what became of the units of a charge of which a part failed:
 // unknown unless all parts say the same.
-func recordedOfParts(parts []*part, charge int) (all Recorded) {
+func recordedOfParts(parts []*part, charge int) (all count.Recorded) {
 	for _, p := range parts {
 		if p.of != charge {
 			continue
@@ -335,7 +339,7 @@ func recordedOfParts(parts []*part, charge int) (all Recorded) {
 			said = failed.Recorded
 		}
 		if all != "" && all != said {
-			return RecordedUnknown
+			return count.RecordedUnknown
 		}
 		all = said
 	}

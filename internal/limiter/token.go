@@ -13,6 +13,10 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // secrets seal what callers are given to bring back, and hash what they call their
@@ -57,14 +61,14 @@ func (s *secrets) keyring(ctx context.Context) (*keyring, error) {
 // which takes most of all replicas once. A read in this one suffices to find it.
 func (s *secrets) load(ctx context.Context) ([]byte, error) {
 	key := s.claims.key(spaceSecret, []byte("tokens"))
-	cell, err := s.claims.get(ctx, key, s.claims.opts.Serial.quorum())
+	cell, err := s.claims.get(ctx, key, s.claims.opts.Serial.Quorum())
 	if err != nil || len(cell.Value) > 0 {
 		return cell.Value, err
 	}
 	made := make([]byte, secretLen)
 	_, _ = rand.Read(made) // never fails: crypto/rand ends the process instead
-	_, err = s.claims.swap(ctx, key, EventID{}, made, 0)
-	if errors.Is(err, ErrConflict) { // another instance was first
+	_, err = s.claims.swap(ctx, key, store.EventID{}, made, 0)
+	if errors.Is(err, store.ErrConflict) { // another instance was first
 		cell, err = s.claims.get(ctx, key, s.claims.serial)
 		return cell.Value, err
 	}
@@ -94,7 +98,7 @@ func (k *keyring) sum(parts ...string) []byte {
 	mac := hmac.New(sha256.New, k.mac)
 	var b []byte
 	for _, part := range parts {
-		b = appendPart(b[:0], part)
+		b = keys.AppendPart(b[:0], part)
 		mac.Write(b)
 	}
 	return mac.Sum(nil)
@@ -112,7 +116,7 @@ const (
 // says nothing to anyone who can't open it, and can't be made by anyone else.
 type token struct {
 	kind    tokenKind
-	ends    Instant // of a reservation
+	ends    store.Instant // of a reservation
 	entries []tokenEntry
 }
 
@@ -121,9 +125,9 @@ type tokenEntry struct {
 	policy string
 	space  uint64 // of the policy's keys then: it may count elsewhere now
 	sums   uint64 // of its limits then: it may have others now
-	key    Key
-	cell   Key // of the target, if it has one
-	entry
+	key    store.Key
+	cell   store.Key // of the target, if it has one
+	count.Entry
 }
 
 var errToken = errors.New("not a token that this service made")
@@ -164,14 +168,14 @@ func (t *token) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(t.entries)))
 	for i := range t.entries {
 		e := &t.entries[i]
-		b = appendPart(b, e.policy)
+		b = keys.AppendPart(b, e.policy)
 		b = binary.AppendUvarint(binary.AppendUvarint(b, e.space), e.sums)
-		b = append(append(b, e.key.sum[:]...), e.id[:]...)
-		b = append(b, boolByte(e.cell != Key{}))
-		if e.cell != (Key{}) {
-			b = append(b, e.cell.sum[:]...)
+		b = append(e.key.AppendTo(b), e.ID[:]...)
+		b = append(b, boolByte(e.cell != store.Key{}))
+		if e.cell != (store.Key{}) {
+			b = e.cell.AppendTo(b)
 		}
-		for _, n := range []int64{int64(e.at), int64(e.epoch), e.cost} {
+		for _, n := range []int64{int64(e.At), int64(e.Epoch), e.Cost} {
 			b = binary.AppendVarint(b, n)
 		}
 	}
@@ -195,15 +199,15 @@ func (k *keyring) open(text string, kind tokenKind) (*token, error) {
 	if r.byte() != tokenFormat || tokenKind(r.byte()) != kind {
 		return nil, errToken
 	}
-	t := &token{kind: kind, ends: Instant(r.int())}
+	t := &token{kind: kind, ends: store.Instant(r.int())}
 	for range r.len() {
 		e := tokenEntry{policy: r.text(), space: r.uint(), sums: r.uint()}
-		copy(e.key.sum[:], r.take(KeySize))
-		e.id = r.id()
+		e.key = r.key()
+		e.ID = r.id()
 		if r.byte() == 1 {
-			copy(e.cell.sum[:], r.take(KeySize))
+			e.cell = r.key()
 		}
-		e.at, e.epoch, e.cost = Instant(r.int()), Instant(r.int()), r.int()
+		e.At, e.Epoch, e.Cost = store.Instant(r.int()), store.Instant(r.int()), r.int()
 		t.entries = append(t.entries, e)
 	}
 	if r.bad || len(t.entries) == 0 {
@@ -222,21 +226,18 @@ func tokenOf(kind tokenKind, charges []charge) *token {
 func appendEntries(entries []tokenEntry, charges []charge) []tokenEntry {
 	for i := range charges {
 		c := &charges[i]
-		if c.decision.Recorded == RecordedYes && c.decision.entry != (entry{}) {
-			entries = append(entries, c.entryOf(&c.decision.entry))
+		if c.decision.Recorded == count.RecordedYes && c.decision.Entry != (count.Entry{}) {
+			entries = append(entries, c.entryOf(&c.decision.Entry))
 		}
 	}
 	return entries
 }
 
 // entryOf returns what a token says of n, which was counted for t.
-func (t *target) entryOf(n *entry) tokenEntry {
+func (t *target) entryOf(n *count.Entry) tokenEntry {
 	p := t.plan
-	return tokenEntry{policy: p.Name, space: p.keys[0].id(), sums: p.sums, key: t.key, cell: t.cell, entry: *n}
+	return tokenEntry{policy: p.Name, space: p.keys[0].ID(), sums: p.sums, key: t.key, cell: t.cell, Entry: *n}
 }
-
-// id returns what tells the space of k from others.
-func (k *Keys) id() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
 
 // planFor returns the plan that counts where e was counted.
 func (e *Engine) planFor(t *tokenEntry) (*plan, error) {
@@ -245,7 +246,7 @@ func (e *Engine) planFor(t *tokenEntry) (*plan, error) {
 		return nil, fmt.Errorf("%w: its policy is not in force", errToken)
 	}
 	for _, keys := range p.keys {
-		if keys.id() == t.space {
+		if keys.ID() == t.space {
 			return p, nil
 		}
 	}

@@ -1,6 +1,12 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // toldDenials are denials that owners told this instance, so that who tries again and again is denied where
 // it asks, for as long as the owner would tell the same.
@@ -19,7 +25,7 @@ type toldDenial struct {
 	changes  uint64 // that were noted before the owner was asked
 	plan     *plan
 	cost     int64
-	verdicts []Verdict
+	verdicts []count.Verdict
 	at       time.Time // when it was told
 	until    time.Time // when it may no longer be so
 }
@@ -31,7 +37,7 @@ func (e *Engine) toldDenied(c *charge) bool {
 
 // answer decides c, and reports true, if what an owner told does.
 func (h *toldDenials) answer(c *charge) bool {
-	if c.op == OpRecord {
+	if c.op == count.OpRecord {
 		return false
 	}
 	d, ok := h.full.get(c.key)
@@ -43,17 +49,17 @@ func (h *toldDenials) answer(c *charge) bool {
 		return false
 	}
 	passed := now.Sub(d.at)
-	for i, limits := 0, c.plan.begin(&c.decision); i < len(limits); i++ {
+	for i, limits := 0, c.plan.Begin(&c.decision); i < len(limits); i++ {
 		v := d.verdicts[i]
 		v.ResetAfter = max(0, v.ResetAfter-passed)
-		if v.RetryAfter != Never {
+		if v.RetryAfter != count.Never {
 			v.RetryAfter = max(0, v.RetryAfter-passed)
 		}
 		limits[i].Verdict = v
 	}
-	c.decision.conclude()
-	c.decision.WouldAllow, c.decision.Allowed = false, c.plan.Mode != ModeEnforce
-	c.decision.Remembered, c.decision.Recorded = true, RecordedNo
+	c.decision.Conclude()
+	c.decision.WouldAllow, c.decision.Allowed = false, c.plan.Mode != policy.ModeEnforce
+	c.decision.Remembered, c.decision.Recorded = true, count.RecordedNo
 	return true
 }
 
@@ -63,7 +69,7 @@ func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, changes uin
 	if h.opts.Feed == nil {
 		steady = min(steady, h.opts.StoreTimeout)
 	}
-	if steady <= 0 || a.WouldAllow || c.op == OpRecord || c.plan.Count == CountAll || len(c.old) > 0 || h.opts.forgetful {
+	if steady <= 0 || a.WouldAllow || c.op == count.OpRecord || c.plan.Count == policy.CountAll || len(c.old) > 0 || h.opts.forgetful {
 		return
 	}
 	h.full.put(c.key, &toldDenial{
@@ -73,7 +79,7 @@ func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, changes uin
 
 // steadyFor returns for how long, from now on, a request of t that was denied would be told the same;
 // 0 if that is not known.
-func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
+func (o *owned) steadyFor(t *target, right Right, now store.Instant) time.Duration {
 	k := o.of(t, right)
 	if k == nil {
 		return 0
@@ -84,10 +90,10 @@ func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.writing > 0 || o.opts.isSetBack(k.latest, now) || !k.plan.full(&k.state, max(now, k.state.Reset+1)) {
+	if k.writing > 0 || o.opts.isSetBack(k.latest, now) || !k.plan.Full(&k.state, max(now, k.state.Reset+1)) {
 		return 0
 	}
-	steady := min(k.plan.steadyUntil(&k.state, now).Sub(now), maxDenialAge-time.Since(k.read))
+	steady := min(k.plan.SteadyUntil(&k.state, now).Sub(now), maxDenialAge-time.Since(k.read))
 	if !k.until.IsZero() {
 		steady = min(steady, time.Until(k.until))
 	}
@@ -95,17 +101,4 @@ func (o *owned) steadyFor(t *target, right Right, now Instant) time.Duration {
 		return 0
 	}
 	return max(0, steady)
-}
-
-// steadyUntil returns until when what p tells of s at now stays the same if nothing is counted.
-func (p *plan) steadyUntil(s *State, now Instant) Instant {
-	until := Distant
-	for i := range p.rules {
-		r := &p.rules[i]
-		if r.algorithm.steady == nil {
-			return now
-		}
-		until = min(until, r.algorithm.steady(r, s, now))
-	}
-	return until
 }

@@ -10,6 +10,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // toOwner hands calls on to another engine, and counts them.
@@ -32,7 +35,7 @@ func (o *toOwner) Tell(call *limiter.PeerCall) {
 }
 
 // askerOf returns an engine that asks another one, which owns all keys, and hears of changes as it does.
-func askerOf(t *testing.T, policy limiter.Policy) (asks, owns *limiter.Engine, link *toOwner) {
+func askerOf(t *testing.T, policy policy.Policy) (asks, owns *limiter.Engine, link *toOwner) {
 	t.Helper()
 	feed := embedded.New(nil)
 	store := &fakeStore{Store: feed}
@@ -65,7 +68,7 @@ func TestOwnersAreAskedOnceOfFullKeys(t *testing.T) {
 			for range 20 {
 				time.Sleep(100 * time.Millisecond)
 				d, want := mustTake(t, asks), mustTake(t, owns)
-				if d.Allowed || d.WouldAllow || d.Recorded != limiter.RecordedNo || d.Verdict != want.Verdict {
+				if d.Allowed || d.WouldAllow || d.Recorded != count.RecordedNo || d.Verdict != want.Verdict {
 					t.Fatalf("%s: %+v, the owner says %+v", algorithm, d.Verdict, want.Verdict)
 				}
 			}
@@ -132,13 +135,13 @@ func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
 // newcomers is the right of who knows which keys are new.
 type newcomers struct {
 	sole
-	seen map[limiter.Key]bool
+	seen map[store.Key]bool
 	over error // of who counts for them
 }
 
-func (n *newcomers) IsNew(key limiter.Key, _ time.Duration) bool { return !n.seen[key] }
+func (n *newcomers) IsNew(key store.Key, _ time.Duration) bool { return !n.seen[key] }
 
-func (n *newcomers) Note(key limiter.Key, _ time.Duration) error {
+func (n *newcomers) Note(key store.Key, _ time.Duration) error {
 	n.seen[key] = true
 	return n.over
 }
@@ -147,7 +150,7 @@ func (n *newcomers) Note(key limiter.Key, _ time.Duration) error {
 // admits, reads nothing, and denies what is too many; and that it reads again what it has forgotten.
 func TestNewKeysAreNotRead(t *testing.T) {
 	for _, algorithm := range []string{"sliding-log", "fixed-window", "sliding-tail"} {
-		store, right := newFakeStore(), &newcomers{seen: make(map[limiter.Key]bool)}
+		store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool)}
 		policy := policyOf(algorithm, 2, time.Hour)
 		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policy)
 		for i, want := range []bool{true, true, false, false} {
@@ -167,7 +170,7 @@ func TestNewKeysAreNotRead(t *testing.T) {
 
 // TestNothingIsCountedThatTheNextOwnerMayNotKnowOf ends a right between the decision and the write.
 func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
-	store, right := newFakeStore(), &newcomers{seen: make(map[limiter.Key]bool), over: limiter.ErrRightEnded}
+	store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool), over: limiter.ErrRightEnded}
 	for _, known := range []bool{true, false} {
 		if !known { // it is to be read
 			e := ownerOf(t, store, ownsAll(), limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
@@ -177,7 +180,7 @@ func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
 		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
 		_, err := e.Take(t.Context(), somebody)
 		var failed *limiter.StoreError
-		if !errors.As(err, &failed) || failed.Recorded != limiter.RecordedNo || len(store.writes) != before {
+		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo || len(store.writes) != before {
 			t.Errorf("known %t: error %v and %d writes, want one that says that nothing is recorded", known, err, len(store.writes)-before)
 		}
 	}
@@ -187,12 +190,12 @@ func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
 // memory again.
 func TestOpenedKeysAreNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		right := &newcomers{seen: make(map[limiter.Key]bool)}
+		right := &newcomers{seen: make(map[store.Key]bool)}
 		policy := policyOf("sliding-log", 2, time.Hour)
 		e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{}, policy)
 		other := somebody
 		other.Identifier = "another"
-		call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{somebody, other}}
+		call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{somebody, other}}
 		if a, err := e.Do(t.Context(), &call); err != nil || !a.Allowed {
 			t.Fatal(a, err)
 		}
@@ -201,7 +204,7 @@ func TestOpenedKeysAreNotNew(t *testing.T) {
 			t.Errorf("%d used, want 2", d.Used)
 		}
 		right.over = limiter.ErrRightEnded
-		ask := limiter.PeerCall{Op: "open", Key: limiter.Key{}, Keep: time.Hour}
+		ask := limiter.PeerCall{Op: "open", Key: store.Key{}, Keep: time.Hour}
 		if err := e.DecideForPeer(t.Context(), &ask, new(limiter.PeerAnswer)); !errors.Is(err, limiter.ErrRefused) {
 			t.Errorf("a key was opened of which the next owner may not know: %v", err)
 		}
@@ -232,13 +235,13 @@ func TestDenialToldFromBeforeARefund(t *testing.T) {
 // remembered.
 func TestOwnerReadsBeforeARefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, _, asks, _ := askerAndOwner(t)
+		s, _, asks, _ := askerAndOwner(t)
 		receipt := fillOne(t, asks)
 		policy := policyOf("sliding-log", 1, time.Hour)
-		again := ownerOf(t, store, ownsAll(), limiter.Options{StoreTimeout: timeout}, policy) // which has read nothing
-		store.set(func() {
-			store.afterRead = func(*limiter.State) error {
-				store.set(func() { store.afterRead = nil })
+		again := ownerOf(t, s, ownsAll(), limiter.Options{StoreTimeout: timeout}, policy) // which has read nothing
+		s.set(func() {
+			s.afterRead = func(*store.State) error {
+				s.set(func() { s.afterRead = nil })
 				return again.Refund(context.Background(), receipt)
 			}
 		})

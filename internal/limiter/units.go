@@ -1,16 +1,20 @@
 package limiter
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // units are what one attempt writes for a batch.
 type units struct {
 	batch  []*request
-	now    Instant
-	epoch  Instant // the reset that they are counted under
-	events []Event // one for each request of batch, in its order
-	counts []Count // the sum of the batch, for each counter
-	totals []Count // what this process has counted altogether, for each of counts; nil: in counters
-	dated  bool    // events are stored, and count: only the counts are to be written
+	now    store.Instant
+	epoch  store.Instant // the reset that they are counted under
+	events []store.Event // one for each request of batch, in its order
+	counts []store.Count // the sum of the batch, for each counter
+	totals []store.Count // what this process has counted altogether, for each of counts; nil: in counters
+	dated  bool          // events are stored, and count: only the counts are to be written
 
 	discounted refused // what was taken out of the state that was read
 
@@ -27,7 +31,7 @@ func (c *counted) newUnits(t *target, batch []*request) (*units, error) {
 	epoch, _ := c.resets.get(t.key)
 	own := &units{batch: batch, epoch: epoch, mark: c.denials.since(t.key)}
 	now = max(now, epoch+1)
-	if id := batch[0].id; id != (EventID{}) { // dated by whoever made it, and alone
+	if id := batch[0].id; id != (store.EventID{}) { // dated by whoever made it, and alone
 		now = id.Instant()
 	}
 	c.date(t.plan, own, now)
@@ -35,32 +39,32 @@ func (c *counted) newUnits(t *target, batch []*request) (*units, error) {
 }
 
 // date makes own's events and counts for now.
-func (c *counted) date(p *plan, own *units, now Instant) {
+func (c *counted) date(p *plan, own *units, now store.Instant) {
 	own.now, own.dated, own.events = now, false, nil
 	for _, r := range own.batch {
 		id, at := r.id, r.id.Instant()
-		if id == (EventID{}) {
-			id, at = c.ids.next(now), now
+		if id == (store.EventID{}) {
+			id, at = c.ids.Next(now), now
 		}
-		own.events = append(own.events, Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
+		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.cost, Ends: endsAfter(at, r.hold)})
 	}
 	own.count(p)
 }
 
 // count makes own's counts.
-func (u *units) count(p *plan) { u.counts = p.appendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
+func (u *units) count(p *plan) { u.counts = p.AppendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
 
 // renew makes own anew if a reset that came before the read has forgotten it,
 // and reports whether it did: what is forgotten must not be admitted.
-func (c *counted) renew(t *target, own *units, state *State) bool {
+func (c *counted) renew(t *target, own *units, state *store.State) bool {
 	eventsGone := state.Reset >= own.now
-	if !eventsGone && (!t.plan.counters || state.Reset <= own.epoch) {
+	if !eventsGone && (!t.plan.Counters || state.Reset <= own.epoch) {
 		return false
 	}
 	own.epoch = state.Reset
 	c.learn(t.key, state.Reset)
 	switch {
-	case eventsGone && own.batch[0].id == (EventID{}):
+	case eventsGone && own.batch[0].id == (store.EventID{}):
 		c.date(t.plan, own, state.Reset+1)
 	case eventsGone: // whoever dated it has to do so again
 		own.dated = false
@@ -72,7 +76,7 @@ func (c *counted) renew(t *target, own *units, state *State) bool {
 }
 
 // learn remembers the latest reset of key.
-func (c *counted) learn(key Key, reset Instant) {
+func (c *counted) learn(key store.Key, reset store.Instant) {
 	if known, _ := c.resets.get(key); known < reset {
 		c.resets.put(key, reset)
 	}
@@ -81,58 +85,46 @@ func (c *counted) learn(key Key, reset Instant) {
 func sumOf(batch []*request) int64 {
 	sum := int64(0)
 	for _, r := range batch {
-		sum = addSaturating(sum, r.cost)
+		sum = store.AddSaturating(sum, r.cost)
 	}
 	return sum
 }
 
 // strip removes own's units from state. It is false when some were not among what
 // was read, though fewer than the limit stood before them: the read missed a write.
-func strip(p *plan, own *units, state *State, endedBy Instant) (complete bool) {
+func strip(p *plan, own *units, state *store.State, endedBy store.Instant) (complete bool) {
 	complete = true
-	mine := make(map[EventID]bool, len(own.events))
+	mine := make(map[store.EventID]bool, len(own.events))
 	for _, e := range own.events {
 		mine[e.ID] = true
 	}
 	for i := range state.Logs {
 		log := &state.Logs[i]
 		before := len(log.Events)
-		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e Event) bool { return mine[e.ID] }), 0
+		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e store.Event) bool { return mine[e.ID] }), 0
 		seen := before - len(log.Events)
-		complete = complete && (seen == len(mine) || countAfter(log.Events, state.Reset, endedBy) >= p.logs[i].limit)
+		complete = complete && (seen == len(mine) || countAfter(log.Events, state.Reset, endedBy) >= p.Logs[i].Limit)
 	}
 	for i, add := range own.counts {
 		var seen bool
 		if own.totals != nil {
-			seen = state.replace(own.totals[i])
+			seen = state.Replace(own.totals[i])
 			add.Row = own.totals[i].Row
 		} else {
-			seen = slices.ContainsFunc(state.Counts, func(c Count) bool { return c.same(add) && c.Units >= add.Units })
+			seen = slices.ContainsFunc(state.Counts, func(c store.Count) bool { return c.Same(add) && c.Units >= add.Units })
 		}
 		complete = complete && seen
 		if seen || own.totals != nil {
 			add.Units = -add.Units
-			state.add(add)
+			state.Add(add)
 		}
 	}
 	return complete
 }
 
-// replace puts total in the place of what was read of it, and reports whether that was
-// anything.
-func (s *State) replace(total Count) (seen bool) {
-	i := slices.IndexFunc(s.Counts, total.same)
-	if i < 0 {
-		s.Counts = append(s.Counts, total)
-		return false
-	}
-	s.Counts[i].Units = total.Units
-	return true
-}
-
 // countAfter returns how many of events are later than bound, without the holds that
 // have ended.
-func countAfter(events []Event, bound, endedBy Instant) (n int) {
+func countAfter(events []store.Event, bound, endedBy store.Instant) (n int) {
 	for _, e := range events {
 		if e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
 			n++
@@ -161,8 +153,8 @@ func (u *units) filter(keep func(i int, r *request) bool) *units {
 // any reports whether u has anything to take back.
 func (u *units) any() bool { return len(u.batch) > 0 }
 
-func removal(t *target, events []Event) *Write {
-	w := &Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Tally: t.plan.tally, Span: t.plan.span}
+func removal(t *target, events []store.Event) *store.Write {
+	w := &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Tally: t.plan.Tally, Span: t.plan.Span}
 	for _, e := range events {
 		w.Remove = append(w.Remove, e.ID)
 	}

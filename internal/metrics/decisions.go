@@ -5,7 +5,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
@@ -27,7 +29,7 @@ const (
 var outcomeNames = [outcomeCount]string{"allowed", "denied", "blocked", "would_deny", "off", "degraded_allowed", "degraded_denied"}
 
 // ops are the operations by the index that their counters have.
-var ops = [...]limiter.Op{limiter.OpCheck, limiter.OpRecord, limiter.OpTake}
+var ops = [...]count.Op{count.OpCheck, count.OpRecord, count.OpTake}
 
 // decisionVecs are the metrics that have the label policy.
 type decisionVecs struct {
@@ -112,7 +114,7 @@ type limitSeries struct {
 // SetPolicies gives the policies metrics, in place of all earlier ones: their
 // limits and windows are published, and the series of policies and limits that
 // are gone are deleted. Decisions under other policies are not counted.
-func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
+func (m *Metrics) SetPolicies(policies []*policy.Policy) {
 	m.setting.Lock()
 	defer m.setting.Unlock()
 	old := *m.policies.Load()
@@ -137,7 +139,7 @@ func (m *Metrics) SetPolicies(policies []*limiter.Policy) {
 
 // newPolicySeries returns the series of p, which go on with the tally of old if there
 // is one.
-func (m *Metrics) newPolicySeries(p *limiter.Policy, old *policySeries) *policySeries {
+func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySeries {
 	var tally *overshoot.Tally
 	if old != nil {
 		tally = old.tally
@@ -172,7 +174,7 @@ func (s *policySeries) limit(i int, name string) *limitSeries {
 }
 
 // Observe counts a decision. It keeps nothing of d.
-func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter.Decision) {
+func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decision) {
 	s := (*m.policies.Load())[d.Policy.Name]
 	if s == nil {
 		return
@@ -192,9 +194,9 @@ func (m *Metrics) Observe(op limiter.Op, key limiter.Key, cost int64, d *limiter
 	}
 }
 
-func outcomeOf(d *limiter.Decision) outcome {
+func outcomeOf(d *count.Decision) outcome {
 	switch {
-	case d.Policy.Mode == limiter.ModeOff:
+	case d.Policy.Mode == policy.ModeOff:
 		return outcomeOff
 	case d.Degraded && d.Allowed:
 		return outcomeDegradedAllowed
@@ -210,7 +212,7 @@ func outcomeOf(d *limiter.Decision) outcome {
 	return outcomeAllowed
 }
 
-func opIndex(op limiter.Op) int {
+func opIndex(op count.Op) int {
 	for i, known := range ops {
 		if op == known {
 			return i

@@ -17,6 +17,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // fixture is an engine over the embedded store with both observed, and a clock
@@ -36,21 +39,21 @@ type frail struct {
 	err error
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.Update(ctx, q, decide)
 }
 
-func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	if f.err != nil {
 		return f.err
 	}
 	return f.Store.UpdateAll(ctx, q, decide)
 }
 
-func newFixture(t *testing.T, policies ...limiter.Policy) *fixture {
+func newFixture(t *testing.T, policies ...policy.Policy) *fixture {
 	t.Helper()
 	f := &fixture{t: t, reg: prometheus.NewPedanticRegistry(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return f.now }
@@ -61,7 +64,7 @@ func newFixture(t *testing.T, policies ...limiter.Policy) *fixture {
 	return f
 }
 
-func (f *fixture) reload(policies ...limiter.Policy) {
+func (f *fixture) reload(policies ...policy.Policy) {
 	f.t.Helper()
 	if err := f.engine.SetPolicies(policies); err != nil {
 		f.t.Fatal(err)
@@ -85,10 +88,10 @@ func (f *fixture) want(exposition string, names ...string) {
 	}
 }
 
-func policy(name string, limits ...int64) limiter.Policy {
-	p := limiter.Policy{Name: name}
+func aPolicy(name string, limits ...int64) policy.Policy {
+	p := policy.Policy{Name: name}
 	for i, n := range limits {
-		l := limiter.Limit{Name: "l" + strconv.Itoa(i), Algorithm: "fixed-window", Limit: n, Window: time.Minute}
+		l := policy.Limit{Name: "l" + strconv.Itoa(i), Algorithm: "fixed-window", Limit: n, Window: time.Minute}
 		p.Limits = append(p.Limits, l)
 	}
 	return p
@@ -96,9 +99,9 @@ func policy(name string, limits ...int64) limiter.Policy {
 
 // TestDecisions counts each outcome of each operation under the tightest limit.
 func TestDecisions(t *testing.T) {
-	shadow, off, lenient := policy("shadow", 1), policy("off", 1), policy("lenient", 1)
-	shadow.Mode, off.Mode, lenient.OnStoreError = limiter.ModeShadow, limiter.ModeOff, limiter.OnStoreErrorAllow
-	f := newFixture(t, policy("p", 9, 2), shadow, off, lenient)
+	shadow, off, lenient := aPolicy("shadow", 1), aPolicy("off", 1), aPolicy("lenient", 1)
+	shadow.Mode, off.Mode, lenient.OnStoreError = policy.ModeShadow, policy.ModeOff, policy.OnStoreErrorAllow
+	f := newFixture(t, aPolicy("p", 9, 2), shadow, off, lenient)
 	for range 3 {
 		f.take("p")
 	}
@@ -112,7 +115,7 @@ func TestDecisions(t *testing.T) {
 	f.take("shadow")
 	f.take("shadow")
 	f.take("off")
-	f.store.err = limiter.ErrUnavailable
+	f.store.err = store.ErrUnavailable
 	f.take("lenient")
 	f.want(`
 		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
@@ -136,13 +139,13 @@ func TestDecisions(t *testing.T) {
 
 // TestRememberedDenials counts denials for which the store was not asked.
 func TestRememberedDenials(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
+	f := newFixture(t, aPolicy("p", 1))
 	d, err := f.engine.Take(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.Allowed, d.Remembered = false, true
-	f.metrics.Observe(limiter.OpTake, limiter.Key{}, 1, &d)
+	f.metrics.Observe(count.OpTake, store.Key{}, 1, &d)
 	f.want(`
 		# HELP ratelimitd_remembered_denials_total Denials from memory, for which the store was not asked.
 		# TYPE ratelimitd_remembered_denials_total counter
@@ -153,7 +156,7 @@ func TestRememberedDenials(t *testing.T) {
 // TestBlockedDecisions tells what a block denied from what a limit did, and counts
 // both as attempts beyond the limit.
 func TestBlockedDecisions(t *testing.T) {
-	p := policy("p", 1)
+	p := aPolicy("p", 1)
 	p.BlockFor = time.Hour
 	f := newFixture(t, p)
 	for range 5 {
@@ -181,11 +184,11 @@ func TestReload(t *testing.T) {
 		"ratelimitd_decisions_total", "ratelimitd_degraded_decisions_total",
 		"ratelimitd_policy_limit_units", "ratelimitd_policy_window_seconds",
 	}
-	f := newFixture(t, policy("gone", 1), policy("stays", 9, 2))
+	f := newFixture(t, aPolicy("gone", 1), aPolicy("stays", 9, 2))
 	f.take("gone")
 	f.take("stays")
 	gone := (*f.metrics.policies.Load())["gone"]
-	f.reload(policy("stays", 9), policy("new", 5))
+	f.reload(aPolicy("stays", 9), aPolicy("new", 5))
 	f.want(`
 		# HELP ratelimitd_degraded_decisions_total Decisions that on_store_error made because the store did not answer.
 		# TYPE ratelimitd_degraded_decisions_total counter
@@ -201,7 +204,7 @@ func TestReload(t *testing.T) {
 		ratelimitd_policy_window_seconds{limit="l0",policy="stays"} 60
 	`, names...)
 	f.take("stays")
-	f.reload(policy("stays", 9))
+	f.reload(aPolicy("stays", 9))
 	f.take("stays")
 	if c := f.metrics.resolve(gone, &gone.limits[0], 0, outcomeDenied); c != nil {
 		t.Error("a decision that was under way brings a removed policy's series back")
@@ -216,7 +219,7 @@ func TestReload(t *testing.T) {
 // TestUnknownPoliciesAreNotCounted leaves decisions alone that SetPolicies was not
 // told of.
 func TestUnknownPoliciesAreNotCounted(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
+	f := newFixture(t, aPolicy("p", 1))
 	f.metrics.SetPolicies(nil)
 	f.take("p")
 	f.want("", "ratelimitd_decisions_total")
@@ -225,7 +228,7 @@ func TestUnknownPoliciesAreNotCounted(t *testing.T) {
 // TestRun publishes what is over without anybody asking.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, policy("p", 1))
+		f := newFixture(t, aPolicy("p", 1))
 		f.take("p")
 		f.take("p")
 		f.now = f.now.Add(time.Minute)
@@ -248,35 +251,35 @@ func TestRun(t *testing.T) {
 // ability to hold keys still.
 func TestStoreDurations(t *testing.T) {
 	f := newFixture(t)
-	if _, ok := f.metrics.Store(plain{f.store}).(limiter.Exclusive); ok {
+	if _, ok := f.metrics.Store(plain{f.store}).(store.Exclusive); ok {
 		t.Error("a plain store has become exclusive")
 	}
-	if _, ok := f.metrics.Store(f.store).(limiter.Exclusive); !ok {
+	if _, ok := f.metrics.Store(f.store).(store.Exclusive); !ok {
 		t.Error("an exclusive store no longer is")
 	}
 	ctx := context.Background()
 	observed := f.metrics.Store(slow{plain{f.store}, f})
-	if _, err := observed.Read(ctx, &limiter.Query{}); err != nil {
+	if _, err := observed.Read(ctx, &store.Query{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := observed.Write(ctx, &limiter.Write{}); err != nil {
+	if err := observed.Write(ctx, &store.Write{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, wrote, err := limiter.WriteThenRead(ctx, observed, &limiter.Write{}, &limiter.Query{}); err != nil || !wrote {
+	if _, wrote, err := store.WriteThenRead(ctx, observed, &store.Write{}, &store.Query{}); err != nil || !wrote {
 		t.Errorf("written %v, %v", wrote, err)
 	}
 	told := 0
-	limiter.WriteEach(ctx, observed, make([]limiter.Write, 1), func(int, error) { told++ })
+	store.WriteEach(ctx, observed, make([]store.Write, 1), func(int, error) { told++ })
 	if told != 1 {
 		t.Errorf("one write is told %d times", told)
 	}
 	for _, err := range []error{
-		limiter.ErrOverloaded, limiter.ErrUnavailable, errors.New("?"), context.Canceled,
-		fmt.Errorf("%w: %w", limiter.ErrUnavailable, context.DeadlineExceeded),
+		store.ErrOverloaded, store.ErrUnavailable, errors.New("?"), context.Canceled,
+		fmt.Errorf("%w: %w", store.ErrUnavailable, context.DeadlineExceeded),
 	} {
 		f.store.err = err
-		exclusive := f.metrics.Store(f.store).(limiter.Exclusive)
-		if got := exclusive.UpdateAll(ctx, []limiter.Query{{}}, nil); !errors.Is(got, err) {
+		exclusive := f.metrics.Store(f.store).(store.Exclusive)
+		if got := exclusive.UpdateAll(ctx, []store.Query{{}}, nil); !errors.Is(got, err) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
@@ -299,20 +302,20 @@ func TestStoreDurations(t *testing.T) {
 }
 
 // plain is a store that cannot hold a key still.
-type plain struct{ limiter.Store }
+type plain struct{ store.Store }
 
 // slow takes three milliseconds for everything.
 type slow struct {
-	limiter.Store
+	store.Store
 	f *fixture
 }
 
-func (s slow) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (s slow) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	s.f.now = s.f.now.Add(3 * time.Millisecond)
 	return s.Store.Read(ctx, q)
 }
 
-func (s slow) Write(ctx context.Context, w *limiter.Write) error {
+func (s slow) Write(ctx context.Context, w *store.Write) error {
 	s.f.now = s.f.now.Add(3 * time.Millisecond)
 	return s.Store.Write(ctx, w)
 }
@@ -376,7 +379,7 @@ func TestGauges(t *testing.T) {
 // TestNamesFollowConventions asks Prometheus's own linter, and makes sure that the
 // breaker starts closed.
 func TestNamesFollowConventions(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
+	f := newFixture(t, aPolicy("p", 1))
 	f.take("p")
 	f.metrics.ObserveHTTP("/v1/take", 200, 0)
 	problems, err := testutil.GatherAndLint(f.reg)
@@ -390,7 +393,7 @@ func TestNamesFollowConventions(t *testing.T) {
 
 // TestManyAtOnce decides and reloads at the same time: run it with -race.
 func TestManyAtOnce(t *testing.T) {
-	f := newFixture(t, policy("p", 1_000_000))
+	f := newFixture(t, aPolicy("p", 1_000_000))
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

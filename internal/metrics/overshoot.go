@@ -5,7 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
@@ -108,11 +109,11 @@ func (o openKeys) Collect(to chan<- prometheus.Metric) {
 
 // overLimit returns the limit that the attempt went past; nil when it did not, was
 // none, as a check is, or was not counted by the store.
-func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.LimitDecision {
+func overLimit(op count.Op, outcome outcome, d *count.Decision) *count.LimitDecision {
 	switch {
-	case op == limiter.OpTake && (outcome == outcomeDenied || outcome == outcomeBlocked || outcome == outcomeWouldDeny):
+	case op == count.OpTake && (outcome == outcomeDenied || outcome == outcomeBlocked || outcome == outcomeWouldDeny):
 		return &d.Limits()[d.Tightest]
-	case op == limiter.OpRecord && outcome == outcomeAllowed:
+	case op == count.OpRecord && outcome == outcomeAllowed:
 		for i := range d.Limits() {
 			if d.Limits()[i].Used > d.Limits()[i].Limit.Limit {
 				return &d.Limits()[i]
@@ -123,7 +124,7 @@ func overLimit(op limiter.Op, outcome outcome, d *limiter.Decision) *limiter.Lim
 }
 
 // countOver counts an attempt past a limit.
-func (m *Metrics) countOver(s *policySeries, key limiter.Key, cost int64, d *limiter.Decision, over *limiter.LimitDecision) {
+func (m *Metrics) countOver(s *policySeries, key store.Key, cost int64, d *count.Decision, over *count.LimitDecision) {
 	now := m.now()
 	a := overshoot.Attempt{
 		Tally: s.tally, Key: key, Units: unitsBeyond(cost, d, over), At: now,
@@ -141,7 +142,7 @@ func (m *Metrics) countOver(s *policySeries, key limiter.Key, cost int64, d *lim
 
 // unitsBeyond returns how many of the units that an attempt asked for are beyond the
 // limit over: all of them where it was denied, what did not fit where it was recorded.
-func unitsBeyond(cost int64, d *limiter.Decision, over *limiter.LimitDecision) int64 {
+func unitsBeyond(cost int64, d *count.Decision, over *count.LimitDecision) int64 {
 	if !d.WouldAllow {
 		return cost
 	}
@@ -152,7 +153,7 @@ func unitsBeyond(cost int64, d *limiter.Decision, over *limiter.LimitDecision) i
 // the limit is whole again, and a window at most, so that who never stops is counted
 // window by window. A window of the calendar may be longer than its name says: a day
 // on which clocks are turned back has 25 hours.
-func episodeLasts(over *limiter.LimitDecision, blocked bool) time.Duration {
+func episodeLasts(over *count.LimitDecision, blocked bool) time.Duration {
 	switch {
 	case over.ResetAfter <= 0:
 		return over.Limit.Window

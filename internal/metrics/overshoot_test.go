@@ -12,12 +12,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
 // TestOvershoot follows a caller past the limit for three windows.
 func TestOvershoot(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
+	f := newFixture(t, aPolicy("p", 1))
 	for _, window := range []int{5, 1, 2} { // takes in each
 		for range window {
 			f.take("p")
@@ -72,7 +75,7 @@ func TestOvershoot(t *testing.T) {
 // TestOvershootOfRecords counts what was recorded past the limit, and an episode
 // of a policy that is gone nowhere.
 func TestOvershootOfRecords(t *testing.T) {
-	f := newFixture(t, policy("p", 9, 2), policy("q", 1))
+	f := newFixture(t, aPolicy("p", 9, 2), aPolicy("q", 1))
 	for range 4 {
 		if _, err := f.engine.Record(context.Background(), limiter.Demand{Policy: "p", Identifier: "a"}); err != nil {
 			t.Fatal(err)
@@ -86,7 +89,7 @@ func TestOvershootOfRecords(t *testing.T) {
 	if got := f.metrics.overshoot.Len(); got != 2 {
 		t.Errorf("%d keys are over, want 2", got)
 	}
-	f.reload(policy("p", 9, 2))
+	f.reload(aPolicy("p", 9, 2))
 	f.now = f.now.Add(time.Hour)
 	f.metrics.overshoot.Flush(f.now)
 	if got := testutil.CollectAndCount(f.metrics.decisions.attempts); got != 1 {
@@ -97,7 +100,7 @@ func TestOvershootOfRecords(t *testing.T) {
 // TestOvershootEndsWithTheWindow ends an episode that began in the middle of a
 // fixed window when that window does.
 func TestOvershootEndsWithTheWindow(t *testing.T) {
-	f := newFixture(t, policy("p", 1))
+	f := newFixture(t, aPolicy("p", 1))
 	f.now = f.now.Add(40 * time.Second)
 	f.take("p")
 	f.take("p")
@@ -116,8 +119,8 @@ func TestOvershootEndsWithTheWindow(t *testing.T) {
 // TestOvershootOfALongDay ends an episode with its calendar's day, which has 25 hours
 // when clocks are turned back, and that of a block within a day's length.
 func TestOvershootOfALongDay(t *testing.T) {
-	f := newFixture(t, limiter.Policy{Name: "p", Limits: []limiter.Limit{
-		{Algorithm: "fixed-window", Limit: 1, Calendar: limiter.CalendarDay, Timezone: "Europe/Berlin"},
+	f := newFixture(t, policy.Policy{Name: "p", Limits: []policy.Limit{
+		{Algorithm: "fixed-window", Limit: 1, Calendar: policy.CalendarDay, Timezone: "Europe/Berlin"},
 	}})
 	f.now = time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC) // midnight there, and 25 hours to the next
 	f.take("p")
@@ -132,8 +135,8 @@ func TestOvershootOfALongDay(t *testing.T) {
 	if got := f.metrics.overshoot.Len(); got != 0 {
 		t.Errorf("%d keys are over after it, want none", got)
 	}
-	day := limiter.Limit{Calendar: limiter.CalendarDay, Window: limiter.CalendarDay.Length()}
-	over := &limiter.LimitDecision{Limit: &day, Verdict: limiter.Verdict{ResetAfter: 100 * time.Hour}}
+	day := policy.Limit{Calendar: policy.CalendarDay, Window: policy.CalendarDay.Length()}
+	over := &count.LimitDecision{Limit: &day, Verdict: count.Verdict{ResetAfter: 100 * time.Hour}}
 	if got := episodeLasts(over, true); got != day.Window {
 		t.Errorf("the episode of a block lasts %v, want %v", got, day.Window)
 	}
@@ -141,12 +144,12 @@ func TestOvershootOfALongDay(t *testing.T) {
 
 // TestDegradedDecisionsAreNoOvershoot leaves out what the store did not count.
 func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
-	p := policy("p", 1)
-	limits := []limiter.LimitDecision{{Limit: &p.Limits[0], Verdict: limiter.Verdict{Used: 7}}}
+	p := aPolicy("p", 1)
+	limits := []count.LimitDecision{{Limit: &p.Limits[0], Verdict: count.Verdict{Used: 7}}}
 	for _, op := range ops {
 		for _, allowed := range []bool{false, true} {
-			verdict := limiter.Verdict{Allowed: allowed}
-			d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true}
+			verdict := count.Verdict{Allowed: allowed}
+			d := &count.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true}
 			d.SetLimits(limits)
 			if over := overLimit(op, outcomeOf(d), d); over != nil {
 				t.Errorf("%s, allowed %t: went past %v", op, allowed, over.Limit)
@@ -158,9 +161,9 @@ func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 // TestUnitsBeyondTheLimit counts what a denied take asked for, and of a record what
 // did not fit.
 func TestUnitsBeyondTheLimit(t *testing.T) {
-	f := newFixture(t, policy("p", 10), policy("other", 10))
+	f := newFixture(t, aPolicy("p", 10), aPolicy("other", 10))
 	for _, step := range []struct {
-		do    func(context.Context, limiter.Demand) (limiter.Decision, error)
+		do    func(context.Context, limiter.Demand) (count.Decision, error)
 		cost  int64
 		total int64 // beyond the limit, with those before
 	}{
@@ -185,7 +188,7 @@ func TestUnitsBeyondTheLimit(t *testing.T) {
 
 // TestUnitsOfARecordInTwo counts the part of a record that went past the limit.
 func TestUnitsOfARecordInTwo(t *testing.T) {
-	f := newFixture(t, policy("p", 10))
+	f := newFixture(t, aPolicy("p", 10))
 	for range 3 {
 		if _, err := f.engine.Record(t.Context(), limiter.Demand{Policy: "p", Identifier: "a", Cost: 6}); err != nil {
 			t.Fatal(err)
@@ -199,15 +202,15 @@ func TestUnitsOfARecordInTwo(t *testing.T) {
 // TestOvershootOverReloads goes on where a policy stays, and begins anew where it was
 // gone for a while.
 func TestOvershootOverReloads(t *testing.T) {
-	f := newFixture(t, policy("stays", 1), policy("goes", 1))
+	f := newFixture(t, aPolicy("stays", 1), aPolicy("goes", 1))
 	for range 3 {
 		f.take("stays")
 		f.take("goes")
 	}
 	f.now = f.now.Add(time.Second)
-	f.reload(policy("stays", 1))
+	f.reload(aPolicy("stays", 1))
 	f.take("stays")
-	f.reload(policy("stays", 1), policy("goes", 1))
+	f.reload(aPolicy("stays", 1), aPolicy("goes", 1))
 	f.take("goes")
 	if r, _ := f.metrics.Overshoot("stays", 1); r.Attempts != 3 || !r.Since.Equal(f.now.Add(-time.Second)) {
 		t.Errorf("the one that stays: %+v", r)
@@ -230,15 +233,15 @@ func TestOvershootOverReloads(t *testing.T) {
 // BenchmarkObserve measures what a decision pays for being counted.
 func BenchmarkObserve(b *testing.B) {
 	m := New(prometheus.NewRegistry(), nil)
-	p := policy("p", 1).WithDefaults()
-	m.SetPolicies([]*limiter.Policy{&p})
-	verdict := limiter.Verdict{Allowed: true}
-	limits := []limiter.LimitDecision{{Limit: &p.Limits[0], Verdict: verdict}}
-	d := &limiter.Decision{Policy: &p, Verdict: verdict, WouldAllow: true}
+	p := aPolicy("p", 1).WithDefaults()
+	m.SetPolicies([]*policy.Policy{&p})
+	verdict := count.Verdict{Allowed: true}
+	limits := []count.LimitDecision{{Limit: &p.Limits[0], Verdict: verdict}}
+	d := &count.Decision{Policy: &p, Verdict: verdict, WouldAllow: true}
 	d.SetLimits(limits)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Observe(limiter.OpTake, limiter.Key{}, 1, d)
+		m.Observe(count.OpTake, store.Key{}, 1, d)
 	}
 }
 
@@ -248,21 +251,21 @@ func BenchmarkObserveDenied(b *testing.B) {
 	for name, n := range map[string]int{"one": 1, "many": 10_000, "attack": 4 * overshoot.DefaultMaxKeys} {
 		b.Run(name, func(b *testing.B) {
 			m := New(prometheus.NewRegistry(), nil)
-			p := policy("p", 1).WithDefaults()
+			p := aPolicy("p", 1).WithDefaults()
 			p.Limits[0].Window = time.Hour
-			m.SetPolicies([]*limiter.Policy{&p})
-			d := &limiter.Decision{Policy: &p}
-			d.SetLimits([]limiter.LimitDecision{{Limit: &p.Limits[0]}})
-			keys := make([]limiter.Key, n)
+			m.SetPolicies([]*policy.Policy{&p})
+			d := &count.Decision{Policy: &p}
+			d.SetLimits([]count.LimitDecision{{Limit: &p.Limits[0]}})
+			keys := make([]store.Key, n)
 			for i := range keys {
-				keys[i] = limiter.KeyFrom(sha256.Sum256([]byte(strconv.Itoa(i))))
-				m.Observe(limiter.OpTake, keys[i], 1, d)
+				keys[i] = store.KeyFrom(sha256.Sum256([]byte(strconv.Itoa(i))))
+				m.Observe(count.OpTake, keys[i], 1, d)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					m.Observe(limiter.OpTake, keys[i%n], 1, d)
+					m.Observe(count.OpTake, keys[i%n], 1, d)
 				}
 			})
 		})

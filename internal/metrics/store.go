@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // The operations on a store, as the label has them.
@@ -57,15 +57,15 @@ func storeOutcome(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, limiter.ErrConflict):
+	case errors.Is(err, store.ErrConflict):
 		return "conflict"
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
-	case errors.Is(err, limiter.ErrOverloaded):
+	case errors.Is(err, store.ErrOverloaded):
 		return "overloaded"
-	case errors.Is(err, limiter.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable):
 		return "unavailable"
 	}
 	return "error"
@@ -73,8 +73,8 @@ func storeOutcome(err error) string {
 
 // Store returns next with its operations observed. It is a limiter.Exclusive when
 // next is.
-func (m *Metrics) Store(next limiter.Store) limiter.Store {
-	if exclusive, ok := next.(limiter.Exclusive); ok {
+func (m *Metrics) Store(next store.Store) store.Store {
+	if exclusive, ok := next.(store.Exclusive); ok {
 		return &observedExclusive{observedStore: observedStore{next: next, metrics: m}, next: exclusive}
 	}
 	return &observedStore{next: next, metrics: m}
@@ -82,12 +82,12 @@ func (m *Metrics) Store(next limiter.Store) limiter.Store {
 
 // observedStore is a store of which every operation is timed.
 type observedStore struct {
-	next    limiter.Store
+	next    store.Store
 	metrics *Metrics
 }
 
 // Read reads from the next store.
-func (s *observedStore) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (s *observedStore) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	start := s.metrics.now()
 	state, err := s.next.Read(ctx, q)
 	s.metrics.ObserveStore(storeRead, s.metrics.now().Sub(start), err)
@@ -95,7 +95,7 @@ func (s *observedStore) Read(ctx context.Context, q *limiter.Query) (limiter.Sta
 }
 
 // Write writes to the next store.
-func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
+func (s *observedStore) Write(ctx context.Context, w *store.Write) error {
 	start := s.metrics.now()
 	err := s.next.Write(ctx, w)
 	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
@@ -104,25 +104,25 @@ func (s *observedStore) Write(ctx context.Context, w *limiter.Write) error {
 
 // WriteThenRead writes to the next store and reads from it.
 func (s *observedStore) WriteThenRead(
-	ctx context.Context, w *limiter.Write, q *limiter.Query,
-) (state limiter.State, wrote bool, err error) {
+	ctx context.Context, w *store.Write, q *store.Query,
+) (state store.State, wrote bool, err error) {
 	start := s.metrics.now()
-	state, wrote, err = limiter.WriteThenRead(ctx, s.next, w, q)
+	state, wrote, err = store.WriteThenRead(ctx, s.next, w, q)
 	s.metrics.ObserveStore(storeWriteRead, s.metrics.now().Sub(start), err)
 	return state, wrote, err
 }
 
 // WriteEach writes to the next store. Each write is observed by itself.
-func (s *observedStore) WriteEach(ctx context.Context, w []limiter.Write, wrote func(i int, err error)) {
+func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	start := s.metrics.now()
-	limiter.WriteEach(ctx, s.next, w, func(i int, err error) {
+	store.WriteEach(ctx, s.next, w, func(i int, err error) {
 		s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
 		wrote(i, err)
 	})
 }
 
 // WriteAll writes to the next store.
-func (s *observedStore) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) error {
 	start := s.metrics.now()
 	err := s.next.WriteAll(ctx, w)
 	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
@@ -132,11 +132,11 @@ func (s *observedStore) WriteAll(ctx context.Context, w []limiter.Write) error {
 // observedExclusive is an observedStore that can hold a key still.
 type observedExclusive struct {
 	observedStore
-	next limiter.Exclusive
+	next store.Exclusive
 }
 
 // Update updates the next store.
-func (s *observedExclusive) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (s *observedExclusive) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	start := s.metrics.now()
 	err := s.next.Update(ctx, q, decide)
 	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
@@ -144,7 +144,7 @@ func (s *observedExclusive) Update(ctx context.Context, q *limiter.Query, decide
 }
 
 // UpdateAll updates the next store.
-func (s *observedExclusive) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (s *observedExclusive) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	start := s.metrics.now()
 	err := s.next.UpdateAll(ctx, q, decide)
 	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)

@@ -2,7 +2,7 @@
 // from its first denial until the denying window ends, tallies that by policy, and
 // knows the worst keys of the last while.
 //
-// It knows a caller by limiter.Key only, never who that is, and it knows nothing
+// It knows a caller by store.Key only, never who that is, and it knows nothing
 // of how limits are decided or how its figures are published.
 package overshoot
 
@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // DefaultMaxKeys is the MaxKeys of Options that give none: 64 Ki keys of about
@@ -45,7 +45,7 @@ type Episode struct {
 // Attempt is a call that went past a limit.
 type Attempt struct {
 	Tally *Tally // of the policy
-	Key   limiter.Key
+	Key   store.Key
 	Units int64 // that it asked for beyond the limit
 	At    time.Time
 
@@ -67,7 +67,7 @@ const (
 
 type shard struct {
 	mu   sync.Mutex
-	open map[limiter.Key]*episode
+	open map[store.Key]*episode
 }
 
 // episode is a stay of one key past its limit.
@@ -83,7 +83,7 @@ type episode struct {
 // news are attempts of a key that its tally has not heard of yet.
 type news struct {
 	of       *Tally
-	key      limiter.Key
+	key      store.Key
 	attempts int64
 	over     *episode // that they were the last of; nil: it goes on
 }
@@ -98,7 +98,7 @@ func New(ended func(Episode), opts *Options) *Table {
 	}
 	t := &Table{ended: ended, maxKeys: max(1, maxKeys/shardCount)}
 	for i := range t.shards {
-		t.shards[i].open = make(map[limiter.Key]*episode)
+		t.shards[i].open = make(map[store.Key]*episode)
 	}
 	return t
 }
@@ -160,7 +160,7 @@ func (sh *shard) flush(now time.Time) (all []news) {
 }
 
 // untold returns the attempts that the tally of e has not heard of, as if it had now.
-func (e *episode) untold(key limiter.Key, over bool) news {
+func (e *episode) untold(key store.Key, over bool) news {
 	n := news{of: e.tally, key: key, attempts: e.attempts - e.told}
 	e.told = e.attempts
 	if over {

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // keys returns n keys, spread as hashes are.
-func keys(n int) []limiter.Key {
-	all := make([]limiter.Key, n)
+func keys(n int) []store.Key {
+	all := make([]store.Key, n)
 	for i := range all {
-		all[i] = limiter.KeyFrom(sha256.Sum256([]byte(strconv.Itoa(i))))
+		all[i] = store.KeyFrom(sha256.Sum256([]byte(strconv.Itoa(i))))
 	}
 	return all
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Tally is what callers did past the limits of one policy since it began. It is safe
@@ -47,7 +47,7 @@ type Report struct {
 
 // Heavy is a key that is often past its limit.
 type Heavy struct {
-	Key      limiter.Key
+	Key      store.Key
 	Attempts int64 // at least so many
 	Error    int64 // and at most so many more
 }

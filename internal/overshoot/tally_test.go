@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // past counts attempts of key beyond a limit of 10, each of so many units, in a window
 // that ends after a minute.
-func past(table *Table, tally *Tally, key limiter.Key, attempts int, units int64, at time.Time) {
+func past(table *Table, tally *Tally, key store.Key, attempts int, units int64, at time.Time) {
 	for range attempts {
 		table.Count(Attempt{Tally: tally, Key: key, Units: units, Limit: 10, At: at, Ends: at.Add(time.Minute)})
 	}

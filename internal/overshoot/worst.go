@@ -8,7 +8,7 @@ import (
 
 	"github.com/apache/datasketches-go/frequencies"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // sketch is a Misra-Gries sketch: of all keys, it keeps those that were counted the
 // most, and knows by how much it may be wrong.
-type sketch = frequencies.ItemsSketch[limiter.Key]
+type sketch = frequencies.ItemsSketch[store.Key]
 
 // worst knows the keys with the most attempts by two sketches, each of half an hour:
 // the one before is forgotten when another begins. The zero worst knows nothing.
@@ -47,7 +47,7 @@ func (w *worst) turn(now time.Time) {
 }
 
 // add counts attempts of key.
-func (w *worst) add(key limiter.Key, attempts int64, now time.Time) {
+func (w *worst) add(key store.Key, attempts int64, now time.Time) {
 	w.turn(now)
 	if w.current == nil {
 		w.current = newSketch()
@@ -57,7 +57,7 @@ func (w *worst) add(key limiter.Key, attempts int64, now time.Time) {
 
 // newSketch returns an empty sketch, which grows as it must.
 func newSketch() *sketch {
-	s, _ := frequencies.NewFrequencyItemsSketchWithMaxMapSize[limiter.Key](sketchSize, byPrefix{}, nil)
+	s, _ := frequencies.NewFrequencyItemsSketchWithMaxMapSize[store.Key](sketchSize, byPrefix{}, nil)
 	return s // the error is that of a size that is no power of two
 }
 
@@ -65,14 +65,14 @@ func newSketch() *sketch {
 type byPrefix struct{}
 
 // Hash returns the start of key.
-func (byPrefix) Hash(key limiter.Key) uint64 { return key.Prefix() }
+func (byPrefix) Hash(key store.Key) uint64 { return key.Prefix() }
 
 // top returns the n keys with the most attempts for certain, of those known since
 // then. Keys with as many are in their own order.
 func (w *worst) top(n int, now time.Time) (all []Heavy, since time.Time) {
 	w.turn(now)
 	halves := [2]*sketch{w.current, w.last}
-	seen := make(map[limiter.Key]bool)
+	seen := make(map[store.Key]bool)
 	for _, half := range halves {
 		for _, key := range keysOf(half) {
 			if !seen[key] {
@@ -88,7 +88,7 @@ func (w *worst) top(n int, now time.Time) (all []Heavy, since time.Time) {
 }
 
 // keysOf returns the keys that s knows.
-func keysOf(s *sketch) (keys []limiter.Key) {
+func keysOf(s *sketch) (keys []store.Key) {
 	if s == nil {
 		return nil
 	}
@@ -101,7 +101,7 @@ func keysOf(s *sketch) (keys []limiter.Key) {
 
 // heavy returns what the halves know of key. One that has purged everything may
 // have forgotten some of it: what it may be wrong by counts all the same.
-func heavy(key limiter.Key, halves [2]*sketch) Heavy {
+func heavy(key store.Key, halves [2]*sketch) Heavy {
 	h := Heavy{Key: key}
 	for _, half := range halves {
 		if half == nil {

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // TestWorstOfAZipfStream finds the worst of 10,000 keys, whose attempts fall off as
 // 1/rank, with bounds that hold for each, over the edge between two halves.
 func TestWorstOfAZipfStream(t *testing.T) {
 	const attempts = 100_000
-	many, counts := keys(10_000), make(map[limiter.Key]int64)
+	many, counts := keys(10_000), make(map[store.Key]int64)
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(many)-1))
 	w := worst{began: noon}
 	for i := range attempts {
@@ -69,12 +69,12 @@ func TestWorstForgets(t *testing.T) {
 	w.add(k[1], 3, noon.Add(worstHalf))
 	for _, s := range []struct {
 		at    time.Duration
-		worst []limiter.Key
+		worst []store.Key
 	}{
-		{worstHalf, []limiter.Key{k[0], k[1]}},
-		{2*worstHalf - 1, []limiter.Key{k[0], k[1]}},
-		{2 * worstHalf, []limiter.Key{k[1]}},
-		{3*worstHalf - 1, []limiter.Key{k[1]}},
+		{worstHalf, []store.Key{k[0], k[1]}},
+		{2*worstHalf - 1, []store.Key{k[0], k[1]}},
+		{2 * worstHalf, []store.Key{k[1]}},
+		{3*worstHalf - 1, []store.Key{k[1]}},
 		{3 * worstHalf, nil},
 	} {
 		got, since := w.top(20, noon.Add(s.at))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 // costs is what was asked of others.
@@ -70,7 +71,7 @@ func TestCostDoesNotGrowWithMembers(t *testing.T) {
 func (w *simWorld) takeOf(instance, key int, want bool) {
 	w.t.Helper()
 	in := w.alive[instance%len(w.alive)]
-	d, err := in.engine.Take(w.t.Context(), limiter.Demand{Policy: "log", Identifier: limiter.Identifier(fmt.Sprint(key))})
+	d, err := in.engine.Take(w.t.Context(), limiter.Demand{Policy: "log", Identifier: keys.Identifier(fmt.Sprint(key))})
 	if err != nil || d.Allowed != want {
 		w.t.Fatalf("%d members, key %d: allowed %t, error %v; want %t", len(w.alive), key, d.Allowed, err, want)
 	}

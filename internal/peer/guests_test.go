@@ -9,15 +9,18 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // sharedStore can't hold keys still, and takes a while for what it stores.
 type sharedStore struct {
-	limiter.Store
+	store.Store
 	takes time.Duration
 }
 
-func (s *sharedStore) Write(ctx context.Context, w *limiter.Write) error {
+func (s *sharedStore) Write(ctx context.Context, w *store.Write) error {
 	time.Sleep(s.takes)
 	return s.Store.Write(ctx, w)
 }
@@ -34,8 +37,8 @@ func (l *lasting) Verify(context.Context) error { return l.ended }
 func (l *lasting) Verified() time.Time          { return time.Time{} }
 func (l *lasting) Leave()                       {}
 
-func (l *lasting) IsNew(limiter.Key, time.Duration) bool { return false }
-func (l *lasting) Note(limiter.Key, time.Duration) error { return nil }
+func (l *lasting) IsNew(store.Key, time.Duration) bool { return false }
+func (l *lasting) Note(store.Key, time.Duration) error { return nil }
 
 // fixedOwners says of all keys the same: this instance owns them, or owner does.
 type fixedOwners struct {
@@ -43,14 +46,14 @@ type fixedOwners struct {
 	owner        limiter.Peer
 }
 
-func (o *fixedOwners) Place(context.Context, limiter.Key) (limiter.Place, error) {
+func (o *fixedOwners) Place(context.Context, store.Key) (limiter.Place, error) {
 	if o.owner != nil {
 		return limiter.Place{Owner: o.owner}, nil
 	}
 	return limiter.Place{Right: o.right}, nil
 }
 
-func (o *fixedOwners) PlaceFor(context.Context, limiter.Key, int64) (limiter.Right, error) {
+func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
 	return o.right, nil
 }
 
@@ -79,10 +82,10 @@ func newPair(t *testing.T) *pair {
 	counts := embedded.New(nil)
 	p := &pair{store: &sharedStore{Store: counts}}
 	p.owns = &fixedOwners{right: &lasting{owned: true}, guest: &lasting{}}
-	engine := func(store limiter.Store, o limiter.Owners) *limiter.Engine {
+	engine := func(store store.Store, o limiter.Owners) *limiter.Engine {
 		e := limiter.New(store, &limiter.Options{Owners: o})
-		policy := limiter.Policy{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}}
-		if err := e.SetPolicies([]limiter.Policy{policy}); err != nil {
+		pol := policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}}
+		if err := e.SetPolicies([]policy.Policy{pol}); err != nil {
 			t.Fatal(err)
 		}
 		return e
@@ -97,7 +100,7 @@ func newPair(t *testing.T) *pair {
 // takes reports whether e admits a unit. Under an idempotency key it counts as a guest.
 func takes(t *testing.T, e *limiter.Engine, once string) bool {
 	a, err := e.Do(t.Context(), &limiter.Call{
-		Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "log", Identifier: "id"}}, IdempotencyKey: once,
+		Op: count.OpTake, Demands: []limiter.Demand{{Policy: "log", Identifier: "id"}}, IdempotencyKey: once,
 	})
 	return err == nil && a.Allowed
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
@@ -61,7 +62,7 @@ func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limit
 		l.pool.answered.Add(1)
 	case errors.As(err, &failed):
 		l.pool.failed.Add(1)
-	case errors.Is(err, limiter.ErrRefused), errors.Is(err, limiter.ErrNotStored):
+	case errors.Is(err, limiter.ErrRefused), errors.Is(err, store.ErrNotStored):
 		l.pool.refused.Add(1)
 	default:
 		l.pool.failed.Add(1)
@@ -85,7 +86,7 @@ func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.
 	select {
 	case <-o.done:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: the owner of the key did not answer in time: %w", limiter.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: the owner of the key did not answer in time: %w", store.ErrUnavailable, ctx.Err())
 	}
 	if o.err != nil {
 		return o.err
@@ -228,7 +229,7 @@ func (o *outgoing) fail(err error) {
 	}
 }
 
-var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", limiter.ErrUnavailable)
+var errUnanswered = fmt.Errorf("%w: the connection to the owner of the key ended before it answered", store.ErrUnavailable)
 
 // failPending fails what was sent: nobody knows whether it was decided.
 func (l *link) failPending() {

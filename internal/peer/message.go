@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
@@ -21,7 +23,7 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
 	}
-	if h.Prepare != (limiter.EventID{}) {
+	if h.Prepare != (store.EventID{}) {
 		call.Prepare = h.Prepare[:]
 	}
 	for _, key := range h.Old {
@@ -33,11 +35,11 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 // peerCallOf returns what call asks for. The error says what can't be.
 func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 	h := limiter.PeerCall{
-		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: limiter.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
+		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: count.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
 		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
-		h.Prepare = limiter.EventID(id)
+		h.Prepare = store.EventID(id)
 	} else if len(id) > 0 {
 		return h, fmt.Errorf("%w: an id of %d bytes", limiter.ErrRefused, len(id))
 	}
@@ -46,10 +48,10 @@ func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 		return h, fmt.Errorf("%w: out of bounds", limiter.ErrRefused)
 	}
 	for i, key := range keys {
-		if len(key) != limiter.KeySize {
+		if len(key) != store.KeySize {
 			return h, fmt.Errorf("%w: a key of %d bytes", limiter.ErrRefused, len(key))
 		}
-		of := limiter.KeyFrom([limiter.KeySize]byte(key))
+		of := store.KeyFrom([store.KeySize]byte(key))
 		if i == 0 {
 			h.Key = of
 		} else {
@@ -63,7 +65,7 @@ func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 	answer := &peerpb.Answer{Number: number}
 	if err != nil {
-		answer.Failure, answer.Reason, answer.Recorded = peerpb.Failure_UNAVAILABLE, reasonOf(err), string(limiter.RecordedNo)
+		answer.Failure, answer.Reason, answer.Recorded = peerpb.Failure_UNAVAILABLE, reasonOf(err), string(count.RecordedNo)
 		if failed := (*limiter.StoreError)(nil); errors.As(err, &failed) {
 			answer.Recorded = string(failed.Recorded)
 		}
@@ -72,7 +74,7 @@ func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 			answer.Failure = peerpb.Failure_REFUSED
 		case errors.Is(err, limiter.ErrInDoubt):
 			answer.Failure = peerpb.Failure_IN_DOUBT
-		case errors.Is(err, limiter.ErrOverloaded):
+		case errors.Is(err, store.ErrOverloaded):
 			answer.Failure = peerpb.Failure_OVERLOADED
 		}
 		return answer
@@ -85,7 +87,7 @@ func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
 			ResetNanos: int64(v.ResetAfter), RetryNanos: int64(v.RetryAfter),
 		})
 	}
-	if a.Recorded == limiter.RecordedYes {
+	if a.Recorded == count.RecordedYes {
 		answer.Entry = &peerpb.Entry{Id: a.Entry.ID[:], At: int64(a.Entry.At), Epoch: int64(a.Entry.Epoch), Cost: a.Entry.Cost}
 	}
 	return answer
@@ -100,44 +102,44 @@ func reasonOf(err error) string {
 }
 
 // failedOf returns what the owner said in the place of a decision.
-func failedOf(recorded limiter.Recorded, kind error, answer *peerpb.Answer) error {
+func failedOf(recorded count.Recorded, kind error, answer *peerpb.Answer) error {
 	return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
 }
 
 // read fills in a, or returns the error that came instead of it.
 func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
-	recorded := limiter.Recorded(answer.GetRecorded())
+	recorded := count.Recorded(answer.GetRecorded())
 	switch recorded {
-	case limiter.RecordedYes, limiter.RecordedNo, limiter.RecordedUnknown:
+	case count.RecordedYes, count.RecordedNo, count.RecordedUnknown:
 	default:
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, errNonsense)
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
 	}
 	switch answer.GetFailure() {
 	case peerpb.Failure_NONE:
 	case peerpb.Failure_REFUSED:
 		return limiter.ErrRefused
 	case peerpb.Failure_OVERLOADED:
-		return failedOf(recorded, limiter.ErrOverloaded, answer)
+		return failedOf(recorded, store.ErrOverloaded, answer)
 	case peerpb.Failure_IN_DOUBT:
-		return failedOf(recorded, fmt.Errorf("%w: %w", limiter.ErrUnavailable, limiter.ErrInDoubt), answer)
+		return failedOf(recorded, fmt.Errorf("%w: %w", store.ErrUnavailable, limiter.ErrInDoubt), answer)
 	default:
-		return failedOf(recorded, limiter.ErrUnavailable, answer)
+		return failedOf(recorded, store.ErrUnavailable, answer)
 	}
 	a.WouldAllow, a.Remembered, a.Recorded = answer.GetWouldAllow(), answer.GetRemembered(), recorded
 	a.Steady = time.Duration(answer.GetSteadyNanos())
-	a.Verdicts = make([]limiter.Verdict, len(answer.GetVerdicts()))
+	a.Verdicts = make([]count.Verdict, len(answer.GetVerdicts()))
 	for i, v := range answer.GetVerdicts() {
-		a.Verdicts[i] = limiter.Verdict{
+		a.Verdicts[i] = count.Verdict{
 			Allowed: v.GetAllowed(), Used: v.GetUsed(), Remaining: v.GetRemaining(),
 			ResetAfter: time.Duration(v.GetResetNanos()), RetryAfter: time.Duration(v.GetRetryNanos()),
 		}
 	}
 	if e := answer.GetEntry(); e != nil {
 		if len(e.GetId()) != len(a.Entry.ID) {
-			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, errNonsense)
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
 		}
 		a.Entry = limiter.PeerEntry{
-			ID: limiter.EventID(e.GetId()), At: limiter.Instant(e.GetAt()), Epoch: limiter.Instant(e.GetEpoch()), Cost: e.GetCost(),
+			ID: store.EventID(e.GetId()), At: store.Instant(e.GetAt()), Epoch: store.Instant(e.GetEpoch()), Cost: e.GetCost(),
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
@@ -22,16 +23,16 @@ var _ limiter.Owners = (*Owners)(nil)
 // NewOwners returns what goes by c, and reaches other members over pool.
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
 
-func hashOf(key limiter.Key) seen.Hash {
+func hashOf(key store.Key) seen.Hash {
 	a, b := key.Rest()
 	return seen.Hash{A: a, B: b}
 }
 
 // SliceOf returns the slice that key belongs to.
-func SliceOf(key limiter.Key) int { return cluster.SliceOf(key.Prefix()) }
+func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
 
 // Place returns who decides for key; see limiter.Owners.
-func (o *Owners) Place(ctx context.Context, key limiter.Key) (limiter.Place, error) {
+func (o *Owners) Place(ctx context.Context, key store.Key) (limiter.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
 	case err != nil:
@@ -50,11 +51,11 @@ var errStopping = errors.New("this instance is stopping")
 
 // notYet returns err as one of a store that decided nothing.
 func notYet(err error) error {
-	return fmt.Errorf("%w: %w: %w", limiter.ErrUnavailable, limiter.ErrNotStored, err)
+	return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, store.ErrNotStored, err)
 }
 
 // PlaceFor returns the right to decide for key, which a peer handed on; see limiter.Owners.
-func (o *Owners) PlaceFor(ctx context.Context, key limiter.Key, view int64) (limiter.Right, error) {
+func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (limiter.Right, error) {
 	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
 	switch {
 	case errors.Is(err, cluster.ErrMoved):
@@ -84,12 +85,12 @@ func (r *right) Owned() bool { return (*cluster.Tenure)(r).Owned() }
 func (r *right) Began() time.Time { return (*cluster.Tenure)(r).Began() }
 
 // IsNew reports whether nothing is counted for key.
-func (r *right) IsNew(key limiter.Key, life time.Duration) bool {
+func (r *right) IsNew(key store.Key, life time.Duration) bool {
 	return (*cluster.Tenure)(r).IsNew(hashOf(key), life)
 }
 
 // Note says that something is about to be counted for key.
-func (r *right) Note(key limiter.Key, life time.Duration) error {
+func (r *right) Note(key store.Key, life time.Duration) error {
 	t := (*cluster.Tenure)(r)
 	if !t.Owned() {
 		return nil

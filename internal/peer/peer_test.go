@@ -16,6 +16,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // plain asks nobody who they are.
@@ -123,20 +126,20 @@ func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, e
 	return limiter.PeerAnswer{}, nil
 }
 
-func keyOf(n byte) limiter.Key { return limiter.KeyFrom([limiter.KeySize]byte{n, 1, 2}) }
+func keyOf(n byte) store.Key { return store.KeyFrom([store.KeySize]byte{n, 1, 2}) }
 
 func take(n byte) *limiter.PeerCall {
 	return &limiter.PeerCall{
-		Policy: "sms", Print: 5, Key: keyOf(n), Old: []limiter.Key{keyOf(n + 1)}, Op: limiter.OpTake, Cost: 3, View: 7,
-		Prepare: limiter.EventID{n, 4}, AtOnce: true,
+		Policy: "sms", Print: 5, Key: keyOf(n), Old: []store.Key{keyOf(n + 1)}, Op: count.OpTake, Cost: 3, View: 7,
+		Prepare: store.EventID{n, 4}, AtOnce: true,
 	}
 }
 
 func TestCallsAndAnswersArriveWhole(t *testing.T) {
 	want := limiter.PeerAnswer{
-		Verdicts:   []limiter.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: limiter.Never, Used: 9}},
-		WouldAllow: true, Remembered: true, Recorded: limiter.RecordedYes,
-		Entry: limiter.PeerEntry{ID: limiter.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
+		Verdicts:   []count.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: count.Never, Used: 9}},
+		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
+		Entry: limiter.PeerEntry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
 	}
 	var got limiter.PeerCall
 	var left time.Duration
@@ -171,12 +174,12 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	for _, test := range []struct {
 		err      error
 		is       error
-		recorded limiter.Recorded
+		recorded count.Recorded
 	}{
-		{&limiter.StoreError{Recorded: limiter.RecordedUnknown, Err: limiter.ErrUnavailable}, limiter.ErrUnavailable, limiter.RecordedUnknown},
-		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrOverloaded}, limiter.ErrOverloaded, limiter.RecordedNo},
-		{fmt.Errorf("%w: the clock", limiter.ErrUnavailable), limiter.ErrUnavailable, limiter.RecordedNo},
-		{&limiter.StoreError{Recorded: limiter.RecordedNo, Err: limiter.ErrInDoubt}, limiter.ErrInDoubt, limiter.RecordedNo},
+		{&limiter.StoreError{Recorded: count.RecordedUnknown, Err: store.ErrUnavailable}, store.ErrUnavailable, count.RecordedUnknown},
+		{&limiter.StoreError{Recorded: count.RecordedNo, Err: store.ErrOverloaded}, store.ErrOverloaded, count.RecordedNo},
+		{fmt.Errorf("%w: the clock", store.ErrUnavailable), store.ErrUnavailable, count.RecordedNo},
+		{&limiter.StoreError{Recorded: count.RecordedNo, Err: limiter.ErrInDoubt}, limiter.ErrInDoubt, count.RecordedNo},
 	} {
 		fail.Store(&test.err)
 		_, err := await(t, pool, take(1))
@@ -197,7 +200,7 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 func TestWhatIsToldArrives(t *testing.T) {
 	heard := make(chan limiter.PeerCall, 8)
 	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
-		a.Recorded = limiter.RecordedNo
+		a.Recorded = count.RecordedNo
 		heard <- *h
 		return nil
 	})
@@ -206,7 +209,7 @@ func TestWhatIsToldArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-heard
-	told := limiter.PeerCall{Op: "commit", Key: keyOf(2), Prepare: limiter.EventID{9}}
+	told := limiter.PeerCall{Op: "commit", Key: keyOf(2), Prepare: store.EventID{9}}
 	pool.link(pool.members.(*one).member).Tell(&told)
 	if got := <-heard; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", told) {
 		t.Errorf("the owner is told %+v, want %+v", got, told)
@@ -221,7 +224,7 @@ func TestWhatIsToldArrives(t *testing.T) {
 func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	held := make(chan struct{}, 1)
 	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
-		a.Recorded = limiter.RecordedNo
+		a.Recorded = count.RecordedNo
 		if h.Cost == 3 {
 			return nil
 		}
@@ -246,7 +249,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	<-held
 	began := time.Now()
 	stop()
-	if err := <-failed; !errors.Is(err, limiter.ErrUnavailable) || errors.Is(err, limiter.ErrNotStored) {
+	if err := <-failed; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotStored) {
 		t.Errorf("a call that was sent fails with %v, want that nobody knows", err)
 	}
 	if waited := time.Since(began); waited > 10*time.Second {
@@ -256,11 +259,11 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	var a limiter.PeerAnswer
-	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrNotStored) {
+	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, store.ErrNotStored) {
 		t.Errorf("with the owner gone: %v; want that nothing was counted", err)
 	}
 	serve(t, address, plain, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
-		a.Recorded = limiter.RecordedNo
+		a.Recorded = count.RecordedNo
 		return nil
 	})
 	if _, err := await(t, pool, take(1)); err != nil || !members.is(cluster.Reached) {
@@ -270,7 +273,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 
 func TestManyCallsTravelTogether(t *testing.T) {
 	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
-		a.Recorded, a.Verdicts = limiter.RecordedNo, []limiter.Verdict{{Used: h.Cost}}
+		a.Recorded, a.Verdicts = count.RecordedNo, []count.Verdict{{Used: h.Cost}}
 		return nil
 	})
 	pool, _ := connect(t, address, plain)
@@ -305,7 +308,7 @@ func TestPeersShareASecret(t *testing.T) {
 	known := secret("correct horse battery")
 	address, _ := serve(t, "127.0.0.1:0", known, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
 		asked.Add(1)
-		a.Recorded = limiter.RecordedNo
+		a.Recorded = count.RecordedNo
 		return nil
 	})
 	for name, creds := range map[string]credentials.TransportCredentials{
@@ -339,8 +342,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*limiter.PeerCall){
 		"an operation that there is not": func(h *limiter.PeerCall) { h.Op = "steal" },
 		"a cost of none":                 func(h *limiter.PeerCall) { h.Cost = 0 },
-		"a cost beyond any":              func(h *limiter.PeerCall) { h.Cost = limiter.MaxCost + 1 },
-		"very many keys":                 func(h *limiter.PeerCall) { h.Old = make([]limiter.Key, maxKeys) },
+		"a cost beyond any":              func(h *limiter.PeerCall) { h.Cost = policy.MaxCost + 1 },
+		"very many keys":                 func(h *limiter.PeerCall) { h.Old = make([]store.Key, maxKeys) },
 	} {
 		h := take(1)
 		change(h)
@@ -353,14 +356,14 @@ func TestNonsenseIsRefused(t *testing.T) {
 	if _, err := peerCallOf(call); !errors.Is(err, limiter.ErrRefused) {
 		t.Errorf("a short key: %v, want %v", err, limiter.ErrRefused)
 	}
-	answer := answerOf(1, &limiter.PeerAnswer{Recorded: limiter.RecordedYes}, nil)
+	answer := answerOf(1, &limiter.PeerAnswer{Recorded: count.RecordedYes}, nil)
 	answer.Entry.Id = answer.Entry.GetId()[1:]
 	var a limiter.PeerAnswer
-	if err := read(answer, &a); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("a short id: %v, want %v", err, limiter.ErrUnavailable)
+	if err := read(answer, &a); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a short id: %v, want %v", err, store.ErrUnavailable)
 	}
 	answer.Recorded = "perhaps"
-	if err := read(answer, &a); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("recorded perhaps: %v, want %v", err, limiter.ErrUnavailable)
+	if err := read(answer, &a); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("recorded perhaps: %v, want %v", err, store.ErrUnavailable)
 	}
 }

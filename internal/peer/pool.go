@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Members knows which views there are. A cluster.Cluster is one.
@@ -125,4 +125,4 @@ func (p *Pool) keep(others []cluster.Member) {
 	}
 }
 
-var errGone = fmt.Errorf("%w: %w: the owner of the key can't be reached", limiter.ErrUnavailable, limiter.ErrNotStored)
+var errGone = fmt.Errorf("%w: %w: the owner of the key can't be reached", store.ErrUnavailable, store.ErrNotStored)

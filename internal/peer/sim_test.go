@@ -21,6 +21,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
 
@@ -62,22 +66,22 @@ const (
 )
 
 // simPolicies count in every way that owners keep in memory. All windows outlast the simulation.
-func simPolicies() []limiter.Policy {
-	return []limiter.Policy{
-		{Name: "log", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 4, Window: time.Hour}}},
-		{Name: "rows", Counting: limiter.CountingRows, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
-		{Name: "counters", Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
-		{Name: "both", Limits: []limiter.Limit{
+func simPolicies() []policy.Policy {
+	return []policy.Policy{
+		{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 4, Window: time.Hour}}},
+		{Name: "rows", Counting: policy.CountingRows, Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
+		{Name: "counters", Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour}}},
+		{Name: "both", Limits: []policy.Limit{
 			{Name: "a", Algorithm: "sliding-log", Limit: 6, Window: time.Hour},
 			{Name: "b", Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
 		}},
-		{Name: "local-log", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+		{Name: "local-log", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "sliding-log", Limit: 5, Window: time.Hour},
 		}},
-		{Name: "local-rows", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+		{Name: "local-rows", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "fixed-window", Limit: 5, Window: 24 * time.Hour},
 		}},
-		{Name: "local-bucket", Guarantee: limiter.GuaranteeLocal, Limits: []limiter.Limit{
+		{Name: "local-bucket", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "token-bucket", Limit: 5, Window: 24 * time.Hour},
 		}},
 	}
@@ -109,10 +113,10 @@ type simWorld struct {
 	lost     []time.Time            // when an owner died, stood still or was set out
 	decided  int
 	fails    float64
-	stored   map[limiter.Key]bool // that something was counted for
-	orderly  bool                 // instances join and leave, and nothing fails
-	beyond   int                  // keys under guarantee local of which more than the limit was admitted
-	news     int                  // how often knowledge was handed over or looked up
+	stored   map[store.Key]bool // that something was counted for
+	orderly  bool               // instances join and leave, and nothing fails
+	beyond   int                // keys under guarantee local of which more than the limit was admitted
+	news     int                // how often knowledge was handed over or looked up
 	costs    costs
 	quick    bool // nothing takes any time
 }
@@ -269,17 +273,17 @@ func (in *simInstance) Beats(ctx context.Context) (all []cluster.Beat, err error
 // simCounts is the store of counts as one instance reaches it: it can't hold keys still.
 type simCounts struct{ in *simInstance }
 
-func (s simCounts) Read(ctx context.Context, q *limiter.Query) (limiter.State, error) {
+func (s simCounts) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	s.in.w.costs.reads.Add(1)
 	if err := s.in.pass(ctx); err != nil {
-		return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+		return store.State{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	state, err := s.in.w.counts.Read(ctx, q)
 	if err == nil {
 		err = s.in.pass(ctx)
 	}
 	if err != nil || s.in.w.chance(s.in.w.fails) {
-		return limiter.State{}, fmt.Errorf("%w: read: %w", limiter.ErrUnavailable, errors.Join(errors.New("no answer"), err))
+		return store.State{}, fmt.Errorf("%w: read: %w", store.ErrUnavailable, errors.Join(errors.New("no answer"), err))
 	}
 	return state, nil
 }
@@ -287,7 +291,7 @@ func (s simCounts) Read(ctx context.Context, q *limiter.Query) (limiter.State, e
 func (s simCounts) write(ctx context.Context, do func() error) error {
 	s.in.w.costs.writes.Add(1)
 	if err := s.in.pass(ctx); err != nil {
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	if s.in.w.chance(s.in.w.fails) {
 		if s.in.w.chance(0.5) {
@@ -296,18 +300,18 @@ func (s simCounts) write(ctx context.Context, do func() error) error {
 				_ = do()
 			}()
 		}
-		return fmt.Errorf("%w: no answer", limiter.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", store.ErrUnavailable)
 	}
 	if err := do(); err != nil {
 		return err
 	}
 	if err := s.in.pass(ctx); err != nil {
-		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return nil
 }
 
-func (s simCounts) Write(ctx context.Context, w *limiter.Write) error {
+func (s simCounts) Write(ctx context.Context, w *store.Write) error {
 	kept := *w
 	return s.write(ctx, func() error {
 		s.in.w.note(kept.Key)
@@ -315,7 +319,7 @@ func (s simCounts) Write(ctx context.Context, w *limiter.Write) error {
 	})
 }
 
-func (s simCounts) WriteAll(ctx context.Context, w []limiter.Write) error {
+func (s simCounts) WriteAll(ctx context.Context, w []store.Write) error {
 	return s.write(ctx, func() error {
 		for i := range w {
 			s.in.w.note(w[i].Key)
@@ -324,7 +328,7 @@ func (s simCounts) WriteAll(ctx context.Context, w []limiter.Write) error {
 	})
 }
 
-func (w *simWorld) note(key limiter.Key) {
+func (w *simWorld) note(key store.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stored[key] = true
@@ -338,7 +342,7 @@ func (in *simInstance) lookThrough(ctx context.Context, found func(int, seen.Has
 	in.w.mu.Lock()
 	stored := slices.Collect(maps.Keys(in.w.stored))
 	in.w.mu.Unlock()
-	slices.SortFunc(stored, func(a, b limiter.Key) int { return bytes.Compare(a.Bytes(), b.Bytes()) })
+	slices.SortFunc(stored, func(a, b store.Key) int { return bytes.Compare(a.Bytes(), b.Bytes()) })
 	for _, key := range stored {
 		if in.w.chance(0.01) {
 			if err := in.pass(ctx); err != nil {
@@ -411,7 +415,7 @@ type simOwners struct {
 	in *simInstance
 }
 
-func (o *simOwners) Place(ctx context.Context, key limiter.Key) (limiter.Place, error) {
+func (o *simOwners) Place(ctx context.Context, key store.Key) (limiter.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
 	case err != nil:
@@ -503,7 +507,7 @@ func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
 		local:  make(map[string][]admission),
-		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[limiter.Key]bool),
+		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[store.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
 		},
@@ -618,17 +622,17 @@ func (w *simWorld) call(ctx context.Context) {
 func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id, other string, cost int64, once string) {
 	limited, cancel := context.WithTimeout(ctx, 4*simTimeout)
 	defer cancel()
-	demand := limiter.Demand{Policy: policy, Identifier: limiter.Identifier(id), Cost: cost}
-	call := limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{demand}}
+	demand := limiter.Demand{Policy: policy, Identifier: keys.Identifier(id), Cost: cost}
+	call := limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{demand}}
 	switch {
 	case how >= 18: // several keys, all or none, of which callers share one
-		all := limiter.Demand{Policy: policy, Identifier: limiter.Identifier("all" + strings.Split(id, "-")[0]), Cost: 1}
+		all := limiter.Demand{Policy: policy, Identifier: keys.Identifier("all" + strings.Split(id, "-")[0]), Cost: 1}
 		call.Demands = append(call.Demands, all)
 		if how >= 21 {
-			call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: limiter.Identifier("x" + other), Cost: cost})
+			call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: keys.Identifier("x" + other), Cost: cost})
 		}
 	case how == 0: // the same as guests
-		call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: limiter.Identifier("x" + other), Cost: 1})
+		call.Demands = append(call.Demands, limiter.Demand{Policy: "log", Identifier: keys.Identifier("x" + other), Cost: 1})
 		call.IdempotencyKey = policy + id + other + once + "both"
 		call.Demands[0].Cost = 1
 	case how == 1:
@@ -638,7 +642,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 		w.reserve(limited, in, demand)
 		return
 	case how == 3:
-		call.Op = limiter.OpCheck
+		call.Op = count.OpCheck
 	}
 	answer, err := in.engine.Do(limited, &call)
 	if err != nil {
@@ -647,7 +651,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	w.mu.Lock()
 	w.decided++
 	w.mu.Unlock()
-	if call.Op == limiter.OpCheck || !answer.Allowed || answer.Replayed {
+	if call.Op == count.OpCheck || !answer.Allowed || answer.Replayed {
 		return
 	}
 	for _, d := range call.Demands {
@@ -657,7 +661,7 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 
 // reserve holds units, and records them a while later, on another instance.
 func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Demand) {
-	held, err := in.engine.Do(ctx, &limiter.Call{Op: limiter.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
+	held, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
 	if err != nil || held.Reservation == "" {
 		return
 	}
@@ -670,7 +674,7 @@ func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Deman
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	settling := limiter.Call{Op: limiter.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}
+	settling := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{d}, Reservation: held.Reservation}
 	if _, err = in.engine.Do(ctx, &settling); err == nil && !holder.left.Load() {
 		w.admit(d.Policy, string(d.Identifier), d.Cost)
 	}

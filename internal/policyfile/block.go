@@ -5,29 +5,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // blockTime reads how long a block lasts into a field of the policy. It refuses the 0
 // that stands for the default when it is left out.
-func blockTime(field func(*limiter.Policy) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *limiter.Policy) {
+func blockTime(field func(*policy.Policy) *time.Duration) func(*yamlfile.File, *yamlfile.Node, *policy.Policy) {
 	read := duration(field)
-	return func(f *yamlfile.File, n *yamlfile.Node, p *limiter.Policy) {
+	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 		read(f, n, p)
 		if *field(p) == 0 && !f.Wrong(n.Path) {
 			f.Add(n, "%s is out of range: use %s to %s, or remove it",
-				n.Text, limiter.FormatWindow(limiter.MinWindow), limiter.FormatWindow(limiter.MaxWindow))
+				n.Text, policy.FormatWindow(policy.MinWindow), policy.FormatWindow(policy.MaxWindow))
 		}
 	}
 }
 
 // readBlockFactor refuses the 0 that stands for the default when it is left out.
-func readBlockFactor(f *yamlfile.File, n *yamlfile.Node, p *limiter.Policy) {
+func readBlockFactor(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	var factor int64
-	units(func(*limiter.Policy) *int64 { return &factor })(f, n, p)
+	units(func(*policy.Policy) *int64 { return &factor })(f, n, p)
 	if factor == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 (blocks do not grow) to %d", limiter.MaxBlockFactor)
+		f.Add(n, "0 is out of range: use 1 (blocks do not grow) to %d", policy.MaxBlockFactor)
 	}
 	p.BlockFactor = int(max(math.MinInt32, min(factor, math.MaxInt32)))
 }

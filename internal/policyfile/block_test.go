@@ -10,7 +10,7 @@ import (
 )
 
 func TestBlocks(t *testing.T) {
-	policies, err := policyfile.Parse("p.yaml", []byte(policy(goodLimits, "block_for: 10m", "block_factor: 2", "block_max: 1d")))
+	policies, err := policyfile.Parse("p.yaml", []byte(written(goodLimits, "block_for: 10m", "block_factor: 2", "block_max: 1d")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestBlocks(t *testing.T) {
 	if p.BlockFor != 10*time.Minute || p.BlockFactor != 2 || p.BlockMax != 24*time.Hour {
 		t.Errorf("read as %v, %d, %v", p.BlockFor, p.BlockFactor, p.BlockMax)
 	}
-	policies, err = policyfile.Parse("p.yaml", []byte(policy(goodLimits, "block_for: 10m")))
+	policies, err = policyfile.Parse("p.yaml", []byte(written(goodLimits, "block_for: 10m")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestMistakesInBlocks(t *testing.T) {
 		{"misspelt", "block_four: 10m", "4: policies[0].block_four: unknown key: did you mean block_for?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := lines(t, policy(append([]string{goodLimits}, strings.Split(test.members, "|")...)...))
+			got := lines(t, written(append([]string{goodLimits}, strings.Split(test.members, "|")...)...))
 			if len(got) != 1 || !strings.Contains(got[0], test.want) {
 				t.Errorf("messages:\n%s\nwant one with:\n%s", strings.Join(got, "\n"), test.want)
 			}

@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // Format writes policies as a file that Parse reads, with every default filled in
 // but the consistency levels, whose default is the server's. Policies must have no
 // Problems.
-func Format(policies []limiter.Policy) []byte {
+func Format(policies []policy.Policy) []byte {
 	var b bytes.Buffer
 	b.WriteString("policies:\n")
 	for _, p := range policies {
@@ -24,7 +24,7 @@ func Format(policies []limiter.Policy) []byte {
 	return b.Bytes()
 }
 
-func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
+func formatPolicy(b *bytes.Buffer, p policy.Policy) {
 	fmt.Fprintf(b, "  - name: %s\n", scalar(p.Name))
 	if p.Description != "" {
 		fmt.Fprintf(b, "    description: %s\n", scalar(p.Description))
@@ -43,13 +43,13 @@ func formatPolicy(b *bytes.Buffer, p limiter.Policy) {
 	fmt.Fprintf(b, "    on_store_error: %s\n", p.OnStoreError)
 	formatIdentifiers(b, &p)
 	if p.BlockFor > 0 {
-		fmt.Fprintf(b, "    block_for: %s\n", limiter.FormatWindow(p.BlockFor))
+		fmt.Fprintf(b, "    block_for: %s\n", policy.FormatWindow(p.BlockFor))
 		fmt.Fprintf(b, "    block_factor: %d\n", p.BlockFactor)
-		fmt.Fprintf(b, "    block_max: %s\n", limiter.FormatWindow(p.BlockMax))
+		fmt.Fprintf(b, "    block_max: %s\n", policy.FormatWindow(p.BlockMax))
 	}
 }
 
-func formatLimit(l limiter.Limit) string {
+func formatLimit(l policy.Limit) string {
 	text := fmt.Sprintf("{name: %s, algorithm: %s, limit: %d, window: %s",
 		scalar(l.Name), l.Algorithm, l.Limit, l.WindowName())
 	if l.Timezone != "" {
@@ -67,7 +67,7 @@ func formatLimit(l limiter.Limit) string {
 	return text + "}"
 }
 
-func formatLevels(c limiter.Consistency) string {
+func formatLevels(c policy.Consistency) string {
 	var parts []string
 	if c.Write != "" {
 		parts = append(parts, "write: "+string(c.Write))

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -19,8 +19,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte(policy(goodLimits, "description: \"a: b, {c} # \\u0001 é\"", "consistency: {write: quorum, read: ONE}")))
-	f.Add([]byte(policy(goodLimits, "description: |", "  two", "  lines")))
+	f.Add([]byte(written(goodLimits, "description: \"a: b, {c} # \\u0001 é\"", "consistency: {write: quorum, read: ONE}")))
+	f.Add([]byte(written(goodLimits, "description: |", "  two", "  lines")))
 	f.Add([]byte(limit("algorithm: sliding-tail, limit: 5, window: 1500ms, rounding: up")))
 	f.Add([]byte(limit("algorithm: token-bucket, limit: 5, window: 1m, burst: 9")))
 	f.Add([]byte(limit("algorithm: fixed-window, limit: 5, window: month, timezone: Etc/GMT+5")))
@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 		if (err == nil) != (len(policies) > 0) {
 			t.Fatalf("%d policies with error %v", len(policies), err)
 		}
-		want := make([]limiter.Policy, len(policies))
+		want := make([]policy.Policy, len(policies))
 		for i, p := range policies {
 			if problems := p.Problems(); len(problems) > 0 {
 				t.Fatalf("accepted a policy with %v", problems)

@@ -6,57 +6,57 @@ import (
 	"math"
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // The members of the maps that a form and a part may be.
 var (
-	normalizeMembers = []member[limiter.Normalize]{
+	normalizeMembers = []member[policy.Normalize]{
 		{"e164", "", readE164},
 		{"email", "", readEmail},
 	}
-	e164Members = []member[limiter.Normalize]{
+	e164Members = []member[policy.Normalize]{
 		{"region", "say which country numbers without one are of, such as DE, or write e164 alone",
-			word(func(n *limiter.Normalize) *string { return &n.Region })},
+			word(func(n *policy.Normalize) *string { return &n.Region })},
 	}
-	emailMembers = []member[limiter.Normalize]{
-		{"mailbox", "write true, or email alone", yes(func(n *limiter.Normalize) *bool { return &n.Mailbox })},
+	emailMembers = []member[policy.Normalize]{
+		{"mailbox", "write true, or email alone", yes(func(n *policy.Normalize) *bool { return &n.Mailbox })},
 	}
-	deriveMembers = []member[limiter.Derivation]{
-		{"policy", "name the policy that a part is counted under", word(func(d *limiter.Derivation) *string { return &d.Policy })},
+	deriveMembers = []member[policy.Derivation]{
+		{"policy", "name the policy that a part is counted under", word(func(d *policy.Derivation) *string { return &d.Policy })},
 		{"from", "say which part, such as country", readPart},
 	}
-	partMembers = []member[limiter.Derivation]{
-		{"prefix", "", number(func(d *limiter.Derivation) *int { return &d.Digits })},
-		{"ip-prefix", "", number(func(d *limiter.Derivation) *int { return &d.IPv4Bits })},
+	partMembers = []member[policy.Derivation]{
+		{"prefix", "", number(func(d *policy.Derivation) *int { return &d.Digits })},
+		{"ip-prefix", "", number(func(d *policy.Derivation) *int { return &d.IPv4Bits })},
 		{"ipv6-prefix", "", readIPv6Bits},
 	}
 )
 
 // readNormalize reads the name of a form, or a map of one form and what more is said of it.
-func readNormalize(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func readNormalize(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	if n.Kind != yamlfile.Map {
-		word(func(n *limiter.Normalize) *limiter.Form { return &n.Form })(f, n, &policy.Normalize)
+		word(func(n *policy.Normalize) *policy.Form { return &n.Form })(f, n, &p.Normalize)
 		return
 	}
-	readMap(f, n, normalizeMembers, "", &policy.Normalize)
+	readMap(f, n, normalizeMembers, "", &p.Normalize)
 	if len(n.Members) != 1 && !n.Partial {
 		f.Add(n, "%d forms: write one, such as {e164: {region: DE}}", len(n.Members))
 	}
 }
 
-func readE164(f *yamlfile.File, n *yamlfile.Node, into *limiter.Normalize) {
-	into.Form = limiter.FormE164
+func readE164(f *yamlfile.File, n *yamlfile.Node, into *policy.Normalize) {
+	into.Form = policy.FormE164
 	readMap(f, n, e164Members, "write {region: DE} or the like", into)
 }
 
-func readEmail(f *yamlfile.File, n *yamlfile.Node, into *limiter.Normalize) {
-	into.Form = limiter.FormEmail
+func readEmail(f *yamlfile.File, n *yamlfile.Node, into *policy.Normalize) {
+	into.Form = policy.FormEmail
 	readMap(f, n, emailMembers, "write {mailbox: true}", into)
 }
 
-func readDerive(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func readDerive(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	const cure = "write {policy: sms-country, from: country} or the like"
 	if !f.Expect(n, yamlfile.List, "start each derivation with a dash") {
 		return
@@ -65,50 +65,50 @@ func readDerive(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
 		f.Add(n, "there are no derivations: give at least one, or remove it")
 	}
 	for _, item := range n.Items {
-		var d limiter.Derivation // stays in its place when it is none: problems count from there
+		var d policy.Derivation // stays in its place when it is none: problems count from there
 		readMap(f, item, deriveMembers, cure, &d)
-		policy.Derive = append(policy.Derive, d)
+		p.Derive = append(p.Derive, d)
 	}
 }
 
 // readPart reads the name of a part, or a map that says how long it is.
-func readPart(f *yamlfile.File, n *yamlfile.Node, d *limiter.Derivation) {
+func readPart(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 	if n.Kind != yamlfile.Map {
-		word(func(d *limiter.Derivation) *limiter.Part { return &d.From })(f, n, d)
+		word(func(d *policy.Derivation) *policy.Part { return &d.From })(f, n, d)
 		return
 	}
 	readMap(f, n, partMembers, "", d)
 	prefix, ip := n.Member("prefix") != nil, n.Member("ip-prefix") != nil
 	switch {
 	case prefix && !ip:
-		d.From = limiter.PartPrefix
+		d.From = policy.PartPrefix
 	case ip && !prefix:
-		d.From = limiter.PartIPPrefix
+		d.From = policy.PartIPPrefix
 	case !n.Partial:
 		f.Add(n, "say one part: {prefix: 5}, or {ip-prefix: 24, ipv6-prefix: 48}")
 	}
 }
 
 // number reads a whole number into a field of a derivation.
-func number(field func(*limiter.Derivation) *int) func(*yamlfile.File, *yamlfile.Node, *limiter.Derivation) {
-	return func(f *yamlfile.File, n *yamlfile.Node, d *limiter.Derivation) {
+func number(field func(*policy.Derivation) *int) func(*yamlfile.File, *yamlfile.Node, *policy.Derivation) {
+	return func(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 		var read int64
-		units(func(*limiter.Derivation) *int64 { return &read })(f, n, d)
+		units(func(*policy.Derivation) *int64 { return &read })(f, n, d)
 		*field(d) = int(max(math.MinInt32, min(read, math.MaxInt32)))
 	}
 }
 
 // readIPv6Bits refuses the 0 that stands for the default when it is left out.
-func readIPv6Bits(f *yamlfile.File, n *yamlfile.Node, d *limiter.Derivation) {
-	number(func(d *limiter.Derivation) *int { return &d.IPv6Bits })(f, n, d)
+func readIPv6Bits(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
+	number(func(d *policy.Derivation) *int { return &d.IPv6Bits })(f, n, d)
 	if d.IPv6Bits == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 to %d", limiter.MaxIPv6Bits)
+		f.Add(n, "0 is out of range: use 1 to %d", policy.MaxIPv6Bits)
 	}
 }
 
 // addUnreadable adds that nothing can read the identifiers of policy, unless it was told
 // why already.
-func addUnreadable(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func addUnreadable(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) {
 	at := n.Find("normalize")
 	if at == n || anyWrong(f, at) {
 		return
@@ -133,15 +133,15 @@ func anyWrong(f *yamlfile.File, n *yamlfile.Node) bool {
 
 // addDeriveProblems adds what is wrong between policies and those that they derive. policies are
 // read from items, in their order.
-func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []limiter.Policy) {
-	all := limiter.DeriveProblems(policies)
+func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []policy.Policy) {
+	all := policy.DeriveProblems(policies)
 	for i, item := range items {
 		addProblems(f, item, all[i])
 	}
 }
 
 // formatIdentifiers writes how p reads identifiers.
-func formatIdentifiers(b *bytes.Buffer, p *limiter.Policy) {
+func formatIdentifiers(b *bytes.Buffer, p *policy.Policy) {
 	switch n := p.Normalize; {
 	case n.Region != "":
 		fmt.Fprintf(b, "    normalize: {%s: {region: %s}}\n", n.Form, n.Region)
@@ -159,11 +159,11 @@ func formatIdentifiers(b *bytes.Buffer, p *limiter.Policy) {
 	}
 }
 
-func formatPart(d *limiter.Derivation) string {
+func formatPart(d *policy.Derivation) string {
 	switch d.From {
-	case limiter.PartPrefix:
+	case policy.PartPrefix:
 		return fmt.Sprintf("{prefix: %d}", d.Digits)
-	case limiter.PartIPPrefix:
+	case policy.PartIPPrefix:
 		return fmt.Sprintf("{ip-prefix: %d, ipv6-prefix: %d}", d.IPv4Bits, d.IPv6Bits)
 	}
 	return string(d.From)

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 // withIdentifiers is a file of a policy with these lines, and of those that may be derived.
 func withIdentifiers(lines ...string) string {
-	return policy(append([]string{goodLimits}, lines...)...) + `
+	return written(append([]string{goodLimits}, lines...)...) + `
   - name: country
     limits: [{algorithm: fixed-window, limit: 5, window: 1h}]
   - name: net
@@ -23,29 +23,29 @@ func withIdentifiers(lines ...string) string {
 func TestIdentifiers(t *testing.T) {
 	for _, c := range []struct {
 		lines  []string
-		want   limiter.Normalize
-		derive []limiter.Derivation
+		want   policy.Normalize
+		derive []policy.Derivation
 	}{
-		{[]string{"normalize: e164"}, limiter.Normalize{Form: limiter.FormE164}, nil},
-		{[]string{"normalize: {e164: {region: NO}}"}, limiter.Normalize{Form: limiter.FormE164, Region: "NO"}, nil},
-		{[]string{"normalize: {email: {mailbox: true}}"}, limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, nil},
-		{[]string{"normalize: {email: {mailbox: True}}"}, limiter.Normalize{Form: limiter.FormEmail, Mailbox: true}, nil},
-		{[]string{"normalize: {email: {mailbox: false}}"}, limiter.Normalize{Form: limiter.FormEmail}, nil},
-		{[]string{"normalize: lowercase"}, limiter.Normalize{Form: limiter.FormLowercase}, nil},
+		{[]string{"normalize: e164"}, policy.Normalize{Form: policy.FormE164}, nil},
+		{[]string{"normalize: {e164: {region: NO}}"}, policy.Normalize{Form: policy.FormE164, Region: "NO"}, nil},
+		{[]string{"normalize: {email: {mailbox: true}}"}, policy.Normalize{Form: policy.FormEmail, Mailbox: true}, nil},
+		{[]string{"normalize: {email: {mailbox: True}}"}, policy.Normalize{Form: policy.FormEmail, Mailbox: true}, nil},
+		{[]string{"normalize: {email: {mailbox: false}}"}, policy.Normalize{Form: policy.FormEmail}, nil},
+		{[]string{"normalize: lowercase"}, policy.Normalize{Form: policy.FormLowercase}, nil},
 		{
 			[]string{"normalize: e164", "derive: [{policy: country, from: {prefix: 5}}]"},
-			limiter.Normalize{Form: limiter.FormE164}, []limiter.Derivation{{Policy: "country", From: limiter.PartPrefix, Digits: 5}},
+			policy.Normalize{Form: policy.FormE164}, []policy.Derivation{{Policy: "country", From: policy.PartPrefix, Digits: 5}},
 		},
 		{
 			[]string{"normalize: ipv6-64", "derive:", "  - policy: net", "    from: {ip-prefix: 24, ipv6-prefix: 56}"},
-			limiter.Normalize{Form: limiter.FormIPv6Net},
-			[]limiter.Derivation{{Policy: "net", From: limiter.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 56}},
+			policy.Normalize{Form: policy.FormIPv6Net},
+			[]policy.Derivation{{Policy: "net", From: policy.PartIPPrefix, IPv4Bits: 24, IPv6Bits: 56}},
 		},
 		{
 			[]string{"normalize: ip", "derive: [{policy: net, from: {ip-prefix: 24}}, {policy: country, from: {ip-prefix: 8}}]"},
-			limiter.Normalize{Form: limiter.FormIP},
-			[]limiter.Derivation{
-				{Policy: "net", From: limiter.PartIPPrefix, IPv4Bits: 24}, {Policy: "country", From: limiter.PartIPPrefix, IPv4Bits: 8},
+			policy.Normalize{Form: policy.FormIP},
+			[]policy.Derivation{
+				{Policy: "net", From: policy.PartIPPrefix, IPv4Bits: 24}, {Policy: "country", From: policy.PartIPPrefix, IPv4Bits: 8},
 			},
 		},
 	} {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // The algorithms that count exactly.
@@ -15,11 +15,11 @@ const (
 
 // Idle returns a sentence for each limit of p that can never deny what the others admit, such as
 // 300 a day beside 10 an hour. It tells those alone of which that is certain.
-func Idle(p *limiter.Policy) (told []string) {
-	if p.Count == limiter.CountAll { // then what one limit denies counts for the others
+func Idle(p *policy.Policy) (told []string) {
+	if p.Count == policy.CountAll { // then what one limit denies counts for the others
 		return nil
 	}
-	limits := make([]limiter.Limit, len(p.Limits))
+	limits := make([]policy.Limit, len(p.Limits))
 	for i := range limits {
 		limits[i] = p.Limits[i].WithDefaults()
 	}
@@ -37,7 +37,7 @@ func Idle(p *limiter.Policy) (told []string) {
 }
 
 // bounds reports whether of what a admits b never denies any.
-func bounds(a, b *limiter.Limit) bool {
+func bounds(a, b *policy.Limit) bool {
 	switch {
 	case a.Limit == 0 || a.Calendar != "" && *a != sameButFor(b, a):
 		return false
@@ -53,14 +53,14 @@ func bounds(a, b *limiter.Limit) bool {
 }
 
 // sameButFor returns b with the name and the numbers of a.
-func sameButFor(b, a *limiter.Limit) limiter.Limit {
+func sameButFor(b, a *policy.Limit) policy.Limit {
 	other := *b
 	other.Name, other.Limit, other.Burst = a.Name, a.Limit, a.Burst
 	return other
 }
 
 // windows returns how many times its limit a admits at most within what b looks at.
-func windows(a, b *limiter.Limit) int64 {
+func windows(a, b *policy.Limit) int64 {
 	seen := seenBy(b)
 	times := int64((seen + a.Window - 1) / a.Window)
 	aligned := a.Algorithm == fixedWindow && b.Algorithm == fixedWindow && b.Calendar == "" && seen%a.Window == 0
@@ -71,7 +71,7 @@ func windows(a, b *limiter.Limit) int64 {
 }
 
 // seenBy returns a span that all lies within of what b, which is no bucket, counts at once.
-func seenBy(b *limiter.Limit) time.Duration {
+func seenBy(b *policy.Limit) time.Duration {
 	switch {
 	case b.Calendar != "":
 		return b.Window + time.Hour // of a day on which clocks are set back
@@ -82,4 +82,4 @@ func seenBy(b *limiter.Limit) time.Duration {
 }
 
 // rate returns the units that come back in a nanosecond.
-func rate(l *limiter.Limit) float64 { return float64(l.Limit) / float64(l.Window) }
+func rate(l *policy.Limit) float64 { return float64(l.Limit) / float64(l.Window) }

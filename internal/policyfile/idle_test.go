@@ -10,11 +10,12 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 // limitOf reads a limit as "algorithm limit window".
-func limitOf(t *testing.T, name, text string) limiter.Limit {
+func limitOf(t *testing.T, name, text string) policy.Limit {
 	t.Helper()
 	f, err := policyfile.ParseFile("p.yaml", []byte("policies:\n  - name: p\n    limits: [{name: "+name+", "+text+"}]\n"))
 	if err != nil {
@@ -55,7 +56,7 @@ func TestIdle(t *testing.T) {
 		{log + ", limit: 0, window: 1m", log + ", limit: 10, window: 2m", ""},
 		{fixed + ", limit: 1000000000000000, window: 1s", fixed + ", limit: 1000000000000000, window: 31d", ""},
 	} {
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{limitOf(t, "a", c.a), limitOf(t, "b", c.b)}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{limitOf(t, "a", c.a), limitOf(t, "b", c.b)}}
 		told := policyfile.Idle(&p)
 		want := 0
 		if c.idle != "" {
@@ -64,7 +65,7 @@ func TestIdle(t *testing.T) {
 		if len(told) != want || want == 1 && !strings.Contains(told[0], "the limit "+c.idle+" can never deny") {
 			t.Errorf("%s beside %s: %q, want %q", c.a, c.b, told, c.idle)
 		}
-		p.Count = limiter.CountAll
+		p.Count = policy.CountAll
 		if told := policyfile.Idle(&p); told != nil {
 			t.Errorf("what a limit denies counts: %q", told)
 		}
@@ -79,22 +80,22 @@ func TestIdleLimitsDenyNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	tried := 0
 	for tried < 150 {
-		limit := func(name string) limiter.Limit {
-			return limiter.Limit{
+		limit := func(name string) policy.Limit {
+			return policy.Limit{
 				Name: name, Algorithm: algorithms[r.IntN(len(algorithms))], Limit: 1 + r.Int64N(40),
 				Window: time.Duration(1+r.IntN(8)) * time.Second,
 			}
 		}
-		p := limiter.Policy{Name: "p", Limits: []limiter.Limit{limit("a"), limit("b")}}
+		p := policy.Policy{Name: "p", Limits: []policy.Limit{limit("a"), limit("b")}}
 		told := policyfile.Idle(&p)
 		if len(told) == 0 {
 			continue
 		}
 		tried++
-		idle := slices.IndexFunc(p.Limits, func(l limiter.Limit) bool { return strings.Contains(told[0], "limit "+l.Name+" can") })
+		idle := slices.IndexFunc(p.Limits, func(l policy.Limit) bool { return strings.Contains(told[0], "limit "+l.Name+" can") })
 		synctest.Test(t, func(t *testing.T) {
 			e := limiter.New(embedded.New(nil), nil)
-			if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 				t.Fatal(err)
 			}
 			for range 300 {

@@ -3,7 +3,7 @@ package policyfile
 import (
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -28,35 +28,35 @@ var (
 		{"policies", wholeFile, readPolicies},
 		{"envoy", "", readEnvoy},
 	}
-	policyMembers = []member[limiter.Policy]{
-		{"name", "give the policy a name by which requests ask for it", word(func(p *limiter.Policy) *string { return &p.Name })},
+	policyMembers = []member[policy.Policy]{
+		{"name", "give the policy a name by which requests ask for it", word(func(p *policy.Policy) *string { return &p.Name })},
 		{"description", "", readDescription},
 		{"limits", "give the policy at least one limit", readLimits},
-		{"count", "", word(func(p *limiter.Policy) *limiter.CountMode { return &p.Count })},
-		{"counting", "", word(func(p *limiter.Policy) *limiter.Counting { return &p.Counting })},
-		{"guarantee", "", word(func(p *limiter.Policy) *limiter.Guarantee { return &p.Guarantee })},
+		{"count", "", word(func(p *policy.Policy) *policy.CountMode { return &p.Count })},
+		{"counting", "", word(func(p *policy.Policy) *policy.Counting { return &p.Counting })},
+		{"guarantee", "", word(func(p *policy.Policy) *policy.Guarantee { return &p.Guarantee })},
 		{"consistency", "", readConsistency},
-		{"mode", "", word(func(p *limiter.Policy) *limiter.Mode { return &p.Mode })},
-		{"on_store_error", "", word(func(p *limiter.Policy) *limiter.OnStoreError { return &p.OnStoreError })},
+		{"mode", "", word(func(p *policy.Policy) *policy.Mode { return &p.Mode })},
+		{"on_store_error", "", word(func(p *policy.Policy) *policy.OnStoreError { return &p.OnStoreError })},
 		{"normalize", "", readNormalize},
 		{"derive", "", readDerive},
-		{"block_for", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockFor })},
+		{"block_for", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockFor })},
 		{"block_factor", "", readBlockFactor},
-		{"block_max", "", blockTime(func(p *limiter.Policy) *time.Duration { return &p.BlockMax })},
+		{"block_max", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockMax })},
 	}
-	limitMembers = []member[limiter.Limit]{
-		{"name", "", word(func(l *limiter.Limit) *string { return &l.Name })},
-		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *limiter.Limit) *string { return &l.Algorithm })},
-		{"limit", "say how many units a window may hold", units(func(l *limiter.Limit) *int64 { return &l.Limit })},
+	limitMembers = []member[policy.Limit]{
+		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
+		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
+		{"limit", "say how many units a window may hold", units(func(l *policy.Limit) *int64 { return &l.Limit })},
 		{"window", "say how long a window is, such as 1h", readWindow},
-		{"timezone", "", word(func(l *limiter.Limit) *string { return &l.Timezone })},
-		{"rounding", "", word(func(l *limiter.Limit) *limiter.Rounding { return &l.Rounding })},
+		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
+		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
 		{"burst", "", readBurst},
 	}
-	consistencyMembers = []member[limiter.Consistency]{
-		{"write", "", level(limiter.ParseWriteLevel, func(c *limiter.Consistency) *limiter.Level { return &c.Write })},
-		{"read", "", level(limiter.ParseReadLevel, func(c *limiter.Consistency) *limiter.Level { return &c.Read })},
+	consistencyMembers = []member[policy.Consistency]{
+		{"write", "", level(policy.ParseWriteLevel, func(c *policy.Consistency) *policy.Level { return &c.Write })},
+		{"read", "", level(policy.ParseReadLevel, func(c *policy.Consistency) *policy.Level { return &c.Read })},
 	}
 )
 
@@ -84,18 +84,18 @@ func readMap[T any](f *yamlfile.File, n *yamlfile.Node, members []member[T], cur
 	return true
 }
 
-func readLimits(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func readLimits(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	const cure = "write {algorithm: sliding-log, limit: 10, window: 1h} or the like"
 	if !f.Expect(n, yamlfile.List, "start each limit with a dash") {
 		return
 	}
 	for _, item := range n.Items {
-		var limit limiter.Limit // stays in its place when it is none: problems count from there
+		var limit policy.Limit // stays in its place when it is none: problems count from there
 		readMap(f, item, limitMembers, cure, &limit)
-		policy.Limits = append(policy.Limits, limit)
+		p.Limits = append(p.Limits, limit)
 	}
 }
 
-func readConsistency(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func readConsistency(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) {
 	readMap(f, n, consistencyMembers, "write {write: LOCAL_QUORUM, read: LOCAL_QUORUM} or the like", &policy.Consistency)
 }

@@ -10,7 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -23,15 +23,15 @@ var defaultFile []byte
 
 // File is what a file of policies holds.
 type File struct {
-	Policies []limiter.Policy // in their order and with nothing filled in
-	Envoy    *Envoy           // whose policies are among them; nil: there is no such section
+	Policies []policy.Policy // in their order and with nothing filled in
+	Envoy    *Envoy          // whose policies are among them; nil: there is no such section
 }
 
 // Default returns the example policies of a server that is given no file.
-func Default() ([]limiter.Policy, error) { return Parse("default.yaml", defaultFile) }
+func Default() ([]policy.Policy, error) { return Parse("default.yaml", defaultFile) }
 
 // Load reads the policies of the file at path. Its error is that of LoadFile.
-func Load(path string) ([]limiter.Policy, error) {
+func Load(path string) ([]policy.Policy, error) {
 	file, err := LoadFile(path)
 	return file.Policies, err
 }
@@ -56,7 +56,7 @@ func LoadOrExamples(path string) (File, error) {
 }
 
 // Parse reads the policies in data as ParseFile does.
-func Parse(name string, data []byte) ([]limiter.Policy, error) {
+func Parse(name string, data []byte) ([]policy.Policy, error) {
 	file, err := ParseFile(name, data)
 	return file.Policies, err
 }
@@ -120,7 +120,7 @@ func readPolicies(f *yamlfile.File, n *yamlfile.Node, file *contents) {
 
 // readPolicy reads one policy and adds what is wrong with it. It returns false
 // when it is no policy at all.
-func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy limiter.Policy, ok bool) {
+func readPolicy(f *yamlfile.File, n *yamlfile.Node) (policy policy.Policy, ok bool) {
 	if leases := n.Member("leases"); leases != nil {
 		f.Add(leases, "leases are gone since every key has an owner: delete the line")
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 	_ "time/tzdata" // wherever the tests run
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -67,12 +67,12 @@ func golden(t *testing.T, file, got string) {
 }
 
 // policy returns a file of one policy with more members, each on its own line.
-func policy(members ...string) string {
+func written(members ...string) string {
 	return "policies:\n  - name: p\n    " + strings.Join(members, "\n    ") + "\n"
 }
 
 // limit returns a file whose policy's one limit, on line 4, is given.
-func limit(text string) string { return policy("limits:", "  - {"+text+"}") }
+func limit(text string) string { return written("limits:", "  - {"+text+"}") }
 
 const goodLimits = "limits: [{algorithm: sliding-log, limit: 10, window: 1h}]"
 
@@ -84,7 +84,7 @@ func TestMistakes(t *testing.T) {
 		{"a list at the top", "- name: p\n", "1: a list where a map belongs: start it with policies:"},
 		{"another key at the top", "policy: []\n", "1: policy: unknown key: did you mean policies?"},
 		{"a policy that is a word", "policies: [login]\n", "1: policies[0]: text where a map belongs: write name: and limits:"},
-		{"several documents", policy(goodLimits) + "---\npolicies: []\n", "4: a second YAML document starts here: put everything into one"},
+		{"several documents", written(goodLimits) + "---\npolicies: []\n", "4: a second YAML document starts here: put everything into one"},
 		{"not YAML", "policies: [\n", "1: not YAML: "},
 		{"a tab", "policies:\n\t- name: p\n", "2: a tab in the indentation, which YAML forbids: indent by spaces"},
 		{"not UTF-8", "policies:\n  - name: \xff\n", "2: this line is not UTF-8: save the file in that encoding"},
@@ -92,33 +92,33 @@ func TestMistakes(t *testing.T) {
 		{"a bad name", "policies:\n  - name: SMS\n    " + goodLimits + "\n", `2: policies[0].name: "SMS" is no policy name: use 1 to 63 of a-z`},
 		{"a name that is a number", "policies:\n  - name: 12\n    " + goodLimits + "\n",
 			"2: policies[0].name: a number where text belongs: put 12 in quotes"},
-		{"no limits", policy("count: all"), "2: policies[0].limits: missing: give the policy at least one limit"},
-		{"an empty list of limits", policy("limits: []"), "3: policies[0].limits: 0 limits: a policy needs 1 to 16"},
-		{"a limit that is a number", policy("limits: [10]"), "3: policies[0].limits[0]: a number where a map belongs: write {algorithm:"},
-		{"limits left out", policy("limits:"), "3: policies[0].limits: has no value: give it one or remove it"},
-		{"limits of one name", policy("limits:", "  - {algorithm: sliding-log, limit: 1, window: 1h}",
+		{"no limits", written("count: all"), "2: policies[0].limits: missing: give the policy at least one limit"},
+		{"an empty list of limits", written("limits: []"), "3: policies[0].limits: 0 limits: a policy needs 1 to 16"},
+		{"a limit that is a number", written("limits: [10]"), "3: policies[0].limits[0]: a number where a map belongs: write {algorithm:"},
+		{"limits left out", written("limits:"), "3: policies[0].limits: has no value: give it one or remove it"},
+		{"limits of one name", written("limits:", "  - {algorithm: sliding-log, limit: 1, window: 1h}",
 			"  - {algorithm: sliding-log, limit: 2, window: 60m}"), "5: policies[0].limits[1].name: \"sliding-log-1h\" names limits[0] too"},
-		{"a word that is empty", policy(goodLimits, "mode: ''"), "4: policies[0].mode: is empty: give it a value or remove it"},
-		{"a boolean", policy(goodLimits, "mode: false"), "4: policies[0].mode: true or false where text belongs: put false in quotes"},
-		{"a mode there is not", policy(goodLimits, "mode: dry"), `4: policies[0].mode: "dry" is not known: use one of enforce, shadow, off`},
-		{"a level there is not", policy(goodLimits, "consistency:", "  read: MANY"),
+		{"a word that is empty", written(goodLimits, "mode: ''"), "4: policies[0].mode: is empty: give it a value or remove it"},
+		{"a boolean", written(goodLimits, "mode: false"), "4: policies[0].mode: true or false where text belongs: put false in quotes"},
+		{"a mode there is not", written(goodLimits, "mode: dry"), `4: policies[0].mode: "dry" is not known: use one of enforce, shadow, off`},
+		{"a level there is not", written(goodLimits, "consistency:", "  read: MANY"),
 			`5: policies[0].consistency.read: "MANY" is no read level: use one of ONE`},
-		{"a write level for reads", policy(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is no read level`},
-		{"a level alone", policy(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
-		{"a guarantee there is not", policy(goodLimits, "guarantee: locla"),
+		{"a write level for reads", written(goodLimits, "consistency: {read: ANY}"), `4: policies[0].consistency.read: "ANY" is no read level`},
+		{"a level alone", written(goodLimits, "consistency: QUORUM"), "4: policies[0].consistency: text where a map belongs: write {write:"},
+		{"a guarantee there is not", written(goodLimits, "guarantee: locla"),
 			`4: policies[0].guarantee: "locla" is not known: use one of counted, serial, local`},
-		{"a bucket beside a log in memory", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
+		{"a bucket beside a log in memory", written("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}, "+
 			"{algorithm: sliding-log, limit: 1, window: 1h}]", "guarantee: local"),
 			`4: policies[0].guarantee: "local" can't keep limits[0], a leaky-bucket, beside other limits`},
-		{"leases", policy(goodLimits, "leases: early"),
+		{"leases", written(goodLimits, "leases: early"),
 			"4: policies[0].leases: leases are gone since every key has an owner: delete the line"},
-		{"leases of no mode", policy("leases: [1]", goodLimits),
+		{"leases of no mode", written("leases: [1]", goodLimits),
 			"3: policies[0].leases: leases are gone since every key has an owner: delete the line"},
-		{"a key like one that is gone", policy(goodLimits, "lease: late"),
+		{"a key like one that is gone", written(goodLimits, "lease: late"),
 			"4: policies[0].lease: unknown key: the ones there are: name, description"},
-		{"levels beside serial", policy(goodLimits, "guarantee: serial", "consistency: {read: ONE}"),
+		{"levels beside serial", written(goodLimits, "guarantee: serial", "consistency: {read: ONE}"),
 			`5: policies[0].consistency: "ONE" is no majority`},
-		{"buckets that count denied attempts", policy("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
+		{"buckets that count denied attempts", written("limits: [{algorithm: leaky-bucket, limit: 1, window: 1h}]", "count: all"),
 			`4: policies[0].count: "all" has no meaning for limits[0], a leaky-bucket: use "admitted"`},
 		{"no algorithm", limit("limit: 1, window: 1h"), "4: policies[0].limits[0].algorithm: missing: say how the limit counts"},
 		{"no limit", limit("algorithm: sliding-log, window: 1h"), "4: policies[0].limits[0].limit: missing: say how many units"},
@@ -161,11 +161,11 @@ func TestMistakes(t *testing.T) {
 		{"buckets that don't fit", limit("algorithm: sliding-window, limit: 1, window: 1s, buckets: 7"),
 			"buckets: 7 do not divide a window of 1s into whole milliseconds"},
 		{"rounding a log", limit("algorithm: sliding-log, limit: 1, window: 1h, rounding: up"), "limits[0].rounding: only sliding-tail rounds"},
-		{"an anchor", policy(goodLimits, "mode: &m shadow"), "4: policies[0].mode: anchors such as &m are not supported"},
-		{"an alias", policy(goodLimits, "mode: *m"), "4: *m stands for an anchor, and there is none: put text that begins with a * in quotes"},
-		{"a merge key", policy("<<: {mode: shadow}"), "3: policies[0].<<: merge keys are not supported: write the members out"},
-		{"a tag", policy(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
-		{"a key nothing is like", policy(goodLimits, "x: 1"),
+		{"an anchor", written(goodLimits, "mode: &m shadow"), "4: policies[0].mode: anchors such as &m are not supported"},
+		{"an alias", written(goodLimits, "mode: *m"), "4: *m stands for an anchor, and there is none: put text that begins with a * in quotes"},
+		{"a merge key", written("<<: {mode: shadow}"), "3: policies[0].<<: merge keys are not supported: write the members out"},
+		{"a tag", written(goodLimits, "mode: !!str shadow"), "4: policies[0].mode: tags such as !!str are not supported: remove it"},
+		{"a key nothing is like", written(goodLimits, "x: 1"),
 			"the ones there are: name, description, limits, count, counting, guarantee"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -215,10 +215,10 @@ func TestParseKeepsWhatIsWritten(t *testing.T) {
 	got, err := policyfile.Parse("p.yaml", []byte(`{"policies": [{"name": "2fa", "description": "", "mode": off, "count": all,
   "consistency": {"write": quorum}, "on_store_error": "local", "guarantee": 'counted',
   "limits": [{"name": "x", "algorithm": "sliding-tail", "limit": 0, "window": "1d12h", "rounding": up}]}]}`))
-	want := []limiter.Policy{{
-		Name: "2fa", Mode: limiter.ModeOff, Count: limiter.CountAll, OnStoreError: limiter.OnStoreErrorLocal,
-		Guarantee: limiter.GuaranteeCounted, Consistency: limiter.Consistency{Write: limiter.LevelQuorum},
-		Limits: []limiter.Limit{{Name: "x", Algorithm: "sliding-tail", Window: 36 * time.Hour, Rounding: limiter.RoundUp}},
+	want := []policy.Policy{{
+		Name: "2fa", Mode: policy.ModeOff, Count: policy.CountAll, OnStoreError: policy.OnStoreErrorLocal,
+		Guarantee: policy.GuaranteeCounted, Consistency: policy.Consistency{Write: policy.LevelQuorum},
+		Limits: []policy.Limit{{Name: "x", Algorithm: "sliding-tail", Window: 36 * time.Hour, Rounding: policy.RoundUp}},
 	}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
@@ -259,7 +259,7 @@ func TestDefault(t *testing.T) {
 	got := ""
 	for _, p := range policies {
 		for _, l := range p.Limits {
-			got += fmt.Sprintf("%s %s %d %s\n", p.Name, l.Algorithm, l.Limit, limiter.FormatWindow(l.Window))
+			got += fmt.Sprintf("%s %s %d %s\n", p.Name, l.Algorithm, l.Limit, policy.FormatWindow(l.Window))
 		}
 	}
 	const want = "sms-send sliding-log 10 1h\nlogin sliding-log 5 15m\napi sliding-tail 1000 1m\n"

@@ -3,13 +3,13 @@ package policyfile
 import (
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
 // addProblems adds what package limiter finds wrong with the policy at n, but for
 // what follows from a mistake that was told already.
-func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []limiter.Problem) {
+func addProblems(f *yamlfile.File, n *yamlfile.Node, problems []policy.Problem) {
 	for _, p := range problems {
 		at := n.Find(p.Path)
 		path := yamlfile.Join(n.Path, p.Path)
@@ -35,7 +35,7 @@ func needsWindow(f *yamlfile.File, n *yamlfile.Node, path string) bool {
 
 // madeOf reports whether path is the name of a limit that has none of its own,
 // and so was made of an algorithm or a window which are themselves at fault.
-func madeOf(f *yamlfile.File, n *yamlfile.Node, path string, problems []limiter.Problem) bool {
+func madeOf(f *yamlfile.File, n *yamlfile.Node, path string, problems []policy.Problem) bool {
 	limit, isName := strings.CutSuffix(path, ".name")
 	if !isName {
 		return false

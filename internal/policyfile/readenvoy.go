@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -129,7 +129,7 @@ func checkStep(f *yamlfile.File, n *yamlfile.Node, d *EnvoyDescriptor) {
 
 // envoyNames are the names that descriptors of a domain may give.
 type envoyNames struct {
-	policies map[string]*limiter.Policy // nil: not all of them could be read
+	policies map[string]*policy.Policy // nil: not all of them could be read
 	limits   map[string]bool
 	together bool // as the domain says
 }
@@ -140,7 +140,7 @@ func checkEnvoy(f *yamlfile.File, file *contents) {
 	if file.envoyAt == nil {
 		return
 	}
-	names := envoyNames{policies: make(map[string]*limiter.Policy, len(file.Policies))}
+	names := envoyNames{policies: make(map[string]*policy.Policy, len(file.Policies))}
 	for i := range file.Policies {
 		names.policies[file.Policies[i].Name] = &file.Policies[i]
 	}
@@ -191,10 +191,10 @@ func (names *envoyNames) checkPolicy(f *yamlfile.File, at *yamlfile.Node, d *Env
 	switch {
 	case p == nil:
 		f.Add(at.Find("policy"), "no policy of this file is called so: %s", oneOfThem(d.Policy, names.policies))
-	case p.Normalize.Form != "" && p.Normalize.Form != limiter.FormLowercase && len(d.Identifier) != 1:
+	case p.Normalize.Form != "" && p.Normalize.Form != policy.FormLowercase && len(d.Identifier) != 1:
 		f.Add(at.Find("policy"), "it reads what it counts for (normalize: %s): say which entry has that by identifier: and its key",
 			p.Normalize.Form)
-	case names.together && p.Count == limiter.CountAll:
+	case names.together && p.Count == policy.CountAll:
 		f.Add(at.Find("policy"), "its denied attempts use quota (count: all), and together: says that they use none: say count: admitted there")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -44,7 +44,7 @@ func expectText(f *yamlfile.File, n *yamlfile.Node) bool {
 	return f.Expect(n, yamlfile.Text, cure)
 }
 
-func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy) {
+func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) {
 	if expectText(f, n) {
 		policy.Description = n.Text
 	}
@@ -52,7 +52,7 @@ func readDescription(f *yamlfile.File, n *yamlfile.Node, policy *limiter.Policy)
 
 // level reads a consistency level that parse knows into a field of T.
 func level[T any](
-	parse func(string) (limiter.Level, error), field func(*T) *limiter.Level,
+	parse func(string) (policy.Level, error), field func(*T) *policy.Level,
 ) func(*yamlfile.File, *yamlfile.Node, *T) {
 	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
 		name, ok := readWord(f, n)
@@ -78,7 +78,7 @@ func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfi
 		if !ok {
 			return
 		}
-		read, err := limiter.ParseWindow(text)
+		read, err := policy.ParseWindow(text)
 		if err != nil {
 			f.Add(n, "%v", err)
 		}
@@ -87,12 +87,12 @@ func duration[T any](field func(*T) *time.Duration) func(*yamlfile.File, *yamlfi
 }
 
 // readWindow reads the name of a calendar, or a time.
-func readWindow(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
-	if calendar := limiter.Calendar(n.Text); n.Kind == yamlfile.Text && calendar.Length() > 0 {
+func readWindow(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	if calendar := policy.Calendar(n.Text); n.Kind == yamlfile.Text && calendar.Length() > 0 {
 		l.Calendar, l.Window = calendar, calendar.Length()
 		return
 	}
-	duration(func(l *limiter.Limit) *time.Duration { return &l.Window })(f, n, l)
+	duration(func(l *policy.Limit) *time.Duration { return &l.Window })(f, n, l)
 }
 
 var (
@@ -119,7 +119,7 @@ func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T
 		}
 		value, err := strconv.ParseInt(n.Text, 10, 64)
 		if err != nil {
-			f.Add(n, "%.32s is out of range: use 0 (denies always) to %d", n.Text, int64(limiter.MaxLimit))
+			f.Add(n, "%.32s is out of range: use 0 (denies always) to %d", n.Text, int64(policy.MaxLimit))
 			return
 		}
 		*field(into) = value
@@ -127,19 +127,19 @@ func units[T any](field func(*T) *int64) func(*yamlfile.File, *yamlfile.Node, *T
 }
 
 // readBuckets refuses a number that stands for the default when it is left out.
-func readBuckets(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
+func readBuckets(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	var buckets int64
-	units(func(*limiter.Limit) *int64 { return &buckets })(f, n, l)
+	units(func(*policy.Limit) *int64 { return &buckets })(f, n, l)
 	if buckets == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use %d to %d", limiter.MinBuckets, limiter.MaxBuckets)
+		f.Add(n, "0 is out of range: use %d to %d", policy.MinBuckets, policy.MaxBuckets)
 	}
 	l.Buckets = int(min(buckets, math.MaxInt32))
 }
 
 // readBurst refuses a number that stands for the default when it is left out.
-func readBurst(f *yamlfile.File, n *yamlfile.Node, l *limiter.Limit) {
-	units(func(l *limiter.Limit) *int64 { return &l.Burst })(f, n, l)
+func readBurst(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	units(func(l *policy.Limit) *int64 { return &l.Burst })(f, n, l)
 	if l.Burst == 0 && !f.Wrong(n.Path) {
-		f.Add(n, "0 is out of range: use 1 to %d", int64(limiter.MaxLimit))
+		f.Add(n, "0 is out of range: use 1 to %d", int64(policy.MaxLimit))
 	}
 }

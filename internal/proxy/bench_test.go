@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
@@ -41,8 +42,8 @@ func BenchmarkProxy(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			engine := limiter.New(embedded.New(nil), nil)
-			most := []limiter.Limit{{Algorithm: "sliding-tail", Limit: limiter.MaxLimit, Window: time.Hour}}
-			if err := engine.SetPolicies([]limiter.Policy{{Name: "all", Limits: most}, {Name: "more", Limits: most}}); err != nil {
+			most := []policy.Limit{{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Hour}}
+			if err := engine.SetPolicies([]policy.Policy{{Name: "all", Limits: most}, {Name: "more", Limits: most}}); err != nil {
 				b.Fatal(err)
 			}
 			routes, err := proxy.Parse("bench", fmt.Appendf(nil, "routes: [{path: /, limits: %s}]", limits), []string{"all", "more"})

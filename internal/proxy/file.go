@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -164,8 +164,8 @@ func (p *parser) limits(n *yamlfile.Node, into *[]Limit) {
 	if !p.Expect(n, yamlfile.List, "start each limit with - policy:") {
 		return
 	}
-	if len(n.Items) > limiter.MaxDemands {
-		p.Add(n, "%d limits: a route may have at most %d", len(n.Items), limiter.MaxDemands)
+	if len(n.Items) > policy.MaxDemands {
+		p.Add(n, "%d limits: a route may have at most %d", len(n.Items), policy.MaxDemands)
 	}
 	for _, item := range n.Items {
 		l := p.limit(item)
@@ -229,8 +229,8 @@ func (p *parser) identify(n *yamlfile.Node, into *origin.Source) {
 
 func (p *parser) cost(n *yamlfile.Node, into *int64) {
 	cost, err := strconv.ParseInt(n.Text, 10, 64)
-	if n.Kind != yamlfile.Number || err != nil || cost < 1 || cost > limiter.MaxCost {
-		p.Add(n, "a cost is a whole number from 1 to %d", int64(limiter.MaxCost))
+	if n.Kind != yamlfile.Number || err != nil || cost < 1 || cost > policy.MaxCost {
+		p.Add(n, "a cost is a whole number from 1 to %d", int64(policy.MaxCost))
 		return
 	}
 	*into = cost

@@ -17,6 +17,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
@@ -25,13 +28,13 @@ import (
 const patience = 20 * time.Second
 
 // policies of the tests: so many units in a window that does not end meanwhile.
-var policies = []limiter.Policy{
-	policy("two", 2), policy("other", 2), policy("bytes", 100), policy("objects", 10), policy("sent", 15),
-	{Name: "open", OnStoreError: limiter.OnStoreErrorAllow, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
+var policies = []policy.Policy{
+	aPolicy("two", 2), aPolicy("other", 2), aPolicy("bytes", 100), aPolicy("objects", 10), aPolicy("sent", 15),
+	{Name: "open", OnStoreError: policy.OnStoreErrorAllow, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}},
 }
 
-func policy(name string, units int64) limiter.Policy {
-	return limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: units, Window: limiter.MaxWindow}}}
+func aPolicy(name string, units int64) policy.Policy {
+	return policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: units, Window: policy.MaxWindow}}}
 }
 
 // frail is the embedded store, which fails with err where that is set.
@@ -47,7 +50,7 @@ func (f *frail) fail(err error) {
 	f.err = err
 }
 
-func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limiter.State, *limiter.Write)) error {
+func (f *frail) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
@@ -57,7 +60,7 @@ func (f *frail) Update(ctx context.Context, q *limiter.Query, decide func(*limit
 	return f.Store.Update(ctx, q, decide)
 }
 
-func (f *frail) UpdateAll(ctx context.Context, q []limiter.Query, decide func([]limiter.State, []limiter.Write)) error {
+func (f *frail) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
@@ -178,7 +181,7 @@ func (f *front) mustBe(status int, method, path, body string, headers ...string)
 // used returns how many units somebody has used.
 func (f *front) used(policy, identifier string) int64 {
 	f.t.Helper()
-	d, err := f.engine.Check(f.t.Context(), limiter.Demand{Policy: policy, Identifier: limiter.Identifier(identifier), Cost: 1})
+	d, err := f.engine.Check(f.t.Context(), limiter.Demand{Policy: policy, Identifier: keys.Identifier(identifier), Cost: 1})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestWhoCannotBeCounted under a policy that knows addresses only is told so, and does not pass.
 func TestWhoCannotBeCounted(t *testing.T) {
 	f := newFront(t, byTenant, hello)
 	two := policies[0]
-	two.Normalize = limiter.Normalize{Form: limiter.FormIP}
-	if err := f.engine.SetPolicies([]limiter.Policy{two}); err != nil {
+	two.Normalize = policy.Normalize{Form: policy.FormIP}
+	if err := f.engine.SetPolicies([]policy.Policy{two}); err != nil {
 		t.Fatal(err)
 	}
 	f.mustBe(200, "GET", "/", "", "X-Tenant", "203.0.113.7")

@@ -11,6 +11,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // CostHeader is how an application reports the objects in its answer. Clients do not see it.
@@ -21,15 +25,15 @@ type passage struct {
 	proxy   *Proxy
 	route   *Route // nil: none
 	request *http.Request
-	who     []limiter.Identifier // who sent it, for each limit of the route
+	who     []keys.Identifier // who sent it, for each limit of the route
 
-	shown    *limiter.Decision // that the headers tell of; nil: none
-	first    string            // the receipt of what counts in any case
-	served   []served          // what counts only if it was served
-	status   int               // of the answer; 0: there was none
-	received atomic.Int64      // bytes of the request's body
-	halfSent atomic.Bool       // it ended before its end
-	sent     atomic.Int64      // bytes of the answer's
+	shown    *count.Decision // that the headers tell of; nil: none
+	first    string          // the receipt of what counts in any case
+	served   []served        // what counts only if it was served
+	status   int             // of the answer; 0: there was none
+	received atomic.Int64    // bytes of the request's body
+	halfSent atomic.Bool     // it ended before its end
+	sent     atomic.Int64    // bytes of the answer's
 	reported int64
 }
 
@@ -68,14 +72,14 @@ func (x *passage) admit(w http.ResponseWriter) bool {
 			first = append(first, d)
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength == 0 && !upgrades(x.request):
 		case l.Charge == ChargeRequestBytes && x.request.ContentLength > 0:
-			d.Cost = min(x.request.ContentLength, limiter.MaxCost)
+			d.Cost = min(x.request.ContentLength, policy.MaxCost)
 			first = append(first, d)
 		default: // nobody knows yet how much: is there anything left?
 			d.Cost = 1
 			spent = append(spent, d)
 		}
 	}
-	return x.ask(w, limiter.OpCheck, spent, nil) && x.ask(w, limiter.OpTake, first, &x.first) && x.takeServed(w)
+	return x.ask(w, count.OpCheck, spent, nil) && x.ask(w, count.OpTake, first, &x.first) && x.takeServed(w)
 }
 
 // serve adds d, of l, to the demands that are taken if the request is served.
@@ -91,7 +95,7 @@ func (x *passage) serve(l *Limit, d limiter.Demand) {
 // nothing counts.
 func (x *passage) takeServed(w http.ResponseWriter) bool {
 	for i := range x.served {
-		if s := &x.served[i]; x.ask(w, limiter.OpTake, s.demands, &s.receipt) {
+		if s := &x.served[i]; x.ask(w, count.OpTake, s.demands, &s.receipt) {
 			continue
 		}
 		x.giveBack(x.first)
@@ -106,19 +110,19 @@ func (x *passage) takeServed(w http.ResponseWriter) bool {
 
 // identify finds out who sent the request.
 func (x *passage) identify() error {
-	x.who = make([]limiter.Identifier, len(x.route.Limits))
+	x.who = make([]keys.Identifier, len(x.route.Limits))
 	for i := range x.route.Limits {
 		who, err := x.route.Limits[i].Identify.Identify(x.request, x.proxy.opts.TrustedProxies)
 		if err != nil {
 			return err
 		}
-		x.who[i] = limiter.Identifier(who)
+		x.who[i] = keys.Identifier(who)
 	}
 	return nil
 }
 
 // ask reports whether all demands are allowed, and keeps the receipt. If not, it answers.
-func (x *passage) ask(w http.ResponseWriter, op limiter.Op, demands []limiter.Demand, receipt *string) bool {
+func (x *passage) ask(w http.ResponseWriter, op count.Op, demands []limiter.Demand, receipt *string) bool {
 	if len(demands) == 0 {
 		return true
 	}
@@ -131,7 +135,7 @@ func (x *passage) ask(w http.ResponseWriter, op limiter.Op, demands []limiter.De
 		encode.WriteDenial(w, &a, x.proxy.opts.Headers)
 		return false
 	}
-	if x.shown == nil || op == limiter.OpTake {
+	if x.shown == nil || op == count.OpTake {
 		x.shown = &a.Decision
 	}
 	if receipt != nil {
@@ -149,7 +153,7 @@ func (x *passage) refuse(w http.ResponseWriter, err error) {
 	case errors.Is(err, limiter.ErrInvalid): // such as an identifier that the policy cannot make sense of
 		encode.WriteError(w, err)
 		return
-	case errors.Is(err, limiter.ErrUnavailable), errors.Is(err, limiter.ErrOverloaded):
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrOverloaded):
 		encode.WriteError(w, err)
 	default:
 		encode.WriteStatus(w, http.StatusInternalServerError, "The limits of this route are not as they should be.")
@@ -216,14 +220,14 @@ func (x *passage) end() {
 	for i := range x.route.Limits {
 		l := &x.route.Limits[i]
 		if units := x.units(l); units > 0 {
-			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: min(units, limiter.MaxCost)})
+			demands = append(demands, limiter.Demand{Policy: l.Policy, Identifier: x.who[i], Cost: min(units, policy.MaxCost)})
 		}
 	}
 	if len(demands) == 0 {
 		return
 	}
 	ctx := context.WithoutCancel(x.request.Context())
-	if _, err := x.proxy.engine.Do(ctx, &limiter.Call{Op: limiter.OpRecord, Demands: demands}); err != nil {
+	if _, err := x.proxy.engine.Do(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands}); err != nil {
 		x.proxy.note("what was passed on may not be counted", "route", x.name(), "error", err)
 	}
 }

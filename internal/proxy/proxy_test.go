@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
 )
 
@@ -257,7 +257,7 @@ func TestAClientThatHangsUp(t *testing.T) {
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	const routes = "- {path: /open, limits: [{policy: open}]}\n- {path: /bytes, limits: [{policy: bytes, charge: response-bytes}]}\n"
 	f := newFront(t, routes+byTenant, hello)
-	f.store.fail(fmt.Errorf("no host answers: %w", limiter.ErrUnavailable))
+	f.store.fail(fmt.Errorf("no host answers: %w", store.ErrUnavailable))
 	for _, path := range []string{"/", "/bytes"} {
 		res, body := f.send(f.request("GET", path, ""))
 		if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || !strings.Contains(body, "temporary-reduced-capacity") {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestNamesDrainNoAddress: a header that reads as an address is another caller than that address,
@@ -26,8 +26,8 @@ func TestNamesDrainNoAddress(t *testing.T) {
 func TestAddressesOfHeaders(t *testing.T) {
 	f := newFront(t, "- {path: /, limits: [{policy: two, identify: 'header:X-Real-Ip'}]}", hello)
 	two := policies[0]
-	two.Normalize = limiter.Normalize{Form: limiter.FormIPv6Net}
-	if err := f.engine.SetPolicies([]limiter.Policy{two}); err != nil {
+	two.Normalize = policy.Normalize{Form: policy.FormIPv6Net}
+	if err := f.engine.SetPolicies([]policy.Policy{two}); err != nil {
 		t.Fatal(err)
 	}
 	f.mustBe(200, "GET", "/", "", "X-Real-Ip", "203.0.113.7")

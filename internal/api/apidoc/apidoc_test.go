@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -103,7 +104,7 @@ func overshoot(string, int) (api.Overshoot, bool) {
 		}},
 		WorstSince: since,
 		Worst: []api.WorstKey{
-			{Key: limiter.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: limiter.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
+			{Key: store.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: store.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
 		},
 	}, true
 }

@@ -19,7 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/memory"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // MaxBody bounds the bodies of all routes but that of batches, in bytes: 16 demands of the longest
@@ -86,7 +86,7 @@ func (b *Body) ReadJSON(r *http.Request, most int64, share *memory.Share) (Value
 	switch {
 	case errors.Is(err, ErrBusy):
 		share.Release()
-		return "", &CallError{Recorded: limiter.RecordedNo, Err: err}
+		return "", &CallError{Recorded: count.RecordedNo, Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "", ErrTooSlow
 	case err != nil:

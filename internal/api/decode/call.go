@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Call is the body of check, record and take, or an operation of a batch.
@@ -28,19 +31,19 @@ var (
 )
 
 // Operations are what a batch may do, as "op" has them.
-var Operations = []string{string(limiter.OpCheck), string(limiter.OpRecord), string(limiter.OpTake)}
+var Operations = []string{string(count.OpCheck), string(count.OpRecord), string(count.OpTake)}
 
 // operationNames are the members of an operation: those of a body, and what says which.
 var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
 
 // NamesOf returns the members that the body of op may have; empty: those of an operation of a batch.
-func NamesOf(op limiter.Op) []string {
+func NamesOf(op count.Op) []string {
 	switch op {
 	case "":
 		return operationNames
-	case limiter.OpCheck:
+	case count.OpCheck:
 		return checkNames
-	case limiter.OpRecord:
+	case count.OpRecord:
 		return recordNames
 	}
 	return takeNames
@@ -121,8 +124,8 @@ func readDemands(v Value) ([]limiter.Demand, error) {
 		return nil, v.Not("an array of demands")
 	}
 	elements := slices.Collect(v.Elements())
-	if len(elements) == 0 || len(elements) > limiter.MaxDemands {
-		return nil, Wrong("", "A call has 1 to "+strconv.Itoa(limiter.MaxDemands)+" demands, and "+strconv.Itoa(len(elements))+" are here.")
+	if len(elements) == 0 || len(elements) > policy.MaxDemands {
+		return nil, Wrong("", "A call has 1 to "+strconv.Itoa(policy.MaxDemands)+" demands, and "+strconv.Itoa(len(elements))+" are here.")
 	}
 	list := make([]limiter.Demand, len(elements))
 	for i, e := range elements {
@@ -148,9 +151,9 @@ func ReadDemand(d *limiter.Demand, name string, v Value) (err error) {
 	case "identifier":
 		var id string
 		id, err = v.Text()
-		d.Identifier = limiter.Identifier(id)
+		d.Identifier = keys.Identifier(id)
 	case "cost":
-		d.Cost, err = v.Integer(1, limiter.MaxCost)
+		d.Cost, err = v.Integer(1, policy.MaxCost)
 	}
 	return err
 }
@@ -166,10 +169,10 @@ func RequireKey(seen Members) error {
 }
 
 // op returns the operation that v names.
-func (v Value) op() (limiter.Op, error) {
+func (v Value) op() (count.Op, error) {
 	name, err := v.Text()
 	if err == nil && !slices.Contains(Operations, name) {
 		err = Wrong("", "It must be one of "+strings.Join(Operations, ", ")+".")
 	}
-	return limiter.Op(name), err
+	return count.Op(name), err
 }

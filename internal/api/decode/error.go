@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Kinds of errors of a body, beside limiter.ErrInvalid. An Error wraps one of them with more to say.
@@ -17,7 +19,7 @@ var (
 
 // ErrBusy is a body that there is no memory for. Nothing of it was done.
 var ErrBusy error = &Error{
-	Kind:   limiter.ErrOverloaded,
+	Kind:   store.ErrOverloaded,
 	Detail: "Large requests and answers of others take all the memory that there is: send it again, perhaps in smaller parts.",
 }
 
@@ -69,8 +71,8 @@ func Under(path string, err error) error {
 
 // CallError is an error in doing what a request asks for, and what is recorded of it.
 type CallError struct {
-	Call     *Call            // nil: none of check, record and take
-	Recorded limiter.Recorded // what a failure left behind
+	Call     *Call          // nil: none of check, record and take
+	Recorded count.Recorded // what a failure left behind
 	Err      error
 }
 
@@ -82,11 +84,11 @@ func (e *CallError) Unwrap() error { return e.Err }
 
 // Failed returns err as that of c. recorded is what the engine says of the units of all
 // demands; empty: nothing.
-func (c *Call) Failed(recorded limiter.Recorded, err error) *CallError {
+func (c *Call) Failed(recorded count.Recorded, err error) *CallError {
 	switch {
 	case recorded != "":
-	case c.Op == limiter.OpCheck && c.Reserve == 0:
-		recorded = limiter.RecordedNo
+	case c.Op == count.OpCheck && c.Reserve == 0:
+		recorded = count.RecordedNo
 	default:
 		recorded = RecordedOf(err)
 	}
@@ -94,11 +96,11 @@ func (c *Call) Failed(recorded limiter.Recorded, err error) *CallError {
 }
 
 // RecordedOf returns what err says of the units: that it is unknown if it says nothing.
-func RecordedOf(err error) limiter.Recorded {
+func RecordedOf(err error) count.Recorded {
 	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
 		return store.Recorded
 	}
-	return limiter.RecordedUnknown
+	return count.RecordedUnknown
 }
 
 // Field returns what the caller knows as name, which is what the engine calls it.

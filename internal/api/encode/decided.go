@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Decided is the answer of check, record and take.
@@ -61,18 +63,18 @@ func (a *Decided) AppendMembers(b []byte) []byte {
 // decided in mode shadow.
 func (a *Decided) inShadow() bool {
 	for i := range a.Demands {
-		if a.Demands[i].Policy.Mode == limiter.ModeShadow {
+		if a.Demands[i].Policy.Mode == policy.ModeShadow {
 			return true
 		}
 	}
-	return a.Policy.Mode == limiter.ModeShadow
+	return a.Policy.Mode == policy.ModeShadow
 }
 
 // appendDemands appends one decision for each demand.
 func (a *Decided) appendDemands(b []byte) []byte {
 	decisions := a.Demands
 	if decisions == nil { // there was one
-		decisions = []limiter.Decision{a.Decision}
+		decisions = []count.Decision{a.Decision}
 	}
 	b = append(b, `,"demands":[`...)
 	for i := range decisions {
@@ -80,7 +82,7 @@ func (a *Decided) appendDemands(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendDecision(append(b, '{'), d, d.Policy.Mode == limiter.ModeShadow), '}')
+		b = append(appendDecision(append(b, '{'), d, d.Policy.Mode == policy.ModeShadow), '}')
 	}
 	return append(b, ']')
 }
@@ -89,13 +91,13 @@ func (a *Decided) appendDemands(b []byte) []byte {
 var deniedMembers = (&Problem{Status: http.StatusTooManyRequests, Type: typeQuotaExceeded}).appendKind(nil)
 
 // appendDenied appends the members of the problem that a denial is, without braces.
-func appendDenied(b []byte, d *limiter.Decision) []byte {
+func appendDenied(b []byte, d *count.Decision) []byte {
 	b = append(append(b, deniedMembers...), `,"detail":"`...)
 	return appendViolated(append(appendDenial(b, d, appendExactly), '"'), d)
 }
 
 // Denial says what denies and whether waiting helps, with waits for people.
-func Denial(d *limiter.Decision) string {
+func Denial(d *count.Decision) string {
 	return string(appendDenial(nil, d, func(b []byte, wait time.Duration) []byte {
 		return append(b, ForPeople(Milliseconds(wait))...)
 	}))
@@ -108,9 +110,9 @@ func appendExactly(b []byte, wait time.Duration) []byte {
 
 // appendDenial appends the text of a denial, which a JSON string has as it is: names are.
 // Waits are appended by appendWait.
-func appendDenial(b []byte, d *limiter.Decision, appendWait func([]byte, time.Duration) []byte) []byte {
+func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Duration) []byte) []byte {
 	switch {
-	case d.Override == limiter.OverrideBlock:
+	case d.Override == policy.OverrideBlock:
 		b = append(append(b, "An override blocks it under policy "...), d.Policy.Name...)
 		return append(appendWait(append(b, ", for another "...), d.RetryAfter), '.')
 	case d.Blocked:
@@ -119,7 +121,7 @@ func appendDenial(b []byte, d *limiter.Decision, appendWait func([]byte, time.Du
 	}
 	b = append(append(b, "The limit "...), d.TightestLimit().Name...)
 	b = append(append(b, " of policy "...), d.Policy.Name...)
-	if d.RetryAfter == limiter.Never {
+	if d.RetryAfter == count.Never {
 		return append(b, " has no room for this cost, and waiting would not change that."...)
 	}
 	return append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed."...)
@@ -127,7 +129,7 @@ func appendDenial(b []byte, d *limiter.Decision, appendWait func([]byte, time.Du
 
 // appendViolated appends the names of the limits that deny, as RateLimit-Policy
 // has them.
-func appendViolated(b []byte, d *limiter.Decision) []byte {
+func appendViolated(b []byte, d *count.Decision) []byte {
 	b = append(b, `,"violated-policies":[`...)
 	first := true
 	for i := range d.Limits() {
@@ -144,7 +146,7 @@ func appendViolated(b []byte, d *limiter.Decision) []byte {
 
 // appendDecision appends the members of d, without braces: also whether it would
 // allow, if that is asked for.
-func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
+func appendDecision(b []byte, d *count.Decision, wouldAllow bool) []byte {
 	b = appendBool(b, `"allowed":`, d.Allowed)
 	b = appendPlain(b, `,"policy":"`, d.Policy.Name)
 	b = AppendInt(b, `,"limit":`, d.TightestLimit().Limit)
@@ -179,7 +181,7 @@ func appendDecision(b []byte, d *limiter.Decision, wouldAllow bool) []byte {
 	return b
 }
 
-func appendLimit(b []byte, l *limiter.LimitDecision) []byte {
+func appendLimit(b []byte, l *count.LimitDecision) []byte {
 	b = appendPlain(b, `{"name":"`, l.Limit.Name)
 	b = appendPlain(b, `,"algorithm":"`, l.Limit.Algorithm)
 	b = AppendInt(b, `,"limit":`, l.Limit.Limit)
@@ -190,9 +192,9 @@ func appendLimit(b []byte, l *limiter.LimitDecision) []byte {
 	return append(appendWaits(b, &l.Verdict), '}')
 }
 
-func appendWaits(b []byte, v *limiter.Verdict) []byte {
+func appendWaits(b []byte, v *count.Verdict) []byte {
 	b = AppendInt(b, `,"reset_after_ms":`, Milliseconds(v.ResetAfter))
-	if v.RetryAfter == limiter.Never {
+	if v.RetryAfter == count.Never {
 		return append(b, `,"retry_after_ms":null`...)
 	}
 	return AppendInt(b, `,"retry_after_ms":`, Milliseconds(v.RetryAfter))

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // HeaderFamilies is a set of ways to tell of limits in headers. The zero value
@@ -96,7 +96,7 @@ func (f HeaderFamilies) orDefault() HeaderFamilies {
 
 // SetHeaders tells of d in h: the families' headers, and Retry-After on a denial
 // that waiting can end.
-func SetHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
+func SetHeaders(h http.Header, d *count.Decision, families HeaderFamilies) {
 	families = families.orDefault()
 	var w headerWriter
 	b := w.memory[:0]
@@ -110,7 +110,7 @@ func SetHeaders(h http.Header, d *limiter.Decision, families HeaderFamilies) {
 		b = w.end("X-Rate-Limit-Remaining", strconv.AppendInt(b, d.Remaining, 10))
 	}
 	b = w.draft(b, d, families)
-	if !d.Allowed && d.RetryAfter != limiter.Never {
+	if !d.Allowed && d.RetryAfter != count.Never {
 		b = w.end("Retry-After", strconv.AppendInt(b, max(1, seconds(d.RetryAfter)), 10))
 	}
 	w.set(h, b)
@@ -145,7 +145,7 @@ func (w *headerWriter) set(h http.Header, b []byte) {
 }
 
 // draft appends the headers of the IETF's draft that families has.
-func (w *headerWriter) draft(b []byte, d *limiter.Decision, families HeaderFamilies) []byte {
+func (w *headerWriter) draft(b []byte, d *count.Decision, families HeaderFamilies) []byte {
 	switch {
 	case families&HeadersIETF != 0:
 		b = w.end("Ratelimit-Policy", appendPolicyField(b, d.Limits()))
@@ -166,7 +166,7 @@ func (w *headerWriter) draft(b []byte, d *limiter.Decision, families HeaderFamil
 
 // appendUnnamedPolicyField appends RateLimit-Policy as up to draft 07: the quota of each
 // limit, and its window in seconds, rounded up.
-func appendUnnamedPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
+func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	for i := range limits {
 		if i > 0 {
 			b = append(b, ", "...)
@@ -179,7 +179,7 @@ func appendUnnamedPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
 
 // appendPolicyField appends RateLimit-Policy: an item for each limit, with its
 // quota and its window in seconds, rounded up.
-func appendPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
+func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 	for i := range limits {
 		l := limits[i].Limit
 		b = appendItem(b, i, l.Name)
@@ -191,7 +191,7 @@ func appendPolicyField(b []byte, limits []limiter.LimitDecision) []byte {
 
 // appendLimitField appends RateLimit: an item for each limit, with what remains
 // and the seconds until it is whole again, rounded up.
-func appendLimitField(b []byte, limits []limiter.LimitDecision) []byte {
+func appendLimitField(b []byte, limits []count.LimitDecision) []byte {
 	for i := range limits {
 		b = appendItem(b, i, limits[i].Limit.Name)
 		b = appendParameter(b, ";r=", limits[i].Remaining)

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // TestParseHeaders reads back what String writes and refuses the rest.
@@ -59,11 +60,11 @@ func FuzzFields(f *testing.F) {
 		if limit < 0 || remaining < 0 || ns < 0 {
 			return
 		}
-		l := limiter.LimitDecision{
-			Limit:   &limiter.Limit{Name: name, Limit: limit, Window: time.Duration(ns)},
-			Verdict: limiter.Verdict{Remaining: remaining, ResetAfter: time.Duration(ns)},
+		l := count.LimitDecision{
+			Limit:   &policy.Limit{Name: name, Limit: limit, Window: time.Duration(ns)},
+			Verdict: count.Verdict{Remaining: remaining, ResetAfter: time.Duration(ns)},
 		}
-		limits := []limiter.LimitDecision{l, l}
+		limits := []count.LimitDecision{l, l}
 		for _, field := range [][]byte{appendPolicyField(nil, limits), appendLimitField(nil, limits)} {
 			if !fieldList.Match(field) {
 				t.Errorf("%q is no list of structured fields", field)
@@ -75,12 +76,12 @@ func FuzzFields(f *testing.F) {
 // TestRetryAfterOfADenialWithoutWait still says a second: two instances that met
 // at the limit can both be denied, with nothing to wait for.
 func TestRetryAfterOfADenialWithoutWait(t *testing.T) {
-	limit := &limiter.Limit{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}
-	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 1001 * time.Millisecond: "2", limiter.Never: ""} {
-		verdict := limiter.Verdict{RetryAfter: wait}
+	limit := &policy.Limit{Algorithm: "sliding-tail", Limit: 1000, Window: time.Minute}
+	for wait, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 1001 * time.Millisecond: "2", count.Never: ""} {
+		verdict := count.Verdict{RetryAfter: wait}
 		h := make(http.Header)
-		d := &limiter.Decision{Verdict: verdict}
-		d.SetLimits([]limiter.LimitDecision{{Limit: limit, Verdict: verdict}})
+		d := &count.Decision{Verdict: verdict}
+		d.SetLimits([]count.LimitDecision{{Limit: limit, Verdict: verdict}})
 		SetHeaders(h, d, HeadersNone)
 		if got := h.Get("Retry-After"); got != want {
 			t.Errorf("%v: %q, want %q", wait, got, want)

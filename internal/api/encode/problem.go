@@ -7,6 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Problem types. The two of rate limiting are from the IETF draft
@@ -65,8 +67,8 @@ var problemKinds = []problemKind{
 		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
 	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
 		"There is nothing to refund: the receipt is none of this service, was refunded before, or its window is over."},
-	{limiter.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
-	{limiter.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
+	{store.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
+	{store.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
 		"The store does not answer, and the policy denies on that. Try again shortly."},
 	{ErrNotReady, http.StatusServiceUnavailable, typeReducedCapacity, "", "Not ready to decide; the log says why."},
 }
@@ -87,7 +89,7 @@ type Problem struct {
 	Type     string
 	Detail   string
 	Field    string // the member, header or field that is wrong; empty: none
-	Recorded limiter.Recorded
+	Recorded count.Recorded
 
 	Challenge string // of the header WWW-Authenticate; empty: none
 }

@@ -7,7 +7,7 @@ package memory
 import (
 	"sync/atomic"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 const (
@@ -29,12 +29,12 @@ const (
 // NewPool.
 type Pool struct {
 	taken  atomic.Int64
-	policy func(name string) (*limiter.Policy, bool)
+	policy func(name string) (*policy.Policy, bool)
 }
 
 // NewPool returns a pool of which nothing is taken. policy returns the policy of a name that is in
 // force.
-func NewPool(policy func(name string) (*limiter.Policy, bool)) *Pool { return &Pool{policy: policy} }
+func NewPool(policy func(name string) (*policy.Policy, bool)) *Pool { return &Pool{policy: policy} }
 
 // Taken returns how many bytes are taken.
 func (p *Pool) Taken() int64 { return p.taken.Load() }

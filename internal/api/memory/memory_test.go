@@ -4,9 +4,10 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-func noPolicies(string) (*limiter.Policy, bool) { return nil, false }
+func noPolicies(string) (*policy.Policy, bool) { return nil, false }
 
 // TestFreePartsAreNobodys lets small bodies and answers be where large ones take all there is.
 func TestFreePartsAreNobodys(t *testing.T) {

@@ -1,6 +1,9 @@
 package memory
 
-import "github.com/ratelimitd/ratelimitd/internal/limiter"
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
 
 // Bytes of memory that deciding a call and answering it take at most, beside names.
 // TestRoomIsEnough of the API holds them.
@@ -21,28 +24,28 @@ func (s *Share) Room(c *limiter.Call, listed bool) int64 {
 	return roomOf(c, listed, s.pool.policy)
 }
 
-func roomOf(c *limiter.Call, listed bool, policy func(name string) (*limiter.Policy, bool)) int64 {
+func roomOf(c *limiter.Call, listed bool, pol func(name string) (*policy.Policy, bool)) int64 {
 	sum, most, decisions := int64(callRoom), int64(0), 0
-	add := func(p *limiter.Policy) {
+	add := func(p *policy.Policy) {
 		room := roomUnder(p)
 		sum, most, decisions = sum+room, max(most, room), decisions+1
 	}
 	for i := range c.Demands {
-		p, known := policy(c.Demands[i].Policy)
+		p, known := pol(c.Demands[i].Policy)
 		if !known {
 			sum += decisionRoom // at most, of the problem that it is
 			continue
 		}
 		add(p)
 		for j := range p.Derive {
-			if p, known := policy(p.Derive[j].Policy); known {
+			if p, known := pol(p.Derive[j].Policy); known {
 				add(p)
 			}
 		}
 	}
 	if len(c.Demands) == 0 { // the reservation knows the demands
-		decisions = min(1+len(c.Reservation)/tokenRoom, limiter.MaxDemands)
-		most = decisionRoom + limiter.MaxLimits*limitRoom
+		decisions = min(1+len(c.Reservation)/tokenRoom, policy.MaxDemands)
+		most = decisionRoom + policy.MaxLimits*limitRoom
 		sum += int64(decisions) * most
 	}
 	if decisions > 1 || listed {
@@ -52,7 +55,7 @@ func roomOf(c *limiter.Call, listed bool, policy func(name string) (*limiter.Pol
 }
 
 // roomUnder returns the room of a decision under a policy, without what it derives.
-func roomUnder(p *limiter.Policy) (room int64) {
+func roomUnder(p *policy.Policy) (room int64) {
 	room = decisionRoom + 2*int64(len(p.Name))
 	for i := range p.Limits {
 		room += limitRoom + 2*int64(len(p.Limits[i].Name))

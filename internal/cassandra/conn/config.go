@@ -18,6 +18,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Config says where the cluster is and how to speak to it. The zero value of every
@@ -31,12 +32,12 @@ type Config struct {
 	Password    string      //
 	TLS         *tls.Config // nil: plain text
 
-	Timeout           time.Duration       // of one request; zero: limiter.DefaultStoreTimeout
-	Consistency       limiter.Consistency // for readiness and changes; zero: LOCAL_QUORUM
-	SerialConsistency string              // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
-	UsesLocalLevels   bool                // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
-	MigrateFirst      bool                // OpenLater brings the tables up to date before it connects
-	Connections       int                 // to each node; zero: DefaultConnections
+	Timeout           time.Duration      // of one request; zero: limiter.DefaultStoreTimeout
+	Consistency       policy.Consistency // for readiness and changes; zero: LOCAL_QUORUM
+	SerialConsistency string             // LOCAL_SERIAL or SERIAL; empty: LOCAL_SERIAL
+	UsesLocalLevels   bool               // some policy reads or writes at a LOCAL_ level: several data centres need Datacenter
+	MigrateFirst      bool               // OpenLater brings the tables up to date before it connects
+	Connections       int                // to each node; zero: DefaultConnections
 
 	ClockTolerance time.Duration // beyond it Skewed is true; zero: never
 
@@ -93,7 +94,7 @@ func (c Config) WithDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Consistency = c.Consistency.WithDefault(limiter.Consistency{Write: limiter.LevelLocalQuorum, Read: limiter.LevelLocalQuorum})
+	c.Consistency = c.Consistency.WithDefault(policy.Consistency{Write: policy.LevelLocalQuorum, Read: policy.LevelLocalQuorum})
 	return c
 }
 
@@ -160,49 +161,49 @@ func (c *Config) port() int {
 }
 
 // Levels maps the names of consistency Levels to the driver's.
-var Levels = map[limiter.Level]gocql.Consistency{
-	limiter.LevelAny:         gocql.Any,
-	limiter.LevelOne:         gocql.One,
-	limiter.LevelTwo:         gocql.Two,
-	limiter.LevelThree:       gocql.Three,
-	limiter.LevelQuorum:      gocql.Quorum,
-	limiter.LevelAll:         gocql.All,
-	limiter.LevelLocalQuorum: gocql.LocalQuorum,
-	limiter.LevelLocalOne:    gocql.LocalOne,
-	limiter.LevelEachQuorum:  gocql.EachQuorum,
+var Levels = map[policy.Level]gocql.Consistency{
+	policy.LevelAny:         gocql.Any,
+	policy.LevelOne:         gocql.One,
+	policy.LevelTwo:         gocql.Two,
+	policy.LevelThree:       gocql.Three,
+	policy.LevelQuorum:      gocql.Quorum,
+	policy.LevelAll:         gocql.All,
+	policy.LevelLocalQuorum: gocql.LocalQuorum,
+	policy.LevelLocalOne:    gocql.LocalOne,
+	policy.LevelEachQuorum:  gocql.EachQuorum,
 
-	limiter.LevelSerial:      gocql.Consistency(gocql.Serial),
-	limiter.LevelLocalSerial: gocql.Consistency(gocql.LocalSerial),
+	policy.LevelSerial:      gocql.Consistency(gocql.Serial),
+	policy.LevelLocalSerial: gocql.Consistency(gocql.LocalSerial),
 }
 
 // meets lists for each level the others whose promise it keeps, too: it waits for at
 // least as many replicas, where they want them.
 var meets = []struct {
-	level limiter.Level
-	also  []limiter.Level
+	level policy.Level
+	also  []policy.Level
 }{
-	{limiter.LevelAny, nil},
-	{limiter.LevelOne, []limiter.Level{limiter.LevelAny}},
-	{limiter.LevelLocalOne, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
-	{limiter.LevelTwo, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
-	{limiter.LevelThree, []limiter.Level{limiter.LevelAny, limiter.LevelOne, limiter.LevelTwo}},
-	{limiter.LevelLocalQuorum, []limiter.Level{limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne}},
-	{limiter.LevelQuorum, []limiter.Level{limiter.LevelAny, limiter.LevelOne}},
-	{limiter.LevelEachQuorum, []limiter.Level{
-		limiter.LevelAny, limiter.LevelOne, limiter.LevelLocalOne, limiter.LevelLocalQuorum, limiter.LevelQuorum,
+	{policy.LevelAny, nil},
+	{policy.LevelOne, []policy.Level{policy.LevelAny}},
+	{policy.LevelLocalOne, []policy.Level{policy.LevelAny, policy.LevelOne}},
+	{policy.LevelTwo, []policy.Level{policy.LevelAny, policy.LevelOne}},
+	{policy.LevelThree, []policy.Level{policy.LevelAny, policy.LevelOne, policy.LevelTwo}},
+	{policy.LevelLocalQuorum, []policy.Level{policy.LevelAny, policy.LevelOne, policy.LevelLocalOne}},
+	{policy.LevelQuorum, []policy.Level{policy.LevelAny, policy.LevelOne}},
+	{policy.LevelEachQuorum, []policy.Level{
+		policy.LevelAny, policy.LevelOne, policy.LevelLocalOne, policy.LevelLocalQuorum, policy.LevelQuorum,
 	}},
 }
 
 // JointLevel returns the level for what is written at several: the weakest that meets
 // all of them, ALL where no other does.
-func JointLevel(asked []limiter.Level) limiter.Level {
+func JointLevel(asked []policy.Level) policy.Level {
 	for _, m := range meets {
-		met := func(l limiter.Level) bool { return l == m.level || slices.Contains(m.also, l) }
-		if !slices.ContainsFunc(asked, func(l limiter.Level) bool { return !met(l) }) {
+		met := func(l policy.Level) bool { return l == m.level || slices.Contains(m.also, l) }
+		if !slices.ContainsFunc(asked, func(l policy.Level) bool { return !met(l) }) {
 			return m.level
 		}
 	}
-	return limiter.LevelAll
+	return policy.LevelAll
 }
 
 // SerialLevel returns the driver's level of that name, SERIAL or LOCAL_SERIAL.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Nodes lets a request's context say which node is to answer it; other
@@ -141,7 +141,7 @@ func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
 // CountsLocally reports whether level means the coordinator's own data centre.
 func CountsLocally(level gocql.Consistency) bool {
 	switch level {
-	case gocql.LocalQuorum, gocql.LocalOne, Levels[limiter.LevelLocalSerial]:
+	case gocql.LocalQuorum, gocql.LocalOne, Levels[policy.LevelLocalSerial]:
 		return true
 	}
 	return false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 const (
@@ -36,25 +37,25 @@ const (
 	policyBan      = "ban"
 )
 
-var policies = []limiter.Policy{
-	{Name: policyLog, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second}}},
-	{Name: policyAttempts, Count: limiter.CountAll, Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second}}},
-	{Name: policyFixed, Limits: []limiter.Limit{{Algorithm: "fixed-window", Limit: 20, Window: time.Second}}},
-	{Name: policyTail, Limits: []limiter.Limit{{Algorithm: "sliding-tail", Limit: 20, Window: 2 * time.Second}}},
-	{Name: policyWindow, Limits: []limiter.Limit{{Algorithm: "sliding-window", Limit: 20, Window: 5 * time.Second}}},
-	{Name: policyBoth, Limits: []limiter.Limit{
+var policies = []policy.Policy{
+	{Name: policyLog, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second}}},
+	{Name: policyAttempts, Count: policy.CountAll, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second}}},
+	{Name: policyFixed, Limits: []policy.Limit{{Algorithm: "fixed-window", Limit: 20, Window: time.Second}}},
+	{Name: policyTail, Limits: []policy.Limit{{Algorithm: "sliding-tail", Limit: 20, Window: 2 * time.Second}}},
+	{Name: policyWindow, Limits: []policy.Limit{{Algorithm: "sliding-window", Limit: 20, Window: 5 * time.Second}}},
+	{Name: policyBoth, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 5, Window: 2 * time.Second},
 		{Algorithm: "fixed-window", Limit: 10, Window: 5 * time.Second},
 	}},
-	{Name: policyBucket, Limits: []limiter.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}},
-	{Name: policyLeaky, Limits: []limiter.Limit{{Algorithm: "leaky-bucket", Limit: 10, Window: time.Second}}},
-	{Name: policySerial, Guarantee: limiter.GuaranteeSerial, Limits: []limiter.Limit{
+	{Name: policyBucket, Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}},
+	{Name: policyLeaky, Limits: []policy.Limit{{Algorithm: "leaky-bucket", Limit: 10, Window: time.Second}}},
+	{Name: policySerial, Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second},
 	}},
-	{Name: policyBlock, BlockFor: 2 * time.Second, Limits: []limiter.Limit{
+	{Name: policyBlock, BlockFor: 2 * time.Second, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 3, Window: 2 * time.Second},
 	}},
-	{Name: policyBan, BlockFor: 3 * time.Minute, Limits: []limiter.Limit{
+	{Name: policyBan, BlockFor: 3 * time.Minute, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 1, Window: time.Second},
 	}},
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 const (
@@ -96,15 +98,15 @@ func (l *load) work(ctx context.Context) {
 
 // identifier returns one that never came before, seven times of eight, or one of the
 // population.
-func (l *load) identifier() limiter.Identifier {
+func (l *load) identifier() keys.Identifier {
 	if rand.IntN(8) > 0 {
 		return l.newIdentifier()
 	}
 	return known()
 }
 
-func (l *load) newIdentifier() limiter.Identifier {
-	return limiter.Identifier(fmt.Sprintf("+49151%08d", l.fresh.Add(1)))
+func (l *load) newIdentifier() keys.Identifier {
+	return keys.Identifier(fmt.Sprintf("+49151%08d", l.fresh.Add(1)))
 }
 
 var popular = struct {
@@ -112,10 +114,10 @@ var popular = struct {
 	*rand.Zipf
 }{Zipf: rand.NewZipf(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), zipf, 1, population)}
 
-func known() limiter.Identifier {
+func known() keys.Identifier {
 	popular.Lock()
 	defer popular.Unlock()
-	return limiter.Identifier(fmt.Sprintf("popular-%d", popular.Uint64()))
+	return keys.Identifier(fmt.Sprintf("popular-%d", popular.Uint64()))
 }
 
 // do makes one call and notes whether it failed.
@@ -134,13 +136,13 @@ func (l *load) note(ctx context.Context, err error) {
 	}
 }
 
-func demand(policy string, id limiter.Identifier) []limiter.Demand {
+func demand(policy string, id keys.Identifier) []limiter.Demand {
 	return []limiter.Demand{{Policy: policy, Identifier: id}}
 }
 
 func take(policy string) func(*load, context.Context, *limiter.Engine) {
 	return func(l *load, ctx context.Context, e *limiter.Engine) {
-		l.do(ctx, e, &limiter.Call{Op: limiter.OpTake, Demands: demand(policy, l.identifier())})
+		l.do(ctx, e, &limiter.Call{Op: count.OpTake, Demands: demand(policy, l.identifier())})
 	}
 }
 
@@ -151,7 +153,7 @@ func anyPolicy() string {
 
 // refund takes, and gives back what it got.
 func (l *load) refund(ctx context.Context, e *limiter.Engine) {
-	answer := l.do(ctx, e, &limiter.Call{Op: limiter.OpTake, Demands: demand(anyPolicy(), l.identifier())})
+	answer := l.do(ctx, e, &limiter.Call{Op: count.OpTake, Demands: demand(anyPolicy(), l.identifier())})
 	if answer.Receipt != "" {
 		l.note(ctx, e.Refund(ctx, answer.Receipt))
 	}
@@ -165,15 +167,15 @@ func (l *load) reset(ctx context.Context, e *limiter.Engine) {
 // reserve holds a unit, and settles half of what it got.
 func (l *load) reserve(ctx context.Context, e *limiter.Engine) {
 	demands := demand(anyPolicy(), l.identifier())
-	answer := l.do(ctx, e, &limiter.Call{Op: limiter.OpCheck, Demands: demands, Reserve: time.Second})
+	answer := l.do(ctx, e, &limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: time.Second})
 	if answer.Reservation != "" && rand.IntN(2) == 0 {
-		l.do(ctx, e, &limiter.Call{Op: limiter.OpRecord, Demands: demands, Reservation: answer.Reservation})
+		l.do(ctx, e, &limiter.Call{Op: count.OpRecord, Demands: demands, Reservation: answer.Reservation})
 	}
 }
 
 // once takes under an idempotency key, twice.
 func (l *load) once(ctx context.Context, e *limiter.Engine) {
-	call := &limiter.Call{Op: limiter.OpTake, Demands: demand(anyPolicy(), l.identifier())}
+	call := &limiter.Call{Op: count.OpTake, Demands: demand(anyPolicy(), l.identifier())}
 	call.IdempotencyKey = fmt.Sprint("call ", rand.Uint64())
 	l.do(ctx, e, call)
 	l.do(ctx, e, call)
@@ -183,12 +185,12 @@ func (l *load) once(ctx context.Context, e *limiter.Engine) {
 // for long: among changes that expire in seconds there are always some that stay.
 func (l *load) ban(ctx context.Context, e *limiter.Engine) {
 	const half = 30 * time.Second
-	id := limiter.Identifier(fmt.Sprint("ban ", time.Now().Truncate(half).Unix()))
-	l.do(ctx, e, &limiter.Call{Op: limiter.OpTake, Demands: demand(policyBan, id)})
+	id := keys.Identifier(fmt.Sprint("ban ", time.Now().Truncate(half).Unix()))
+	l.do(ctx, e, &limiter.Call{Op: count.OpTake, Demands: demand(policyBan, id)})
 }
 
 // attacked is the identifier that callers go on and on with, whatever they are answered.
-const attacked = limiter.Identifier("attacked")
+const attacked = keys.Identifier("attacked")
 
 // attack has instance at ask for the attacked key of every policy in turn.
 func (l *load) attack(ctx context.Context, at int) {
@@ -201,7 +203,7 @@ func (l *load) attack(ctx context.Context, at int) {
 		case <-tick.C:
 		}
 		policy := policies[i%len(policies)].Name
-		l.do(ctx, l.instances.engines[at], &limiter.Call{Op: limiter.OpTake, Demands: demand(policy, attacked)})
+		l.do(ctx, l.instances.engines[at], &limiter.Call{Op: count.OpTake, Demands: demand(policy, attacked)})
 	}
 }
 
@@ -223,9 +225,9 @@ func (l *load) probe(ctx context.Context) {
 	}
 }
 
-func (l *load) time(ctx context.Context, policy, key string, id limiter.Identifier) {
+func (l *load) time(ctx context.Context, policy, key string, id keys.Identifier) {
 	began := time.Now()
-	l.do(ctx, l.instances.engines[0], &limiter.Call{Op: limiter.OpTake, Demands: demand(policy, id)})
+	l.do(ctx, l.instances.engines[0], &limiter.Call{Op: count.OpTake, Demands: demand(policy, id)})
 	if ctx.Err() == nil {
 		l.latencies.add(policy+" "+key, time.Since(began))
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func TestFlags(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLoadIsOfEveryAlgorithm(t *testing.T) {
 			used[l.Algorithm] = true
 		}
 	}
-	for _, algorithm := range limiter.Algorithms() {
+	for _, algorithm := range policy.Algorithms() {
 		if !used[algorithm] {
 			t.Errorf("no policy uses %s", algorithm)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func newOverride(p *command.Process) *cobra.Command {
@@ -60,7 +61,7 @@ const shownKeyDigits = 16
 
 // what says what o does.
 func (o *overrideInForce) what() string {
-	if o.Kind != string(limiter.OverrideLimits) {
+	if o.Kind != string(policy.OverrideLimits) {
 		return o.Kind
 	}
 	var limits []string

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func newOverrideSet(p *command.Process) *cobra.Command {
@@ -68,7 +69,7 @@ func (o *overrideFlags) add(flags *pflag.FlagSet) {
 }
 
 func overrideTime(text string) (time.Duration, error) {
-	d, err := limiter.ParseWindow(text)
+	d, err := policy.ParseWindow(text)
 	if err != nil || d < limiter.MinOverride || d > limiter.MaxOverride {
 		return 0, errors.New("use a duration from 1s to 31d, such as 30m or 7d")
 	}
@@ -88,9 +89,9 @@ func (o *overrideFlags) body(about remote.Demand) (*newOverrideBody, error) {
 	body := &newOverrideBody{Demand: about, ExpiresInMS: o.lasts.Milliseconds()}
 	given := 0
 	for _, kind := range []struct {
-		name  limiter.OverrideKind
+		name  policy.OverrideKind
 		given bool
-	}{{limiter.OverrideAllow, o.allow}, {limiter.OverrideBlock, o.block}, {limiter.OverrideLimits, len(o.limits) > 0}} {
+	}{{policy.OverrideAllow, o.allow}, {policy.OverrideBlock, o.block}, {policy.OverrideLimits, len(o.limits) > 0}} {
 		if kind.given {
 			body.Kind, given = string(kind.name), given+1
 		}

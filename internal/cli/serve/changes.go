@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // changes are what a reload made of named things.
@@ -39,7 +39,7 @@ func (c *changes) attrs() []slog.Attr {
 }
 
 // policyChanges returns how one list of policies differs from another, which came before.
-func policyChanges(before, after []*limiter.Policy) *changes {
+func policyChanges(before, after []*policy.Policy) *changes {
 	c := new(changes)
 	old, now := policiesByName(before), policiesByName(after)
 	for _, name := range slices.Sorted(maps.Keys(now)) {
@@ -57,8 +57,8 @@ func policyChanges(before, after []*limiter.Policy) *changes {
 	return c
 }
 
-func policiesByName(list []*limiter.Policy) map[string]*limiter.Policy {
-	byName := make(map[string]*limiter.Policy, len(list))
+func policiesByName(list []*policy.Policy) map[string]*policy.Policy {
+	byName := make(map[string]*policy.Policy, len(list))
 	for _, p := range list {
 		byName[p.Name] = p
 	}
@@ -66,10 +66,10 @@ func policiesByName(list []*limiter.Policy) map[string]*limiter.Policy {
 }
 
 // policyDiffers says which members of a policy are others, and what they are.
-func policyDiffers(old, now *limiter.Policy) (all []string) {
+func policyDiffers(old, now *policy.Policy) (all []string) {
 	all = membersDiffer("", reflect.ValueOf(*old), reflect.ValueOf(*now))
-	of := func(p *limiter.Policy, name string) *limiter.Limit {
-		i := slices.IndexFunc(p.Limits, func(l limiter.Limit) bool { return l.Name == name })
+	of := func(p *policy.Policy, name string) *policy.Limit {
+		i := slices.IndexFunc(p.Limits, func(l policy.Limit) bool { return l.Name == name })
 		if i < 0 {
 			return nil
 		}

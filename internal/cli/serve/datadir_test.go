@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // process is a serve command in a process of its own, which a test can kill.
@@ -130,7 +130,7 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 // and buckets, and looks at what another one finds. Holds of logs end at their time.
 func TestStopGivesReservationsBack(t *testing.T) {
 	text := "policies:\n"
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", limit: 10, window: 31d}]}\n"
 	}
 	policies := "--policies=" + clitest.Write(t, "p.yaml", text)
@@ -148,7 +148,7 @@ func stopWithReservations(t *testing.T, flags ...string) {
 	t.Helper()
 	p := startProcess(t, flags...)
 	left := make(map[string]string)
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		reserve := strings.TrimSuffix(clitest.TakeBody(name), "}") + `, "reserve_ms": 60000}`
 		settled, open := p.post(t, "check", reserve), p.post(t, "check", reserve)
 		if open.Used != 2 || open.Reservation == "" {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // loneLimit is each lone caller's.
@@ -60,7 +60,7 @@ func (c *loneCaller) take(t *testing.T, p *process) {
 
 // loneCallers returns one caller for each algorithm.
 func loneCallers(identifier string) (all []*loneCaller) {
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		all = append(all, &loneCaller{policy: name, identifier: identifier})
 	}
 	return all
@@ -113,7 +113,7 @@ func (s *trio) hold(t *testing.T, callers []*loneCaller) {
 // instances come, are stopped and are killed: each gets exactly its limit.
 func TestLoneCallerGetsItsLimit(t *testing.T) {
 	text := "policies:\n"
-	for _, name := range limiter.Algorithms() {
+	for _, name := range policy.Algorithms() {
 		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, limit: %d, window: 31d}]}\n", name, name, loneLimit)
 	}
 	s := &trio{flags: []string{

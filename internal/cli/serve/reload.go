@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -20,10 +21,10 @@ import (
 type policySource struct {
 	watcher *policyfile.Watcher // nil: the examples, which never change
 	engine  *limiter.Engine
-	refuses func([]limiter.Policy) error // what the store can't promise; nil: nothing
-	mapped  *policyfile.Envoy            // by the last reload, or at the start
-	changes *changes                     // that the last reload made; nil: there was none
-	envoy   *envoy.Server                // nil: it is served nowhere
+	refuses func([]policy.Policy) error // what the store can't promise; nil: nothing
+	mapped  *policyfile.Envoy           // by the last reload, or at the start
+	changes *changes                    // that the last reload made; nil: there was none
+	envoy   *envoy.Server               // nil: it is served nowhere
 	metrics *metrics.Metrics
 	audit   *auditLog
 	log     *slog.Logger
@@ -84,8 +85,8 @@ func (p *policySource) setEnvoy(mapped *policyfile.Envoy) {
 // logCaveats says what the policies' levels do not promise: as a warning, but for
 // the default, whose promise ends only at the data centre's border.
 func (p *policySource) logCaveats() {
-	scopes := make(map[string]limiter.Scope) // by caveat
-	names := make(map[string][]string)       // of policies, by caveat
+	scopes := make(map[string]policy.Scope) // by caveat
+	names := make(map[string][]string)      // of policies, by caveat
 	for _, policy := range p.engine.Policies() {
 		if scope, caveat := p.engine.Promise(policy); caveat != "" {
 			scopes[caveat] = scope
@@ -94,7 +95,7 @@ func (p *policySource) logCaveats() {
 	}
 	for _, caveat := range slices.Sorted(maps.Keys(names)) {
 		level := slog.LevelWarn
-		if scopes[caveat] == limiter.ScopeDatacenter {
+		if scopes[caveat] == policy.ScopeDatacenter {
 			level = slog.LevelInfo
 		}
 		of := names[caveat]

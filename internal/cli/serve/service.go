@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
@@ -138,7 +139,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	if err := s.source.set(policies); err != nil {
 		return err
 	}
-	if err := s.engine.CatchUp(ctx); err != nil && !errors.Is(err, limiter.ErrNotConnected) {
+	if err := s.engine.CatchUp(ctx); err != nil && !errors.Is(err, store.ErrNotConnected) {
 		s.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
 	return nil

@@ -12,19 +12,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
 // backend is an open store and what belongs to it.
 type backend struct {
-	store      limiter.Store
-	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
-	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
+	store      store.Store
+	feed       store.Feed      // news between instances: the store itself, whatever is around it
+	local      store.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
 	onMove     func(func(datacenter string) error)       // has the name told that is not known yet; nil: it is
 	members    func(namespace string) *cassandra.Members // of instances that decide together; nil: this one is alone
-	canPromise func([]limiter.Policy) error              // nil: whatever they say
+	canPromise func([]policy.Policy) error               // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
@@ -34,7 +35,7 @@ type backend struct {
 
 // openStore opens the store that the settings name, with its tables brought up to date first
 // where they say so, or with what its folder holds. Cassandra need not be there yet.
-func (s *service) openStore(ctx context.Context, policies []limiter.Policy) (*backend, error) {
+func (s *service) openStore(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	switch given := s.settings; {
 	case given.Store == settings.StoreCassandra && given.DataDir != "":
 		return nil, errDataDir
@@ -85,7 +86,7 @@ func (b *backend) warnings() []string {
 }
 
 // openCassandra opens the store whose tables instances share.
-func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) (*backend, error) {
+func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	given := s.settings
 	if given.ClockTolerance == 0 { // which to the store means that nobody looks
 		return nil, fmt.Errorf("--clock-tolerance: no clock is within 0s of a cluster's: use 1ms to %v", settings.MaxClockTolerance)
@@ -94,7 +95,7 @@ func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	if err != nil {
 		return nil, err
 	}
-	config.UsesLocalLevels = limiter.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
+	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
 	config.MigrateFirst = given.Migrate
 	store, err := cassandra.OpenLater(ctx, config)
 	if err != nil {

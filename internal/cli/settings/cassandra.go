@@ -12,7 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -46,8 +46,8 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Datacenter, "cassandra-datacenter", "", "`name` of the local data centre (default: the cluster's, if it has one)")
 	flags.StringVar(&c.replication, "cassandra-replication", "",
 		"CQL `map` to create the keyspace with (default NetworkTopologyStrategy, min(3, nodes))")
-	command.Var(flags, &s.SerialConsistency, "serial-consistency", string(limiter.LevelLocalSerial), "level",
-		"of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", limiter.ParseSerialLevel)
+	command.Var(flags, &s.SerialConsistency, "serial-consistency", string(policy.LevelLocalSerial), "level",
+		"of compare-and-set, for buckets and serial policies: LOCAL_SERIAL or SERIAL", policy.ParseSerialLevel)
 	flags.StringVar(&c.username, "cassandra-username", "", "`name` to log in with; the password is in a file or in "+command.PasswordVariable)
 	flags.StringVar(&c.passwordFile, "cassandra-password-file", "", "`file` that holds the password")
 	flags.BoolVar(&c.tls.on, "cassandra-tls", false, "speak TLS to the cluster")

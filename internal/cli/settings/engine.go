@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
 
@@ -40,7 +41,7 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 // readHashKeys returns the keys in the file at path, none when path is empty, and
 // warns of what makes identifiers easy to find out. The first is written with, all are
 // read.
-func readHashKeys(path string, log *slog.Logger) ([]limiter.HashKey, error) {
+func readHashKeys(path string, log *slog.Logger) ([]keys.HashKey, error) {
 	if path == "" {
 		log.Warn("identifiers are hashed by plain SHA-256: whoever reads the store can find out phone numbers and " +
 			"addresses by hashing all there are; give a --hash-key-file")
@@ -65,7 +66,7 @@ func readHashKeys(path string, log *slog.Logger) ([]limiter.HashKey, error) {
 	return keys, nil
 }
 
-func ids(keys []limiter.HashKey) []string {
+func ids(keys []keys.HashKey) []string {
 	names := make([]string, len(keys))
 	for i := range keys {
 		names[i] = keys[i].ID
@@ -75,14 +76,14 @@ func ids(keys []limiter.HashKey) []string {
 
 // keyers returns what makes keys in namespace: the first writes, the others are read
 // as well.
-func keyers(namespace string, keys []limiter.HashKey) (first limiter.Keyer, others []limiter.Keyer) {
-	if len(keys) == 0 {
-		return limiter.Keyer{Namespace: namespace}, nil
+func keyers(namespace string, all []keys.HashKey) (first keys.Keyer, others []keys.Keyer) {
+	if len(all) == 0 {
+		return keys.Keyer{Namespace: namespace}, nil
 	}
-	for i := range keys[1:] {
-		others = append(others, limiter.Keyer{Namespace: namespace, Secret: &keys[1+i]})
+	for i := range all[1:] {
+		others = append(others, keys.Keyer{Namespace: namespace, Secret: &all[1+i]})
 	}
-	return limiter.Keyer{Namespace: namespace, Secret: &keys[0]}, others
+	return keys.Keyer{Namespace: namespace, Secret: &all[0]}, others
 }
 
 // maxHashKeys bounds the keys that are read: every decision reads under each.
@@ -95,8 +96,8 @@ var (
 
 // parseHashKeys reads the id:key lines in data; empty lines and those that start with #
 // do not count. The error never holds any of a key.
-func parseHashKeys(data []byte) ([]limiter.HashKey, error) {
-	var keys []limiter.HashKey
+func parseHashKeys(data []byte) ([]keys.HashKey, error) {
+	var all []keys.HashKey
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		text := strings.TrimSpace(string(line))
 		if text == "" || strings.HasPrefix(text, "#") {
@@ -106,22 +107,22 @@ func parseHashKeys(data []byte) ([]limiter.HashKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		if slices.ContainsFunc(keys, func(k limiter.HashKey) bool { return k.ID == key.ID }) {
+		if slices.ContainsFunc(all, func(k keys.HashKey) bool { return k.ID == key.ID }) {
 			return nil, fmt.Errorf("line %d: a second key called %s: give each an id of its own", i+1, key.ID)
 		}
-		if len(keys) == maxHashKeys {
+		if len(all) == maxHashKeys {
 			return nil, fmt.Errorf("line %d: more than %d keys, and every decision reads under each: drop those whose longest window is over",
 				i+1, maxHashKeys)
 		}
-		keys = append(keys, *key)
+		all = append(all, *key)
 	}
-	if len(keys) == 0 {
+	if len(all) == 0 {
 		return nil, errors.New("there is no key in it: write one line id:key, such as 2026-01: and the output of `openssl rand -base64 32`")
 	}
-	return keys, nil
+	return all, nil
 }
 
-func parseHashKeyLine(text string) (*limiter.HashKey, error) {
+func parseHashKeyLine(text string) (*keys.HashKey, error) {
 	id, encoded, found := strings.Cut(text, ":")
 	id, encoded = strings.TrimSpace(id), strings.TrimSpace(encoded)
 	if !found {
@@ -134,10 +135,10 @@ func parseHashKeyLine(text string) (*limiter.HashKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(secret) < limiter.MinSecretLen {
-		return nil, fmt.Errorf("key %s has %d bytes: at least %d are needed, 32 are good", id, len(secret), limiter.MinSecretLen)
+	if len(secret) < keys.MinSecretLen {
+		return nil, fmt.Errorf("key %s has %d bytes: at least %d are needed, 32 are good", id, len(secret), keys.MinSecretLen)
 	}
-	return &limiter.HashKey{ID: id, Secret: secret}, nil
+	return &keys.HashKey{ID: id, Secret: secret}, nil
 }
 
 // decodeSecret reads text as hex if it can be, else as standard base64 with or

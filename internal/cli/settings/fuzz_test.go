@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
 // FuzzHashKeys reads key files: what it takes is long enough, has ids of its own, and is
@@ -20,25 +20,25 @@ func FuzzHashKeys(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		keys, err := parseHashKeys(data)
+		all, err := parseHashKeys(data)
 		if err != nil {
 			for line := range strings.Lines(string(data)) {
 				_, secret, _ := strings.Cut(line, ":")
-				if secret = strings.TrimSpace(secret); len(secret) >= limiter.MinSecretLen && strings.Contains(err.Error(), secret) {
+				if secret = strings.TrimSpace(secret); len(secret) >= keys.MinSecretLen && strings.Contains(err.Error(), secret) {
 					t.Fatalf("%q: %v", data, err)
 				}
 			}
 			return
 		}
 		var again bytes.Buffer
-		for _, k := range keys {
+		for _, k := range all {
 			again.WriteString(k.ID + ":" + hex.EncodeToString(k.Secret) + "\n")
 		}
 		same, err := parseHashKeys(again.Bytes())
-		if err != nil || len(keys) > maxHashKeys || !slices.EqualFunc(same, keys, func(a, b limiter.HashKey) bool {
-			return a.ID == b.ID && bytes.Equal(a.Secret, b.Secret) && len(a.Secret) >= limiter.MinSecretLen
+		if err != nil || len(all) > maxHashKeys || !slices.EqualFunc(same, all, func(a, b keys.HashKey) bool {
+			return a.ID == b.ID && bytes.Equal(a.Secret, b.Secret) && len(a.Secret) >= keys.MinSecretLen
 		}) {
-			t.Fatalf("%q was read as %d keys, and these as %d: %v", data, len(keys), len(same), err)
+			t.Fatalf("%q was read as %d keys, and these as %d: %v", data, len(all), len(same), err)
 		}
 	})
 }

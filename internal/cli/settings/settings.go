@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
 
@@ -53,8 +54,8 @@ type Settings struct {
 
 	ClockTolerance       time.Duration
 	ClockBeyondTolerance string
-	Consistency          limiter.Level // to write and read at, for policies that do not say
-	SerialConsistency    limiter.Level // of compare-and-set
+	Consistency          policy.Level // to write and read at, for policies that do not say
+	SerialConsistency    policy.Level // of compare-and-set
 	StoreTimeout         time.Duration
 	SyncInterval         time.Duration
 
@@ -131,8 +132,8 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"how far clocks may be from the cluster's (embedded: 0 unless given)", command.Between(0, MaxClockTolerance))
 	command.Var(flags, &s.ClockBeyondTolerance, "clock-beyond-tolerance", ClockRefuse, "what", "to do then: refuse or warn",
 		command.OneOf(ClockRefuse, clockWarn))
-	command.Var(flags, &s.Consistency, "consistency", string(limiter.LevelLocalQuorum), "level",
-		"to write and read at, for policies that do not say", limiter.ParseReadLevel)
+	command.Var(flags, &s.Consistency, "consistency", string(policy.LevelLocalQuorum), "level",
+		"to write and read at, for policies that do not say", policy.ParseReadLevel)
 	command.Var(flags, &s.StoreTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
 	command.Var(flags, &s.SyncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
@@ -173,8 +174,8 @@ func Hide(flags *pflag.FlagSet, but ...string) {
 }
 
 // Levels returns the levels of policies that do not say.
-func (s *Settings) Levels() limiter.Consistency {
-	return limiter.Consistency{Write: s.Consistency, Read: s.Consistency}
+func (s *Settings) Levels() policy.Consistency {
+	return policy.Consistency{Write: s.Consistency, Read: s.Consistency}
 }
 
 // newLog returns a log to w, of the format and level that were asked for.

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 func TestClockTolerance(t *testing.T) {
@@ -41,14 +41,14 @@ func TestSerialConsistency(t *testing.T) {
 		name    string
 		environ []string
 		args    []string
-		want    limiter.Level
+		want    policy.Level
 	}{
-		{"unless given", nil, nil, limiter.LevelLocalSerial},
-		{"a flag", nil, []string{"--serial-consistency=SERIAL"}, limiter.LevelSerial},
-		{"a variable", []string{"RATELIMITD_SERIAL_CONSISTENCY=SERIAL"}, nil, limiter.LevelSerial},
-		{"a file", nil, []string{"--config=" + config}, limiter.LevelSerial},
+		{"unless given", nil, nil, policy.LevelLocalSerial},
+		{"a flag", nil, []string{"--serial-consistency=SERIAL"}, policy.LevelSerial},
+		{"a variable", []string{"RATELIMITD_SERIAL_CONSISTENCY=SERIAL"}, nil, policy.LevelSerial},
+		{"a file", nil, []string{"--config=" + config}, policy.LevelSerial},
 		{"a flag beats both", []string{"RATELIMITD_SERIAL_CONSISTENCY=SERIAL"},
-			[]string{"--config=" + config, "--serial-consistency=local_serial"}, limiter.LevelLocalSerial},
+			[]string{"--config=" + config, "--serial-consistency=local_serial"}, policy.LevelLocalSerial},
 	} {
 		s := new(settings.Settings)
 		cmd := new(cobra.Command)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/envoyimport"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -24,16 +24,16 @@ func newImportEnvoy() *cobra.Command {
 			"standard error with its line; what would change answers is a mistake, and nothing is printed.",
 		Args: command.Args(1, 0, "at least one FILE of envoyproxy/ratelimit", ""),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			return importEnvoy(files, limiter.CountMode(count), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return importEnvoy(files, policy.CountMode(count), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	command.Var(cmd.Flags(), &count, "count", string(limiter.CountAll), "attempts",
+	command.Var(cmd.Flags(), &count, "count", string(policy.CountAll), "attempts",
 		"that use quota: all, as there, or admitted, which costs less and decides alike where no request has more than one hit",
-		command.OneOf(string(limiter.CountAll), string(limiter.CountAdmitted)))
+		command.OneOf(string(policy.CountAll), string(policy.CountAdmitted)))
 	return cmd
 }
 
-func importEnvoy(files []string, count limiter.CountMode, stdout, stderr io.Writer) error {
+func importEnvoy(files []string, count policy.CountMode, stdout, stderr io.Writer) error {
 	var sources []envoyimport.Source
 	for _, file := range files {
 		data, err := yamlfile.Read(file)

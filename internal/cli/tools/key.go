@@ -11,6 +11,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -37,7 +40,7 @@ func newKey(p *command.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			key, err := keyOf(s, policy, limiter.Identifier(identifier), log)
+			key, err := keyOf(s, policy, keys.Identifier(identifier), log)
 			if err != nil {
 				return err
 			}
@@ -54,26 +57,26 @@ func newKey(p *command.Process) *cobra.Command {
 }
 
 // keyOf returns the key that a server with these settings would count id under.
-func keyOf(s *settings.Settings, policy string, id limiter.Identifier, log *slog.Logger) (limiter.Key, error) {
+func keyOf(s *settings.Settings, policy string, id keys.Identifier, log *slog.Logger) (store.Key, error) {
 	policies, err := policyfile.LoadOrExamples(s.Policies)
 	if err != nil {
-		return limiter.Key{}, err
+		return store.Key{}, err
 	}
 	options, err := s.EngineOptions(log)
 	if err != nil {
-		return limiter.Key{}, err
+		return store.Key{}, err
 	}
 	engine := keyEngine(s, options)
 	if err := engine.SetPolicies(policies.Policies); err != nil {
-		return limiter.Key{}, err
+		return store.Key{}, err
 	}
 	key, err := engine.KeyOf(policy, id)
 	if err != nil {
-		return limiter.Key{}, err
+		return store.Key{}, err
 	}
 	p, _ := engine.Policy(policy)
 	if s.Cassandra.Datacenter == "" && inOneDatacenter(s, engine, p) {
-		return limiter.Key{}, fmt.Errorf("the name of the data centre is part of the keys of policy %s: give --cassandra-datacenter", policy)
+		return store.Key{}, fmt.Errorf("the name of the data centre is part of the keys of policy %s: give --cassandra-datacenter", policy)
 	}
 	return key, nil
 }
@@ -81,20 +84,20 @@ func keyOf(s *settings.Settings, policy string, id limiter.Identifier, log *slog
 // keyEngine returns an engine that makes keys as for the store that s names, and that nothing
 // else is asked of.
 func keyEngine(s *settings.Settings, options *limiter.Options) *limiter.Engine {
-	store := embedded.New(nil)
+	in := embedded.New(nil)
 	if s.Store != settings.StoreCassandra {
-		return limiter.New(store, options)
+		return limiter.New(in, options)
 	}
-	options.Datacenter, options.Local = s.Cassandra.Datacenter, store
-	return limiter.New(struct{ limiter.Store }{store}, options)
+	options.Datacenter, options.Local = s.Cassandra.Datacenter, in
+	return limiter.New(struct{ store.Store }{in}, options)
 }
 
 // inOneDatacenter reports whether the name of the data centre is part of p's keys: where p is
 // promised within one, and where what is admitted from memory is written to one.
-func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *limiter.Policy) bool {
-	if s.Store == settings.StoreCassandra && p.Guarantee == limiter.GuaranteeLocal {
-		return limiter.WithinDatacenter([]limiter.Policy{*p}, s.Levels(), s.SerialConsistency)
+func inOneDatacenter(s *settings.Settings, engine *limiter.Engine, p *policy.Policy) bool {
+	if s.Store == settings.StoreCassandra && p.Guarantee == policy.GuaranteeLocal {
+		return policy.WithinDatacenter([]policy.Policy{*p}, s.Levels(), s.SerialConsistency)
 	}
 	scope, _ := engine.Promise(p)
-	return scope == limiter.ScopeDatacenter
+	return scope == policy.ScopeDatacenter
 }

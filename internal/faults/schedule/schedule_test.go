@@ -9,7 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
@@ -63,12 +63,12 @@ func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
 	for i, p := range policies() {
 		l := read[i].Limits[0].WithDefaults()
 		if read[i].Name != p.Name || l.Algorithm != p.Algorithm || l.Limit != p.Limit || l.Window != p.Window || l.Capacity() != p.Capacity() ||
-			(read[i].Guarantee == limiter.GuaranteeSerial) != p.Serial || (read[i].Counting == limiter.CountingRows) != p.Rows {
+			(read[i].Guarantee == policy.GuaranteeSerial) != p.Serial || (read[i].Counting == policy.CountingRows) != p.Rows {
 			t.Errorf("%+v was read as %+v", p, read[i])
 		}
 		counted[p.Algorithm] = counted[p.Algorithm] || !p.Serial
 	}
-	for _, a := range limiter.Algorithms() {
+	for _, a := range policy.Algorithms() {
 		if !counted[a] {
 			t.Errorf("no policy counts by %s", a)
 		}

@@ -8,15 +8,19 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // kinds returns a policy of n units a minute for each way in which units are kept:
 // every algorithm under every guarantee, and policies that mix them.
-func kinds(n int64) []limiter.Policy {
-	var policies []limiter.Policy
+func kinds(n int64) []policy.Policy {
+	var policies []policy.Policy
 	for _, p := range each(n) {
 		serial := p
-		serial.Name, serial.Guarantee = p.Name+"-serial", limiter.GuaranteeSerial
+		serial.Name, serial.Guarantee = p.Name+"-serial", policy.GuaranteeSerial
 		policies = append(policies, p, serial)
 	}
 	mixes := map[string][]string{
@@ -25,10 +29,10 @@ func kinds(n int64) []limiter.Policy {
 		"window-log-and-bucket": {"sliding-tail", "sliding-log", "leaky-bucket"},
 	}
 	for name, algorithms := range mixes {
-		for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
-			p := limiter.Policy{Name: name + "-" + string(guarantee), Guarantee: guarantee}
+		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+			p := policy.Policy{Name: name + "-" + string(guarantee), Guarantee: guarantee}
 			for _, algorithm := range algorithms {
-				p.Limits = append(p.Limits, limiter.Limit{Algorithm: algorithm, Limit: n, Window: time.Minute})
+				p.Limits = append(p.Limits, policy.Limit{Algorithm: algorithm, Limit: n, Window: time.Minute})
 			}
 			policies = append(policies, p)
 		}
@@ -37,7 +41,7 @@ func kinds(n int64) []limiter.Policy {
 }
 
 // gate is a policy of one unit a minute.
-var gate = limiter.Policy{Name: "gate", Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Minute}}}
+var gate = policy.Policy{Name: "gate", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1, Window: time.Minute}}}
 
 // call makes a call and fails the test on an error.
 func (e Engine) call(t testing.TB, call limiter.Call) limiter.Answer {
@@ -60,20 +64,20 @@ func on(policies ...string) []limiter.Demand {
 
 func (e Engine) wantUsed(t testing.TB, policy string, want int64, when string) {
 	t.Helper()
-	if got := e.Do(t, limiter.OpCheck, policy); got.Used != want {
+	if got := e.Do(t, count.OpCheck, policy); got.Used != want {
 		t.Errorf("%s: used %d %s, want %d", policy, got.Used, when, want)
 	}
 }
 
-func testTracesUnderSerial(t *testing.T, store limiter.Store) {
+func testTracesUnderSerial(t *testing.T, store store.Store) {
 	for _, trace := range Traces() {
 		t.Run(trace.Name, func(t *testing.T) {
 			p := trace.Policy()
-			p.Guarantee = limiter.GuaranteeSerial
+			p.Guarantee = policy.GuaranteeSerial
 			e := NewEngine(t, store, limiter.Options{}, p)
 			for _, step := range trace.Steps {
 				*e.Now = Clock(t, step.At)
-				foreseen, got := e.Do(t, limiter.OpCheck, "trace"), e.Do(t, limiter.OpTake, "trace")
+				foreseen, got := e.Do(t, count.OpCheck, "trace"), e.Do(t, count.OpTake, "trace")
 				if got.Allowed != step.Allowed || got.Used != step.Used {
 					t.Errorf("%s: allowed %v, used %d, want %v, %d", step.At, got.Allowed, got.Used, step.Allowed, step.Used)
 				}
@@ -85,30 +89,30 @@ func testTracesUnderSerial(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testEveryKindDenies(t *testing.T, store limiter.Store) {
+func testEveryKindDenies(t *testing.T, store store.Store) {
 	policies := kinds(2)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
 	for _, p := range policies {
 		for i := range 2 {
-			if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
+			if got := e.Do(t, count.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
 				t.Errorf("%s: take %d: %+v", p.Name, i+1, got.Verdict)
 			}
 		}
-		if got := e.Do(t, limiter.OpTake, p.Name); got.Allowed || got.RetryAfter <= 0 {
+		if got := e.Do(t, count.OpTake, p.Name); got.Allowed || got.RetryAfter <= 0 {
 			t.Errorf("%s: a third of two: %+v", p.Name, got.Verdict)
 		}
 		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
 			t.Fatal(err)
 		}
 		e.wantUsed(t, p.Name, 0, "after a reset")
-		if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != 1 {
+		if got := e.Do(t, count.OpTake, p.Name); !got.Allowed || got.Used != 1 {
 			t.Errorf("%s: a take after a reset: %+v", p.Name, got.Verdict)
 		}
 	}
 }
 
 // testAllOrNone has a second demand deny the call: nothing of the first one counts.
-func testAllOrNone(t *testing.T, store limiter.Store) {
+func testAllOrNone(t *testing.T, store store.Store) {
 	policies := kinds(3)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
 	for i, p := range policies {
@@ -116,22 +120,22 @@ func testAllOrNone(t *testing.T, store limiter.Store) {
 		if i%2 == 1 {
 			demands[0], demands[1] = demands[1], demands[0]
 		}
-		demands[0].Identifier, demands[1].Identifier = limiter.Identifier(p.Name), limiter.Identifier(p.Name)
-		if got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: demands}); !got.Allowed || got.Recorded != limiter.RecordedYes {
+		demands[0].Identifier, demands[1].Identifier = keys.Identifier(p.Name), keys.Identifier(p.Name)
+		if got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands}); !got.Allowed || got.Recorded != count.RecordedYes {
 			t.Errorf("%s: with room for both: %+v", p.Name, got.Decision)
 		}
 		for range 2 {
-			got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: demands})
-			if got.Allowed || got.Recorded != limiter.RecordedNo || got.Policy.Name != "gate" || got.RetryAfter <= 0 || len(got.Demands) != 2 {
+			got := e.call(t, limiter.Call{Op: count.OpTake, Demands: demands})
+			if got.Allowed || got.Recorded != count.RecordedNo || got.Policy.Name != "gate" || got.RetryAfter <= 0 || len(got.Demands) != 2 {
 				t.Errorf("%s: with no room for one: allowed %v, recorded %s, by %s", p.Name, got.Allowed, got.Recorded, got.Policy.Name)
 			}
 			for _, d := range got.Demands {
-				if d.Used != 1 || d.Recorded != limiter.RecordedNo {
+				if d.Used != 1 || d.Recorded != count.RecordedNo {
 					t.Errorf("%s: with no room for one: used %d of %s, recorded %s", p.Name, d.Used, d.Policy.Name, d.Recorded)
 				}
 			}
 		}
-		check := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: demands})
+		check := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
 		for _, d := range check.Demands {
 			if d.Used != 1 {
 				t.Errorf("%s: used %d of %s after one call of two passed", p.Name, d.Used, d.Policy.Name)
@@ -143,15 +147,15 @@ func testAllOrNone(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testDemandsByMode(t *testing.T, store limiter.Store) {
+func testDemandsByMode(t *testing.T, store store.Store) {
 	shadow, off, all := gate, gate, gate
-	shadow.Name, shadow.Mode = "shadow", limiter.ModeShadow
-	off.Name, off.Mode = "off", limiter.ModeOff
-	all.Name, all.Count = "all", limiter.CountAll
-	all.Limits = []limiter.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Minute}}
+	shadow.Name, shadow.Mode = "shadow", policy.ModeShadow
+	off.Name, off.Mode = "off", policy.ModeOff
+	all.Name, all.Count = "all", policy.CountAll
+	all.Limits = []policy.Limit{{Algorithm: "sliding-log", Limit: 10, Window: time.Minute}}
 	e := NewEngine(t, store, limiter.Options{}, append(each(5), gate, shadow, off, all)...)
 	take := func(policies ...string) limiter.Answer {
-		return e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(policies...)})
+		return e.call(t, limiter.Call{Op: count.OpTake, Demands: on(policies...)})
 	}
 	take("shadow", "off", "fixed-window")
 	if got := take("shadow", "off", "fixed-window"); !got.Allowed || got.WouldAllow {
@@ -159,17 +163,17 @@ func testDemandsByMode(t *testing.T, store limiter.Store) {
 	}
 	e.wantUsed(t, "fixed-window", 2, "beside a shadow that denies")
 	e.wantUsed(t, "shadow", 1, "in shadow mode")
-	mixed := limiter.Policy{Name: "mixed", Mode: limiter.ModeShadow, Limits: []limiter.Limit{
+	mixed := policy.Policy{Name: "mixed", Mode: policy.ModeShadow, Limits: []policy.Limit{
 		{Algorithm: "token-bucket", Limit: 5, Window: time.Minute}, {Algorithm: "sliding-log", Limit: 1, Window: time.Minute},
 	}}
 	if err := e.SetPolicies(append(each(5), gate, all, mixed)); err != nil {
 		t.Fatal(err)
 	}
 	take("mixed")
-	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != limiter.RecordedNo {
+	if got := take("mixed"); !got.Allowed || got.WouldAllow || got.Limits()[0].Used != 1 || got.Recorded != count.RecordedNo {
 		t.Errorf("one limit of a shadow has room, one has none: recorded %s, used %d of the bucket", got.Recorded, got.Limits()[0].Used)
 	}
-	if got := e.Do(t, limiter.OpCheck, "mixed"); got.Limits()[0].Used != 1 {
+	if got := e.Do(t, count.OpCheck, "mixed"); got.Limits()[0].Used != 1 {
 		t.Errorf("the bucket of a shadow that denies has %d units, want 1", got.Limits()[0].Used)
 	}
 	take("gate", "all")
@@ -177,17 +181,17 @@ func testDemandsByMode(t *testing.T, store limiter.Store) {
 	e.wantUsed(t, "all", 2, "where denied attempts count")
 }
 
-func testRepetitionsCountOnce(t *testing.T, store limiter.Store) {
+func testRepetitionsCountOnce(t *testing.T, store store.Store) {
 	policies := kinds(2)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
 	for _, p := range policies {
-		call := limiter.Call{Op: limiter.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
+		call := limiter.Call{Op: count.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
 		first := e.call(t, call)
 		if !first.Allowed || first.Replayed || first.Receipt == "" {
 			t.Errorf("%s: the first of its key: %+v", p.Name, first)
 		}
 		second := e.call(t, call)
-		if !second.Replayed || second.Receipt != first.Receipt || second.Verdict != first.Verdict || second.Recorded != limiter.RecordedYes {
+		if !second.Replayed || second.Receipt != first.Receipt || second.Verdict != first.Verdict || second.Recorded != count.RecordedYes {
 			t.Errorf("%s: a repetition: %+v, want %+v", p.Name, second, first)
 		}
 		e.wantUsed(t, p.Name, 1, "after a repetition")
@@ -200,12 +204,12 @@ func testRepetitionsCountOnce(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testDenialIsDecidedAnew(t *testing.T, store limiter.Store) {
+func testDenialIsDecidedAnew(t *testing.T, store store.Store) {
 	policies := kinds(1)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
 	for _, p := range policies {
-		e.Do(t, limiter.OpTake, p.Name)
-		call := limiter.Call{Op: limiter.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
+		e.Do(t, count.OpTake, p.Name)
+		call := limiter.Call{Op: count.OpTake, Demands: on(p.Name), IdempotencyKey: p.Name}
 		for range 2 {
 			if got := e.call(t, call); got.Allowed || got.Replayed {
 				t.Errorf("%s: over the limit: allowed %v, replayed %v", p.Name, got.Allowed, got.Replayed)
@@ -225,9 +229,9 @@ func testDenialIsDecidedAnew(t *testing.T, store limiter.Store) {
 
 // testRacingRepetitionsCountOnce has twenty repetitions of a call race each other over
 // several engines.
-func testRacingRepetitionsCountOnce(t *testing.T, store limiter.Store) {
+func testRacingRepetitionsCountOnce(t *testing.T, store store.Store) {
 	const engines, each = 4, 5
-	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}}
+	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
 	policies := kinds(100)
 	for _, p := range policies {
 		var all sync.WaitGroup
@@ -237,7 +241,7 @@ func testRacingRepetitionsCountOnce(t *testing.T, store limiter.Store) {
 			last = e
 			for range each {
 				all.Go(func() {
-					answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), IdempotencyKey: p.Name})
+					answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: on(p.Name), IdempotencyKey: p.Name})
 					if err != nil || !answer.Allowed {
 						t.Errorf("%s: allowed %v, %v", p.Name, answer.Allowed, err)
 					}
@@ -250,26 +254,26 @@ func testRacingRepetitionsCountOnce(t *testing.T, store limiter.Store) {
 }
 
 // testTokensAreForOneUse tries each kind of token in the other's place.
-func testTokensAreForOneUse(t *testing.T, store limiter.Store) {
+func testTokensAreForOneUse(t *testing.T, store store.Store) {
 	all := gate
-	all.Name, all.Count = "all", limiter.CountAll
+	all.Name, all.Count = "all", policy.CountAll
 	e := NewEngine(t, store, limiter.Options{}, append(each(2), gate, all)...)
-	held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("all"), Reserve: time.Minute})
+	held := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute})
 	if err := e.Refund(t.Context(), held.Reservation); !errors.Is(err, limiter.ErrNoReceipt) {
 		t.Errorf("a reservation refunded: %v", err)
 	}
-	if got := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("all"), Reserve: time.Minute}); got.Allowed || got.Used != 1 {
+	if got := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("all"), Reserve: time.Minute}); got.Allowed || got.Used != 1 {
 		t.Errorf("a reservation that was denied is counted: %+v", got.Verdict)
 	}
-	taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on("gate")})
-	call := limiter.Call{Op: limiter.OpRecord, Demands: on("gate"), Reservation: taken.Receipt}
+	taken := e.call(t, limiter.Call{Op: count.OpTake, Demands: on("gate")})
+	call := limiter.Call{Op: count.OpRecord, Demands: on("gate"), Reservation: taken.Receipt}
 	var field *limiter.FieldError
 	if _, err := e.Engine.Do(t.Context(), &call); !errors.As(err, &field) || field.Field != "reservation" {
 		t.Errorf("a receipt settled: %v", err)
 	}
 	changed := gate
-	changed.Guarantee = limiter.GuaranteeSerial
-	if err := e.SetPolicies([]limiter.Policy{changed}); err != nil {
+	changed.Guarantee = policy.GuaranteeSerial
+	if err := e.SetPolicies([]policy.Policy{changed}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
@@ -279,25 +283,25 @@ func testTokensAreForOneUse(t *testing.T, store limiter.Store) {
 
 // testHashKeysOutOfStep changes the hash key in its phases: what was counted under one
 // stays counted under the other, and a reset reaches both.
-func testHashKeysOutOfStep(t *testing.T, store limiter.Store) {
+func testHashKeysOutOfStep(t *testing.T, store store.Store) {
 	namespace := rand.Text()
-	keyer := func(id string) limiter.Keyer {
-		return limiter.Keyer{Namespace: namespace, Secret: &limiter.HashKey{ID: id, Secret: []byte("0123456789abcdef" + id)}}
+	keyer := func(id string) keys.Keyer {
+		return keys.Keyer{Namespace: namespace, Secret: &keys.HashKey{ID: id, Secret: []byte("0123456789abcdef" + id)}}
 	}
 	was, will := keyer("1"), keyer("2")
-	phases := [][]limiter.Keyer{{was}, {was, will}, {will, was}, {was, will}, {will, was}}
+	phases := [][]keys.Keyer{{was}, {was, will}, {will, was}, {was, will}, {will, was}}
 	for _, name := range []string{"sliding-log", "fixed-window", "sliding-window", "sliding-tail"} {
-		p := limiter.Policy{Name: name, Limits: []limiter.Limit{{Algorithm: name, Limit: 5, Window: time.Minute}}}
-		engine := func(keyers []limiter.Keyer) Engine {
+		p := policy.Policy{Name: name, Limits: []policy.Limit{{Algorithm: name, Limit: 5, Window: time.Minute}}}
+		engine := func(keyers []keys.Keyer) Engine {
 			return NewEngine(t, store, limiter.Options{Keyer: keyers[0], AlsoRead: keyers[1:]}, p)
 		}
 		for i, keyers := range phases {
-			if got := engine(keyers).Do(t, limiter.OpTake, name); !got.Allowed || got.Used != int64(i+1) {
+			if got := engine(keyers).Do(t, count.OpTake, name); !got.Allowed || got.Used != int64(i+1) {
 				t.Errorf("%s, phase %d: %+v", name, i+1, got.Verdict)
 			}
 		}
 		for _, keyers := range phases[1:] {
-			if got := engine(keyers).Do(t, limiter.OpTake, name); got.Allowed {
+			if got := engine(keyers).Do(t, count.OpTake, name); got.Allowed {
 				t.Errorf("%s: a sixth of five: %+v", name, got.Verdict)
 			}
 		}

@@ -9,33 +9,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // wholeLog asks for more than these tests put beside a cell or into a log.
-var wholeLog = []limiter.LogQuery{{Span: limiter.SpanMonth, Max: 1000}}
+var wholeLog = []store.LogQuery{{Span: store.SpanMonth, Max: 1000}}
 
 // cell returns the subject's cell and the log beside it.
-func (s *subject) cell() limiter.State {
+func (s *subject) cell() store.State {
 	s.t.Helper()
-	return s.read(limiter.Query{Cell: true, Logs: wholeLog})
+	return s.read(store.Query{Cell: true, Logs: wholeLog})
 }
 
 // swap makes a conditional write of a cell with this value, and returns its version.
-func (s *subject) swap(expected limiter.EventID, value string, w limiter.Write) (limiter.EventID, error) {
-	w.Cell = &limiter.CellWrite{If: expected, Version: s.ids(noon), Value: []byte(value), TTL: time.Hour, Serial: limiter.LevelSerial}
+func (s *subject) swap(expected store.EventID, value string, w store.Write) (store.EventID, error) {
+	w.Cell = &store.CellWrite{If: expected, Version: s.ids(noon), Value: []byte(value), TTL: time.Hour, Serial: policy.LevelSerial}
 	return w.Cell.Version, s.try(&w)
 }
 
 // try makes a conditional write.
-func (s *subject) try(w *limiter.Write) error {
-	w.Key, w.Level = s.key, limiter.LevelQuorum
-	w.Logs = []limiter.LogWrite{{Span: limiter.SpanMonth, TTL: time.Hour, Keep: 1000}}
+func (s *subject) try(w *store.Write) error {
+	w.Key, w.Level = s.key, policy.LevelQuorum
+	w.Logs = []store.LogWrite{{Span: store.SpanMonth, TTL: time.Hour, Keep: 1000}}
 	return s.store.Write(s.t.Context(), w)
 }
 
 // mustSwap is swap where nobody else writes.
-func (s *subject) mustSwap(expected limiter.EventID, value string, w limiter.Write) limiter.EventID {
+func (s *subject) mustSwap(expected store.EventID, value string, w store.Write) store.EventID {
 	s.t.Helper()
 	version, err := s.swap(expected, value, w)
 	if err != nil {
@@ -44,17 +45,17 @@ func (s *subject) mustSwap(expected limiter.EventID, value string, w limiter.Wri
 	return version
 }
 
-func (s *subject) wantConflict(expected limiter.EventID, w limiter.Write) {
+func (s *subject) wantConflict(expected store.EventID, w store.Write) {
 	s.t.Helper()
-	if _, err := s.swap(expected, "of a loser", w); !errors.Is(err, limiter.ErrConflict) {
+	if _, err := s.swap(expected, "of a loser", w); !errors.Is(err, store.ErrConflict) {
 		s.t.Errorf("expecting version %v: %v, want a conflict", expected, err)
 	}
 }
 
-func (s *subject) wantCell(version limiter.EventID, value string) {
+func (s *subject) wantCell(version store.EventID, value string) {
 	s.t.Helper()
-	for _, level := range []limiter.Level{limiter.LevelQuorum, limiter.LevelLocalQuorum, limiter.LevelSerial, limiter.LevelLocalSerial} {
-		state, err := s.store.Read(s.t.Context(), &limiter.Query{Key: s.key, Level: level, Cell: true})
+	for _, level := range []policy.Level{policy.LevelQuorum, policy.LevelLocalQuorum, policy.LevelSerial, policy.LevelLocalSerial} {
+		state, err := s.store.Read(s.t.Context(), &store.Query{Key: s.key, Level: level, Cell: true})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -64,29 +65,29 @@ func (s *subject) wantCell(version limiter.EventID, value string) {
 	}
 }
 
-func testCellChangesOnItsCondition(t *testing.T, store limiter.Store) {
-	s, never := newSubject(t, store), limiter.EventID{}
+func testCellChangesOnItsCondition(t *testing.T, in store.Store) {
+	s, never := newSubject(t, in), store.EventID{}
 	s.wantCell(never, "")
-	s.wantConflict(s.ids(noon), limiter.Write{}) // there is none yet
-	first := s.mustSwap(never, "a", limiter.Write{})
+	s.wantConflict(s.ids(noon), store.Write{}) // there is none yet
+	first := s.mustSwap(never, "a", store.Write{})
 	s.wantCell(first, "a")
-	s.wantConflict(never, limiter.Write{}) // there is one
-	s.wantConflict(s.ids(noon), limiter.Write{})
+	s.wantConflict(never, store.Write{}) // there is one
+	s.wantConflict(s.ids(noon), store.Write{})
 	s.wantCell(first, "a")
-	second := s.mustSwap(first, "b", limiter.Write{})
+	second := s.mustSwap(first, "b", store.Write{})
 	s.wantCell(second, "b")
-	s.wantConflict(first, limiter.Write{})
+	s.wantConflict(first, store.Write{})
 	s.wantCell(second, "b")
 }
 
-func testCellRemoved(t *testing.T, store limiter.Store) {
-	s, never := newSubject(t, store), limiter.EventID{}
-	remove := func(expected limiter.EventID) error {
-		return s.try(&limiter.Write{Cell: &limiter.CellWrite{If: expected, Serial: limiter.LevelSerial}})
+func testCellRemoved(t *testing.T, in store.Store) {
+	s, never := newSubject(t, in), store.EventID{}
+	remove := func(expected store.EventID) error {
+		return s.try(&store.Write{Cell: &store.CellWrite{If: expected, Serial: policy.LevelSerial}})
 	}
-	version := s.mustSwap(never, "a", limiter.Write{})
-	for _, wrong := range []limiter.EventID{never, s.ids(noon)} {
-		if err := remove(wrong); !errors.Is(err, limiter.ErrConflict) {
+	version := s.mustSwap(never, "a", store.Write{})
+	for _, wrong := range []store.EventID{never, s.ids(noon)} {
+		if err := remove(wrong); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("expecting version %v: %v, want a conflict", wrong, err)
 		}
 	}
@@ -95,58 +96,58 @@ func testCellRemoved(t *testing.T, store limiter.Store) {
 		t.Fatal(err)
 	}
 	s.wantCell(never, "")
-	s.wantConflict(version, limiter.Write{})
-	s.wantCell(s.mustSwap(never, "b", limiter.Write{}), "b")
+	s.wantConflict(version, store.Write{})
+	s.wantCell(s.mustSwap(never, "b", store.Write{}), "b")
 }
 
-func testEventsBesideACell(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
-	var events []limiter.Event
+func testEventsBesideACell(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
+	var events []store.Event
 	for i := range 3 {
-		at := noon + limiter.Instant(i)*1000
-		events = append(events, limiter.Event{ID: s.ids(at), At: at, Cost: int64(i + 1)})
+		at := noon + store.Instant(i)*1000
+		events = append(events, store.Event{ID: s.ids(at), At: at, Cost: int64(i + 1)})
 	}
 	events[2].Ends = noon + 60_000
-	want := func(want ...limiter.Event) {
+	want := func(want ...store.Event) {
 		t.Helper()
 		if got := s.cell().Logs[0].Events; !slices.Equal(got, want) {
 			t.Errorf("beside the cell are %+v, want %+v", got, want)
 		}
 	}
-	version := s.mustSwap(limiter.EventID{}, "a", limiter.Write{Events: events[:2]})
+	version := s.mustSwap(store.EventID{}, "a", store.Write{Events: events[:2]})
 	want(events[:2]...)
-	s.wantConflict(limiter.EventID{}, limiter.Write{Events: events[2:], Remove: []limiter.EventID{events[0].ID}})
-	s.wantConflict(s.ids(noon), limiter.Write{Events: events[2:], Remove: []limiter.EventID{events[0].ID}})
+	s.wantConflict(store.EventID{}, store.Write{Events: events[2:], Remove: []store.EventID{events[0].ID}})
+	s.wantConflict(s.ids(noon), store.Write{Events: events[2:], Remove: []store.EventID{events[0].ID}})
 	want(events[:2]...)
-	version = s.mustSwap(version, "b", limiter.Write{Events: events[2:], Remove: []limiter.EventID{events[0].ID}})
+	version = s.mustSwap(version, "b", store.Write{Events: events[2:], Remove: []store.EventID{events[0].ID}})
 	want(events[1], events[2])
 	for _, of := range []struct {
-		after limiter.Instant
+		after store.Instant
 		most  int
-		want  []limiter.Event
+		want  []store.Event
 	}{
 		{0, 1, events[2:]},
 		{noon + 1000, 10, events[2:]},
 		{noon + 2000, 10, nil},
 		{noon + 2000, 1, nil},
 	} {
-		q := limiter.Query{Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanMonth, After: of.after, Max: of.most}}, ExpireAfter: noon}
+		q := store.Query{Cell: true, Logs: []store.LogQuery{{Span: store.SpanMonth, After: of.after, Max: of.most}}, ExpireAfter: noon}
 		state := s.read(q)
-		got := slices.DeleteFunc(state.Logs[0].Events, func(e limiter.Event) bool { return e.ID == events[1].ID && of.most == 1 })
+		got := slices.DeleteFunc(state.Logs[0].Events, func(e store.Event) bool { return e.ID == events[1].ID && of.most == 1 })
 		if !slices.Equal(got, of.want) || state.Cell.Version != version || string(state.Cell.Value) != "b" {
 			t.Errorf("the newest %d after noon%+d ms are %+v beside %+v", of.most, of.after-noon, got, state.Cell)
 		}
 	}
 	settled := events[2]
 	settled.Ends = 0
-	s.mustSwap(version, "c", limiter.Write{Events: []limiter.Event{settled}, Settle: true})
+	s.mustSwap(version, "c", store.Write{Events: []store.Event{settled}, Settle: true})
 	want(events[1], settled)
 }
 
-func testCellExpires(t *testing.T, store limiter.Store) {
+func testCellExpires(t *testing.T, in store.Store) {
 	const patience = 30 * time.Second
-	s, kept := newSubject(t, store), newSubject(t, store)
-	w := limiter.Write{Cell: &limiter.CellWrite{Version: s.ids(noon), Value: []byte("a"), TTL: time.Second, Serial: limiter.LevelSerial}}
+	s, kept := newSubject(t, in), newSubject(t, in)
+	w := store.Write{Cell: &store.CellWrite{Version: s.ids(noon), Value: []byte("a"), TTL: time.Second, Serial: policy.LevelSerial}}
 	if err := s.try(&w); err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +157,12 @@ func testCellExpires(t *testing.T, store limiter.Store) {
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for start := time.Now(); s.cell().Cell.Version != (limiter.EventID{}); <-tick.C {
+	for start := time.Now(); s.cell().Cell.Version != (store.EventID{}); <-tick.C {
 		if time.Since(start) > patience {
 			t.Fatalf("a cell to be kept for a second is there after %v", patience)
 		}
 	}
-	s.wantCell(s.mustSwap(limiter.EventID{}, "b", limiter.Write{}), "b")
+	s.wantCell(s.mustSwap(store.EventID{}, "b", store.Write{}), "b")
 	kept.wantCell(w.Cell.Version, "a")
 }
 
@@ -169,11 +170,11 @@ func testCellExpires(t *testing.T, store limiter.Store) {
 // past, and an event beside it. However they meet: what was acknowledged is there once,
 // what was refused is not, and whoever reads meanwhile is told the same by events and
 // cell.
-func testCellWrittenByMany(t *testing.T, store limiter.Store) {
+func testCellWrittenByMany(t *testing.T, in store.Store) {
 	const writers, each = 4, 5
-	s := newSubject(t, store)
+	s := newSubject(t, in)
 	var mu sync.Mutex
-	fates := make(map[limiter.EventID]error) // of every attempt
+	fates := make(map[store.EventID]error) // of every attempt
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
@@ -194,11 +195,11 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 	all.Wait()
 	close(done)
 	readers.Wait()
-	state, err := store.Read(t.Context(), &limiter.Query{Key: s.key, Level: limiter.LevelSerial, Cell: true, Logs: wholeLog})
+	state, err := in.Read(t.Context(), &store.Query{Key: s.key, Level: policy.LevelSerial, Cell: true, Logs: wholeLog})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var beside []limiter.EventID
+	var beside []store.EventID
 	for _, e := range state.Logs[0].Events {
 		beside = append(beside, e.ID)
 	}
@@ -210,7 +211,7 @@ func testCellWrittenByMany(t *testing.T, store limiter.Store) {
 func (s *subject) readAlong(readers *sync.WaitGroup, done <-chan struct{}) {
 	for _, most := range []int{50, 1000} { // rows: more than there are
 		readers.Go(func() {
-			q := limiter.Query{Key: s.key, Level: limiter.LevelQuorum, Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanMonth, Max: most}}}
+			q := store.Query{Key: s.key, Level: policy.LevelQuorum, Cell: true, Logs: []store.LogQuery{{Span: store.SpanMonth, Max: most}}}
 			for !s.t.Failed() {
 				select {
 				case <-done:
@@ -229,8 +230,8 @@ func (s *subject) readAlong(readers *sync.WaitGroup, done <-chan struct{}) {
 }
 
 // wantInStep compares what a cell says of its versions to the events beside it.
-func (s *subject) wantInStep(state *limiter.State) {
-	versions, last := versionsIn(state.Cell.Value), limiter.EventID{}
+func (s *subject) wantInStep(state *store.State) {
+	versions, last := versionsIn(state.Cell.Value), store.EventID{}
 	if len(versions) > 0 {
 		last = versions[len(versions)-1]
 	}
@@ -241,33 +242,33 @@ func (s *subject) wantInStep(state *limiter.State) {
 }
 
 // addVersion reads the cell and writes it with one more version and event, once.
-func (s *subject) addVersion(ctx context.Context) (limiter.EventID, error) {
+func (s *subject) addVersion(ctx context.Context) (store.EventID, error) {
 	id := s.ids(noon)
-	state, err := s.store.Read(ctx, &limiter.Query{Key: s.key, Level: limiter.LevelQuorum, Cell: true})
+	state, err := s.store.Read(ctx, &store.Query{Key: s.key, Level: policy.LevelQuorum, Cell: true})
 	if err != nil {
-		return id, errors.Join(limiter.ErrConflict, err)
+		return id, errors.Join(store.ErrConflict, err)
 	}
-	return id, s.try(&limiter.Write{
-		Cell: &limiter.CellWrite{
+	return id, s.try(&store.Write{
+		Cell: &store.CellWrite{
 			If: state.Cell.Version, Version: id, Value: append(slices.Clone(state.Cell.Value), id[:]...),
-			TTL: time.Hour, Serial: limiter.LevelSerial,
+			TTL: time.Hour, Serial: policy.LevelSerial,
 		},
-		Events: []limiter.Event{{ID: id, At: noon, Cost: 1}},
+		Events: []store.Event{{ID: id, At: noon, Cost: 1}},
 	})
 }
 
-func versionsIn(value []byte) (versions []limiter.EventID) {
-	for id := range slices.Chunk(value, len(limiter.EventID{})) {
-		versions = append(versions, limiter.EventID(id))
+func versionsIn(value []byte) (versions []store.EventID) {
+	for id := range slices.Chunk(value, len(store.EventID{})) {
+		versions = append(versions, store.EventID(id))
 	}
 	return versions
 }
 
 // checkFates compares what writers were told of their versions to what is stored in
 // the cell and beside it.
-func checkFates(t *testing.T, fates map[limiter.EventID]error, stored, beside []limiter.EventID) {
+func checkFates(t *testing.T, fates map[store.EventID]error, stored, beside []store.EventID) {
 	t.Helper()
-	times := make(map[limiter.EventID]int)
+	times := make(map[store.EventID]int)
 	for _, id := range stored {
 		times[id]++
 	}
@@ -279,9 +280,9 @@ func checkFates(t *testing.T, fates map[limiter.EventID]error, stored, beside []
 			t.Errorf("version %v is stored %d times, its event is there: %v", id, times[id], there)
 		case err == nil && !there:
 			t.Errorf("version %v was acknowledged and is not stored", id)
-		case errors.Is(err, limiter.ErrConflict) && there:
+		case errors.Is(err, store.ErrConflict) && there:
 			t.Errorf("version %v was refused and is stored", id)
-		case err != nil && !errors.Is(err, limiter.ErrConflict):
+		case err != nil && !errors.Is(err, store.ErrConflict):
 			unknown++
 		}
 	}
@@ -290,24 +291,24 @@ func checkFates(t *testing.T, fates map[limiter.EventID]error, stored, beside []
 
 // testEndedHoldsHideNothing has younger holds, which have ended, take the places of all
 // the events that a reader asks for, in a log and beside a cell.
-func testEndedHoldsHideNothing(t *testing.T, store limiter.Store) {
-	s, beside := newSubject(t, store), newSubject(t, store)
-	var events []limiter.Event
-	for i := range limiter.Instant(20) {
+func testEndedHoldsHideNothing(t *testing.T, in store.Store) {
+	s, beside := newSubject(t, in), newSubject(t, in)
+	var events []store.Event
+	for i := range store.Instant(20) {
 		at := noon + i
-		e := limiter.Event{ID: s.ids(at), At: at, Cost: 1}
+		e := store.Event{ID: s.ids(at), At: at, Cost: 1}
 		if i >= 3 {
 			e.Ends = at + 1000
 		}
 		events = append(events, e)
 	}
-	s.write(limiter.Write{Events: events})
-	beside.mustSwap(limiter.EventID{}, "a", limiter.Write{Events: events})
-	for name, state := range map[string]limiter.State{
-		"log":  s.read(limiter.Query{Logs: []limiter.LogQuery{{Span: limiter.SpanHour, Max: 3}}, ExpireAfter: noon + 5000}),
-		"cell": beside.read(limiter.Query{Cell: true, Logs: []limiter.LogQuery{{Span: limiter.SpanMonth, Max: 3}}, ExpireAfter: noon + 5000}),
+	s.write(store.Write{Events: events})
+	beside.mustSwap(store.EventID{}, "a", store.Write{Events: events})
+	for name, state := range map[string]store.State{
+		"log":  s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, Max: 3}}, ExpireAfter: noon + 5000}),
+		"cell": beside.read(store.Query{Cell: true, Logs: []store.LogQuery{{Span: store.SpanMonth, Max: 3}}, ExpireAfter: noon + 5000}),
 	} {
-		got := slices.DeleteFunc(state.Logs[0].Events, func(e limiter.Event) bool { return e.Ends != 0 })
+		got := slices.DeleteFunc(state.Logs[0].Events, func(e store.Event) bool { return e.Ends != 0 })
 		if !slices.Equal(got, events[:3]) {
 			t.Errorf("%s: of the newest 3 that count %+v were read, want %+v", name, got, events[:3])
 		}

@@ -9,35 +9,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // subject is one key of the store under test, that no other test uses.
 type subject struct {
 	t     testing.TB
-	store limiter.Store
-	key   limiter.Key
-	ids   func(limiter.Instant) limiter.EventID
+	store store.Store
+	key   store.Key
+	ids   func(store.Instant) store.EventID
 }
 
-func newSubject(t testing.TB, store limiter.Store) *subject {
-	keyer := limiter.Keyer{Namespace: rand.Text()}
+func newSubject(t testing.TB, s store.Store) *subject {
+	keyer := keys.Keyer{Namespace: rand.Text()}
 	return &subject{
-		t: t, store: store,
-		key: keyer.For(limiter.KeySpace{Policy: "contract"}).Of("somebody"),
-		ids: limiter.NewEventIDs(),
+		t: t, store: s,
+		key: keyer.For(keys.KeySpace{Policy: "contract"}).Of("somebody"),
+		ids: store.NewEventIDs().Next,
 	}
 }
 
-const noon limiter.Instant = 1_772_452_800_000 // 2026-03-02 12:00 UTC
+const noon store.Instant = 1_772_452_800_000 // 2026-03-02 12:00 UTC
 
 // write stores w under the subject's key, into the log of an hour unless w says
 // otherwise.
-func (s *subject) write(w limiter.Write) {
+func (s *subject) write(w store.Write) {
 	s.t.Helper()
-	w.Key, w.Level = s.key, limiter.LevelQuorum
+	w.Key, w.Level = s.key, policy.LevelQuorum
 	if w.Logs == nil {
-		w.Logs = []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 10_000}}
+		w.Logs = []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 10_000}}
 	}
 	if err := s.store.Write(s.t.Context(), &w); err != nil {
 		s.t.Fatal(err)
@@ -45,21 +47,21 @@ func (s *subject) write(w limiter.Write) {
 }
 
 // append stores events of cost 1, 2, … at these instants and returns their ids.
-func (s *subject) append(at ...limiter.Instant) []limiter.EventID {
+func (s *subject) append(at ...store.Instant) []store.EventID {
 	s.t.Helper()
-	var w limiter.Write
-	var ids []limiter.EventID
+	var w store.Write
+	var ids []store.EventID
 	for i, instant := range at {
 		ids = append(ids, s.ids(instant))
-		w.Events = append(w.Events, limiter.Event{ID: ids[i], At: instant, Cost: int64(i + 1)})
+		w.Events = append(w.Events, store.Event{ID: ids[i], At: instant, Cost: int64(i + 1)})
 	}
 	s.write(w)
 	return ids
 }
 
-func (s *subject) read(q limiter.Query) limiter.State {
+func (s *subject) read(q store.Query) store.State {
 	s.t.Helper()
-	q.Key, q.Level = s.key, limiter.LevelQuorum
+	q.Key, q.Level = s.key, policy.LevelQuorum
 	state, err := s.store.Read(s.t.Context(), &q)
 	if err != nil {
 		s.t.Fatal(err)
@@ -68,9 +70,9 @@ func (s *subject) read(q limiter.Query) limiter.State {
 }
 
 // costs returns the costs of the newest n events of span later than after.
-func (s *subject) costs(span limiter.Span, after limiter.Instant, n int) []int64 {
+func (s *subject) costs(span store.Span, after store.Instant, n int) []int64 {
 	s.t.Helper()
-	state := s.read(limiter.Query{Logs: []limiter.LogQuery{{Span: span, After: after, Max: n}}})
+	state := s.read(store.Query{Logs: []store.LogQuery{{Span: span, After: after, Max: n}}})
 	costs := []int64{}
 	for _, e := range state.Logs[0].Events {
 		costs = append(costs, e.Cost)
@@ -78,14 +80,14 @@ func (s *subject) costs(span limiter.Span, after limiter.Instant, n int) []int64
 	return costs
 }
 
-func (s *subject) wantCosts(after limiter.Instant, n int, want ...int64) {
+func (s *subject) wantCosts(after store.Instant, n int, want ...int64) {
 	s.t.Helper()
-	if got := s.costs(limiter.SpanHour, after, n); !slices.Equal(got, want) {
+	if got := s.costs(store.SpanHour, after, n); !slices.Equal(got, want) {
 		s.t.Errorf("the newest %d after noon%+d ms cost %v, want %v", n, after-noon, got, want)
 	}
 }
 
-func testEventsNewestOfThoseLater(t *testing.T, store limiter.Store) {
+func testEventsNewestOfThoseLater(t *testing.T, store store.Store) {
 	s := newSubject(t, store)
 	s.wantCosts(0, 5)
 	s.append(noon, noon+1, noon+1000, noon+2000)
@@ -97,20 +99,20 @@ func testEventsNewestOfThoseLater(t *testing.T, store limiter.Store) {
 	s.wantCosts(noon+2000, 10)
 }
 
-func testEventsOutOfOrder(t *testing.T, store limiter.Store) {
+func testEventsOutOfOrder(t *testing.T, store store.Store) {
 	s := newSubject(t, store)
 	s.append(noon+2000, noon, noon+1000)
 	s.wantCosts(0, 10, 2, 3, 1)
 	s.wantCosts(noon, 10, 3, 1)
 }
 
-func testEventsOfOneMillisecond(t *testing.T, store limiter.Store) {
+func testEventsOfOneMillisecond(t *testing.T, in store.Store) {
 	const n = 1000
-	s := newSubject(t, store)
+	s := newSubject(t, in)
 	for range n / 50 {
-		s.append(slices.Repeat([]limiter.Instant{noon}, 50)...)
+		s.append(slices.Repeat([]store.Instant{noon}, 50)...)
 	}
-	state := s.read(limiter.Query{Logs: []limiter.LogQuery{{Span: limiter.SpanHour, After: noon - 1, Max: 2 * n}}})
+	state := s.read(store.Query{Logs: []store.LogQuery{{Span: store.SpanHour, After: noon - 1, Max: 2 * n}}})
 	if got := len(state.Logs[0].Events); got != n {
 		t.Errorf("%d rows of %d events", got, n)
 	}
@@ -121,40 +123,40 @@ func testEventsOfOneMillisecond(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testEventsRemoved(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
+func testEventsRemoved(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
 	ids := s.append(noon, noon, noon+1)
 	for range 2 { // safe to repeat
-		s.write(limiter.Write{Remove: ids[1:2]})
+		s.write(store.Write{Remove: ids[1:2]})
 		s.wantCosts(0, 10, 1, 3)
 	}
-	s.write(limiter.Write{Remove: []limiter.EventID{ids[0], ids[2]}})
+	s.write(store.Write{Remove: []store.EventID{ids[0], ids[2]}})
 	s.wantCosts(0, 10)
 }
 
-func testSpansAreApart(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
-	event := limiter.Event{ID: s.ids(noon), At: noon, Cost: 7}
-	for _, span := range []limiter.Span{limiter.SpanDay, limiter.SpanMonth} {
-		s.write(limiter.Write{Events: []limiter.Event{event}, Logs: []limiter.LogWrite{{Span: span, TTL: time.Hour, Keep: 10}}})
+func testSpansAreApart(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
+	event := store.Event{ID: s.ids(noon), At: noon, Cost: 7}
+	for _, span := range []store.Span{store.SpanDay, store.SpanMonth} {
+		s.write(store.Write{Events: []store.Event{event}, Logs: []store.LogWrite{{Span: span, TTL: time.Hour, Keep: 10}}})
 	}
-	for span, want := range [limiter.SpanCount]int{0, 1, 1} {
-		if got := s.costs(limiter.Span(span), 0, 10); len(got) != want {
+	for span, want := range [store.SpanCount]int{0, 1, 1} {
+		if got := s.costs(store.Span(span), 0, 10); len(got) != want {
 			t.Errorf("span %d: %v", span, got)
 		}
 	}
 }
 
-// count is a counter of a limit whose window starts at start; it expires
+// unitsOf returns a counter of a limit whose window starts at start; it expires
 // two minutes later, as a sliding tail's of a minute does.
-func count(limit limiter.LimitID, start, epoch limiter.Instant, units int64) limiter.Count {
-	return limiter.Count{Limit: limit, Start: start, Expires: start + 120_000, Epoch: epoch, Units: units}
+func unitsOf(limit policy.LimitID, start, epoch store.Instant, units int64) store.Count {
+	return store.Count{Limit: limit, Start: start, Expires: start + 120_000, Epoch: epoch, Units: units}
 }
 
-func (s *subject) wantCounts(expireAfter limiter.Instant, want ...limiter.Count) {
+func (s *subject) wantCounts(expireAfter store.Instant, want ...store.Count) {
 	s.t.Helper()
-	got := s.read(limiter.Query{Counts: true, ExpireAfter: expireAfter}).Counts
-	byStart := func(a, b limiter.Count) int {
+	got := s.read(store.Query{Counts: true, ExpireAfter: expireAfter}).Counts
+	byStart := func(a, b store.Count) int {
 		return int(a.Start-b.Start)*10 + int(a.Epoch-b.Epoch) + len(a.Limit) - len(b.Limit)
 	}
 	slices.SortFunc(got, byStart)
@@ -164,75 +166,76 @@ func (s *subject) wantCounts(expireAfter limiter.Instant, want ...limiter.Count)
 	}
 }
 
-func testCountersAddUp(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
+func testCountersAddUp(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
 	s.wantCounts(0)
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 2), count("long", noon, 0, 1)}})
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 3)}})
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, -1)}})
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon+60_000, 0, 1)}})
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, noon+5, 9)}})
-	first, long, second, after := count("a", noon, 0, 4), count("long", noon, 0, 1), count("a", noon+60_000, 0, 1), count("a", noon, noon+5, 9)
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, 0, 2), unitsOf("long", noon, 0, 1)}})
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, 0, 3)}})
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, 0, -1)}})
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon+60_000, 0, 1)}})
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, noon+5, 9)}})
+	first, long := unitsOf("a", noon, 0, 4), unitsOf("long", noon, 0, 1)
+	second, after := unitsOf("a", noon+60_000, 0, 1), unitsOf("a", noon, noon+5, 9)
 	s.wantCounts(0, first, long, second, after)
 	s.wantCounts(noon+119_999, first, long, second, after)
 	s.wantCounts(noon+120_000, second)
 }
 
-func testCountersAtTheSameTime(t *testing.T, store limiter.Store) {
+func testCountersAtTheSameTime(t *testing.T, in store.Store) {
 	const writers, each = 8, 25
-	s := newSubject(t, store)
+	s := newSubject(t, in)
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
 			for range each {
-				w := limiter.Write{Key: s.key, Level: limiter.LevelQuorum, Add: []limiter.Count{count("a", noon, 0, 1)}}
-				if err := store.Write(t.Context(), &w); err != nil {
+				w := store.Write{Key: s.key, Level: policy.LevelQuorum, Add: []store.Count{unitsOf("a", noon, 0, 1)}}
+				if err := in.Write(t.Context(), &w); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	s.wantCounts(0, count("a", noon, 0, writers*each))
+	s.wantCounts(0, unitsOf("a", noon, 0, writers*each))
 }
 
-func testResetIsReadWithTheCount(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
+func testResetIsReadWithTheCount(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
 	s.append(noon)
-	s.write(limiter.Write{Add: []limiter.Count{count("a", noon, 0, 1)}})
-	for _, at := range []limiter.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
-		s.write(limiter.Write{Reset: at, ResetTTL: time.Hour, Counts: true})
+	s.write(store.Write{Add: []store.Count{unitsOf("a", noon, 0, 1)}})
+	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+		s.write(store.Write{Reset: at, ResetTTL: time.Hour, Counts: true})
 	}
 	s.append(noon + 1000)
-	log := []limiter.LogQuery{{Span: limiter.SpanHour, After: 0, Max: 10}}
-	if got := s.read(limiter.Query{Logs: log}).Reset; got != noon+500 {
+	log := []store.LogQuery{{Span: store.SpanHour, After: 0, Max: 10}}
+	if got := s.read(store.Query{Logs: log}).Reset; got != noon+500 {
 		t.Errorf("with the log: reset at noon%+d ms, want +500", got-noon)
 	}
-	if got := s.read(limiter.Query{Counts: true}).Reset; got != noon+500 {
+	if got := s.read(store.Query{Counts: true}).Reset; got != noon+500 {
 		t.Errorf("with the counters: reset at noon%+d ms, want +500", got-noon)
 	}
 }
 
 // tally is the running total of a counter like count's, by a writer.
-func tally(writer limiter.EventID, start, epoch limiter.Instant, units, stamp int64) limiter.Tally {
-	t := limiter.Tally{Count: count("a", start, epoch, units), Stamp: int64(noon)*1000 + stamp, TTL: time.Hour}
+func tally(writer store.EventID, start, epoch store.Instant, units, stamp int64) store.Tally {
+	t := store.Tally{Count: unitsOf("a", start, epoch, units), Stamp: int64(noon)*1000 + stamp, TTL: time.Hour}
 	t.Row = writer
 	return t
 }
 
-func (s *subject) put(tallies ...limiter.Tally) {
+func (s *subject) put(tallies ...store.Tally) {
 	s.t.Helper()
-	s.write(limiter.Write{Put: tallies, Tally: true, Span: limiter.SpanDay})
+	s.write(store.Write{Put: tallies, Tally: true, Span: store.SpanDay})
 }
 
-func (s *subject) wantTallies(expireAfter limiter.Instant, want ...limiter.Tally) {
+func (s *subject) wantTallies(expireAfter store.Instant, want ...store.Tally) {
 	s.t.Helper()
-	var counts []limiter.Count
+	var counts []store.Count
 	for _, t := range want {
 		counts = append(counts, t.Count)
 	}
-	got := s.read(limiter.Query{Tally: true, Span: limiter.SpanDay, ExpireAfter: expireAfter}).Counts
-	byStart := func(a, b limiter.Count) int {
+	got := s.read(store.Query{Tally: true, Span: store.SpanDay, ExpireAfter: expireAfter}).Counts
+	byStart := func(a, b store.Count) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Epoch, b.Epoch), bytes.Compare(a.Row[:], b.Row[:]))
 	}
 	slices.SortFunc(got, byStart)
@@ -242,7 +245,7 @@ func (s *subject) wantTallies(expireAfter limiter.Instant, want ...limiter.Tally
 	}
 }
 
-func testTalliesReplaceThemselves(t *testing.T, store limiter.Store) {
+func testTalliesReplaceThemselves(t *testing.T, store store.Store) {
 	s := newSubject(t, store)
 	one, other := s.ids(noon), s.ids(noon)
 	s.wantTallies(0)
@@ -261,19 +264,19 @@ func testTalliesReplaceThemselves(t *testing.T, store limiter.Store) {
 	s.wantCounts(0)
 }
 
-func testTalliesOfManyWriters(t *testing.T, store limiter.Store) {
+func testTalliesOfManyWriters(t *testing.T, in store.Store) {
 	const writers, each = 8, 25
-	s := newSubject(t, store)
-	want := make([]limiter.Tally, writers)
+	s := newSubject(t, in)
+	want := make([]store.Tally, writers)
 	var all sync.WaitGroup
 	for i := range writers {
 		writer := s.ids(noon)
 		want[i] = tally(writer, noon, 0, each, each)
 		all.Go(func() {
 			for n := range int64(each) {
-				w := limiter.Write{Key: s.key, Level: limiter.LevelQuorum, Tally: true, Span: limiter.SpanDay}
-				w.Put = []limiter.Tally{tally(writer, noon, 0, n+1, n+1)}
-				if err := store.Write(t.Context(), &w); err != nil {
+				w := store.Write{Key: s.key, Level: policy.LevelQuorum, Tally: true, Span: store.SpanDay}
+				w.Put = []store.Tally{tally(writer, noon, 0, n+1, n+1)}
+				if err := in.Write(t.Context(), &w); err != nil {
 					t.Error(err)
 				}
 			}
@@ -283,40 +286,40 @@ func testTalliesOfManyWriters(t *testing.T, store limiter.Store) {
 	s.wantTallies(0, want...)
 }
 
-func testResetIsReadWithTheTallies(t *testing.T, store limiter.Store) {
-	s := newSubject(t, store)
+func testResetIsReadWithTheTallies(t *testing.T, in store.Store) {
+	s := newSubject(t, in)
 	s.put(tally(s.ids(noon), noon, noon+500, 1, 1))
-	for _, at := range []limiter.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
-		s.write(limiter.Write{Reset: at, ResetTTL: time.Hour, Tally: true, Span: limiter.SpanDay})
+	for _, at := range []store.Instant{noon + 500, noon + 100} { // the latest stands, whatever the order
+		s.write(store.Write{Reset: at, ResetTTL: time.Hour, Tally: true, Span: store.SpanDay})
 	}
-	if got := s.read(limiter.Query{Tally: true, Span: limiter.SpanDay}).Reset; got != noon+500 {
+	if got := s.read(store.Query{Tally: true, Span: store.SpanDay}).Reset; got != noon+500 {
 		t.Errorf("reset at noon%+d ms, want +500", got-noon)
 	}
 }
 
 // Of many keys at the same time, each reads what was just written to it, and nothing of the
 // others, whatever it is.
-func testWriteThenRead(t *testing.T, store limiter.Store) {
+func testWriteThenRead(t *testing.T, in store.Store) {
 	const keys, rounds = 60, 4
-	logs := []limiter.LogQuery{{Span: limiter.SpanHour, Max: 10}}
-	kept := []limiter.LogWrite{{Span: limiter.SpanHour, TTL: time.Hour, Keep: 10}}
+	logs := []store.LogQuery{{Span: store.SpanHour, Max: 10}}
+	kept := []store.LogWrite{{Span: store.SpanHour, TTL: time.Hour, Keep: 10}}
 	var all sync.WaitGroup
 	for key := range keys {
-		s := newSubject(t, store)
+		s := newSubject(t, in)
 		writer := s.ids(noon)
 		all.Go(func() {
-			for n := range limiter.Instant(rounds) {
-				event := []limiter.Event{{ID: s.ids(noon + n), At: noon + n, Cost: 1}}
-				w, q := limiter.Write{Events: event, Logs: kept}, limiter.Query{Logs: logs}
+			for n := range store.Instant(rounds) {
+				event := []store.Event{{ID: s.ids(noon + n), At: noon + n, Cost: 1}}
+				w, q := store.Write{Events: event, Logs: kept}, store.Query{Logs: logs}
 				switch key % 4 {
 				case 1:
 					total := tally(writer, noon, 0, int64(n+1), int64(n+1))
-					w = limiter.Write{Put: []limiter.Tally{total}, Tally: true, Span: limiter.SpanDay}
-					q = limiter.Query{Tally: true, Span: limiter.SpanDay}
+					w = store.Write{Put: []store.Tally{total}, Tally: true, Span: store.SpanDay}
+					q = store.Query{Tally: true, Span: store.SpanDay}
 				case 2:
-					w, q = limiter.Write{Add: []limiter.Count{count("a", noon, 0, 1)}}, limiter.Query{Counts: true}
+					w, q = store.Write{Add: []store.Count{unitsOf("a", noon, 0, 1)}}, store.Query{Counts: true}
 				case 3: // what is read is of another kind, too
-					w.Add, q.Counts = []limiter.Count{count("a", noon, 0, 1)}, true
+					w.Add, q.Counts = []store.Count{unitsOf("a", noon, 0, 1)}, true
 				}
 				s.wantWritten(w, q, int64(n+1))
 			}
@@ -326,16 +329,16 @@ func testWriteThenRead(t *testing.T, store limiter.Store) {
 }
 
 // wantWritten stores w and reads what q asks for then, which should be units of each.
-func (s *subject) wantWritten(w limiter.Write, q limiter.Query, units int64) {
-	w.Key, w.Level = s.key, limiter.LevelQuorum
-	q.Key, q.Level = s.key, limiter.LevelQuorum
-	state, wrote, err := limiter.WriteThenRead(s.t.Context(), s.store, &w, &q)
+func (s *subject) wantWritten(w store.Write, q store.Query, units int64) {
+	w.Key, w.Level = s.key, policy.LevelQuorum
+	q.Key, q.Level = s.key, policy.LevelQuorum
+	state, wrote, err := store.WriteThenRead(s.t.Context(), s.store, &w, &q)
 	if err != nil || !wrote {
 		s.t.Errorf("written: %v; %v", wrote, err)
 		return
 	}
 	for i := range state.Logs {
-		if got := limiter.SumOf(state.Logs[i].Events); got != units {
+		if got := store.SumOf(state.Logs[i].Events); got != units {
 			s.t.Errorf("%d units in a log, want %d", got, units)
 		}
 	}

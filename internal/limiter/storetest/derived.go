@@ -7,10 +7,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // spelled reads identifiers in any case as one, and derives their first letters.
-func spelled(_ limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIdentifier, error) {
+func spelled(_ policy.Normalize, derive []policy.Derivation) (policy.ReadIdentifier, error) {
 	return func(text string) (string, []string, error) {
 		text = strings.ToUpper(text)
 		if strings.Contains(text, "?") {
@@ -25,23 +29,23 @@ func spelled(_ limiter.Normalize, derive []limiter.Derivation) (limiter.ReadIden
 }
 
 // derivedFor is what a policy called person derives: for the first letter and the first two.
-func derivedFor(person limiter.Policy) limiter.Policy {
-	person.Name, person.Normalize = "person", limiter.Normalize{Form: limiter.FormE164}
-	person.Derive = []limiter.Derivation{
-		{Policy: "letter", From: limiter.PartPrefix, Digits: 1}, {Policy: "letters", From: limiter.PartPrefix, Digits: 2},
+func derivedFor(person policy.Policy) policy.Policy {
+	person.Name, person.Normalize = "person", policy.Normalize{Form: policy.FormE164}
+	person.Derive = []policy.Derivation{
+		{Policy: "letter", From: policy.PartPrefix, Digits: 1}, {Policy: "letters", From: policy.PartPrefix, Digits: 2},
 	}
 	return person
 }
 
-func perMinute(name, algorithm string, n int64, guarantee limiter.Guarantee) limiter.Policy {
-	return limiter.Policy{
-		Name: name, Guarantee: guarantee, Limits: []limiter.Limit{{Algorithm: algorithm, Limit: n, Window: time.Minute}},
+func perMinute(name, algorithm string, n int64, guarantee policy.Guarantee) policy.Policy {
+	return policy.Policy{
+		Name: name, Guarantee: guarantee, Limits: []policy.Limit{{Algorithm: algorithm, Limit: n, Window: time.Minute}},
 	}
 }
 
 // testDerived counts a person, and what is derived of them, in one step: all or none, however
 // each is kept.
-func testDerived(t *testing.T, store limiter.Store) {
+func testDerived(t *testing.T, store store.Store) {
 	for _, p := range kinds(2) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +85,7 @@ func testDerived(t *testing.T, store limiter.Store) {
 // takePerson takes for a person, and fails the test unless these decide.
 func (e Engine) takePerson(t testing.TB, id, want string) limiter.Answer {
 	t.Helper()
-	got := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: []limiter.Demand{{Policy: "person", Identifier: limiter.Identifier(id)}}})
+	got := e.call(t, limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "person", Identifier: keys.Identifier(id)}}})
 	text := "allowed by"
 	if !got.Allowed {
 		text = "denied by"
@@ -99,8 +103,8 @@ func (e Engine) takePerson(t testing.TB, id, want string) limiter.Answer {
 
 func (e Engine) wantUsedBy(t testing.TB, policy, id string, want int64) {
 	t.Helper()
-	demands := []limiter.Demand{{Policy: policy, Identifier: limiter.Identifier(id)}}
-	answer := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: demands})
+	demands := []limiter.Demand{{Policy: policy, Identifier: keys.Identifier(id)}}
+	answer := e.call(t, limiter.Call{Op: count.OpCheck, Demands: demands})
 	d := &answer.Decision
 	if answer.Demands != nil { // else it may be that of what is derived
 		d = &answer.Demands[0]
@@ -111,11 +115,11 @@ func (e Engine) wantUsedBy(t testing.TB, policy, id string, want int64) {
 }
 
 // testDerivedReservation holds what is derived, too, and settles it.
-func testDerivedReservation(t *testing.T, store limiter.Store) {
+func testDerivedReservation(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(perMinute("", "sliding-log", 2, "")),
 		perMinute("letter", "fixed-window", 1, ""), perMinute("letters", "sliding-log", 100, ""))
 	check := limiter.Call{
-		Op: limiter.OpCheck, Reserve: time.Minute,
+		Op: count.OpCheck, Reserve: time.Minute,
 		Demands: []limiter.Demand{{Policy: "person", Identifier: "anna"}},
 	}
 	held := e.call(t, check)
@@ -124,7 +128,7 @@ func testDerivedReservation(t *testing.T, store limiter.Store) {
 		t.Fatalf("%+v, and beside it %+v", held, other)
 	}
 	settle := limiter.Call{
-		Op: limiter.OpRecord, Reservation: held.Reservation,
+		Op: count.OpRecord, Reservation: held.Reservation,
 		Demands: []limiter.Demand{{Policy: "person", Identifier: "ANNA"}},
 	}
 	for range 2 { // once, however often it comes
@@ -136,11 +140,11 @@ func testDerivedReservation(t *testing.T, store limiter.Store) {
 }
 
 // testDerivedOnce repeats a call under its idempotency key.
-func testDerivedOnce(t *testing.T, store limiter.Store) {
+func testDerivedOnce(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{Identifiers: spelled}, derivedFor(perMinute("", "sliding-log", 2, "")),
 		perMinute("letter", "fixed-window", 5, ""), perMinute("letters", "sliding-log", 100, ""))
 	call := limiter.Call{
-		Op: limiter.OpTake, IdempotencyKey: "k",
+		Op: count.OpTake, IdempotencyKey: "k",
 		Demands: []limiter.Demand{{Policy: "person", Identifier: "anna"}},
 	}
 	first, again := e.call(t, call), e.call(t, call)

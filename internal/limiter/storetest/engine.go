@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Engine is a limiter.Engine over a store under test, with a clock that the test
@@ -24,7 +28,7 @@ type Engine struct {
 }
 
 // SetPolicies puts policies in force.
-func (e Engine) SetPolicies(policies []limiter.Policy) error {
+func (e Engine) SetPolicies(policies []policy.Policy) error {
 	if e.tallied {
 		policies = inRows(policies)
 	}
@@ -33,7 +37,7 @@ func (e Engine) SetPolicies(policies []limiter.Policy) error {
 
 // NewEngine returns an engine with these policies in force, as of noon. Its
 // namespace is one that nobody else uses, unless opts names one.
-func NewEngine(t testing.TB, store limiter.Store, opts limiter.Options, policies ...limiter.Policy) Engine {
+func NewEngine(t testing.TB, store store.Store, opts limiter.Options, policies ...policy.Policy) Engine {
 	t.Helper()
 	now := Clock(t, "12:00:00")
 	if opts.Keyer.Namespace == "" {
@@ -54,11 +58,11 @@ func NewEngine(t testing.TB, store limiter.Store, opts limiter.Options, policies
 }
 
 // inRows returns policies that count in running totals where they can.
-func inRows(policies []limiter.Policy) []limiter.Policy {
+func inRows(policies []policy.Policy) []policy.Policy {
 	policies = slices.Clone(policies)
 	for i := range policies {
-		if policies[i].Guarantee != limiter.GuaranteeSerial {
-			policies[i].Counting = limiter.CountingRows
+		if policies[i].Guarantee != policy.GuaranteeSerial {
+			policies[i].Counting = policy.CountingRows
 		}
 	}
 	return policies
@@ -68,13 +72,13 @@ func inRows(policies []limiter.Policy) []limiter.Policy {
 const storeTimeout = 10 * time.Second
 
 // Somebody is the identifier that the suite counts for.
-const Somebody limiter.Identifier = "+4915112345678"
+const Somebody keys.Identifier = "+4915112345678"
 
 // Do makes a request of cost 1 for Somebody and fails the test on an error.
-func (e Engine) Do(t testing.TB, op limiter.Op, policy string) limiter.Decision {
+func (e Engine) Do(t testing.TB, op count.Op, policy string) count.Decision {
 	t.Helper()
-	do := map[limiter.Op]func(context.Context, limiter.Demand) (limiter.Decision, error){
-		limiter.OpCheck: e.Check, limiter.OpRecord: e.Record, limiter.OpTake: e.Take,
+	do := map[count.Op]func(context.Context, limiter.Demand) (count.Decision, error){
+		count.OpCheck: e.Check, count.OpRecord: e.Record, count.OpTake: e.Take,
 	}[op]
 	d, err := do(t.Context(), limiter.Demand{Policy: policy, Identifier: Somebody})
 	if err != nil {
@@ -84,24 +88,24 @@ func (e Engine) Do(t testing.TB, op limiter.Op, policy string) limiter.Decision 
 }
 
 // each returns a policy of one limit of n in a minute for each algorithm.
-func each(n int64) []limiter.Policy {
-	var policies []limiter.Policy
-	for _, name := range limiter.Algorithms() {
-		policies = append(policies, limiter.Policy{
+func each(n int64) []policy.Policy {
+	var policies []policy.Policy
+	for _, name := range policy.Algorithms() {
+		policies = append(policies, policy.Policy{
 			Name:   name,
-			Limits: []limiter.Limit{{Algorithm: name, Limit: n, Window: time.Minute}},
+			Limits: []policy.Limit{{Algorithm: name, Limit: n, Window: time.Minute}},
 		})
 	}
 	return policies
 }
 
-func testTraces(t *testing.T, store limiter.Store) {
+func testTraces(t *testing.T, store store.Store) {
 	for _, trace := range Traces() {
 		t.Run(trace.Name, func(t *testing.T) {
 			e := NewEngine(t, store, limiter.Options{}, trace.Policy())
 			for i, step := range trace.Steps {
 				*e.Now = Clock(t, step.At)
-				foreseen, got := e.Do(t, limiter.OpCheck, "trace"), e.Do(t, limiter.OpTake, "trace")
+				foreseen, got := e.Do(t, count.OpCheck, "trace"), e.Do(t, count.OpTake, "trace")
 				trace.Check(t, i, &got)
 				if foreseen.Allowed != got.Allowed {
 					t.Errorf("%s: check said %v, take %v", step.At, foreseen.Allowed, got.Allowed)
@@ -111,36 +115,36 @@ func testTraces(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testCheckRecordsNothing(t *testing.T, store limiter.Store) {
+func testCheckRecordsNothing(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{}, each(1)...)
 	for _, p := range e.Policies() {
 		for range 3 {
-			if got := e.Do(t, limiter.OpCheck, p.Name); !got.Allowed || got.Used != 0 || got.Remaining != 1 {
+			if got := e.Do(t, count.OpCheck, p.Name); !got.Allowed || got.Used != 0 || got.Remaining != 1 {
 				t.Fatalf("%s: %+v", p.Name, got.Verdict)
 			}
 		}
 	}
 }
 
-func testRecordGoesPastTheLimit(t *testing.T, store limiter.Store) {
+func testRecordGoesPastTheLimit(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{}, each(2)...)
 	for _, p := range e.Policies() {
 		for i := range int64(4) {
-			got := e.Do(t, limiter.OpRecord, p.Name)
-			if !got.Allowed || got.Recorded != limiter.RecordedYes || got.Used < min(i+1, 3) || got.Remaining != max(0, 1-i) {
+			got := e.Do(t, count.OpRecord, p.Name)
+			if !got.Allowed || got.Recorded != count.RecordedYes || got.Used < min(i+1, 3) || got.Remaining != max(0, 1-i) {
 				t.Errorf("%s, record %d: %+v", p.Name, i+1, got.Verdict)
 			}
 		}
-		if got := e.Do(t, limiter.OpTake, p.Name); got.Allowed {
+		if got := e.Do(t, count.OpTake, p.Name); got.Allowed {
 			t.Errorf("%s: a take past the limit is allowed: %+v", p.Name, got.Verdict)
 		}
 	}
 }
 
-func testCostsCount(t *testing.T, store limiter.Store) {
+func testCostsCount(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{}, each(10)...)
 	for _, p := range e.Policies() {
-		take := func(cost int64) limiter.Decision {
+		take := func(cost int64) count.Decision {
 			d, err := e.Take(t.Context(), limiter.Demand{Policy: p.Name, Identifier: Somebody, Cost: cost})
 			if err != nil {
 				t.Fatal(err)
@@ -163,23 +167,23 @@ func testCostsCount(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testModes(t *testing.T, store limiter.Store) {
+func testModes(t *testing.T, store store.Store) {
 	shadow, off := each(1)[0], each(1)[0]
-	shadow.Name, shadow.Mode = "shadow", limiter.ModeShadow
-	off.Name, off.Mode = "off", limiter.ModeOff
+	shadow.Name, shadow.Mode = "shadow", policy.ModeShadow
+	off.Name, off.Mode = "off", policy.ModeOff
 	e := NewEngine(t, store, limiter.Options{}, shadow, off)
-	e.Do(t, limiter.OpTake, "shadow")
-	if got := e.Do(t, limiter.OpTake, "shadow"); !got.Allowed || got.WouldAllow || got.Used != 1 || got.Recorded != limiter.RecordedNo {
+	e.Do(t, count.OpTake, "shadow")
+	if got := e.Do(t, count.OpTake, "shadow"); !got.Allowed || got.WouldAllow || got.Used != 1 || got.Recorded != count.RecordedNo {
 		t.Errorf("shadow: allowed %v, would allow %v, used %d", got.Allowed, got.WouldAllow, got.Used)
 	}
-	e.Do(t, limiter.OpTake, "off")
-	if got := e.Do(t, limiter.OpTake, "off"); !got.Allowed || !got.WouldAllow || got.Used != 0 {
+	e.Do(t, count.OpTake, "off")
+	if got := e.Do(t, count.OpTake, "off"); !got.Allowed || !got.WouldAllow || got.Used != 0 {
 		t.Errorf("off: allowed %v, would allow %v, used %d", got.Allowed, got.WouldAllow, got.Used)
 	}
 }
 
-func testSeveralLimits(t *testing.T, store limiter.Store) {
-	e := NewEngine(t, store, limiter.Options{}, limiter.Policy{Name: "sms", Limits: []limiter.Limit{
+func testSeveralLimits(t *testing.T, store store.Store) {
+	e := NewEngine(t, store, limiter.Options{}, policy.Policy{Name: "sms", Limits: []policy.Limit{
 		{Name: "cooldown", Algorithm: "sliding-log", Limit: 1, Window: 30 * time.Second},
 		{Name: "per-hour", Algorithm: "sliding-tail", Limit: 3, Window: time.Hour},
 		{Name: "per-day", Algorithm: "sliding-log", Limit: 4, Window: 24 * time.Hour},
@@ -198,36 +202,36 @@ func testSeveralLimits(t *testing.T, store limiter.Store) {
 		{"15:00:00", false, "per-day"},
 	} {
 		*e.Now = Clock(t, step.at)
-		if got := e.Do(t, limiter.OpTake, "sms"); got.Allowed != step.allowed || got.TightestLimit().Name != step.tightest {
+		if got := e.Do(t, count.OpTake, "sms"); got.Allowed != step.allowed || got.TightestLimit().Name != step.tightest {
 			t.Errorf("%s: allowed %v by %s, want %v by %s", step.at, got.Allowed, got.TightestLimit().Name, step.allowed, step.tightest)
 		}
 	}
 }
 
-func testResetReachesEveryEngine(t *testing.T, store limiter.Store) {
-	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
+func testResetReachesEveryEngine(t *testing.T, store store.Store) {
+	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
 	a, b := NewEngine(t, store, opts, each(2)...), NewEngine(t, store, opts, each(2)...)
 	for _, p := range a.Policies() {
 		for range 2 { // a key can be reset again and again
-			a.Do(t, limiter.OpTake, p.Name)
-			b.Do(t, limiter.OpTake, p.Name)
-			if got := a.Do(t, limiter.OpTake, p.Name); got.Allowed {
+			a.Do(t, count.OpTake, p.Name)
+			b.Do(t, count.OpTake, p.Name)
+			if got := a.Do(t, count.OpTake, p.Name); got.Allowed {
 				t.Fatalf("%s: a third of two: %+v", p.Name, got.Verdict)
 			}
 			if err := a.Reset(t.Context(), p.Name, Somebody); err != nil {
 				t.Fatal(err)
 			}
 			for _, e := range []Engine{a, b} {
-				if got := e.Do(t, limiter.OpCheck, p.Name); got.Used != 0 {
+				if got := e.Do(t, count.OpCheck, p.Name); got.Used != 0 {
 					t.Errorf("%s: used %d after a reset", p.Name, got.Used)
 				}
 			}
 			for _, e := range []Engine{a, b} {
-				if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed {
+				if got := e.Do(t, count.OpTake, p.Name); !got.Allowed {
 					t.Errorf("%s: denied after a reset: %+v", p.Name, got.Verdict)
 				}
 			}
-			if got := b.Do(t, limiter.OpTake, p.Name); got.Allowed {
+			if got := b.Do(t, count.OpTake, p.Name); got.Allowed {
 				t.Errorf("%s: a third of two after a reset: %+v", p.Name, got.Verdict)
 			}
 			if err := b.Reset(t.Context(), p.Name, Somebody); err != nil {
@@ -240,41 +244,41 @@ func testResetReachesEveryEngine(t *testing.T, store limiter.Store) {
 
 // testResetIsCountedUnderFromThenOn lets time pass after a reset, so that an engine
 // that has not seen it dates its units later by itself.
-func testResetIsCountedUnderFromThenOn(t *testing.T, store limiter.Store) {
-	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
+func testResetIsCountedUnderFromThenOn(t *testing.T, store store.Store) {
+	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}, ClockTolerance: 10 * time.Millisecond}
 	a, b, c := NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...), NewEngine(t, store, opts, each(3)...)
 	for _, p := range a.Policies() {
 		*a.Now, *b.Now, *c.Now = Clock(t, "12:00:00"), Clock(t, "12:00:10"), Clock(t, "12:00:10")
-		a.Do(t, limiter.OpTake, p.Name)
-		a.Do(t, limiter.OpTake, p.Name)
+		a.Do(t, count.OpTake, p.Name)
+		a.Do(t, count.OpTake, p.Name)
 		if err := a.Reset(t.Context(), p.Name, Somebody); err != nil {
 			t.Fatal(err)
 		}
 		for i, e := range []Engine{b, c, b} {
-			if got := e.Do(t, limiter.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
+			if got := e.Do(t, count.OpTake, p.Name); !got.Allowed || got.Used != int64(i+1) {
 				t.Errorf("%s: take %d after a reset: %+v", p.Name, i+1, got.Verdict)
 			}
 		}
-		if got := c.Do(t, limiter.OpTake, p.Name); got.Allowed {
+		if got := c.Do(t, count.OpTake, p.Name); got.Allowed {
 			t.Errorf("%s: a fourth of three after a reset: %+v", p.Name, got.Verdict)
 		}
 	}
 }
 
-func testReloadKeepsCounts(t *testing.T, store limiter.Store) {
-	p := limiter.Policy{Name: "p", Limits: []limiter.Limit{
+func testReloadKeepsCounts(t *testing.T, store store.Store) {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{
 		{Name: "log", Algorithm: "sliding-log", Limit: 5, Window: time.Minute},
 		{Name: "window", Algorithm: "fixed-window", Limit: 5, Window: time.Minute},
 		{Name: "bucket", Algorithm: "token-bucket", Limit: 5, Window: time.Minute},
 	}}
 	e := NewEngine(t, store, limiter.Options{}, p)
-	e.Do(t, limiter.OpTake, "p")
-	p.Limits = append(p.Limits, limiter.Limit{Name: "day", Algorithm: "sliding-log", Limit: 5, Window: 24 * time.Hour})
+	e.Do(t, count.OpTake, "p")
+	p.Limits = append(p.Limits, policy.Limit{Name: "day", Algorithm: "sliding-log", Limit: 5, Window: 24 * time.Hour})
 	p.Limits[0].Limit, p.Limits[1].Limit, p.Limits[2].Limit = 2, 2, 2
-	if err := e.SetPolicies([]limiter.Policy{p}); err != nil {
+	if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
-	got := e.Do(t, limiter.OpTake, "p")
+	got := e.Do(t, count.OpTake, "p")
 	for i, want := range []int64{2, 2, 2, 1} {
 		if got.Limits()[i].Used != want {
 			t.Errorf("%s: used %d, want %d", got.Limits()[i].Limit.Name, got.Limits()[i].Used, want)
@@ -284,9 +288,9 @@ func testReloadKeepsCounts(t *testing.T, store limiter.Store) {
 
 // testNeverMoreThanTheLimit has many engines, as many processes would, take from
 // one key at the same time.
-func testNeverMoreThanTheLimit(t *testing.T, store limiter.Store) {
+func testNeverMoreThanTheLimit(t *testing.T, store store.Store) {
 	const engines, takers, limit = 4, 4, 10
-	opts := limiter.Options{Keyer: limiter.Keyer{Namespace: rand.Text()}}
+	opts := limiter.Options{Keyer: keys.Keyer{Namespace: rand.Text()}}
 	for _, p := range each(limit) {
 		var admitted atomic.Int64
 		var all sync.WaitGroup

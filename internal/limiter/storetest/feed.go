@@ -6,24 +6,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // testFeed publishes changes, as of now: a store may go by its own clock to tell which
 // of them still live.
-func testFeed(t *testing.T, store limiter.Store) {
-	feed, ok := store.(limiter.Feed)
+func testFeed(t *testing.T, in store.Store) {
+	feed, ok := in.(store.Feed)
 	if !ok {
 		t.Skip("this store carries no news between instances")
 	}
-	s, now := newSubject(t, store), limiter.InstantOf(time.Now())
-	var published []limiter.Change
-	for i, c := range []limiter.Change{
-		{Kind: limiter.ChangeReset, TTL: time.Hour},
-		{Kind: limiter.ChangeBlock, TTL: 48 * time.Hour, Until: now.Add(47 * time.Hour), Strikes: 3},
-		{Kind: limiter.ChangeRefund, TTL: time.Hour},
+	s, now := newSubject(t, in), store.InstantOf(time.Now())
+	var published []store.Change
+	for i, c := range []store.Change{
+		{Kind: store.ChangeReset, TTL: time.Hour},
+		{Kind: store.ChangeBlock, TTL: 48 * time.Hour, Until: now.Add(47 * time.Hour), Strikes: 3},
+		{Kind: store.ChangeRefund, TTL: time.Hour},
 		{Kind: "of a later version", TTL: time.Hour},
-		{Kind: limiter.ChangeOverride, TTL: limiter.MaxWindow, Until: now.Add(time.Hour),
+		{Kind: store.ChangeOverride, TTL: policy.MaxWindow, Until: now.Add(time.Hour),
 			Details: `{"kind":"limits"}` + strings.Repeat(" ", 4000)},
 	} {
 		at := now.Add(time.Duration(min(i, 3)-2) * time.Hour) // two hours ago, one hour ago, now and in an hour
@@ -36,7 +37,7 @@ func testFeed(t *testing.T, store limiter.Store) {
 		published = append(published, c)
 	}
 	for _, from := range []struct {
-		since limiter.Instant
+		since store.Instant
 		first int
 	}{
 		{0, 0},
@@ -46,7 +47,7 @@ func testFeed(t *testing.T, store limiter.Store) {
 		{now, 2},
 		{now.Add(time.Hour), 3},
 	} {
-		got, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: from.since})
+		got, err := feed.Changes(t.Context(), &store.ChangeQuery{Since: from.since})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func testFeed(t *testing.T, store limiter.Store) {
 }
 
 // times returns how often c is among changes, whose lives are not told.
-func times(changes []limiter.Change, c limiter.Change) (n int) {
+func times(changes []store.Change, c store.Change) (n int) {
 	for _, have := range changes {
 		if have.TTL, c.TTL = 0, 0; have == c {
 			n++
@@ -73,13 +74,13 @@ func times(changes []limiter.Change, c limiter.Change) (n int) {
 }
 
 // testPartsOfNews reads what was published in two parts: each change is there.
-func testPartsOfNews(t *testing.T, feed limiter.Feed, published []limiter.Change, middle limiter.Instant) {
+func testPartsOfNews(t *testing.T, feed store.Feed, published []store.Change, middle store.Instant) {
 	t.Helper()
-	before, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Until: middle, Level: "QUORUM"})
+	before, err := feed.Changes(t.Context(), &store.ChangeQuery{Until: middle, Level: "QUORUM"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: middle})
+	after, err := feed.Changes(t.Context(), &store.ChangeQuery{Since: middle})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,25 +93,25 @@ func testPartsOfNews(t *testing.T, feed limiter.Feed, published []limiter.Change
 }
 
 // testChangesExpire needs patience: it asks until a change is gone.
-func testChangesExpire(t *testing.T, store limiter.Store) {
+func testChangesExpire(t *testing.T, in store.Store) {
 	const patience = 30 * time.Second
-	feed, ok := store.(limiter.Feed)
+	feed, ok := in.(store.Feed)
 	if !ok {
 		t.Skip("this store carries no news between instances")
 	}
-	s, start := newSubject(t, store), time.Now()
-	c := limiter.Change{ID: s.ids(limiter.InstantOf(start)), Kind: limiter.ChangeReset, Key: s.key, TTL: time.Second}
+	s, start := newSubject(t, in), time.Now()
+	c := store.Change{ID: s.ids(store.InstantOf(start)), Kind: store.ChangeReset, Key: s.key, TTL: time.Second}
 	if err := feed.Publish(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ; time.Since(start) < patience; <-tick.C {
-		changes, err := feed.Changes(t.Context(), &limiter.ChangeQuery{Since: limiter.InstantOf(start)})
+		changes, err := feed.Changes(t.Context(), &store.ChangeQuery{Since: store.InstantOf(start)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(changes, func(have limiter.Change) bool { return have.ID == c.ID }) {
+		if !slices.ContainsFunc(changes, func(have store.Change) bool { return have.ID == c.ID }) {
 			return
 		}
 	}

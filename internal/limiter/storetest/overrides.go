@@ -6,26 +6,28 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // testOverrides has one engine override what another one decides, under every kind of
 // policy, as soon as that hears the news. A store may go by its own clock to tell which
 // of them still live, so these go by it, too.
-func testOverrides(t *testing.T, store limiter.Store) {
-	feed, ok := store.(limiter.Feed)
+func testOverrides(t *testing.T, s store.Store) {
+	feed, ok := s.(store.Feed)
 	if !ok {
 		t.Skip("this store carries no news between instances")
 	}
 	for _, p := range kinds(2) {
 		for i := range p.Limits {
-			p.Limits[i].Window = limiter.MaxWindow // a minute's edge falls into a test now and then
+			p.Limits[i].Window = policy.MaxWindow // a minute's edge falls into a test now and then
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			o := limiter.Options{Feed: feed, Now: time.Now}
-			a := NewEngine(t, store, o, p)
+			a := NewEngine(t, s, o, p)
 			o.Keyer.Namespace = a.namespace
-			b := NewEngine(t, store, o, p)
+			b := NewEngine(t, s, o, p)
 			limits := func(units int64) (l []limiter.LimitOverride) {
 				for _, of := range p.WithDefaults().Limits {
 					l = append(l, limiter.LimitOverride{Name: of.Name, Limit: units})
@@ -36,10 +38,10 @@ func testOverrides(t *testing.T, store limiter.Store) {
 				override limiter.Override
 				allowed  []bool // of takes by the other one
 			}{
-				{limiter.Override{Kind: limiter.OverrideBlock}, []bool{false}},
-				{limiter.Override{Kind: limiter.OverrideLimits, Limits: limits(1)}, []bool{true, false}},
-				{limiter.Override{Kind: limiter.OverrideAllow}, []bool{true, true, true}},
-				{limiter.Override{Kind: limiter.OverrideLimits, Limits: limits(3)}, []bool{true, true, false}},
+				{limiter.Override{Kind: policy.OverrideBlock}, []bool{false}},
+				{limiter.Override{Kind: policy.OverrideLimits, Limits: limits(1)}, []bool{true, false}},
+				{limiter.Override{Kind: policy.OverrideAllow}, []bool{true, true, true}},
+				{limiter.Override{Kind: policy.OverrideLimits, Limits: limits(3)}, []bool{true, true, false}},
 				{limiter.Override{}, []bool{false}},
 			} {
 				a.override(t, p.Name, c.override)
@@ -71,7 +73,7 @@ func (e Engine) override(t *testing.T, policy string, o limiter.Override) {
 		}
 		return
 	}
-	o.Until = limiter.InstantOf(time.Now().Add(time.Hour))
+	o.Until = store.InstantOf(time.Now().Add(time.Hour))
 	if _, err := e.SetOverride(t.Context(), policy, "a", o); err != nil {
 		t.Fatal(err)
 	}

@@ -6,21 +6,24 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
+func testReservationIsSettledOnce(t *testing.T, store store.Store) {
 	policies := kinds(2)
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
 	for _, p := range policies {
-		check := limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute}
+		check := limiter.Call{Op: count.OpCheck, Demands: on(p.Name), Reserve: time.Minute}
 		held := e.call(t, check)
 		if !held.Allowed || held.Reservation == "" || held.Receipt != "" {
 			t.Fatalf("%s: %+v", p.Name, held)
 		}
 		e.wantUsed(t, p.Name, 1, "while it is held")
-		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		settle := limiter.Call{Op: count.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
 		settled := e.call(t, settle)
-		if !settled.Allowed || settled.Recorded != limiter.RecordedYes || settled.Used != 1 || settled.Receipt == "" {
+		if !settled.Allowed || settled.Recorded != count.RecordedYes || settled.Used != 1 || settled.Receipt == "" {
 			t.Errorf("%s: settled: %+v", p.Name, settled)
 		}
 		settle.Demands = nil
@@ -44,14 +47,14 @@ func testReservationIsSettledOnce(t *testing.T, store limiter.Store) {
 
 // testSettledAfterItsRefund records a reservation again whose units were given back
 // since: what was removed stays removed, however many came later.
-func testSettledAfterItsRefund(t *testing.T, store limiter.Store) {
+func testSettledAfterItsRefund(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
 	policies := kinds(limit)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
 	for _, p := range policies {
 		*e.Now = Clock(t, "12:00:00")
-		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on(p.Name), Reserve: time.Minute})
-		settle := limiter.Call{Op: limiter.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
+		held := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on(p.Name), Reserve: time.Minute})
+		settle := limiter.Call{Op: count.OpRecord, Demands: on(p.Name), Reservation: held.Reservation}
 		settled := e.call(t, settle)
 		*e.Now = e.Now.Add(3 * storeTimeout)
 		if err := e.Refund(t.Context(), settled.Receipt); err != nil {
@@ -65,19 +68,19 @@ func testSettledAfterItsRefund(t *testing.T, store limiter.Store) {
 
 // testSettledBehindOthers records a reservation that more events came after than a
 // decision reads.
-func testSettledBehindOthers(t *testing.T, store limiter.Store) {
+func testSettledBehindOthers(t *testing.T, store store.Store) {
 	const limit, later = 2, 8
-	for _, guarantee := range []limiter.Guarantee{limiter.GuaranteeCounted, limiter.GuaranteeSerial} {
-		p := limiter.Policy{Name: "log", Guarantee: guarantee,
-			Limits: []limiter.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+		p := policy.Policy{Name: "log", Guarantee: guarantee,
+			Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
 		e := NewEngine(t, store, limiter.Options{}, p)
-		held := e.call(t, limiter.Call{Op: limiter.OpCheck, Demands: on("log"), Reserve: time.Minute})
+		held := e.call(t, limiter.Call{Op: count.OpCheck, Demands: on("log"), Reserve: time.Minute})
 		var receipts []string
 		for range later {
 			*e.Now = e.Now.Add(time.Second)
-			receipts = append(receipts, e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log")}).Receipt)
+			receipts = append(receipts, e.call(t, limiter.Call{Op: count.OpRecord, Demands: on("log")}).Receipt)
 		}
-		e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("log"), Reservation: held.Reservation})
+		e.call(t, limiter.Call{Op: count.OpRecord, Demands: on("log"), Reservation: held.Reservation})
 		*e.Now = e.Now.Add(2 * time.Minute)
 		for _, receipt := range receipts {
 			if err := e.Refund(t.Context(), receipt); err != nil {
@@ -88,9 +91,9 @@ func testSettledBehindOthers(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
+func testHoldsOfLogsEnd(t *testing.T, store store.Store) {
 	e := NewEngine(t, store, limiter.Options{ClockTolerance: 50 * time.Millisecond}, gate)
-	check := limiter.Call{Op: limiter.OpCheck, Demands: on("gate"), Reserve: 5 * time.Second}
+	check := limiter.Call{Op: count.OpCheck, Demands: on("gate"), Reserve: 5 * time.Second}
 	held := e.call(t, check)
 	denied := e.call(t, check)
 	if denied.Allowed || denied.RetryAfter < 5*time.Second || denied.RetryAfter > 5200*time.Millisecond {
@@ -100,24 +103,24 @@ func testHoldsOfLogsEnd(t *testing.T, store limiter.Store) {
 	e.wantUsed(t, "gate", 1, "until the hold ends")
 	*e.Now = e.Now.Add(time.Millisecond)
 	e.wantUsed(t, "gate", 0, "when the hold has ended")
-	e.call(t, limiter.Call{Op: limiter.OpRecord, Demands: on("gate"), Reservation: held.Reservation})
+	e.call(t, limiter.Call{Op: count.OpRecord, Demands: on("gate"), Reservation: held.Reservation})
 	e.wantUsed(t, "gate", 1, "when it was recorded all the same")
 }
 
 // testRefundOfWhatWasReset gives nothing back that is not counted any more.
-func testRefundOfWhatWasReset(t *testing.T, store limiter.Store) {
+func testRefundOfWhatWasReset(t *testing.T, store store.Store) {
 	policies := kinds(3)
 	e := NewEngine(t, store, limiter.Options{}, policies...)
 	for _, p := range policies {
 		*e.Now = Clock(t, "12:00:00")
-		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		taken := e.call(t, limiter.Call{Op: count.OpTake, Demands: on(p.Name)})
 		*e.Now = e.Now.Add(time.Second)
 		if err := e.Reset(t.Context(), p.Name, Somebody); err != nil {
 			t.Fatal(err)
 		}
 		*e.Now = e.Now.Add(3 * storeTimeout)
-		e.Do(t, limiter.OpTake, p.Name)
-		e.Do(t, limiter.OpTake, p.Name)
+		e.Do(t, count.OpTake, p.Name)
+		e.Do(t, count.OpTake, p.Name)
 		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +128,7 @@ func testRefundOfWhatWasReset(t *testing.T, store limiter.Store) {
 	}
 }
 
-func testRefundOnce(t *testing.T, store limiter.Store) {
+func testRefundOnce(t *testing.T, store store.Store) {
 	policies := kinds(2)
 	for _, p := range policies {
 		for i := range p.Limits {
@@ -135,17 +138,17 @@ func testRefundOnce(t *testing.T, store limiter.Store) {
 	e := NewEngine(t, store, limiter.Options{}, append(policies, gate)...)
 	for _, p := range policies {
 		*e.Now = Clock(t, "12:00:00")
-		taken := e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
-		e.call(t, limiter.Call{Op: limiter.OpTake, Demands: on(p.Name)})
+		taken := e.call(t, limiter.Call{Op: count.OpTake, Demands: on(p.Name)})
+		e.call(t, limiter.Call{Op: count.OpTake, Demands: on(p.Name)})
 		*e.Now = e.Now.Add(3 * storeTimeout) // old enough to be subtracted at once
-		before := e.Do(t, limiter.OpCheck, p.Name).Used
+		before := e.Do(t, count.OpCheck, p.Name).Used
 		if err := e.Refund(t.Context(), taken.Receipt); err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
-		if got := e.Do(t, limiter.OpCheck, p.Name); got.Used >= before || !got.Allowed {
+		if got := e.Do(t, count.OpCheck, p.Name); got.Used >= before || !got.Allowed {
 			t.Errorf("%s: used %d after a refund, %d before", p.Name, got.Used, before)
 		}
-		after := e.Do(t, limiter.OpCheck, p.Name).Used
+		after := e.Do(t, count.OpCheck, p.Name).Used
 		if err := e.Refund(t.Context(), taken.Receipt); !errors.Is(err, limiter.ErrNoReceipt) {
 			t.Errorf("%s: refunded twice: %v", p.Name, err)
 		}

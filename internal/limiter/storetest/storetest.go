@@ -1,5 +1,5 @@
 // Package storetest is what every store has to pass: the contract of
-// limiter.Store, and the engine's promises over the store under test.
+// store.Store, and the engine's promises over the store under test.
 //
 // It knows no particular store. Those whose memory survives, or is shared, need no
 // cleaning: every test counts under keys of its own.
@@ -9,34 +9,34 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Run runs the whole suite against store, which several tests use at once.
-func Run(t *testing.T, store limiter.Store) {
+func Run(t *testing.T, store store.Store) {
 	run(t, store, append(slices.Clone(contract), promises...))
 }
 
 // RunTallied runs what engines promise over store once more, with every window counted
 // in running totals.
-func RunTallied(t *testing.T, store limiter.Store) {
-	feed, _ := store.(limiter.Feed)
-	run(t, tallied{store, feed}, promises)
+func RunTallied(t *testing.T, s store.Store) {
+	feed, _ := s.(store.Feed)
+	run(t, tallied{s, feed}, promises)
 }
 
 // tallied is a store whose engines count in running totals. It can't hold keys still.
 type tallied struct {
-	limiter.Store
-	limiter.Feed
+	store.Store
+	store.Feed
 }
 
 // test is one test of the suite.
 type test struct {
 	name string
-	run  func(*testing.T, limiter.Store)
+	run  func(*testing.T, store.Store)
 }
 
-func run(t *testing.T, store limiter.Store, tests []test) {
+func run(t *testing.T, store store.Store, tests []test) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +45,7 @@ func run(t *testing.T, store limiter.Store, tests []test) {
 	}
 }
 
-// contract is what limiter.Store says.
+// contract is what store.Store says.
 var contract = []test{
 	{"EventsNewestOfThoseLater", testEventsNewestOfThoseLater},
 	{"EventsOutOfOrder", testEventsOutOfOrder},

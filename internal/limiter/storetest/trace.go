@@ -5,7 +5,8 @@ import (
 	"time"
 	_ "time/tzdata" // for machines without a zone database
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // Step is one request of a trace and what the answer must be.
@@ -18,67 +19,67 @@ type Step struct {
 // Trace is a sequence of takes of cost 1 for one identifier.
 type Trace struct {
 	Name  string
-	Limit limiter.Limit
-	Count limiter.CountMode
+	Limit policy.Limit
+	Count policy.CountMode
 	Steps []Step
 	Whole []time.Duration // ResetAfter of each step; nil: not told
 }
 
 // Policy returns the trace's policy.
-func (tr *Trace) Policy() limiter.Policy {
-	return limiter.Policy{Name: "trace", Limits: []limiter.Limit{tr.Limit}, Count: tr.Count}
+func (tr *Trace) Policy() policy.Policy {
+	return policy.Policy{Name: "trace", Limits: []policy.Limit{tr.Limit}, Count: tr.Count}
 }
 
 // Traces returns one trace for each algorithm and way of counting: limit 3 in 60 s,
 // the same instants for all, but for windows of the calendar.
 func Traces() []Trace {
-	limit := func(algorithm string, rounding limiter.Rounding) limiter.Limit {
-		return limiter.Limit{Algorithm: algorithm, Limit: 3, Window: time.Minute, Rounding: rounding}
+	limit := func(algorithm string, rounding policy.Rounding) policy.Limit {
+		return policy.Limit{Algorithm: algorithm, Limit: 3, Window: time.Minute, Rounding: rounding}
 	}
 	buckets := limit("sliding-window", "")
 	buckets.Buckets = 4
 	return []Trace{
-		{Name: "fixed-window", Limit: limit("fixed-window", ""), Count: limiter.CountAdmitted, Steps: []Step{
+		{Name: "fixed-window", Limit: limit("fixed-window", ""), Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 1},
 		}},
-		{Name: "fixed-window, count all", Limit: limit("fixed-window", ""), Count: limiter.CountAll, Steps: []Step{
+		{Name: "fixed-window, count all", Limit: limit("fixed-window", ""), Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 1},
 		}},
-		{Name: "sliding-log", Limit: limit("sliding-log", ""), Count: limiter.CountAdmitted, Steps: []Step{
+		{Name: "sliding-log", Limit: limit("sliding-log", ""), Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
 		}},
-		{Name: "sliding-log, count all", Limit: limit("sliding-log", ""), Count: limiter.CountAll, Steps: []Step{
+		{Name: "sliding-log, count all", Limit: limit("sliding-log", ""), Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{Name: "sliding-window", Limit: buckets, Count: limiter.CountAdmitted, Steps: []Step{
+		{Name: "sliding-window", Limit: buckets, Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 2},
 		}},
-		{Name: "sliding-window, count all", Limit: buckets, Count: limiter.CountAll, Steps: []Step{
+		{Name: "sliding-window, count all", Limit: buckets, Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{Name: "sliding-tail", Limit: limit("sliding-tail", ""), Count: limiter.CountAdmitted, Steps: []Step{
+		{Name: "sliding-tail", Limit: limit("sliding-tail", ""), Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:02:20", true, 3},
 		}},
-		{Name: "sliding-tail, count all", Limit: limit("sliding-tail", ""), Count: limiter.CountAll, Steps: []Step{
+		{Name: "sliding-tail, count all", Limit: limit("sliding-tail", ""), Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3},
 		}},
-		{Name: "sliding-tail, until the previous window has faded", Limit: limit("sliding-tail", ""), Count: limiter.CountAll, Steps: []Step{
+		{Name: "sliding-tail, until the previous window has faded", Limit: limit("sliding-tail", ""), Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
 			{"12:01:40", true, 3}, {"12:01:50", false, 4}, {"12:02:20", true, 3}, {"12:02:30.001", true, 3},
 		}},
-		{Name: "sliding-tail, rounding up", Limit: limit("sliding-tail", limiter.RoundUp), Count: limiter.CountAdmitted, Steps: []Step{
+		{Name: "sliding-tail, rounding up", Limit: limit("sliding-tail", policy.RoundUp), Count: policy.CountAdmitted, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", false, 3},
 			{"12:01:40", true, 3},
 		}},
-		{Name: "sliding-tail, rounding up, count all", Limit: limit("sliding-tail", limiter.RoundUp), Count: limiter.CountAll, Steps: []Step{
+		{Name: "sliding-tail, rounding up, count all", Limit: limit("sliding-tail", policy.RoundUp), Count: policy.CountAll, Steps: []Step{
 			{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 3}, {"12:01:10", false, 4},
 			{"12:01:40", false, 4},
 		}},
@@ -90,9 +91,9 @@ func Traces() []Trace {
 
 // calendarTrace returns the trace of a quota of 3 a day where midnight is at 11:00 UTC.
 func calendarTrace() Trace {
-	limit := limiter.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: limiter.CalendarDay, Timezone: "Pacific/Auckland"}
+	limit := policy.Limit{Algorithm: "fixed-window", Limit: 3, Calendar: policy.CalendarDay, Timezone: "Pacific/Auckland"}
 	const day = 24 * time.Hour
-	return Trace{Name: "fixed-window, by the calendar", Limit: limit, Count: limiter.CountAdmitted, Steps: []Step{
+	return Trace{Name: "fixed-window, by the calendar", Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
 		{"10:59:58", true, 1}, {"10:59:59.999", true, 2}, {"11:00:00", true, 1}, {"11:00:01", true, 2},
 		{"12:00:00", true, 3}, {"12:00:01", false, 3},
 	}, Whole: []time.Duration{
@@ -103,8 +104,8 @@ func calendarTrace() Trace {
 // bucketTrace returns the trace of a bucket of limit, empty at first. One in it takes
 // 20 s to leave, so that its level is told by when it is whole again: 1, 1.5, 1, 1.55,
 // 1.05, 1.55 and 1.05.
-func bucketTrace(limit limiter.Limit) Trace {
-	return Trace{Name: limit.Algorithm, Limit: limit, Count: limiter.CountAdmitted, Steps: []Step{
+func bucketTrace(limit policy.Limit) Trace {
+	return Trace{Name: limit.Algorithm, Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
 		{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 1}, {"12:01:10", true, 2},
 		{"12:01:40", true, 2}, {"12:01:50", true, 2}, {"12:02:20", true, 2},
 	}, Whole: []time.Duration{
@@ -114,7 +115,7 @@ func bucketTrace(limit limiter.Limit) Trace {
 }
 
 // Check fails the test unless d is the answer to step i of the trace.
-func (tr *Trace) Check(t testing.TB, i int, d *limiter.Decision) {
+func (tr *Trace) Check(t testing.TB, i int, d *count.Decision) {
 	t.Helper()
 	step := tr.Steps[i]
 	if d.Allowed != step.Allowed || d.Used != step.Used || d.Remaining != max(0, tr.Limit.Limit-step.Used) {

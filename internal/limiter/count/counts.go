@@ -1,0 +1,81 @@
+package count
+
+import (
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Add adds a request of cost at now to s.
+func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
+	for i := range s.Logs {
+		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
+	}
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; r.Kind.Memory {
+		case policy.MemoryCounters:
+			s.Add(r.CountOf(s.Reset, now, cost))
+		case policy.MemoryCells:
+			r.Pour(s, now, cost)
+		}
+	}
+}
+
+// GiveBack takes what e counted out of s's counters and buckets, as far as they are
+// in a cell.
+func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; {
+		case r.Kind.Memory == policy.MemoryCells:
+			r.scoop(s, now, e.poured(now, s.Reset), e.Cost)
+		case r.Kind.Memory == policy.MemoryCounters && p.Serial && e.Epoch == s.Reset:
+			s.Add(r.CountOf(e.Epoch, e.At, -e.Cost))
+		}
+	}
+}
+
+// AppendCounts appends to counts what p's rules add for units at now.
+func (p *Plan) AppendCounts(counts []store.Count, epoch, now store.Instant, units int64) []store.Count {
+	for i := range p.Rules {
+		if p.Rules[i].Kind.Memory == policy.MemoryCounters {
+			counts = append(counts, p.Rules[i].CountOf(epoch, now, units))
+		}
+	}
+	return counts
+}
+
+// CountOf returns units as they are added to now's counter under epoch.
+func (r *Rule) CountOf(epoch, now store.Instant, units int64) store.Count {
+	start, end := r.WindowAt(now)
+	return store.Count{Limit: r.ID, Start: start, Expires: end.Add(r.lasts - r.Width), Epoch: epoch, Units: units}
+}
+
+// RuleOf returns p's rule with this id, nil if it has none.
+func (p *Plan) RuleOf(id policy.LimitID) *Rule {
+	for i := range p.Rules {
+		if p.Rules[i].ID == id {
+			return &p.Rules[i]
+		}
+	}
+	return nil
+}
+
+// LimitID returns the ID that is written as text: that of one of p's own limits needs no
+// memory.
+func (p *Plan) LimitID(text []byte) policy.LimitID {
+	for i := range p.Rules {
+		if id := p.Rules[i].ID; string(text) == string(id) {
+			return id
+		}
+	}
+	return policy.LimitID(text)
+}
+
+// EndsItself reports whether holds under p free themselves: all of it is logs.
+func (p *Plan) EndsItself() bool {
+	for i := range p.Rules {
+		if p.Rules[i].Kind.Memory != policy.MemoryEvents {
+			return false
+		}
+	}
+	return true
+}

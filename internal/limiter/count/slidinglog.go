@@ -1,0 +1,121 @@
+package count
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// slidingLog keeps every event and counts those of the last window: exact, and a
+// row per admitted event.
+var slidingLog = &algorithm{
+	Algorithm: policy.SlidingLog,
+	used:      usedOfLog,
+	wait:      waitForLog,
+	steady:    steadyLog,
+}
+
+// usedOfLog returns the costs of the events later than now − window. Later
+// events count as well, so that a clock that stepped back admits nothing more.
+func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
+	bound := r.logBound(s, now)
+	log := &s.Logs[r.log]
+	if log.Sum > 0 {
+		return log.After(bound).Sum
+	}
+	used := int64(0)
+	for i := len(log.Events) - 1; i >= 0 && log.Events[i].At > bound; i-- {
+		if r.holds(&log.Events[i], now) {
+			used = store.AddSaturating(used, log.Events[i].Cost)
+		}
+	}
+	return used
+}
+
+// steadyLog returns when the oldest event that counts leaves; now where there is none, or that
+// is not known, as some may be holds.
+func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
+	log := &s.Logs[r.log]
+	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 }) {
+		return now
+	}
+	counted := log.After(r.logBound(s, now))
+	if len(counted.Events) == 0 {
+		return now
+	}
+	return r.leaves(&counted.Events[0])
+}
+
+// holds reports whether e counts at now: it was recorded, or its hold has not ended
+// by the slowest clock.
+func (r *Rule) holds(e *store.Event, now store.Instant) bool {
+	return e.Ends == 0 || e.Ends.Add(r.slack) > now
+}
+
+// leaves returns when e stops counting.
+func (r *Rule) leaves(e *store.Event) store.Instant {
+	leaves := e.At + r.countsFor
+	if e.Ends != 0 {
+		leaves = min(leaves, e.Ends.Add(r.slack))
+	}
+	return leaves
+}
+
+// waitForLog walks from the newest event to the one that must leave before cost
+// fits: the first at which what is newer, itself and cost exceed the limit. Without
+// holds, the newer leaves later.
+func waitForLog(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
+	bound, room := r.logBound(s, now), r.Limit.Limit-cost
+	log := &s.Logs[r.log]
+	if log.Sum > 0 && log.Sum <= 2*room {
+		return r.waitFromOldest(log, bound, now, room)
+	}
+	events := log.Events
+	used := int64(0)
+	for i := len(events) - 1; i >= 0 && events[i].At > bound; i-- {
+		if events[i].Ends != 0 {
+			return r.waitAmongHolds(events, bound, now, cost)
+		}
+		used = store.AddSaturating(used, events[i].Cost)
+		if used > room {
+			return r.leaves(&events[i]).Sub(now)
+		}
+	}
+	return 0
+}
+
+// waitFromOldest is waitForLog from the other end, which is nearer where there is room for
+// most of what is used.
+func (r *Rule) waitFromOldest(log *store.Log, bound, now store.Instant, room int64) time.Duration {
+	counted := log.After(bound)
+	used := counted.Sum
+	for i := 0; used > room; i++ {
+		if used -= counted.Events[i].Cost; used <= room {
+			return r.leaves(&counted.Events[i]).Sub(now)
+		}
+	}
+	return 0
+}
+
+// waitAmongHolds is waitForLog for events that don't leave in the order in which they
+// came.
+func (r *Rule) waitAmongHolds(events []store.Event, bound, now store.Instant, cost int64) time.Duration {
+	counted := slices.DeleteFunc(slices.Clone(events), func(e store.Event) bool { return e.At <= bound || !r.holds(&e, now) })
+	slices.SortFunc(counted, func(a, b store.Event) int { return cmp.Compare(r.leaves(&b), r.leaves(&a)) })
+	used := int64(0)
+	for i := range counted {
+		used = store.AddSaturating(used, counted[i].Cost)
+		if used > r.Limit.Limit-cost {
+			return r.leaves(&counted[i]).Sub(now)
+		}
+	}
+	return 0
+}
+
+// logBound returns the latest instant that no longer counts.
+func (r *Rule) logBound(s *store.State, now store.Instant) store.Instant {
+	return max(now-r.countsFor, s.Reset)
+}

@@ -1,0 +1,60 @@
+package count
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// slidingWindow counts in buckets and forgets them one at a time, each as soon as
+// its start has left the window: a counter per bucket for any limit. What came late
+// in a bucket is forgotten early, so up to twice the limit may pass within
+// W·(1 − 1/buckets); more buckets, less of it.
+var slidingWindow = &algorithm{
+	Algorithm: policy.SlidingWindow,
+	used:      usedOfBuckets,
+	wait:      waitForBuckets,
+	steady:    steadyBuckets,
+}
+
+// usedOfBuckets returns the counts of the buckets that start after now − window,
+// later ones too, so that a clock that stepped back admits nothing more.
+func usedOfBuckets(r *Rule, s *store.State, now store.Instant) int64 {
+	return s.UnitsFrom(r.ID, now.Add(-r.Window)+1)
+}
+
+// steadyBuckets returns when the oldest bucket that counts leaves.
+func steadyBuckets(r *Rule, s *store.State, now store.Instant) store.Instant {
+	from, until := now.Add(-r.Window)+1, now.Add(r.Window)
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start >= from && c.Epoch >= s.Reset && c.Limit == r.ID {
+			until = min(until, c.Start.Add(r.Window))
+		}
+	}
+	return until
+}
+
+// waitForBuckets lets buckets go, the oldest first, until cost fits. It goes the other way,
+// from the newest on, and adds up: the last bucket after which there is room has to go.
+func waitForBuckets(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
+	var memory [32]store.WindowUnits // most need no more
+	held := s.AppendFrom(memory[:0], r.ID, now.Add(-r.Window)+1)
+	slices.SortFunc(held, func(a, b store.WindowUnits) int { return cmp.Compare(a.Start, b.Start) })
+	room, newer, all, wait := r.Limit.Limit-cost, int64(0), int64(0), time.Duration(0)
+	for i := len(held) - 1; i >= 0; i-- {
+		if i+1 < len(held) && held[i].Start != held[i+1].Start {
+			newer = all
+		}
+		if newer <= room {
+			wait = held[i].Start.Add(r.Window).Sub(now)
+		}
+		all = store.AddSaturating(all, held[i].Units)
+	}
+	if all <= room {
+		return 0
+	}
+	return wait
+}

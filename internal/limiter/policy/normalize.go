@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Form names a canonical form of identifiers: what is written in several ways and means
+// the same is counted as one.
+type Form string
+
+// The values of Form.
+const (
+	FormE164      Form = "e164"      // phone numbers, as +4915112345678
+	FormEmail     Form = "email"     // addresses of mail, in lower case
+	FormIP        Form = "ip"        // IP addresses
+	FormIPv6Net   Form = "ipv6-64"   // IP addresses, of IPv6 the network of 64 bits
+	FormLowercase Form = "lowercase" // any text, in lower case
+)
+
+// Normalize says which form identifiers of a policy are brought to before anything else
+// is done with them. A policy that changes it counts anew for whom it writes otherwise
+// now. The zero Normalize takes them as they are.
+type Normalize struct {
+	Form    Form
+	Region  string // of e164: two letters, whose numbers may lack the country; empty: all must have it
+	Mailbox bool   // of email: addresses that are delivered to the same mailbox are one
+}
+
+// Part names what of a canonical identifier is counted apart.
+type Part string
+
+// The values of Part.
+const (
+	PartCountry  Part = "country"   // of e164: the region as two letters, such as DE; else the code, such as +800
+	PartPrefix   Part = "prefix"    // of e164: its first digits, such as +49151
+	PartDomain   Part = "domain"    // of email
+	PartIPPrefix Part = "ip-prefix" // of ip and ipv6-64: a network, such as 203.0.113.0/24
+)
+
+// Derivation has each demand of a policy demand as many units of another one, for a part
+// of its identifier.
+type Derivation struct {
+	Policy   string // in force, and without derivations of its own
+	From     Part
+	Digits   int // of a prefix: 1 to MaxDigits
+	IPv4Bits int // of a prefix of IP addresses: 1 to 32
+	IPv6Bits int // 1 to 128, under ipv6-64 to 64; zero: DefaultIPv6Bits
+}
+
+// Bounds and defaults of a Derivation.
+const (
+	MaxDigits       = 14 // one less than the longest number has
+	MaxIPv4Bits     = 32
+	MaxIPv6Bits     = 128
+	DefaultIPv6Bits = 48 // what a provider or a site has: whoever has a /56 has all of its /64
+	subnetBits      = 64
+	maxDerived      = MaxDemands - 1
+)
+
+// ReadIdentifier reads an identifier: its canonical form, and a part for each derivation.
+// The error says what would be right, and repeats nothing of the text.
+type ReadIdentifier func(text string) (canonical string, parts []string, err error)
+
+// Identifiers makes what reads the identifiers of a policy: package identifier does. The
+// error says what it can't, such as a region that nobody knows.
+type Identifiers func(Normalize, []Derivation) (ReadIdentifier, error)
+
+// parts are the parts there are, and the forms that have them.
+var parts = map[Part][]Form{
+	PartCountry:  {FormE164},
+	PartPrefix:   {FormE164},
+	PartDomain:   {FormEmail},
+	PartIPPrefix: {FormIP, FormIPv6Net},
+}
+
+var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
+
+// WithDefaults returns d with every default filled in.
+func (d Derivation) WithDefaults() Derivation {
+	if d.From == PartIPPrefix && d.IPv6Bits == 0 {
+		d.IPv6Bits = DefaultIPv6Bits
+	}
+	return d
+}
+
+// checkNormalize adds what is wrong with how p reads its identifiers.
+func (p Policy) checkNormalize(found *problems) {
+	n := p.Normalize
+	if n.Form != "" {
+		oneOf(found, "normalize", n.Form, FormE164, FormEmail, FormIP, FormIPv6Net, FormLowercase)
+	}
+	if n.Region != "" && (n.Form != FormE164 || !regionCode.MatchString(n.Region)) {
+		found.add("normalize", "a region is two capital letters such as DE, and for e164 only")
+	}
+	if n.Mailbox && n.Form != FormEmail {
+		found.add("normalize", "mailbox is for email only")
+	}
+	if len(p.Derive) > maxDerived {
+		found.add("derive", "%d derivations: use at most %d", len(p.Derive), maxDerived)
+	}
+	for i := range p.Derive {
+		p.checkDerivation(found, fmt.Sprintf("derive[%d]", i), i)
+	}
+}
+
+func (p Policy) checkDerivation(found *problems, path string, i int) {
+	d := p.Derive[i].WithDefaults()
+	switch {
+	case !policyName.MatchString(d.Policy):
+		found.add(path+".policy", "%q is no policy name: use %s", d.Policy, nameRule)
+	case d.Policy == p.Name:
+		found.add(path+".policy", "%q is the policy itself: name another one", d.Policy)
+	case slices.ContainsFunc(p.Derive[:i], func(o Derivation) bool { return o.Policy == d.Policy }):
+		found.add(path+".policy", "%q is derived already: give each part a policy of its own", d.Policy)
+	}
+	oneOf(found, path+".from", d.From, PartCountry, PartPrefix, PartDomain, PartIPPrefix)
+	if forms, known := parts[d.From]; known && !slices.Contains(forms, p.Normalize.Form) {
+		found.add(path+".from", "%q is a part of identifiers in the form %s: normalize them so", d.From, formNames(forms))
+	}
+	d.checkBounds(found, path, p.Normalize.Form)
+}
+
+// checkBounds adds what is out of range, and what the part has no use for.
+func (d Derivation) checkBounds(found *problems, path string, form Form) {
+	within := func(what string, part Part, got, most int) {
+		switch {
+		case d.From == part && (got < 1 || got > most):
+			found.add(path+".from", "%s %d is out of range: use 1 to %d", what, got, most)
+		case d.From != part && got != 0:
+			found.add(path+".from", "%s has no meaning for %q", what, d.From)
+		}
+	}
+	most := MaxIPv6Bits
+	if form == FormIPv6Net {
+		most = subnetBits
+	}
+	within("prefix", PartPrefix, d.Digits, MaxDigits)
+	within("ip-prefix", PartIPPrefix, d.IPv4Bits, MaxIPv4Bits)
+	within("ipv6-prefix", PartIPPrefix, d.IPv6Bits, most)
+}
+
+func formNames(forms []Form) string {
+	names := make([]string, len(forms))
+	for i, f := range forms {
+		names[i] = string(f)
+	}
+	return strings.Join(names, " or ")
+}
+
+// DeriveProblems returns what is wrong between policies, beside what is with each: for each
+// index of policies, the problems there.
+func DeriveProblems(policies []Policy) map[int][]Problem {
+	byName := make(map[string]*Policy, len(policies))
+	for i := range policies {
+		byName[policies[i].Name] = &policies[i]
+	}
+	all := make(map[int][]Problem)
+	for i := range policies {
+		var found problems
+		for j, d := range policies[i].Derive {
+			path := fmt.Sprintf("derive[%d].policy", j)
+			switch to, known := byName[d.Policy]; {
+			case !known:
+				found.add(path, "there is no policy %q: add it, or name another one", d.Policy)
+			case len(to.Derive) > 0:
+				found.add(path, "%q derives itself: name a policy that does not", d.Policy)
+			case slices.Contains(parts[d.From], policies[i].Normalize.Form) && !takes(to.Normalize.Form, d.From):
+				found.add(path, "%q normalizes to %s, which %q is not: name a policy that takes it as it is", d.Policy, to.Normalize.Form, d.From)
+			}
+		}
+		if len(found) > 0 {
+			all[i] = found
+		}
+	}
+	return all
+}
+
+// takes reports whether a policy of identifiers in this form takes such a part for one.
+func takes(form Form, part Part) bool {
+	switch form {
+	case "", FormLowercase:
+		return true
+	case FormIP, FormIPv6Net:
+		return part == PartIPPrefix
+	}
+	return false
+}

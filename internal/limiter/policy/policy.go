@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Policy is a named set of limits that stand or fall together, and how they are
+// counted. The zero value of every field but Name and Limits is its default.
+type Policy struct {
+	Name         string       // [a-z0-9][a-z0-9._-]{0,62}
+	Description  string       // for people; at most 1024 bytes
+	Limits       []Limit      // 1 to MaxLimits; all must admit
+	Count        CountMode    // which attempts use quota; zero: CountAdmitted
+	Counting     Counting     // how a shared store keeps the units of windows; zero: CountingCounters
+	Guarantee    Guarantee    // zero: GuaranteeCounted
+	Consistency  Consistency  // empty levels mean the server's default
+	Mode         Mode         // zero: ModeEnforce
+	OnStoreError OnStoreError // zero: OnStoreErrorDeny
+	Normalize    Normalize    // which spellings of an identifier are one; zero: none are
+	Derive       []Derivation // what else a demand counts for; at most MaxDemands - 1, no policy twice
+
+	// BlockFor is for how long a denied take blocks its key, in whole milliseconds from
+	// MinWindow to MaxWindow; zero: not at all. A block that follows another one within
+	// BlockMax lasts BlockFactor times as long, up to BlockMax.
+	BlockFor    time.Duration
+	BlockFactor int           // 1 to MaxBlockFactor; zero: 1, which does not grow
+	BlockMax    time.Duration // BlockFor to MaxWindow; zero: BlockFor
+}
+
+// Bounds of what a policy may hold.
+const (
+	MaxLimits         = 16      // of one policy: each costs a row or a counter in every decision
+	MaxDemands        = 16      // of one call, with those that policies derive: each costs a read and a write
+	maxDescriptionLen = 1 << 10 // bytes; it travels in GET /v1/policies
+	MaxBlockFactor    = 10      // of blocks in a row: six such steps lead from a second to eleven days
+)
+
+// CountMode says which attempts use quota.
+type CountMode string
+
+// The values of CountMode.
+const (
+	CountAdmitted CountMode = "admitted" // only what was admitted or recorded
+	CountAll      CountMode = "all"      // denied attempts too
+)
+
+// Counting says how a store that instances share keeps the units of windows. A policy
+// that changes it starts counting anew in its windows. Logs and buckets are kept in one
+// way only.
+type Counting string
+
+// The values of Counting.
+const (
+	CountingCounters Counting = "counters" // one counter per window that all instances add to
+	CountingRows     Counting = "rows"     // a running total per window and instance, which expires by itself
+)
+
+// Guarantee says how many can get through when several instances decide at once.
+// docs/guarantees.md states each with its proof.
+type Guarantee string
+
+// The values of Guarantee.
+const (
+	GuaranteeCounted Guarantee = "counted" // write, then count: never more than the limit
+	GuaranteeSerial  Guarantee = "serial"  // compare-and-set: exact, and nobody wrongly denied
+	GuaranteeLocal   Guarantee = "local"   // from memory: fastest, overshoot bounded
+)
+
+// Mode says what becomes of a decision.
+type Mode string
+
+// The values of Mode.
+const (
+	ModeEnforce Mode = "enforce" // the verdict is the answer
+	ModeShadow  Mode = "shadow"  // decides, counts and reports, always allows
+	ModeOff     Mode = "off"     // neither decides nor counts, always allows
+)
+
+// OnStoreError says how a policy answers while the store does not.
+type OnStoreError string
+
+// The values of OnStoreError.
+const (
+	OnStoreErrorDeny  OnStoreError = "deny"  // an error that wraps ErrUnavailable
+	OnStoreErrorAllow OnStoreError = "allow" // allowed, marked as degraded
+	OnStoreErrorLocal OnStoreError = "local" // this instance's own counts decide, marked as degraded
+)
+
+// Problem is one mistake in a policy: where it is and what would be right.
+type Problem struct {
+	Path    string // of the member, relative to the policy: "limits[0].window"; empty: the policy itself
+	Message string // what is wrong and what would be right
+}
+
+// Error returns the path and the message.
+func (p Problem) Error() string {
+	if p.Path == "" {
+		return p.Message
+	}
+	return p.Path + ": " + p.Message
+}
+
+var (
+	policyName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	limitName  = policyName
+)
+
+const nameRule = "1 to 63 of a-z, 0-9, '.', '_' and '-', starting with a letter or digit"
+
+// WithDefaults returns a copy of p with every default filled in, limits too.
+func (p Policy) WithDefaults() Policy {
+	setDefault(&p.Count, CountAdmitted)
+	setDefault(&p.Counting, CountingCounters)
+	setDefault(&p.Guarantee, GuaranteeCounted)
+	setDefault(&p.Mode, ModeEnforce)
+	setDefault(&p.OnStoreError, OnStoreErrorDeny)
+	if p.BlockFor != 0 {
+		p.BlockFactor, p.BlockMax = cmp.Or(p.BlockFactor, 1), cmp.Or(p.BlockMax, p.BlockFor)
+	}
+	limits := make([]Limit, len(p.Limits))
+	for i, l := range p.Limits {
+		limits[i] = l.WithDefaults()
+	}
+	p.Limits = limits
+	derive := p.Derive
+	p.Derive = nil
+	for _, d := range derive {
+		p.Derive = append(p.Derive, d.WithDefaults())
+	}
+	return p
+}
+
+// Problems returns everything that is wrong with p, none when it can be served.
+// Defaults need not be filled in.
+func (p Policy) Problems() []Problem {
+	p = p.WithDefaults()
+	var found problems
+	if !policyName.MatchString(p.Name) {
+		found.add("name", "%q is no policy name: use %s", p.Name, nameRule)
+	}
+	if len(p.Description) > maxDescriptionLen {
+		found.add("description", "%d bytes long: at most %d", len(p.Description), maxDescriptionLen)
+	}
+	oneOf(&found, "count", p.Count, CountAdmitted, CountAll)
+	oneOf(&found, "counting", p.Counting, CountingCounters, CountingRows)
+	oneOf(&found, "mode", p.Mode, ModeEnforce, ModeShadow, ModeOff)
+	oneOf(&found, "on_store_error", p.OnStoreError, OnStoreErrorDeny, OnStoreErrorAllow, OnStoreErrorLocal)
+	p.checkGuarantee(&found)
+	p.checkLevels(&found)
+	p.checkCount(&found)
+	p.checkLimits(&found)
+	p.checkBlock(&found)
+	p.checkNormalize(&found)
+	return found
+}
+
+// checkGuarantee refuses what a guarantee can't be kept for rather than serving a
+// weaker one under its name.
+func (p Policy) checkGuarantee(found *problems) {
+	p.checkLocal(found)
+	oneOf(found, "guarantee", p.Guarantee, GuaranteeCounted, GuaranteeSerial, GuaranteeLocal)
+	if p.Guarantee == GuaranteeSerial && p.Counting == CountingRows {
+		found.add("counting", "a serial policy counts in one place, by compare-and-set: remove it, or use guarantee %q", GuaranteeCounted)
+	}
+}
+
+// checkLocal refuses buckets beside other limits, which are written another way.
+func (p Policy) checkLocal(found *problems) {
+	inCells, elsewhere := p.Kept()
+	if p.Guarantee != GuaranteeLocal || !inCells || !elsewhere {
+		return
+	}
+	i := slices.IndexFunc(p.Limits, Limit.InCell)
+	found.add("guarantee", "%q can't keep limits[%d], a %s, beside other limits: give it a policy of its own, and ask for both in one call",
+		p.Guarantee, i, p.Limits[i].Algorithm)
+}
+
+// checkCount refuses to count denied attempts in a bucket: it would never drain
+// while anybody tries.
+func (p Policy) checkCount(found *problems) {
+	if p.Count != CountAll {
+		return
+	}
+	for i, l := range p.Limits {
+		if a, ok := AlgorithmByName(l.Algorithm); ok && a.Memory == MemoryCells {
+			found.add("count", "%q has no meaning for limits[%d], a %s: use %q, or another algorithm", CountAll, i, l.Algorithm, CountAdmitted)
+			return
+		}
+	}
+}
+
+func (p Policy) checkLevels(found *problems) {
+	if p.Guarantee == GuaranteeSerial {
+		for _, level := range []Level{p.Consistency.Write, p.Consistency.Read} {
+			if level != "" && level != LevelQuorum && level != LevelLocalQuorum {
+				found.add("consistency", "%q is no majority, and a serial policy goes by those of the server's --serial-consistency: "+
+					"remove it, or use guarantee %q", level, GuaranteeCounted)
+				break
+			}
+		}
+	}
+	if p.Consistency.Write != "" {
+		if _, err := ParseWriteLevel(string(p.Consistency.Write)); err != nil {
+			found.add("consistency.write", "%v", err)
+		}
+	}
+	if p.Consistency.Read != "" {
+		if _, err := ParseReadLevel(string(p.Consistency.Read)); err != nil {
+			found.add("consistency.read", "%v", err)
+		}
+	}
+	if p.Consistency.Write != LevelAny {
+		return
+	}
+	for i, l := range p.Limits {
+		if a, ok := AlgorithmByName(l.Algorithm); ok && a.Memory != MemoryEvents {
+			found.add("consistency.write", "ANY is for policies of sliding logs only, and limits[%d] is a %s: use ONE or stronger", i, l.Algorithm)
+			return
+		}
+	}
+}
+
+func (p Policy) checkLimits(found *problems) {
+	if len(p.Limits) == 0 || len(p.Limits) > MaxLimits {
+		found.add("limits", "%d limits: a policy needs 1 to %d", len(p.Limits), MaxLimits)
+	}
+	names := make(map[string]int, len(p.Limits))
+	for i, l := range p.Limits {
+		path := fmt.Sprintf("limits[%d]", i)
+		l.check(path, found)
+		if first, twice := names[l.Name]; twice {
+			found.add(path+".name", "%q names limits[%d] too: give each limit a name of its own", l.Name, first)
+			continue
+		}
+		names[l.Name] = i
+	}
+}
+
+// Kept says whether some of p's limits are buckets, which are kept in cells, and
+// whether some are not.
+func (p Policy) Kept() (inCells, elsewhere bool) {
+	for _, l := range p.Limits {
+		a, known := AlgorithmByName(l.Algorithm)
+		inCell := known && a.Memory == MemoryCells
+		inCells, elsewhere = inCells || inCell, elsewhere || !inCell
+	}
+	return inCells, elsewhere
+}
+
+// LongestWindow returns the longest that a window of the policy's limits can last.
+func (p Policy) LongestWindow() time.Duration {
+	longest := time.Duration(0)
+	for _, l := range p.Limits {
+		longest = max(longest, l.Longest())
+	}
+	return longest
+}
+
+// problems collects the mistakes of one policy in the order they are found.
+type problems []Problem
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func oneOf[T ~string](found *problems, path string, got T, want ...T) {
+	list := ""
+	for i, w := range want {
+		if got == w {
+			return
+		}
+		if i > 0 {
+			list += ", "
+		}
+		list += string(w)
+	}
+	found.add(path, "%q is not known: use one of %s", got, list)
+}
+
+func setDefault[T ~string](field *T, value T) {
+	if *field == "" {
+		*field = value
+	}
+}

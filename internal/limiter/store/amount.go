@@ -1,0 +1,73 @@
+package store
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
+
+// Bucket is what a leaky or token bucket holds: units that have not drained yet.
+type Bucket struct {
+	Limit policy.LimitID
+	At    Instant // when it held level
+	Level Amount
+}
+
+// SetLevel puts b in the place of what s has of its limit.
+func (s *State) SetLevel(b Bucket) {
+	for i := range s.Levels {
+		if s.Levels[i].Limit == b.Limit {
+			s.Levels[i] = b
+			return
+		}
+	}
+	s.Levels = append(s.Levels, b)
+}
+
+// Amount is a number of parts of a unit, 1/W_ms each with W_ms the limit's window in
+// milliseconds, so that a bucket that drains its limit in a window loses as many
+// parts a millisecond as its limit has units: exact, without a fraction anywhere.
+type Amount struct{ Hi, Lo uint64 }
+
+// AmountOf returns units × parts. It saturates.
+func AmountOf(units, parts int64) Amount {
+	hi, lo := bits.Mul64(uint64(max(0, units)), uint64(parts))
+	return Amount{hi, lo}
+}
+
+// Plus returns a + b, or the largest amount where that does not fit.
+func (a Amount) Plus(b Amount) Amount {
+	lo, carry := bits.Add64(a.Lo, b.Lo, 0)
+	hi, over := bits.Add64(a.Hi, b.Hi, carry)
+	if over != 0 {
+		return Amount{Hi: ^uint64(0), Lo: ^uint64(0)}
+	}
+	return Amount{hi, lo}
+}
+
+// Minus returns a − b, 0 where that were below.
+func (a Amount) Minus(b Amount) Amount {
+	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
+	hi, under := bits.Sub64(a.Hi, b.Hi, borrow)
+	if under != 0 {
+		return Amount{}
+	}
+	return Amount{hi, lo}
+}
+
+// Over returns a / parts, rounded up and at most the largest int64, which is also
+// what dividing by 0 gives.
+func (a Amount) Over(parts int64) int64 {
+	if a.Hi >= uint64(parts) { // the quotient does not fit 64 bits
+		return math.MaxInt64
+	}
+	units, rest := bits.Div64(a.Hi, a.Lo, uint64(parts))
+	if units >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	if rest > 0 {
+		units++
+	}
+	return int64(units)
+}

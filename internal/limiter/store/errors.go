@@ -1,0 +1,24 @@
+package store
+
+import "errors"
+
+// Errors of stores, which callers tell apart with errors.Is.
+var (
+	// ErrUnavailable is a store that did not answer in time, or not rightly.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrNotStored accompanies ErrUnavailable where it is sure that nothing was
+	// stored: the request never got as far.
+	ErrNotStored = errors.New("nothing was stored")
+	// ErrTooFewReplicas accompanies ErrUnavailable where the store answered at once
+	// that a level cannot be met now: others may well be.
+	ErrTooFewReplicas = errors.New("too few replicas are alive for the level")
+	// ErrNotConnected accompanies ErrUnavailable and ErrNotStored where the store has not
+	// been reached since this process started.
+	ErrNotConnected = errors.New("the store has not been reached since the start")
+	// ErrConflict is a compare-and-set whose condition did not hold: somebody else
+	// came first, and nothing was stored.
+	ErrConflict = errors.New("the cell has changed")
+	// ErrOverloaded is a bound of this process or of the store that was reached:
+	// waiters of one key, keys in memory.
+	ErrOverloaded = errors.New("overloaded")
+)
