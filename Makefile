@@ -84,7 +84,7 @@ $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
 .PHONY: docs
-docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md and metrics.md, and the outputs that pages show
+docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, metrics.md and rooms.md, and the outputs that pages show
 	go test ./internal/api/apidoc -update
 	$(localcassandra) -- go test ./docs -count=1 -update
 

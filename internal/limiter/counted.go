@@ -17,8 +17,8 @@ import (
 // not fit is taken back. As long as every read meets every write, no more than
 // the limit is ever admitted, with any number of instances: of the batches that
 // admit anything, consider the one whose write was acknowledged last; its read
-// saw every unit that the others admitted. docs/design.md has the whole proof,
-// and what each step here is needed for.
+// saw every unit that the others admitted. docs/design/write-then-count.md
+// has the whole proof, and what each step here is needed for.
 type counted struct {
 	store     store.Store
 	tallies   *tallies // the same store, with additions made running totals where a policy says so
