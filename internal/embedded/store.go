@@ -238,6 +238,14 @@ func (s *Store) Run(ctx context.Context) error {
 	return err
 }
 
+// Sweep forgets at once what Run forgets by and by, for a clock that is turned.
+func (s *Store) Sweep() {
+	for i := range s.shards {
+		s.shards[i].sweep(s, false)
+	}
+	s.feed.sweep(s.instant())
+}
+
 func (s *Store) sweeps(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
