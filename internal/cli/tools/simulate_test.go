@@ -103,26 +103,27 @@ func TestSimulateCalledWrongly(t *testing.T) {
 		return filepath.Join(dir, name)
 	}
 	policies, log := file("p.yaml", triedPolicies), file("a.log", accessLog)
-	two := file("two.yaml", triedPolicies+"  # and\n")
-	clitest.Rewrite(t, two, "policies:\n- {name: a, limits: [{algorithm: sliding-log, limit: 2, window: 1m}]}\n- {name: b, limits: [{algorithm: sliding-log, limit: 2, window: 1m}]}\n")
+	two := file("two.yaml", "policies:\n- {name: a, limits: [{algorithm: sliding-log, limit: 2, window: 1m}]}\n"+
+		"- {name: b, limits: [{algorithm: sliding-log, limit: 2, window: 1m}]}\n")
+	tried, both := "--policies "+policies+" ", "--policies "+two+" "
 	for want, args := range map[string]string{
 		"give --policies FILE":     log,
 		"at least one LOG":         "--policies " + policies,
 		"bad.yaml:1:":              "--policies " + file("bad.yaml", "policies: [{name: a}]\n") + " " + log,
-		"absent.yaml":              "--policies " + policies + " --against absent.yaml " + log,
-		"absent.log: no such file": "--policies " + policies + " absent.log",
-		"which policy do lines ask for? give --policy or --policy-field; there are a, b": "--policies " + two + " " + log,
-		`--policy: there is no policy "c" in --policies`:                                 "--policies " + two + " --policy c " + log,
-		"give --policy or --policy-field, not both":                                      "--policies " + two + " --policy a --policy-field b " + log,
-		`"login=" for "--policy" flag: "login=" is neither`:                              "--policies " + policies + " --policy login= " + log,
-		`"method" for "--where" flag: "method" is neither`:                               "--policies " + policies + " --where method " + log,
-		`"nginx" for "--format" flag: "nginx" is not known`:                              "--policies " + policies + " --format nginx " + log,
-		`"-1s" for "--reorder" flag`:                                                     "--policies " + policies + " --reorder -1s " + log,
-		`"0" for "--max-callers" flag`:                                                   "--policies " + policies + " --max-callers 0 " + log,
-		`a.log, line 1: the format has no field "user_id"`:                               "--policies " + policies + " --identifier user_id " + log,
-		"--html: open ": "--policies " + policies + " --html " + dir + " " + log,
-		"none of 1 lines can be read: " + dir + "/n.log, line 1: it is no object": "--policies " + policies + " --format ndjson " + file("n.log", "hello\n"),
-		"there is no line in them":                          "--policies " + policies + " " + file("empty.log", "\n"),
+		"absent.yaml":              tried + "--against absent.yaml " + log,
+		"absent.log: no such file": tried + "absent.log",
+		"which policy do lines ask for? give --policy or --policy-field; there are a, b": both + log,
+		`--policy: there is no policy "c" in --policies`:                                 both + "--policy c " + log,
+		"give --policy or --policy-field, not both":                                      both + "--policy a --policy-field b " + log,
+		`"login=" for "--policy" flag: "login=" is neither`:                              tried + "--policy login= " + log,
+		`"method" for "--where" flag: "method" is neither`:                               tried + "--where method " + log,
+		`"nginx" for "--format" flag: "nginx" is not known`:                              tried + "--format nginx " + log,
+		`"-1s" for "--reorder" flag`:                                                     tried + "--reorder -1s " + log,
+		`"0" for "--max-callers" flag`:                                                   tried + "--max-callers 0 " + log,
+		`a.log, line 1: the format has no field "user_id"`:                               tried + "--identifier user_id " + log,
+		"--html: open ": tried + "--html " + dir + " " + log,
+		"none of 1 lines can be read: " + dir + "/n.log, line 1: it is no object": tried + "--format ndjson " + file("n.log", "hello\n"),
+		"there is no line in them":                          tried + file("empty.log", "\n"),
 		"unknown flag: --polices: did you mean --policies?": "--polices a",
 	} {
 		code, _, stderr := clitest.Execute(t, nil, append([]string{"simulate"}, strings.Fields(args)...)...)

@@ -26,12 +26,17 @@ func TestFormats(t *testing.T) {
 		"common":            {"", `192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "POST /login?a=b HTTP/1.1" 200 2326`},
 		"combined":          {"", `192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "POST /login?a=b HTTP/1.1" 200 2326 "-" "say \"hi\""`},
 		"combined, by name": {FormatCombined, `192.0.2.7 - - [10/Oct/2000:20:55:36 +0000] "POST /login?a=b HTTP/1.1" 200 2326 "-" "curl"`},
-		"Traefik":           {"", `192.0.2.7 - - [10/Oct/2000:20:55:36 +0000] "POST /login?a=b HTTP/1.1" 200 2326 "-" "curl" 7 "router@docker" "http://10.0.0.1:80" 3ms`},
-		"Traefik, JSON":     {"", `{"ClientHost":"192.0.2.7","RequestMethod":"POST","RequestPath":"/login?a=b","StartUTC":"2000-10-10T20:55:36.000Z","level":"info"}`},
-		"Caddy":             {"", `{"level":"info","ts":971211336.0,"logger":"http.log.access","request":{"remote_ip":"10.0.0.1","client_ip":"192.0.2.7","method":"POST","uri":"/login?a=b","headers":{"A":["\"x"]}},"status":200}`},
-		"Envoy":             {"", `{"start_time":"2000-10-10T20:55:36.000Z","method":"POST","path":"/login?a=b","downstream_remote_address":"192.0.2.7:4711"}`},
-		"ndjson":            {FormatNDJSON, `{"time":971211336000,"ip":"192.0.2.7","method":"POST","path":"/login","uri":"\/login?a=b"}`},
-		"columns":           {FormatCSV, "time;ip;method;path;uri;\"a note\"\n2000-10-10 20:55:36;192.0.2.7;POST;/login;\"/login?a=b\";\"a;\"\"b\"\"\"\n"},
+		"Traefik": {"", `192.0.2.7 - - [10/Oct/2000:20:55:36 +0000] "POST /login?a=b HTTP/1.1" 200 2326 "-" "curl"` +
+			` 7 "router@docker" "http://10.0.0.1:80" 3ms`},
+		"Traefik, JSON": {"", `{"ClientHost":"192.0.2.7","RequestMethod":"POST",` +
+			`"RequestPath":"/login?a=b","StartUTC":"2000-10-10T20:55:36.000Z","level":"info"}`},
+		"Caddy": {"", `{"level":"info","ts":971211336.0,"logger":"http.log.access","request":{"remote_ip":"10.0.0.1",` +
+			`"client_ip":"192.0.2.7","method":"POST","uri":"/login?a=b","headers":{"A":["\"x"]}},"status":200}`},
+		"Envoy": {"", `{"start_time":"2000-10-10T20:55:36.000Z",` +
+			`"method":"POST","path":"/login?a=b","downstream_remote_address":"192.0.2.7:4711"}`},
+		"ndjson": {FormatNDJSON, `{"time":971211336000,"ip":"192.0.2.7","method":"POST","path":"/login","uri":"\/login?a=b"}`},
+		"columns": {FormatCSV, "time;ip;method;path;uri;\"a note\"\n" +
+			"2000-10-10 20:55:36;192.0.2.7;POST;/login;\"/login?a=b\";\"a;\"\"b\"\"\"\n"},
 		"a format of one's own": {`[$time_iso8601] $remote_addr:$remote_port <$request_method $request_uri>`,
 			`[2000-10-10T22:55:36+02:00] 192.0.2.7:99 <POST /login?a=b>`},
 	} {
@@ -93,14 +98,16 @@ func TestUnreadableLines(t *testing.T) {
 			strings.Repeat("x", MaxLine): "longer than",
 		}},
 		"objects": {FormatNDJSON, `{"time":1}`, map[string]string{
-			`{"time":1`: "no object", `{"time":}`: "no object", `{"a":1}`: "no time", `{"time":"yesterday"}`: "no time that", "null": "no object",
+			`{"time":1`: "no object", `{"time":}`: "no object", `{"a":1}`: "no time", `{"time":"yesterday"}`: "no time that",
+			"null":        "no object",
 			`{"time":1}}`: "no object", `{"a":` + strings.Repeat("[", 100): "no object", `{"time":1,"a":"\`: "no object",
 		}},
 		"columns": {FormatCSV, "time,a\n1,2", map[string]string{"1": "1 values", `1,"2`: "quote", `1,"2"3`: "quote", "x,2": "no time"}},
 	} {
 		for line, why := range test.bad {
 			got, r := readAll(t, &Options{Format: test.format}, 0, test.good+"\n"+line+"\n\n"+test.good[strings.LastIndex(test.good, "\n")+1:])
-			if len(got) != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Why, why) || r.Examples[0].Line != strings.Count(test.good, "\n")+2 {
+			if len(got) != 2 || r.Unreadable != 1 || !strings.Contains(r.Examples[0].Why, why) ||
+				r.Examples[0].Line != strings.Count(test.good, "\n")+2 {
 				t.Errorf("%s: %.60q: %d lines, %+v", name, line, len(got), r.Examples)
 			}
 		}
@@ -120,8 +127,10 @@ func TestWhatCanNotBeOpened(t *testing.T) {
 	}{
 		{Options{}, "hello\n", "0.log, line 1: the first line is of no format"},
 		{Options{}, "{hello\n", "line 1: the first line begins as an object"},
-		{Options{Format: FormatCSV}, "\na,b\n", `line 2: the format has no field "time" with the time: give --time-field; the header has ["a" "b"]`},
-		{Options{Format: FormatCSV, TimeField: "a", Fields: []string{"c"}}, "a,b\n", `no field "c"; the header`},
+		{Options{Format: FormatCSV}, "\na,b\n",
+			`line 2: the format has no field "time" with the time: give --time-field; the header has ["a" "b"]`},
+		{Options{Format: FormatCSV, TimeField: "a", Fields: []string{"c"}}, "a,b\n",
+			`no field "c"; the header`},
 		{Options{Format: "$remote_addr $msec", Fields: []string{"status"}}, "a,b\n", `no field "status"`},
 		{Options{Format: "$remote_addr"}, "a,b\n", `no field "time_local" with the time`},
 		{Options{}, "\x1f\x8bno gzip at all", "gzip"},
@@ -134,7 +143,9 @@ func TestWhatCanNotBeOpened(t *testing.T) {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
-	for format, want := range map[string]string{"nginx": "is not known", "$a$b": "nothing stands between", "$": "no variable", "": "is not known"} {
+	for format, want := range map[string]string{
+		"nginx": "is not known", "$a$b": "nothing stands between", "$": "no variable", "": "is not known",
+	} {
 		if err := CheckFormat(format); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", format, err)
 		}
@@ -239,8 +250,12 @@ func FuzzLine(f *testing.F) {
 // BenchmarkRead reads lines of the combined format and of Caddy's.
 func BenchmarkRead(b *testing.B) {
 	for name, line := range map[string]string{
-		"combined": `192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "POST /login?a=b HTTP/1.1" 200 2326 "https://example.org/start" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"`,
-		"caddy":    `{"level":"info","ts":971211336.25,"logger":"http.log.access","request":{"remote_ip":"10.0.0.1","client_ip":"192.0.2.7","method":"POST","uri":"/login?a=b","headers":{"User-Agent":["Mozilla/5.0 (X11; Linux x86_64)"],"Accept":["*/*"]}},"bytes_read":0,"duration":0.0001,"size":2326,"status":200}`,
+		"combined": `192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "POST /login?a=b HTTP/1.1" 200 2326` +
+			` "https://example.org/start" "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"`,
+		"caddy": `{"level":"info","ts":971211336.25,"logger":"http.log.access","request":{"remote_ip":"10.0.0.1",` +
+			`"client_ip":"192.0.2.7","method":"POST","uri":"/login?a=b",` +
+			`"headers":{"User-Agent":["Mozilla/5.0 (X11; Linux x86_64)"],"Accept":["*/*"]}},` +
+			`"bytes_read":0,"duration":0.0001,"size":2326,"status":200}`,
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(line) + 1))

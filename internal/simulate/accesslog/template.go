@@ -9,7 +9,8 @@ import (
 
 // combinedTemplate is the start of the combined format of nginx and Apache, which is the common
 // one and more. What follows the status is read if it is there, so Traefik's is read as well.
-const combinedTemplate = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
+const combinedTemplate = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent` +
+	` "$http_referer" "$http_user_agent"`
 
 // combinedNeeds is how many variables of combinedTemplate a line has at least: the common log format's.
 const combinedNeeds = 7

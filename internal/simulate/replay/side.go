@@ -17,8 +17,7 @@ type side struct {
 	store    *embedded.Store
 	policies map[string]*policy
 	at       limiter.Instant
-	swept    int // keys that were left when the store was swept last
-	decided  int // events
+	since    int // events that were decided since the store was swept
 	subjects []subject
 }
 
@@ -170,14 +169,14 @@ func (s *side) decide(at limiter.Instant, demands []limiter.Demand, subjects []s
 	return nil
 }
 
-// sweep forgets the callers whose windows are over, once there are twice as many as were left by
-// the last time.
+// sweep forgets the callers whose windows are over, once half as many events were decided as there
+// are callers: so what it costs is a part of what they do.
 func (s *side) sweep() {
-	if s.decided++; s.decided%sweepEvery != 0 {
+	if s.since++; s.since%sweepEvery != 0 {
 		return
 	}
-	if n := s.store.Len(); n > max(minSwept, 2*s.swept) {
+	if n := s.store.Len(); n > minSwept && s.since >= n/2 {
 		s.store.Sweep()
-		s.swept = s.store.Len()
+		s.since = 0
 	}
 }

@@ -141,10 +141,10 @@ func (t *trials) fork(s *subject, now *side, at limiter.Instant) error {
 }
 
 // above returns the policy of the highest trial, if it goes on already where n begins; else none.
-func (l *limitTrials) above(n int) string {
-	for i := range l.stages[:n] {
-		if l.stages[i].highest {
-			return l.stages[i].policy
+func (t *limitTrials) above(n int) string {
+	for i := range t.stages[:n] {
+		if t.stages[i].highest {
+			return t.stages[i].policy
 		}
 	}
 	return ""
@@ -241,29 +241,29 @@ func (t *trials) take(s *subject, at limiter.Instant) error {
 }
 
 // deny counts that s is denied where limit i has the number of index n.
-func (l *limitTrials) deny(s *subject, i, n int) {
+func (t *limitTrials) deny(s *subject, i, n int) {
 	s.result.Trials[i][n].Denied += s.result.callers.weight()
 	s.caller.limits[i].denied |= 1 << n
 }
 
 // peak keeps the most that a caller had used. Of a bucket it is the lowest number that was tried
 // and never denied it.
-func (l *limitTrials) peak(state *limitState) {
-	if !l.always {
+func (t *limitTrials) peak(state *limitState) {
+	if !t.always {
 		state.peak = max(state.peak, state.used)
 		return
 	}
-	for n := len(l.numbers) - 1; n >= 0; n-- {
+	for n := len(t.numbers) - 1; n >= 0; n-- {
 		if state.denied>>n&1 == 1 {
-			if n+1 < len(l.numbers) {
-				state.peak = l.numbers[n+1]
+			if n+1 < len(t.numbers) {
+				state.peak = t.numbers[n+1]
 			} else {
 				state.peak = limiter.MaxLimit
 			}
 			return
 		}
 	}
-	state.peak = l.numbers[0]
+	state.peak = t.numbers[0]
 }
 
 // decide decides s in one trial.

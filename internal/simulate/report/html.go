@@ -146,5 +146,8 @@ func timesPlot(p *Policy) plot {
 	}
 	f := newFrame(callers)
 	f.bars(callers, names)
-	return plot{Title: "How often callers are hit", Note: "callers, by how many of their requests are denied", SVG: f.svg(), Lines: []string{"callers"}}
+	return plot{
+		Title: "How often callers are hit", Note: "callers, by how many of their requests are denied",
+		SVG: f.svg(), Lines: []string{"callers"},
+	}
 }

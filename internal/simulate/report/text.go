@@ -67,7 +67,7 @@ func (p *Policy) write(b *bytes.Buffer, compared bool) {
 		fmt.Fprintf(b, "  it is in mode %s: a server denies none of these\n", p.Mode)
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "\nLIMIT\tALGORITHM\tIN FORCE\tDENIED\tSPARES 99 %\tSPARES 99.9 %")
+	fmt.Fprintln(t, "\nLIMIT\tALGORITHM\tIN THE FILE\tDENIED\tSPARES 99 %\tSPARES 99.9 %")
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		fmt.Fprintf(t, "%s\t%s\t%s in %s\t%s", l.Name, l.Algorithm, number(l.Number), l.Window, number(l.Denied))
@@ -148,7 +148,8 @@ func (a *Against) Summary() string {
 	if a.Requests == 0 {
 		return "The file of --against does not have this policy, or it was not asked.\n"
 	}
-	return fmt.Sprintf("Against the other file, which denies %s and hits %s:\n  %s denied by both; %s hit by --policies only, %s by --against only\n",
+	return fmt.Sprintf("Against the other file, which denies %s and hits %s:\n"+
+		"  %s denied by both; %s hit by --policies only, %s by --against only\n",
 		number(a.Denied), count(a.CallersHit, "caller", "callers"), count(a.Both, "request", "requests"),
 		count(a.OnlyNow, "caller", "callers"), number(a.OnlyAgainst))
 }
