@@ -39,8 +39,12 @@ type stage struct {
 	shown   int   // index into the numbers
 }
 
-// factors are by what a limit is multiplied in trials.
-var factors = []float64{.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100}
+// factors are by what a limit is multiplied in trials, and fewFactors where they go on for all
+// callers, each of which costs as much as what is decided.
+var (
+	factors    = []float64{.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100}
+	fewFactors = []float64{.25, .5, 1, 2, 4, 10, 50}
+)
 
 // newTrials returns the trials of all limits of now, which gets to know them.
 func newTrials(now *side, maxCallers int) (*trials, error) {
@@ -75,14 +79,17 @@ func trialsOf(p *limiter.Policy, i int) limitTrials {
 	if p.Mode == limiter.ModeOff {
 		return t
 	}
-	for _, f := range factors {
+	by := factors
+	if t.always = slices.ContainsFunc(p.Limits, limiter.Limit.InCell) || !t.decided && len(p.Limits) > 1; t.always {
+		by = fewFactors
+	}
+	for _, f := range by {
 		t.numbers = append(t.numbers, min(most, max(1, int64(f*float64(l.Limit)+.5))))
 	}
 	t.numbers = append(t.numbers, l.Limit)
 	slices.Sort(t.numbers)
 	t.numbers = slices.Compact(t.numbers)
 	t.own = slices.Index(t.numbers, l.Limit)
-	t.always = slices.ContainsFunc(p.Limits, limiter.Limit.InCell) || !t.decided && len(p.Limits) > 1
 	for shown, number := range t.numbers {
 		if number != l.Limit || !t.decided {
 			t.stages = append(t.stages, stage{number: number, from: number, shown: shown})
@@ -102,7 +109,7 @@ func variant(p *limiter.Policy, i int, number int64, name string) limiter.Policy
 	v.Limits = slices.Clone(p.Limits)
 	l := &v.Limits[i]
 	if l.Burst != 0 && l.Limit > 0 {
-		l.Burst = max(1, int64(float64(l.Burst)*float64(number)/float64(l.Limit)+.5))
+		l.Burst = int64(min(limiter.MaxLimit, max(1, float64(l.Burst)*float64(number)/float64(l.Limit)+.5)))
 	}
 	l.Limit = number
 	return v

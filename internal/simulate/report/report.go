@@ -233,7 +233,7 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 func newLimit(p *replay.PolicyResult, i int) Limit {
 	l := &p.Policy.Limits[i]
 	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, Window: l.WindowName(), Denied: p.DeniedBy[i]}
-	if i >= len(p.Trials) {
+	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
 		return made
 	}
 	rough := slices.ContainsFunc(p.Policy.Limits, limiter.Limit.InCell) || p.Policy.BlockFor > 0 && len(p.Policy.Limits) > 1

@@ -52,7 +52,7 @@ func (r *Report) Notes() (notes []string) {
 		time.Duration(r.ReorderMS)*time.Millisecond))
 	note(r.Unreadable, "can't be read:")
 	for _, u := range r.Examples {
-		line := fmt.Sprintf("  %s, line %d: %s", u.File, u.Line, u.Why)
+		line := fmt.Sprintf("  %s, line %d: %s", printable(u.File), u.Line, u.Why)
 		if u.Text != "" {
 			line += fmt.Sprintf(": %q", u.Text)
 		}
