@@ -139,3 +139,32 @@ func TestSketch(t *testing.T) {
 		}
 	}
 }
+
+// TestDerivedTwice counts a network that two demands of a call derive once, with the sum of the
+// costs, also where other limits are tried.
+func TestDerivedTwice(t *testing.T) {
+	limits := func(n int64) []limiter.Limit {
+		return []limiter.Limit{{Algorithm: "fixed-window", Limit: n, Window: time.Hour}}
+	}
+	byNetwork := []limiter.Derivation{{Policy: "network", From: limiter.PartIPPrefix, IPv4Bits: 24}}
+	ip := limiter.Normalize{Form: limiter.FormIP}
+	r, err := New(&Options{Policies: []limiter.Policy{
+		{Name: "a", Limits: limits(100), Normalize: ip, Derive: byNetwork},
+		{Name: "b", Limits: limits(100), Normalize: ip, Derive: byNetwork},
+		{Name: "network", Limits: limits(4)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := r.Take(1e12, []limiter.Demand{{Policy: "a", Identifier: "192.0.2.1"}, {Policy: "b", Identifier: "192.0.2.2"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.Policies["network"]
+	for _, trial := range p.Trials[0] {
+		if want := map[int64]int64{2: 2, 3: 2, 4: 1, 6: 0}; p.Requests != 3 || p.Denied != 1 || want[trial.Limit] != trial.Denied && trial.Limit > 1 {
+			t.Errorf("%+v, %+v", p, trial)
+		}
+	}
+}
