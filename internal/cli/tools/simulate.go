@@ -110,7 +110,10 @@ func (s *simulation) run(cmd *cobra.Command, logs []string) (err error) {
 	s.Progress = bar.show
 	made, err := simulate.Run(cmd.Context(), &s.Options)
 	bar.remove()
-	if err != nil {
+	switch {
+	case cmd.Context().Err() != nil:
+		return command.Fail(errors.New("interrupted"))
+	case err != nil:
 		return err
 	}
 	if s.html != "" {

@@ -8,12 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
-// caller is what is kept of one caller under one policy.
+// caller is what is kept of one caller under one policy. With one limit it is in one line of the
+// processor's cache.
 type caller struct {
-	hash            uint64
 	requests        uint32
 	denied, against uint32
-	limits          []limitState // of each limit of the policy
+	limits          []limitState  // of each limit of the policy
+	only            [1]limitState // what limits is of, if there is one
 }
 
 // limitState is how far a caller came under one limit.
@@ -32,7 +33,7 @@ type callers struct {
 	level  uint
 }
 
-// maxSampled is how many callers of a policy are kept: 150 MB, if it has one limit. A share of
+// maxSampled is how many callers of a policy are kept: 100 MB, if it has one limit. A share of
 // them is known to a tenth of a percent.
 const maxSampled = 1 << 20
 
@@ -60,7 +61,10 @@ func (c *callers) of(hash uint64) *caller {
 		}
 		return c.of(hash)
 	}
-	made := &caller{hash: hash, limits: make([]limitState, c.limits)}
+	made := new(caller)
+	if made.limits = made.only[:]; c.limits != 1 {
+		made.limits = make([]limitState, c.limits)
+	}
 	c.index[hash] = made
 	return made
 }

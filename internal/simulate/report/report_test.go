@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"io"
 	"regexp"
 	"strings"
@@ -76,9 +77,11 @@ func TestPlotsAreWellFormed(t *testing.T) {
 	for _, plot := range plots {
 		d := xml.NewDecoder(strings.NewReader(plot))
 		for {
-			if _, err := d.Token(); err == io.EOF {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
 				break
-			} else if err != nil {
+			}
+			if err != nil {
 				t.Fatalf("%v in %s", err, plot)
 			}
 		}
