@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Store keeps counts in memory. It implements limiter.Exclusive; make one with
+// Store keeps counts in memory. It implements store.Exclusive; make one with
 // New.
 type Store struct {
 	now     func() time.Time
@@ -121,8 +121,8 @@ func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 	return state, nil
 }
 
-// Write stores w. It returns an error that wraps limiter.ErrConflict when its cell is
-// not the one expected, and one that wraps limiter.ErrOverloaded when the key is new
+// Write stores w. It returns an error that wraps store.ErrConflict when its cell is
+// not the one expected, and one that wraps store.ErrOverloaded when the key is new
 // and there is no room for it; nothing is stored then.
 func (s *Store) Write(_ context.Context, w *store.Write) error {
 	sh := s.shard(w.Key)
@@ -237,6 +237,14 @@ func (s *Store) Run(ctx context.Context) error {
 	err := s.saves(ctx)
 	sweeps.Wait()
 	return err
+}
+
+// Sweep forgets at once what Run forgets by and by, for a clock that is turned.
+func (s *Store) Sweep() {
+	for i := range s.shards {
+		s.shards[i].sweep(s, false)
+	}
+	s.feed.sweep(s.instant())
 }
 
 func (s *Store) sweeps(ctx context.Context) {

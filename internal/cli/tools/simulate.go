@@ -1,0 +1,202 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/simulate"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/accesslog"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
+)
+
+// simulation is what the flags of simulate say.
+type simulation struct {
+	simulate.Options
+	policies, against string // names of files
+	asJSON            bool
+	html              string // the name of a file
+}
+
+func newSimulate() *cobra.Command {
+	s := new(simulation)
+	cmd := &cobra.Command{
+		Use:   "simulate --policies FILE LOG...",
+		Short: "Tell what policies would have done to the traffic of access logs",
+		Long: "Tell what policies would have done to the traffic of access logs: how much they would have denied, to how\n" +
+			"many callers, and which limits would have spared nearly all of them.\n\n" +
+			"It asks nobody. Time is that of the logs, and the engine is the one that decides live. LOG is the name of a\n" +
+			"file, also one that gzip or zstd packed, or - for standard input; several are read together in the order of\n" +
+			"time. Callers are shown as hashes that nobody can look up, unless --show-identifiers.\n\n" +
+			"A field is a variable of nginx's, a column, or a member of JSON such as request.headers.X-Api-Key.0. Every\n" +
+			"format of requests has ip, method, path (without the query) and uri.",
+		Example: `  # how many would 5 logins a minute hit?
+  ratelimitd simulate --policies policies.yaml --policy login --where method=POST --where path=/login access.log*`,
+		Args: command.Args(1, 0, "at least one LOG", "- is standard input"),
+		RunE: s.run,
+	}
+	s.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (s *simulation) addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&s.policies, "policies", "", "YAML `file` of policies to try")
+	flags.StringVar(&s.against, "against", "", "YAML `file` of policies to compare with, such as those in force")
+	flags.Var(&list[simulate.Ask]{into: &s.Asks, kind: "policy[=field]", parse: simulate.ParseAsk}, "policy",
+		"that each line asks for, and the field with whom it counts; several are asked for together (default the only one)")
+	flags.StringVar(&s.PolicyField, "policy-field", "", "`field` with the name of the policy that a line asks for")
+	flags.StringVar(&s.Identifier, "identifier", accesslog.FieldIP, "`field` with whom is counted")
+	flags.StringVar(&s.Cost, "cost", "", "`field` with the units that a line takes (default 1 each)")
+	flags.Var(&list[simulate.Condition]{into: &s.Where, kind: "field=pattern", parse: simulate.ParseCondition}, "where",
+		"only lines whose field is like the pattern, where * is anything; != for those that are not; several must all be met")
+	command.Var(flags, &s.Format, "format", accesslog.FormatAuto, "format",
+		"of the logs: auto, combined, caddy, envoy, traefik, ndjson, csv, or what lines look like, as log_format of nginx has it",
+		func(text string) (string, error) { return text, accesslog.CheckFormat(text) })
+	flags.StringVar(&s.TimeField, "time-field", "", "`field` with the time (default the usual one of the format)")
+	command.Var(flags, &s.Reorder, "reorder", "10s", "duration", "that lines may be out of order and are sorted",
+		command.Between(0, 24*time.Hour))
+	flags.BoolVar(&s.asJSON, "json", false, "print JSON instead of text")
+	flags.StringVar(&s.html, "html", "", "`file` to write a page with plots to, which needs no network")
+	flags.BoolVar(&s.ShowIdentifiers, "show-identifiers", false, "show callers, and lines that can't be read, as they are in the logs")
+	command.Var(flags, &s.MaxCallers, "max-callers", fmt.Sprint(replay.DefaultMaxCallers), "n",
+		"that may be within their windows at the same time: 256 bytes each and more", command.AtLeastOne)
+}
+
+// list is a flag that may be given several times, each of which parse makes a T of. It implements
+// pflag.Value.
+type list[T any] struct {
+	into  *[]T
+	kind  string
+	parse func(string) (T, error)
+}
+
+// String returns nothing: there is no default.
+func (l *list[T]) String() string { return "" }
+
+// Type returns the word that the help shows for the value.
+func (l *list[T]) Type() string { return l.kind }
+
+// Set adds one.
+func (l *list[T]) Set(text string) error {
+	one, err := l.parse(text)
+	if err == nil {
+		*l.into = append(*l.into, one)
+	}
+	return err
+}
+
+func (s *simulation) run(cmd *cobra.Command, logs []string) (err error) {
+	if s.policies == "" {
+		return errors.New("give --policies FILE, the policies to try")
+	}
+	if s.Policies, err = policyfile.Load(s.policies); err != nil {
+		return err
+	}
+	if s.Against, err = loadAgainst(s.against); err != nil {
+		return err
+	}
+	s.Logs, s.Stdin = logs, cmd.InOrStdin()
+	bar := newProgressBar(cmd.ErrOrStderr())
+	s.Progress = bar.show
+	made, err := simulate.Run(cmd.Context(), &s.Options)
+	bar.remove()
+	switch {
+	case cmd.Context().Err() != nil:
+		return command.Fail(errors.New("interrupted"))
+	case err != nil:
+		return err
+	}
+	if s.html != "" {
+		if err := writePage(made, s.html); err != nil {
+			return command.Fail(fmt.Errorf("--html: %w", err))
+		}
+	}
+	if s.asJSON {
+		return made.WriteJSON(cmd.OutOrStdout())
+	}
+	return made.WriteText(cmd.OutOrStdout())
+}
+
+func loadAgainst(file string) ([]policy.Policy, error) {
+	if file == "" {
+		return nil, nil
+	}
+	return policyfile.Load(file)
+}
+
+func writePage(r *report.Report, name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteHTML(f), f.Close())
+}
+
+// progressBar tells on a terminal how far a simulation is. One for anything else tells nothing.
+type progressBar struct {
+	out   io.Writer // nil: nobody is told
+	began time.Time
+	last  time.Time
+}
+
+// progressEvery is how often the bar is drawn.
+const progressEvery = 200 * time.Millisecond
+
+func newProgressBar(out io.Writer) *progressBar {
+	bar := new(progressBar)
+	if f, isFile := out.(*os.File); isFile {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			bar.out, bar.began = out, time.Now()
+		}
+	}
+	return bar
+}
+
+// clearLine has a terminal begin its line again.
+const clearLine = "\r\x1b[K"
+
+func (b *progressBar) show(read, size, lines int64) {
+	now := time.Now()
+	if b.out == nil || now.Sub(b.last) < progressEvery {
+		return
+	}
+	b.last = now
+	fmt.Fprint(b.out, clearLine, progressText(read, size, lines, now.Sub(b.began)))
+}
+
+func (b *progressBar) remove() {
+	if b.out != nil && !b.last.IsZero() {
+		fmt.Fprint(b.out, clearLine)
+	}
+}
+
+// progressText is the bar after a while: how much of the logs is read, as far as their size is
+// known, and how fast.
+func progressText(read, size, lines int64, since time.Duration) string {
+	text := fmt.Sprintf("%d lines", lines)
+	if since > 0 {
+		text += fmt.Sprintf(", %.0f a second", float64(lines)/since.Seconds())
+	}
+	if size == 0 {
+		return text
+	}
+	const width = 30
+	done := int(min(1, float64(read)/float64(size)) * width)
+	bar := make([]byte, width)
+	for i := range bar {
+		if bar[i] = '.'; i < done {
+			bar[i] = '#'
+		}
+	}
+	return fmt.Sprintf("[%s] %d %%, %s", bar, 100*read/size, text)
+}

@@ -1,0 +1,114 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// columns reads lines of values with commas, semicolons or tabs between them. A value in quotes
+// may have those in it, and a doubled quote for one; it ends in its line.
+type columns struct {
+	separator byte
+	count     int
+	wanted    [][]wanted // by column
+	values    [][]byte
+}
+
+// separators are what may stand between values: the first of them that a header has.
+const separators = ",;\t"
+
+// newColumns returns what reads the lines after header.
+func newColumns(header []byte, opts *Options) (*columns, error) {
+	c := &columns{separator: separators[0]}
+	for _, separator := range []byte(separators) {
+		if bytes.IndexByte(header, separator) >= 0 {
+			c.separator = separator
+			break
+		}
+	}
+	names, err := c.split(header)
+	if err != nil {
+		return nil, fmt.Errorf("the header: %w", err)
+	}
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = string(bytes.TrimSpace(name))
+	}
+	all, err := aliases(nil).want(opts, usualTime, func(name string) bool { return slices.Contains(list, name) })
+	if err != nil {
+		return nil, fmt.Errorf("%w; the header has %q", err, list)
+	}
+	c.count, c.wanted = len(list), make([][]wanted, len(list))
+	for _, w := range all {
+		at := slices.Index(list, w.source)
+		c.wanted[at] = append(c.wanted[at], w)
+	}
+	return c, nil
+}
+
+func (c *columns) parse(line []byte, r *Record) error {
+	values, err := c.split(line)
+	if err != nil {
+		return err
+	}
+	if len(values) != c.count {
+		return fmt.Errorf("it has %d values, and the header %d", len(values), c.count)
+	}
+	for i, value := range values {
+		for j := range c.wanted[i] {
+			if err := c.wanted[i][j].fill(r, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errQuote = errors.New("a quote does not end, or something follows it")
+
+// split returns the values of line, in memory that is used again.
+func (c *columns) split(line []byte) ([][]byte, error) {
+	c.values = c.values[:0]
+	for {
+		if len(line) == 0 || line[0] != '"' {
+			value, rest, more := bytes.Cut(line, []byte{c.separator})
+			if c.values = append(c.values, value); !more {
+				return c.values, nil
+			}
+			line = rest
+			continue
+		}
+		value, rest, err := cutQuotes(line[1:])
+		if err != nil {
+			return nil, err
+		}
+		if c.values = append(c.values, value); len(rest) == 0 {
+			return c.values, nil
+		}
+		if rest[0] != c.separator {
+			return nil, errQuote
+		}
+		line = rest[1:]
+	}
+}
+
+// cutQuotes returns what stands before the quote that ends text, and what follows it.
+func cutQuotes(text []byte) (value, rest []byte, err error) {
+	doubled := false
+	for from := 0; ; {
+		at := bytes.IndexByte(text[from:], '"')
+		if at < 0 {
+			return nil, nil, errQuote
+		}
+		if at += from; at+1 < len(text) && text[at+1] == '"' {
+			doubled, from = true, at+2
+			continue
+		}
+		if value = text[:at]; doubled {
+			value = bytes.ReplaceAll(value, []byte(`""`), []byte(`"`))
+		}
+		return value, text[at+1:], nil
+	}
+}

@@ -1,0 +1,160 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Stdin is the name of a file that is standard input.
+const Stdin = "-"
+
+// MaxLine is the longest line that is read, in bytes.
+const MaxLine = 256 << 10
+
+// file is a log that is read line by line.
+type file struct {
+	name    string
+	opts    *Options
+	closers []io.Closer
+	in      *bufio.Reader
+	parser  parser
+	line    int    // how many were read
+	text    []byte // of the last one
+	record  Record // of the last one
+}
+
+// counted counts what is read of a file as it lies on the disk.
+type counted struct {
+	io.Reader
+	bytes *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (n int, err error) {
+	n, err = c.Reader.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// open opens the log called name, which is packed by gzip, by zstd or not at all, and adds to
+// read what was read of it.
+func open(name string, opts *Options, stdin io.Reader, read *atomic.Int64) (*file, error) {
+	f := &file{name: name, opts: opts}
+	if name == Stdin {
+		f.name = "standard input"
+	} else {
+		opened, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		f.closers, stdin = append(f.closers, opened), opened
+	}
+	raw := bufio.NewReaderSize(&counted{stdin, read}, MaxLine)
+	plain, err := f.unpack(raw)
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	f.in = plain
+	f.record.Fields = make([][]byte, len(opts.Fields))
+	return f, nil
+}
+
+// The first bytes of what is packed.
+var magicGzip, magicZstd = []byte{0x1f, 0x8b}, []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+func (f *file) unpack(raw *bufio.Reader) (*bufio.Reader, error) {
+	start, err := raw.Peek(len(magicZstd))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(start, magicGzip):
+		unpacked, err := gzip.NewReader(raw)
+		if err != nil {
+			return nil, err
+		}
+		f.closers = append(f.closers, unpacked)
+		return bufio.NewReaderSize(unpacked, MaxLine), nil
+	case bytes.HasPrefix(start, magicZstd):
+		unpacked, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		f.closers = append(f.closers, unpacked.IOReadCloser())
+		return bufio.NewReaderSize(unpacked, MaxLine), nil
+	}
+	return raw, nil
+}
+
+func (f *file) close() {
+	for _, c := range f.closers {
+		_ = c.Close() // nothing was written
+	}
+}
+
+// next reads the next line that can be read into f.record, and tells unreadable of those before.
+// It returns io.EOF at the end. Other errors say that nothing of the file can be read any more.
+func (f *file) next(unreadable func(Unreadable)) error {
+	for {
+		switch err := f.readLine(); {
+		case errors.Is(err, errLong):
+			unreadable(f.unreadable(err))
+			continue
+		case errors.Is(err, io.EOF):
+			return err
+		case err != nil:
+			return fmt.Errorf("%s, after line %d: %w", f.name, f.line, err)
+		}
+		if len(f.text) == 0 {
+			continue
+		}
+		if f.parser == nil {
+			made, header, err := newParser(f.text, f.opts)
+			if err != nil {
+				return fmt.Errorf("%s, line %d: %w", f.name, f.line, err)
+			}
+			if f.parser = made; header {
+				continue
+			}
+		}
+		clear(f.record.Fields)
+		if err := f.parser.parse(f.text, &f.record); err != nil {
+			unreadable(f.unreadable(err))
+			continue
+		}
+		return nil
+	}
+}
+
+func (f *file) unreadable(why error) Unreadable {
+	return Unreadable{File: f.name, Line: f.line, Why: why.Error(), Text: string(f.text[:min(len(f.text), maxShown)])}
+}
+
+var errLong = fmt.Errorf("it is longer than %d bytes", MaxLine)
+
+// readLine reads a line into f.text, without what ends it.
+func (f *file) readLine() error {
+	text, err := f.in.ReadSlice('\n')
+	f.text = bytes.TrimRight(text, "\r\n")
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		f.line++
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = f.in.ReadSlice('\n')
+		}
+		f.text = nil
+		return errLong
+	case err != nil && (!errors.Is(err, io.EOF) || len(text) == 0):
+		return err
+	}
+	f.line++
+	return nil
+}

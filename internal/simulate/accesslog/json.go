@@ -1,0 +1,244 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// jsonFormat is where a program that writes JSON has its fields.
+type jsonFormat struct {
+	timeField string
+	aliases   aliases
+	mark      string // a member at the top that others do not have
+}
+
+// jsonFormats are those that are told by their members.
+var jsonFormats = map[string]jsonFormat{
+	FormatCaddy: {"ts", aliases{
+		FieldIP:     {{"request.client_ip", nil}},
+		FieldMethod: {{"request.method", nil}},
+		FieldURI:    {{"request.uri", nil}},
+		FieldPath:   {{"request.uri", pathOf}},
+	}, "request"},
+	FormatTraefik: {"StartUTC", aliases{
+		FieldIP:     {{"ClientHost", nil}},
+		FieldMethod: {{"RequestMethod", nil}},
+		FieldURI:    {{"RequestPath", nil}},
+		FieldPath:   {{"RequestPath", pathOf}},
+	}, "ClientHost"},
+	FormatEnvoy: {"start_time", aliases{
+		FieldIP:     {{"downstream_remote_address", hostOf}},
+		FieldMethod: {{"method", nil}},
+		FieldURI:    {{"path", nil}},
+		FieldPath:   {{"path", pathOf}},
+	}, "start_time"},
+}
+
+// usualTime is the time's field of JSON and of columns that nobody told of.
+const usualTime = "time"
+
+// objects reads lines of JSON, each of them one object.
+type objects struct {
+	wanted []wanted
+	path   []byte // of the member that is being read
+}
+
+func newObjects(format string, opts *Options) (*objects, error) {
+	f, known := jsonFormats[format]
+	if !known {
+		f = jsonFormat{timeField: usualTime}
+	}
+	all, err := f.aliases.want(opts, f.timeField, nil)
+	return &objects{wanted: all}, err
+}
+
+var (
+	errJSON   = errors.New("it is no object of JSON")
+	errNoTime = errors.New("it has no time")
+)
+
+func (o *objects) parse(line []byte, r *Record) error {
+	o.path, r.At = o.path[:0], -1
+	s := jsonScan{text: line, objects: o, record: r}
+	s.spaces()
+	if s.peek() != '{' {
+		return errJSON
+	}
+	if err := s.value(true); err != nil {
+		return err
+	}
+	if s.spaces(); s.at != len(line) {
+		return errJSON
+	}
+	if r.At < 0 {
+		return errNoTime
+	}
+	return nil
+}
+
+// leads reports whether something wanted is in what path leads to, or is it.
+func (o *objects) leads() bool {
+	for i := range o.wanted {
+		w := o.wanted[i].source
+		if len(w) >= len(o.path) && w[:len(o.path)] == string(o.path) && (len(w) == len(o.path) || w[len(o.path)] == '.') {
+			return true
+		}
+	}
+	return false
+}
+
+// jsonScan goes through a line once. Values that nobody wants are passed over, so not all
+// that is wrong with them is found.
+type jsonScan struct {
+	text    []byte
+	at      int
+	depth   int
+	objects *objects
+	record  *Record
+}
+
+// maxDepth is how deep objects and lists may lie in each other.
+const maxDepth = 64
+
+func (s *jsonScan) spaces() {
+	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\t' || s.text[s.at] == '\r') {
+		s.at++
+	}
+}
+
+func (s *jsonScan) peek() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+// value reads the value that is next; look says whether it is wanted, or something in it.
+func (s *jsonScan) value(look bool) error {
+	switch c := s.peek(); c {
+	case '{', '[':
+		if s.depth++; s.depth > maxDepth {
+			return errJSON
+		}
+		err := s.members(look, c == '{')
+		s.depth--
+		return err
+	case '"':
+		text, err := s.quoted(look)
+		if err != nil || !look {
+			return err
+		}
+		return s.found(text)
+	}
+	start := s.at
+	for s.at < len(s.text) && bytes.IndexByte(endsOfWord, s.text[s.at]) < 0 {
+		s.at++
+	}
+	word := s.text[start:s.at]
+	switch {
+	case len(word) == 0:
+		return errJSON
+	case look && string(word) != "null":
+		return s.found(word)
+	}
+	return nil
+}
+
+var endsOfWord = []byte(",]} \t\r\"{[:")
+
+// members reads an object or a list.
+func (s *jsonScan) members(look, named bool) error {
+	s.at++
+	path := &s.objects.path
+	length := len(*path)
+	for n := 0; ; n++ {
+		s.spaces()
+		if c := s.peek(); c == '}' && named || c == ']' && !named {
+			s.at++
+			return nil
+		}
+		if n > 0 {
+			if s.peek() != ',' {
+				return errJSON
+			}
+			s.at++
+			s.spaces()
+		}
+		inside := look
+		if named {
+			name, err := s.quoted(look)
+			if err != nil {
+				return err
+			}
+			s.spaces()
+			if s.peek() != ':' {
+				return errJSON
+			}
+			s.at++
+			s.spaces()
+			if look {
+				inside = s.enter(length, name)
+			}
+		} else if look {
+			inside = s.enter(length, strconv.AppendInt(nil, int64(n), 10))
+		}
+		if err := s.value(inside); err != nil {
+			return err
+		}
+		*path = (*path)[:length]
+	}
+}
+
+// enter adds name to the path and reports whether anything wanted is there.
+func (s *jsonScan) enter(length int, name []byte) bool {
+	path := &s.objects.path
+	if length > 0 {
+		*path = append(*path, '.')
+	}
+	*path = append(*path, name...)
+	return s.objects.leads()
+}
+
+// quoted reads a string; without look it is passed over.
+func (s *jsonScan) quoted(look bool) ([]byte, error) {
+	if s.peek() != '"' {
+		return nil, errJSON
+	}
+	start, escaped := s.at, false
+	for s.at++; ; s.at++ {
+		at := bytes.IndexByte(s.text[s.at:], '"')
+		if at < 0 {
+			return nil, errJSON
+		}
+		if back := bytes.IndexByte(s.text[s.at:s.at+at], '\\'); back >= 0 {
+			escaped = true
+			if s.at += back + 1; s.at >= len(s.text) {
+				return nil, errJSON
+			}
+			continue
+		}
+		s.at += at + 1
+		break
+	}
+	if !escaped || !look {
+		return s.text[start+1 : s.at-1], nil
+	}
+	var text string
+	if json.Unmarshal(s.text[start:s.at], &text) != nil {
+		return nil, errJSON
+	}
+	return []byte(text), nil
+}
+
+func (s *jsonScan) found(value []byte) error {
+	for i := range s.objects.wanted {
+		if w := &s.objects.wanted[i]; w.source == string(s.objects.path) {
+			if err := w.fill(s.record, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package accesslog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// MaxFiles is how many logs may be read together: each is open, with two buffers of MaxLine.
+const MaxFiles = 256
+
+// Reader reads several logs as if they were one, in the order of time. Make one with Open.
+type Reader struct {
+	// Lines counts those that could be read, Unreadable those that could not, and Late those that
+	// were further out of order than is sorted: they are dated as the latest line before them.
+	Lines, Unreadable, Late int64
+	// Examples are the first lines that could not be read.
+	Examples []Unreadable
+	// SizeBytes is how large all logs are, as far as that is known: standard input is not.
+	SizeBytes int64
+
+	read  atomic.Int64
+	files []*file // those that have not ended, each with its next line read
+	queue queue
+	last  store.Instant // of what was returned
+	close []*file
+}
+
+// maxExamples is how many lines that can't be read are shown.
+const maxExamples = 5
+
+// Open opens the logs called names; Stdin is stdin. Lines that are up to reorder out of order are
+// sorted. The error names the log that can't be read.
+func Open(names []string, opts *Options, reorder time.Duration, stdin io.Reader) (*Reader, error) {
+	if len(names) > MaxFiles {
+		return nil, fmt.Errorf("%d logs: at most %d can be read together", len(names), MaxFiles)
+	}
+	r := &Reader{queue: queue{within: reorder}}
+	for _, name := range names {
+		f, err := open(name, opts, stdin, &r.read)
+		if err != nil {
+			r.Close()
+			return nil, fmt.Errorf("reading logs: %w", err)
+		}
+		r.close = append(r.close, f)
+		if info, err := os.Stat(name); err == nil {
+			r.SizeBytes += info.Size()
+		}
+	}
+	for _, f := range r.close {
+		if err := r.advance(f); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Close closes all logs.
+func (r *Reader) Close() {
+	for _, f := range r.close {
+		f.close()
+	}
+}
+
+// BytesRead returns how much was read of the logs as they lie on the disk.
+func (r *Reader) BytesRead() int64 { return r.read.Load() }
+
+// advance reads the next line of f, which takes its place among r.files, or leaves them at its end.
+func (r *Reader) advance(f *file) error {
+	if i := slices.Index(r.files, f); i >= 0 {
+		r.files = slices.Delete(r.files, i, i+1)
+	}
+	switch err := f.next(r.unreadable); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading logs: %w", err)
+	}
+	at, _ := slices.BinarySearchFunc(r.files, f, func(a, b *file) int { return cmp.Compare(a.record.At, b.record.At) })
+	r.files = slices.Insert(r.files, at, f)
+	return nil
+}
+
+func (r *Reader) unreadable(u Unreadable) {
+	r.Unreadable++
+	if len(r.Examples) < maxExamples {
+		r.Examples = append(r.Examples, u)
+	}
+}
+
+// Next returns the next line in the order of time, which is never before the one returned last,
+// or io.EOF.
+func (r *Reader) Next() (*Record, error) {
+	for len(r.files) > 0 && !r.queue.ripe() {
+		f := r.files[0]
+		r.queue.push(&f.record)
+		r.Lines++
+		if len(r.files) > 1 {
+			if err := r.advance(f); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		switch err := f.next(r.unreadable); { // most often there is one
+		case errors.Is(err, io.EOF):
+			r.files = nil
+		case err != nil:
+			return nil, fmt.Errorf("reading logs: %w", err)
+		}
+	}
+	next := r.queue.pop()
+	if next == nil {
+		return nil, io.EOF
+	}
+	if next.At < r.last {
+		r.Late++
+		next.At = r.last
+	}
+	r.last = next.At
+	return next, nil
+}

@@ -1,0 +1,171 @@
+// Package replay decides the events of the past under policies, by the engine that decides live,
+// and keeps what became of them: by policy, limit, caller and time.
+//
+// Time is that of the events. It knows nothing of logs, nor of how results are shown. What it keeps
+// is bounded, however many events there are.
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Options of a Replay.
+type Options struct {
+	Policies   []policy.Policy
+	Against    []policy.Policy // to compare with; nil: nothing is compared
+	MaxCallers int             // in the windows of either at the same time; zero: DefaultMaxCallers
+	NoTrials   bool            // no limit is tried at other numbers than its own
+}
+
+// DefaultMaxCallers is the MaxCallers of Options that give none: 1 GiB, if that many come.
+const DefaultMaxCallers = 1 << 22
+
+// Replay decides events. Make one with New; it is not safe for concurrent use.
+type Replay struct {
+	Result // of the events so far
+
+	now    side
+	before *side   // under Options.Against; nil: there are none
+	trials *trials // nil: there are none
+	seed   maphash.Seed
+	asked  []limiter.Demand // of the event, those that before has a policy for
+}
+
+// New returns a Replay of no events. The error names the policy that can't be served.
+func New(opts *Options) (*Replay, error) {
+	r := &Replay{seed: maphash.MakeSeed()}
+	r.Policies, r.Series = make(map[string]*PolicyResult), newSeries()
+	if err := r.now.init(opts.Policies, opts.MaxCallers); err != nil {
+		return nil, err
+	}
+	if opts.Against != nil {
+		r.before = new(side)
+		if err := r.before.init(opts.Against, opts.MaxCallers); err != nil {
+			return nil, fmt.Errorf("to compare with: %w", err)
+		}
+	}
+	if !opts.NoTrials {
+		made, err := newTrials(&r.now, opts.MaxCallers)
+		if err != nil {
+			return nil, err
+		}
+		r.trials = made
+	}
+	return r, nil
+}
+
+// Take decides an event: demands that stand or fall together, at an instant that is not before
+// that of the last event. refused says why a server would answer with an error and count nothing;
+// err, why the replay can't go on.
+func (r *Replay) Take(at store.Instant, demands []limiter.Demand) (refused, err error) {
+	bin := r.Series.at(at)
+	subjects, err := r.decide(bin, at, demands)
+	if refused, err = refusal(err); err != nil {
+		return nil, err
+	}
+	if r.before != nil {
+		_, err = refusal(r.compare(bin, at, demands, subjects))
+	}
+	return refused, err
+}
+
+// decide decides an event under the policies, and keeps what became of it.
+func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([]subject, error) {
+	subjects, err := r.now.resolve(demands)
+	if err != nil {
+		return nil, err
+	}
+	for i := range subjects {
+		s := &subjects[i]
+		r.know(s)
+		if r.trials != nil && s.caller != nil {
+			if err := r.trials.fork(s, &r.now, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.now.decide(at, demands, subjects); err != nil {
+		return nil, err
+	}
+	for i := range subjects {
+		s := &subjects[i]
+		s.result.note(bin, s, at)
+		if r.trials != nil && s.caller != nil && !deniedBeside(subjects, i) {
+			if err := r.trials.take(s, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return subjects, nil
+}
+
+// know gives s what is known of its caller.
+func (r *Replay) know(s *subject) {
+	s.result, s.hash = r.result(s.policy), maphash.String(r.seed, s.id)
+	s.caller = s.result.callers.of(s.hash)
+}
+
+// deniedBeside reports whether another one of subjects than i is denied, by which nothing is
+// counted for any of them.
+func deniedBeside(subjects []subject, i int) bool {
+	for j := range subjects {
+		if j != i && !subjects[j].decision.Allowed {
+			return true
+		}
+	}
+	return false
+}
+
+// compare decides an event under the policies to compare with. subjects are those of the event
+// under the others; none: nothing was decided.
+func (r *Replay) compare(bin *Bin, at store.Instant, demands []limiter.Demand, subjects []subject) error {
+	r.asked = r.asked[:0]
+	for _, d := range demands {
+		if r.before.policies[d.Policy] != nil {
+			r.asked = append(r.asked, d)
+		}
+	}
+	if len(r.asked) == 0 {
+		return nil
+	}
+	before, err := r.before.resolve(r.asked)
+	if err != nil {
+		return err
+	}
+	if err := r.before.decide(at, r.asked, before); err != nil {
+		return err
+	}
+	for i := range before {
+		s := &before[i]
+		r.know(s)
+		s.result.noteAgainst(bin, s, deniedUnder(subjects, s.policy.Name))
+	}
+	return nil
+}
+
+// deniedUnder reports whether one of subjects is denied under the policy called name.
+func deniedUnder(subjects []subject, name string) bool {
+	for i := range subjects {
+		if subjects[i].policy.Name == name && subjects[i].denied() {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal tells errors that a server would answer an event with from those that end the replay.
+func refusal(err error) (refused, fatal error) {
+	switch {
+	case err == nil || errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrCostTooLarge):
+		return err, nil
+	case errors.Is(err, store.ErrOverloaded):
+		return nil, fmt.Errorf("too many callers are within their windows at the same time: give a higher --max-callers: %w", err)
+	}
+	return nil, err
+}

@@ -1,0 +1,151 @@
+package replay
+
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Result is what became of the events.
+type Result struct {
+	Policies map[string]*PolicyResult // those that were asked, by their names
+	Series   *Series
+}
+
+// PolicyResult is what became of the events that one policy was asked for.
+type PolicyResult struct {
+	Policy   *policy.Policy // with its defaults; of the policies to compare with, if it is there only
+	Requests int64
+	Denied   int64
+	DeniedBy []int64 // by each limit, the one that the caller is told; and then by a block
+
+	// Under the policies to compare with.
+	RequestsAgainst int64
+	DeniedAgainst   int64
+	DeniedBoth      int64 // under both
+
+	Trials [][]Trial // of each limit; none: it was not tried
+
+	callers *callers
+	hits    hits
+}
+
+// Trial is a limit as it would be with another number.
+type Trial struct {
+	Limit  int64
+	Denied int64 // requests; if callers are sampled, as many as those of the sample stand for
+}
+
+// result returns what became of p's events so far.
+func (r *Replay) result(p *inForce) *PolicyResult {
+	made := r.Policies[p.Name]
+	if made == nil {
+		made = &PolicyResult{Policy: &p.Policy, DeniedBy: make([]int64, len(p.Limits)+1), callers: newCallers(len(p.Limits))}
+		for i := range p.trials {
+			made.Trials = append(made.Trials, p.trials[i].start())
+		}
+		r.Policies[p.Name] = made
+	}
+	return made
+}
+
+// note counts what became of s.
+func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
+	counts := bin.of(p.Policy.Name, len(p.DeniedBy)-1)
+	counts.Requests++
+	counts.callers.note(s.hash)
+	p.Requests++
+	if s.caller != nil {
+		s.caller.requests++
+	}
+	p.hits.note(s, at)
+	if !s.denied() {
+		return
+	}
+	by := s.decision.Tightest
+	if s.decision.Blocked {
+		by = len(p.DeniedBy) - 1
+	}
+	counts.Denied[by]++
+	p.DeniedBy[by]++
+	p.Denied++
+	if s.caller != nil {
+		s.caller.denied++
+	}
+}
+
+// noteAgainst counts what became of s under the policies to compare with, where it was denied
+// under the others or not.
+func (p *PolicyResult) noteAgainst(bin *Bin, s *subject, denied bool) {
+	counts := bin.of(p.Policy.Name, len(p.DeniedBy)-1)
+	p.RequestsAgainst++
+	if !s.denied() {
+		return
+	}
+	p.DeniedAgainst++
+	counts.Against++
+	if denied {
+		p.DeniedBoth++
+	}
+	if s.caller != nil {
+		s.caller.against++
+	}
+}
+
+// Sampled reports whether callers are counted by a sample of them.
+func (p *PolicyResult) Sampled() bool { return p.callers.level > 0 }
+
+// Callers returns how many there are, denied and all.
+func (p *PolicyResult) Callers() int64 {
+	return p.callers.sum(func(c *caller) bool { return c.requests > 0 })
+}
+
+// CallersHit returns how many callers were denied once or more.
+func (p *PolicyResult) CallersHit() int64 {
+	return p.callers.sum(func(c *caller) bool { return c.denied > 0 })
+}
+
+// CallersHitAgainst returns how many callers were denied under the policies to compare with, and
+// how many of them and of the others under one of both only.
+func (p *PolicyResult) CallersHitAgainst() (all, onlyNow, onlyAgainst int64) {
+	all = p.callers.sum(func(c *caller) bool { return c.against > 0 })
+	onlyNow = p.callers.sum(func(c *caller) bool { return c.denied > 0 && c.against == 0 })
+	onlyAgainst = p.callers.sum(func(c *caller) bool { return c.denied == 0 && c.against > 0 })
+	return all, onlyNow, onlyAgainst
+}
+
+// HitTimes returns how many callers were denied from one of bounds on, up to the next one.
+func (p *PolicyResult) HitTimes(bounds []uint32) []int64 {
+	times := make([]int64, len(bounds))
+	for _, c := range p.callers.index {
+		if at, exact := slices.BinarySearch(bounds, c.denied); exact {
+			times[at] += p.callers.weight()
+		} else if at > 0 {
+			times[at-1] += p.callers.weight()
+		}
+	}
+	return times
+}
+
+// Hits returns the n callers that were denied most often. If more were denied than are kept,
+// some that began late may be missing: trimmed.
+func (p *PolicyResult) Hits(n int) (top []*Hit, trimmed bool) { return p.hits.top(n), p.hits.trimmed }
+
+// Spares returns the number at which a limit denies no more than the share beyond of all callers,
+// and how many callers it denies then. ok is false where that is above the highest that was tried,
+// and where nothing was.
+func (p *PolicyResult) Spares(limit int, beyond float64) (number, denied int64, ok bool) {
+	if limit >= len(p.Trials) || len(p.Trials[limit]) == 0 {
+		return 0, 0, false
+	}
+	peaks := p.callers.peaks(limit)
+	if len(peaks) == 0 {
+		return 0, 0, false
+	}
+	at := max(0, len(peaks)-1-int(beyond*float64(len(peaks))))
+	number = peaks[at]
+	above, _ := slices.BinarySearch(peaks, number+1)
+	trials := p.Trials[limit]
+	return number, int64(len(peaks)-above) * p.callers.weight(), number <= trials[len(trials)-1].Limit
+}

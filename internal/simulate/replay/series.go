@@ -1,0 +1,147 @@
+package replay
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Series is what became of events, over time.
+type Series struct {
+	Start store.Instant // of the first bin
+	Width time.Duration // of each bin
+	Bins  []*Bin        // one after the other; nil: nothing happened
+	width int           // index into widths
+}
+
+// Bin is what became of the events of a while, by the names of policies.
+type Bin struct {
+	Policies map[string]*BinCounts
+}
+
+// BinCounts are those of one policy in a bin.
+type BinCounts struct {
+	Requests int64
+	Denied   []int64 // by each limit, and then by a block
+	Against  int64   // denied under the policies to compare with
+	callers  sketch
+}
+
+// Callers returns how many callers there were, which is right to some 3 percent.
+func (b *BinCounts) Callers() int64 { return b.callers.count() }
+
+// maxBins is how many bins there are at most: a plot has no more room.
+const maxBins = 240
+
+// widths are those that bins may have, each a multiple of the one before.
+var widths = []time.Duration{
+	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour, 8 * 24 * time.Hour, 32 * 24 * time.Hour,
+	320 * 24 * time.Hour, // maxBins of it are two centuries
+}
+
+func newSeries() *Series { return &Series{Width: widths[0]} }
+
+// at returns the bin of an instant, which is not before the series' first.
+func (s *Series) at(at store.Instant) *Bin {
+	if len(s.Bins) == 0 {
+		s.Start = floor(at, s.Width)
+	}
+	for at.Sub(s.Start) >= maxBins*s.Width && s.width+1 < len(widths) {
+		s.widen()
+	}
+	n := min(int(at.Sub(s.Start)/s.Width), maxBins-1)
+	for len(s.Bins) <= n {
+		s.Bins = append(s.Bins, nil)
+	}
+	if s.Bins[n] == nil {
+		s.Bins[n] = &Bin{Policies: make(map[string]*BinCounts)}
+	}
+	return s.Bins[n]
+}
+
+func floor(at store.Instant, width time.Duration) store.Instant {
+	return at - at%store.Instant(width.Milliseconds())
+}
+
+// widen puts bins together in wider ones.
+func (s *Series) widen() {
+	s.width++
+	wider := &Series{Width: widths[s.width], width: s.width}
+	wider.Start = floor(s.Start, wider.Width)
+	for i, bin := range s.Bins {
+		if bin == nil {
+			continue
+		}
+		n := int(s.Start.Add(time.Duration(i)*s.Width).Sub(wider.Start) / wider.Width)
+		for len(wider.Bins) <= n {
+			wider.Bins = append(wider.Bins, nil)
+		}
+		if wider.Bins[n] == nil {
+			wider.Bins[n] = bin
+		} else {
+			wider.Bins[n].add(bin)
+		}
+	}
+	*s = *wider
+}
+
+func (b *Bin) of(policy string, limits int) *BinCounts {
+	c := b.Policies[policy]
+	if c == nil {
+		c = &BinCounts{Denied: make([]int64, limits+1)}
+		b.Policies[policy] = c
+	}
+	return c
+}
+
+func (b *Bin) add(other *Bin) {
+	for name, more := range other.Policies {
+		c := b.Policies[name]
+		if c == nil {
+			b.Policies[name] = more
+			continue
+		}
+		c.Requests += more.Requests
+		c.Against += more.Against
+		for i := range c.Denied {
+			c.Denied[i] += more.Denied[i]
+		}
+		c.callers.add(&more.callers)
+	}
+}
+
+// sketch estimates how many different hashes it was shown: HyperLogLog, with linear counting
+// where there are few (Flajolet et al., 2007). The zero sketch was shown none.
+type sketch [1 << sketchBits]uint8
+
+const sketchBits = 10 // 3.2 percent of standard error
+
+func (s *sketch) note(hash uint64) {
+	i := hash >> (64 - sketchBits)
+	s[i] = max(s[i], uint8(bits.LeadingZeros64(hash<<sketchBits|1<<(sketchBits-1))+1))
+}
+
+func (s *sketch) add(other *sketch) {
+	for i := range s {
+		s[i] = max(s[i], other[i])
+	}
+}
+
+func (s *sketch) count() int64 {
+	const m = 1 << sketchBits
+	sum, empty := 0.0, 0
+	for _, rank := range s {
+		sum += math.Ldexp(1, -int(rank))
+		if rank == 0 {
+			empty++
+		}
+	}
+	estimate := 0.7213 / (1 + 1.079/m) * m * m / sum
+	if estimate <= 2.5*m && empty > 0 {
+		estimate = m * math.Log(m/float64(empty))
+	}
+	return int64(math.Round(estimate))
+}

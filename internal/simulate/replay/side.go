@@ -1,0 +1,185 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// side is one set of policies, the engine that decides under them, and its store, whose clock
+// shows the instant of the event.
+type side struct {
+	engine   *limiter.Engine
+	store    *embedded.Store
+	policies map[string]*inForce
+	at       store.Instant
+	since    int // events that were decided since the store was swept
+	subjects []subject
+}
+
+// inForce is a policy of a side.
+type inForce struct {
+	policy.Policy                       // with its defaults
+	read          policy.ReadIdentifier // nil: identifiers are as they are
+	derives       []*inForce
+	trials        []limitTrials // of each limit
+}
+
+// subject is one caller that an event is counted for, under one policy.
+type subject struct {
+	policy   *inForce
+	id       string // in its canonical form
+	cost     int64
+	decision count.Decision
+
+	result *PolicyResult
+	hash   uint64
+	caller *caller // nil: it is not in the sample
+}
+
+func (s *subject) denied() bool { return !s.decision.WouldAllow }
+
+const (
+	minSwept   = 1 << 14 // keys of a store from which on it is swept
+	sweepEvery = 1 << 10 // events between two looks at how many keys there are
+)
+
+func (s *side) init(policies []policy.Policy, maxCallers int) error {
+	if maxCallers == 0 {
+		maxCallers = DefaultMaxCallers
+	}
+	now := func() time.Time { return s.at.Time() }
+	s.store = embedded.New(&embedded.Options{MaxKeys: maxCallers, Now: now})
+	s.engine = limiter.New(s.store, &limiter.Options{Now: now, Identifiers: identifier.Reader})
+	asOneCopy := make([]policy.Policy, len(policies))
+	for i, p := range policies {
+		asOneCopy[i] = oneCopy(p)
+	}
+	if err := s.engine.SetPolicies(asOneCopy); err != nil {
+		return err
+	}
+	s.policies = make(map[string]*inForce, len(policies))
+	for _, p := range s.engine.Policies() {
+		made := &inForce{Policy: *p}
+		if p.Normalize.Form != "" {
+			read, err := identifier.Reader(p.Normalize, p.Derive)
+			if err != nil {
+				return fmt.Errorf("policy %q: normalize: %w", p.Name, err)
+			}
+			made.read = read
+		}
+		s.policies[p.Name] = made
+	}
+	for _, p := range s.policies {
+		for _, d := range p.Derive {
+			p.derives = append(p.derives, s.policies[d.Policy])
+		}
+	}
+	return nil
+}
+
+// oneCopy returns p without what is about several instances, which changes no verdict where there
+// is one.
+func oneCopy(p policy.Policy) policy.Policy {
+	p.Guarantee, p.Consistency, p.Counting, p.OnStoreError = "", policy.Consistency{}, "", ""
+	return p
+}
+
+// resolve returns whom demands are counted for, in the order in which the engine decides: the
+// demands, and then what their policies derive. They are good until the next resolve.
+func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
+	s.subjects = s.subjects[:0]
+	var parts [policy.MaxDemands][]string
+	for i := range demands {
+		d := &demands[i]
+		p := s.policies[d.Policy]
+		if p == nil {
+			return nil, limiter.ErrUnknownPolicy
+		}
+		id := string(d.Identifier)
+		if p.read != nil {
+			canonical, found, err := p.read(id)
+			if err != nil {
+				return nil, &limiter.FieldError{Field: "identifier", Detail: err.Error()}
+			}
+			if id = canonical; p.Mode != policy.ModeOff {
+				parts[i] = found
+			}
+		}
+		s.subjects = append(s.subjects, subject{policy: p, id: id, cost: max(1, d.Cost)})
+	}
+	for i := range demands {
+		by := s.subjects[i]
+		for j, part := range parts[i] {
+			if err := s.derive(by.policy.derives[j], part, by.cost); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.subjects, nil
+}
+
+// derive adds a part of an identifier, once if it is there already.
+func (s *side) derive(p *inForce, part string, cost int64) error {
+	if p.read != nil {
+		canonical, _, err := p.read(part)
+		if err != nil {
+			return &limiter.FieldError{Field: "identifier", Detail: err.Error()}
+		}
+		part = canonical
+	}
+	for i := range s.subjects {
+		if have := &s.subjects[i]; have.policy == p && have.id == part {
+			have.cost += cost
+			return nil
+		}
+	}
+	s.subjects = append(s.subjects, subject{policy: p, id: part, cost: cost})
+	return nil
+}
+
+// decide fills in the decisions of subjects, which are those of demands.
+func (s *side) decide(at store.Instant, demands []limiter.Demand, subjects []subject) error {
+	s.at = at
+	s.sweep()
+	if len(subjects) == 1 {
+		d, err := s.engine.Take(context.Background(), demands[0])
+		if err == nil && d.Degraded {
+			err = store.ErrOverloaded
+		}
+		subjects[0].decision = d
+		return err
+	}
+	answer, err := s.engine.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: demands})
+	switch {
+	case err != nil:
+		return err
+	case answer.Degraded:
+		return store.ErrOverloaded
+	case len(answer.Demands) != len(subjects):
+		return fmt.Errorf("the engine decided for %d callers, not for %d", len(answer.Demands), len(subjects))
+	}
+	for i := range subjects {
+		subjects[i].decision = answer.Demands[i]
+	}
+	return nil
+}
+
+// sweep forgets the callers whose windows are over, once half as many events were decided as there
+// are callers: so what it costs is a part of what they do.
+func (s *side) sweep() {
+	if s.since++; s.since%sweepEvery != 0 {
+		return
+	}
+	if n := s.store.Len(); n > minSwept && s.since >= n/2 {
+		s.store.Sweep()
+		s.since = 0
+	}
+}

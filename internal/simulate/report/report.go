@@ -1,0 +1,268 @@
+// Package report shows what a simulation found: as text, as JSON and as a page of HTML.
+//
+// It knows results, and nothing of how they came to be.
+package report
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/accesslog"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
+)
+
+// About is what a report says of the logs beside what became of their events.
+type About struct {
+	Logs            []string
+	From, To        time.Time // of the first line and the last
+	Lines, Events   int64     // that could be read, and of these the ones that were decided
+	Late            int64     // lines that were further out of order than Reorder
+	Reorder         time.Duration
+	LeftOut         LeftOut
+	Unreadable      int64
+	Examples        []accesslog.Unreadable
+	Against         bool // there are policies to compare with
+	ShowIdentifiers bool
+}
+
+// LeftOut counts lines that could be read and were not decided.
+type LeftOut struct {
+	Where        int64            `json:"where"`         // they do not meet --where
+	NoIdentifier int64            `json:"no_identifier"` // nobody is named in them
+	NoPolicy     int64            `json:"no_policy"`     // the policy that they name is not there
+	Refused      map[string]int64 `json:"refused"`       // a server would answer with an error, by which
+}
+
+// maxRefusals is how many kinds of errors are told apart.
+const maxRefusals = 10
+
+// Refuse counts a line that a server would answer with err.
+func (l *LeftOut) Refuse(err error) {
+	if l.Refused == nil {
+		l.Refused = make(map[string]int64)
+	}
+	text := err.Error()
+	if _, known := l.Refused[text]; !known && len(l.Refused) >= maxRefusals {
+		text = "for other reasons"
+	}
+	l.Refused[text]++
+}
+
+// Report is all that is shown. Its JSON is what --json prints.
+type Report struct {
+	Logs       []string     `json:"logs"`
+	From       time.Time    `json:"from"`
+	To         time.Time    `json:"to"`
+	Lines      int64        `json:"lines"`
+	Decided    int64        `json:"decided"`
+	LeftOut    LeftOut      `json:"left_out"`
+	Unreadable int64        `json:"unreadable"`
+	Examples   []Unreadable `json:"unreadable_examples"`
+	Late       int64        `json:"late"`
+	ReorderMS  int64        `json:"reorder_ms"`
+	BinSeconds int64        `json:"bin_seconds"`
+	Policies   []*Policy    `json:"policies"`
+	Compared   bool         `json:"compared"`
+}
+
+// Unreadable is a line that can't be read.
+type Unreadable struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	Why  string `json:"why"`
+	Text string `json:"text,omitempty"` // with --show-identifiers only
+}
+
+// Policy is what became of the events that a policy was asked for.
+type Policy struct {
+	Name       string     `json:"policy"`
+	Mode       string     `json:"mode"`
+	Requests   int64      `json:"requests"`
+	Callers    int64      `json:"callers"`
+	Sampled    bool       `json:"callers_sampled"` // numbers of callers are estimates
+	Denied     int64      `json:"denied"`
+	Blocked    int64      `json:"blocked"` // of the denied, those that block_for denied
+	CallersHit int64      `json:"callers_hit"`
+	HitTimes   []HitTimes `json:"callers_by_times_hit"`
+	Limits     []Limit    `json:"limits"`
+	Worst      []Worst    `json:"worst"`
+	WorstOf    string     `json:"worst_note,omitempty"`
+	Against    *Against   `json:"against,omitempty"`
+	OverTime   []Bin      `json:"over_time"`
+}
+
+// HitTimes is how many callers were denied so many times.
+type HitTimes struct {
+	AtLeast int64 `json:"at_least"`
+	Callers int64 `json:"callers"`
+}
+
+// Limit is what became of one limit.
+type Limit struct {
+	Name      string  `json:"limit"`
+	Algorithm string  `json:"algorithm"`
+	Number    int64   `json:"number"`
+	Window    string  `json:"window"`
+	Denied    int64   `json:"denied"`
+	Spares    []Spare `json:"spares"`
+	Curve     []Trial `json:"curve"`
+}
+
+// Spare is the number at which a limit denies a small share of callers.
+type Spare struct {
+	Share      float64 `json:"share"`             // of callers that it never denies
+	Number     int64   `json:"number"`            // 0: it is above the highest that was tried
+	CallersHit int64   `json:"callers_hit"`       // that it denies all the same
+	AtMost     bool    `json:"at_most,omitempty"` // it may be less: only some numbers were tried
+	Beyond     bool    `json:"beyond,omitempty"`  // it is more than was tried
+}
+
+// Trial is a number that a limit might have, and how many requests are denied with it.
+type Trial struct {
+	Number int64 `json:"number"`
+	Denied int64 `json:"denied"`
+}
+
+// Worst is a caller that is denied often.
+type Worst struct {
+	Caller   string    `json:"caller"` // a hash, or the identifier
+	Denied   int64     `json:"denied"`
+	Requests int64     `json:"requests_since"` // since it was denied first
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+}
+
+// Against compares with the policy of the same name in another file.
+type Against struct {
+	Requests    int64 `json:"requests"`
+	Denied      int64 `json:"denied"`
+	Both        int64 `json:"denied_by_both"`
+	CallersHit  int64 `json:"callers_hit"`
+	OnlyNow     int64 `json:"callers_hit_by_policies_only"`
+	OnlyAgainst int64 `json:"callers_hit_by_against_only"`
+}
+
+// Bin is what happened within BinSeconds.
+type Bin struct {
+	At       time.Time `json:"at"`
+	Requests int64     `json:"requests"`
+	Callers  int64     `json:"callers"` // an estimate, right to some 3 percent
+	Denied   []int64   `json:"denied"`  // by each limit, and then by block_for
+	Against  int64     `json:"denied_against"`
+}
+
+var (
+	hitBounds = []uint32{1, 2, 5, 10, 50, 100, 1000}
+	shares    = []float64{0.99, 0.999}
+)
+
+// worstCallers is how many callers are named of each policy.
+const worstCallers = 20
+
+// New makes a report of a result.
+func New(result *replay.Result, about *About) *Report {
+	r := &Report{
+		Logs: about.Logs, From: about.From, To: about.To, Lines: about.Lines, Decided: about.Events, LeftOut: about.LeftOut,
+		Unreadable: about.Unreadable, Late: about.Late, ReorderMS: about.Reorder.Milliseconds(),
+		BinSeconds: int64(result.Series.Width / time.Second), Compared: about.Against,
+	}
+	for _, u := range about.Examples {
+		shown := Unreadable{File: u.File, Line: u.Line, Why: u.Why}
+		if about.ShowIdentifiers {
+			shown.Text = u.Text
+		}
+		r.Examples = append(r.Examples, shown)
+	}
+	show := hashed()
+	if about.ShowIdentifiers {
+		show = func(id string) string { return id }
+	}
+	for _, name := range slices.Sorted(maps.Keys(result.Policies)) {
+		r.Policies = append(r.Policies, newPolicy(result, result.Policies[name], about, show))
+	}
+	return r
+}
+
+// hashed returns what shows an identifier as 16 hex digits, by a key that nobody keeps: so nobody
+// can look for an identifier among them.
+func hashed() func(string) string {
+	var key [sha256.Size]byte
+	_, _ = rand.Read(key[:]) // never fails: crypto/rand ends the process instead
+	return func(id string) string {
+		mac := hmac.New(sha256.New, key[:])
+		mac.Write([]byte(id))
+		return hex.EncodeToString(mac.Sum(nil)[:8])
+	}
+}
+
+func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show func(string) string) *Policy {
+	limits := len(p.Policy.Limits)
+	made := &Policy{
+		Name: p.Policy.Name, Mode: string(p.Policy.Mode), Requests: p.Requests, Callers: p.Callers(), Sampled: p.Sampled(),
+		Denied: p.Denied, Blocked: p.DeniedBy[limits], CallersHit: p.CallersHit(),
+		OverTime: overTime(result.Series, p.Policy.Name, limits),
+	}
+	for i, callers := range p.HitTimes(hitBounds) {
+		made.HitTimes = append(made.HitTimes, HitTimes{int64(hitBounds[i]), callers})
+	}
+	for i := range p.Policy.Limits {
+		made.Limits = append(made.Limits, newLimit(p, i))
+	}
+	worst, trimmed := p.Hits(worstCallers)
+	for _, h := range worst {
+		made.Worst = append(made.Worst, Worst{show(h.Identifier), h.Denied, h.Requests, h.First.Time(), h.Last.Time()})
+	}
+	if trimmed {
+		made.WorstOf = "more callers were denied than can be kept: one that was denied late may be missing"
+	}
+	if about.Against {
+		all, onlyNow, onlyAgainst := p.CallersHitAgainst()
+		made.Against = &Against{p.RequestsAgainst, p.DeniedAgainst, p.DeniedBoth, all, onlyNow, onlyAgainst}
+	}
+	return made
+}
+
+func newLimit(p *replay.PolicyResult, i int) Limit {
+	l := &p.Policy.Limits[i]
+	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, Window: l.WindowName(), Denied: p.DeniedBy[i]}
+	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
+		return made
+	}
+	rough := slices.ContainsFunc(p.Policy.Limits, policy.Limit.InCell) || p.Policy.BlockFor > 0 && len(p.Policy.Limits) > 1
+	for _, share := range shares {
+		number, hit, ok := p.Spares(i, 1-share)
+		made.Spares = append(made.Spares, Spare{Share: share, Number: number, CallersHit: hit, AtMost: rough, Beyond: !ok})
+	}
+	for _, t := range p.Trials[i] {
+		made.Curve = append(made.Curve, Trial{t.Limit, t.Denied})
+	}
+	return made
+}
+
+// overTime returns all bins of a policy, also those in which nothing happened.
+func overTime(s *replay.Series, policy string, limits int) (bins []Bin) {
+	for i, b := range s.Bins {
+		bin := Bin{At: s.Start.Add(time.Duration(i) * s.Width).Time(), Denied: make([]int64, limits+1)}
+		if b != nil && b.Policies[policy] != nil {
+			c := b.Policies[policy]
+			bin.Requests, bin.Callers, bin.Denied, bin.Against = c.Requests, c.Callers(), c.Denied, c.Against
+		}
+		bins = append(bins, bin)
+	}
+	return bins
+}
+
+// WriteJSON writes r as JSON.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}

@@ -1,0 +1,327 @@
+// Package simulate tells what policies would have done to the traffic of access logs.
+//
+// Its rooms do the work: accesslog reads, replay decides, report shows. This one says which line
+// asks for which policy.
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/accesslog"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/replay"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
+)
+
+// Options say what to simulate.
+type Options struct {
+	Policies   []policy.Policy
+	Against    []policy.Policy // to compare with; nil: nothing is compared
+	MaxCallers int             // see replay.Options
+
+	Logs      []string // names of files; accesslog.Stdin: Stdin
+	Stdin     io.Reader
+	Format    string        // see accesslog.Options
+	TimeField string        // see accesslog.Options
+	Reorder   time.Duration // how far out of order lines are sorted
+
+	Asks        []Ask       // of each line, all together; empty: PolicyField says, or there is one policy
+	PolicyField string      // with the name of the policy that a line asks for; empty: Asks say
+	Identifier  string      // the field with whom is counted; empty: accesslog.FieldIP
+	Cost        string      // the field with the units; empty: one each
+	Where       []Condition // lines that do not meet all of them are left out
+
+	ShowIdentifiers bool                          // else the report has hashes of them
+	Progress        func(read, size, lines int64) // told now and then: of how many bytes; nil: nobody is
+}
+
+// Ask is a policy that lines ask for.
+type Ask struct {
+	Policy string
+	Field  string // with whom is counted; empty: Options.Identifier
+}
+
+// ParseAsk reads an Ask: POLICY or POLICY=FIELD.
+func ParseAsk(text string) (Ask, error) {
+	policy, field, found := strings.Cut(text, "=")
+	if policy == "" || found && field == "" {
+		return Ask{}, fmt.Errorf("%q is neither POLICY nor POLICY=FIELD", text)
+	}
+	return Ask{policy, field}, nil
+}
+
+// Condition is what a field has to be like.
+type Condition struct {
+	Field string
+	Parts []string // of the value: what stands between stars, which stand for anything
+	Not   bool
+}
+
+// ParseCondition reads a Condition: FIELD=PATTERN or FIELD!=PATTERN, where a * in PATTERN is anything.
+func ParseCondition(text string) (Condition, error) {
+	field, pattern, found := strings.Cut(text, "=")
+	name, not := strings.CutSuffix(field, "!")
+	if !found || name == "" {
+		return Condition{}, fmt.Errorf("%q is neither FIELD=PATTERN nor FIELD!=PATTERN", text)
+	}
+	return Condition{name, strings.Split(pattern, "*"), not}, nil
+}
+
+func (c *Condition) holds(value []byte) bool { return c.matches(string(value)) != c.Not }
+
+func (c *Condition) matches(value string) bool {
+	first, rest := c.Parts[0], c.Parts[1:]
+	if len(rest) == 0 {
+		return value == first
+	}
+	value, found := strings.CutPrefix(value, first)
+	if !found {
+		return false
+	}
+	last := len(rest) - 1
+	for _, part := range rest[:last] {
+		at := strings.Index(value, part)
+		if at < 0 {
+			return false
+		}
+		value = value[at+len(part):]
+	}
+	return strings.HasSuffix(value, rest[last])
+}
+
+// run is one simulation under way.
+type run struct {
+	*Options
+	fields  []string // of accesslog.Options
+	asks    []ask
+	cost    int // indexes into fields; -1: there is none
+	policy  int
+	who     int // where policy says what is asked for
+	where   []int
+	known   map[string]bool // the policies that can be asked for
+	replay  *replay.Replay
+	demands []limiter.Demand
+	left    report.LeftOut
+	events  int64
+	from    store.Instant
+	to      store.Instant
+}
+
+// ask is an Ask whose field is known by its index.
+type ask struct {
+	policy string
+	field  int
+}
+
+// Run simulates. Errors name the flag of ratelimitd simulate, the policy or the log that they
+// are about.
+func Run(ctx context.Context, opts *Options) (*report.Report, error) {
+	r := &run{Options: opts, cost: -1, policy: -1, from: -1}
+	if err := r.plan(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.replay, err = replay.New(&replay.Options{Policies: opts.Policies, Against: opts.Against, MaxCallers: opts.MaxCallers}); err != nil {
+		return nil, err
+	}
+	reading := &accesslog.Options{Format: opts.Format, TimeField: opts.TimeField, Fields: r.fields}
+	log, err := accesslog.Open(opts.Logs, reading, opts.Reorder, opts.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if err := r.readAll(ctx, log); err != nil {
+		return nil, err
+	}
+	return r.report(log)
+}
+
+// plan finds out which fields are wanted, and for which policies.
+func (r *run) plan() error {
+	r.known = make(map[string]bool)
+	derived := make(map[string]bool)
+	for i := range r.Policies {
+		r.known[r.Policies[i].Name] = true
+		for _, d := range r.Policies[i].Derive {
+			derived[d.Policy] = true
+		}
+	}
+	if r.Identifier == "" {
+		r.Identifier = accesslog.FieldIP
+	}
+	asks := r.Asks
+	switch {
+	case r.PolicyField != "" && len(asks) > 0:
+		return errors.New("give --policy or --policy-field, not both")
+	case r.PolicyField != "":
+		r.policy, r.who = r.field(r.PolicyField), r.field(r.Identifier)
+	case len(asks) == 0:
+		var names []string
+		for i := range r.Policies {
+			if name := r.Policies[i].Name; !derived[name] {
+				names = append(names, name)
+			}
+		}
+		if len(names) != 1 {
+			return fmt.Errorf("which policy do lines ask for? give --policy or --policy-field; there are %s", strings.Join(names, ", "))
+		}
+		asks = []Ask{{Policy: names[0]}}
+	case len(asks) > policy.MaxDemands:
+		return fmt.Errorf("--policy is there %d times: a call has at most %d demands", len(asks), policy.MaxDemands)
+	}
+	for _, a := range asks {
+		if !r.known[a.Policy] {
+			return fmt.Errorf("--policy: there is no policy %q in --policies", a.Policy)
+		}
+		field := a.Field
+		if field == "" {
+			field = r.Identifier
+		}
+		r.asks = append(r.asks, ask{a.Policy, r.field(field)})
+	}
+	if r.Cost != "" {
+		r.cost = r.field(r.Cost)
+	}
+	for i := range r.Where {
+		r.where = append(r.where, r.field(r.Where[i].Field))
+	}
+	return nil
+}
+
+// field returns the index of a field that is wanted.
+func (r *run) field(name string) int {
+	i := slices.Index(r.fields, name)
+	if i < 0 {
+		i = len(r.fields)
+		r.fields = append(r.fields, name)
+	}
+	return i
+}
+
+// progressEvery is how many lines lie between two looks at whether to end, or to tell how far it is.
+const progressEvery = 1 << 13
+
+func (r *run) readAll(ctx context.Context, log *accesslog.Reader) error {
+	for n := 0; ; n++ {
+		if n%progressEvery == 0 {
+			if ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
+			if r.Progress != nil {
+				r.Progress(log.BytesRead(), log.SizeBytes, log.Lines)
+			}
+		}
+		record, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.take(record); err != nil {
+			return fmt.Errorf("after %d lines: %w", log.Lines, err)
+		}
+	}
+}
+
+// take has a line be decided, unless it is left out.
+func (r *run) take(record *accesslog.Record) error {
+	if r.from < 0 {
+		r.from = record.At
+	}
+	r.to = record.At
+	if !r.demand(record) {
+		return nil
+	}
+	refused, err := r.replay.Take(record.At, r.demands)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		r.left.Refuse(refused)
+		return nil
+	}
+	r.events++
+	return nil
+}
+
+// demand makes demands of a line. ok is false if it is left out, which is counted.
+func (r *run) demand(record *accesslog.Record) (ok bool) {
+	for i := range r.where {
+		if !r.Where[i].holds(record.Fields[r.where[i]]) {
+			r.left.Where++
+			return false
+		}
+	}
+	cost := int64(1)
+	if r.cost >= 0 {
+		var err error
+		if cost, err = costOf(record.Fields[r.cost]); err != nil {
+			r.left.Refuse(err)
+			return false
+		}
+	}
+	r.demands = r.demands[:0]
+	if r.policy >= 0 {
+		name := record.Fields[r.policy]
+		if !r.known[string(name)] {
+			r.left.NoPolicy++
+			return false
+		}
+		r.add(string(name), record.Fields[r.who], cost)
+	}
+	for _, a := range r.asks {
+		r.add(a.policy, record.Fields[a.field], cost)
+	}
+	if len(r.demands) == 0 {
+		r.left.NoIdentifier++
+		return false
+	}
+	return true
+}
+
+// add adds a demand, unless nobody is to be counted.
+func (r *run) add(policy string, id []byte, cost int64) {
+	if id = bytes.TrimSpace(id); len(id) > 0 {
+		r.demands = append(r.demands, limiter.Demand{Policy: policy, Identifier: keys.Identifier(id), Cost: cost})
+	}
+}
+
+// costOf reads a number of units; none and 0 are one.
+func costOf(text []byte) (int64, error) {
+	if len(text) == 0 {
+		return 1, nil
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the cost is no whole number", limiter.ErrInvalid)
+	}
+	return n, nil
+}
+
+func (r *run) report(log *accesslog.Reader) (*report.Report, error) {
+	if log.Lines == 0 {
+		if len(log.Examples) == 0 {
+			return nil, errors.New("reading logs: there is no line in them")
+		}
+		u := log.Examples[0]
+		return nil, fmt.Errorf("reading logs: none of %d lines can be read: %s, line %d: %s", log.Unreadable, u.File, u.Line, u.Why)
+	}
+	return report.New(&r.replay.Result, &report.About{
+		Logs: r.Logs, From: r.from.Time(), To: r.to.Time(),
+		Lines: log.Lines, Events: r.events, Late: log.Late, Reorder: r.Reorder, LeftOut: r.left,
+		Unreadable: log.Unreadable, Examples: log.Examples,
+		Against: r.Against != nil, ShowIdentifiers: r.ShowIdentifiers,
+	}), nil
+}

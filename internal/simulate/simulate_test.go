@@ -1,0 +1,218 @@
+package simulate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/simulate"
+	"github.com/ratelimitd/ratelimitd/internal/simulate/report"
+)
+
+// policies are one by address, which counts networks too, and one by account.
+const policies = `policies:
+  - name: address
+    normalize: ip
+    limits: [{name: l, algorithm: fixed-window, limit: 3, window: 1h}]
+    derive: [{policy: network, from: {ip-prefix: 24}}]
+  - name: network
+    limits: [{name: l, algorithm: fixed-window, limit: 5, window: 1h}]
+  - name: account
+    normalize: lowercase
+    limits: [{name: l, algorithm: fixed-window, limit: 2, window: 1h}]
+`
+
+const columns = `time,ip,user,policy,units
+0,192.0.2.1,Ann,address,1
+1,192.0.2.1,ann,account,2
+2,192.0.2.1,ANN,address,3
+3,192.0.2.2,,address,1
+4,192.0.2.2,,none,1
+5,no address,Ann,address,1
+6,192.0.2.3,Bob,address,x
+7,192.0.2.3,Bob,address,4
+8,192.0.2.3,Bob,address,0
+`
+
+// run simulates, and returns of each policy how many requests there were, how many were denied, and how
+// many callers there are.
+func run(t *testing.T, opts simulate.Options) (*report.Report, string) {
+	t.Helper()
+	var err error
+	if opts.Policies, err = policyfile.Parse("policies.yaml", []byte(policies)); err != nil {
+		t.Fatal(err)
+	}
+	opts.Logs, opts.Stdin = []string{"-"}, strings.NewReader(columns)
+	made, err := simulate.Run(t.Context(), &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, p := range made.Policies {
+		found = append(found, fmt.Sprintf("%s %d/%d of %d", p.Name, p.Denied, p.Requests, p.Callers))
+	}
+	return made, strings.Join(found, ", ")
+}
+
+// TestWhatLinesAskFor reads the policy, the caller and the units where it is told.
+func TestWhatLinesAskFor(t *testing.T) {
+	where := func(text string) simulate.Condition {
+		c, err := simulate.ParseCondition(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, test := range []struct {
+		name string
+		opts simulate.Options
+		want string
+		left string
+	}{
+		{
+			"by address", simulate.Options{Asks: []simulate.Ask{{Policy: "address"}}},
+			"address 0/8 of 3, network 3/8 of 1", `{"where":0,"no_identifier":0,"no_policy":0,"refused":{"identifier: …":1}}`,
+		},
+		{
+			"by account", simulate.Options{Asks: []simulate.Ask{{Policy: "account", Field: "user"}}},
+			"account 3/7 of 2", `{"where":0,"no_identifier":2,"no_policy":0,"refused":null}`,
+		},
+		{
+			"both together", simulate.Options{Asks: []simulate.Ask{{Policy: "address"}, {Policy: "account", Field: "user"}}},
+			"account 1/6 of 2, address 0/8 of 3, network 2/8 of 1",
+			`{"where":0,"no_identifier":0,"no_policy":0,"refused":{"identifier: …":1}}`,
+		},
+		{
+			"the units too", simulate.Options{Asks: []simulate.Ask{{Policy: "address"}}, Cost: "units"},
+			"address 1/6 of 3, network 2/6 of 1",
+			`{"where":0,"no_identifier":0,"no_policy":0,"refused":{` +
+				`"cost exceeds what the limit can ever hold: cost 4 under limit \"l\" of 3 units":1,` +
+				`"identifier: …":1,"invalid request: the cost is no whole number":1}}`,
+		},
+		{
+			"as the line says", simulate.Options{PolicyField: "policy", Identifier: "user", Where: []simulate.Condition{where("policy!=ad*")}},
+			"account 0/1 of 1", `{"where":7,"no_identifier":0,"no_policy":1,"refused":null}`,
+		},
+	} {
+		made, got := run(t, test.opts)
+		left, err := json.Marshal(made.LeftOut)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(left)
+		if before, after, found := strings.Cut(text, "identifier: "); found { // what is wrong with an address is not told here
+			_, after, _ = strings.Cut(after, `":`)
+			text = before + `identifier: …":` + after
+		}
+		if got != test.want || text != test.left {
+			t.Errorf("%s: %s, left out %s\nwant %s, %s", test.name, got, text, test.want, test.left)
+		}
+	}
+}
+
+// TestConditions are met or not.
+func TestConditions(t *testing.T) {
+	for text, want := range map[string]int{
+		"user=Ann": 2, "user!=Ann": 7, "user=a*": 1, "user=*": 9, "ip=192*2": 2, "ip=*.0.*.1": 3, "ip=*": 9, "ip=1*1*1": 0, "user=": 2,
+		"policy=*e*": 8,
+	} {
+		c, err := simulate.ParseCondition(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, _ := run(t, simulate.Options{Asks: []simulate.Ask{{Policy: "network"}}, Where: []simulate.Condition{c}})
+		if got := int(made.Lines - made.LeftOut.Where); got != want {
+			t.Errorf("%s: %d lines, want %d", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "a", "=a", "!=a"} {
+		if _, err := simulate.ParseCondition(text); err == nil {
+			t.Errorf("%q is a condition", text)
+		}
+	}
+}
+
+// TestInterrupted ends a simulation soon.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	opts := tailOptions(t, endless())
+	opts.Progress = func(_, _, lines int64) {
+		if lines > 0 {
+			cancel()
+		}
+	}
+	if _, err := simulate.Run(ctx, opts); err == nil || err.Error() != "interrupted" {
+		t.Error(err)
+	}
+}
+
+func tailOptions(tb testing.TB, log io.Reader) *simulate.Options {
+	tb.Helper()
+	parsed, err := policyfile.Parse("policies.yaml",
+		[]byte("policies: [{name: site, limits: [{name: per-minute, algorithm: sliding-tail, limit: 100, window: 1m}]}]\n"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &simulate.Options{Policies: parsed, Logs: []string{"-"}, Stdin: log, Reorder: 10 * time.Second}
+}
+
+// lines is a log of the combined format: so many lines, a thousand a second, of 50,000 callers of
+// whom a tenth of all lines is one's.
+type lines struct {
+	left, made int
+	rest       []byte
+	state      uint64
+}
+
+func endless() io.Reader { return &lines{left: 1 << 62, state: 1} }
+
+func (l *lines) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if len(l.rest) == 0 {
+			if l.left == 0 {
+				return n, io.EOF
+			}
+			l.next()
+		}
+		c := copy(p[n:], l.rest)
+		n, l.rest = n+c, l.rest[c:]
+	}
+	return n, nil
+}
+
+var lineStart = time.Date(2026, 10, 5, 0, 0, 0, 0, time.UTC)
+
+func (l *lines) next() {
+	l.left, l.made = l.left-1, l.made+1
+	l.state = l.state*6364136223846793005 + 1442695040888963407 // Knuth's
+	caller := l.state >> 33 % 50_000
+	if l.state>>60 == 0 {
+		caller = 0
+	}
+	at := lineStart.Add(time.Duration(l.made) * time.Millisecond)
+	l.rest = fmt.Appendf(l.rest[:0], "10.0.%d.%d - - [%s] \"GET /products/%d?ref=start HTTP/1.1\" 200 512 \"-\" "+
+		"\"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\"\n",
+		caller>>8, caller&255, at.Format("02/Jan/2006:15:04:05 -0700"), caller%500)
+}
+
+// BenchmarkTail simulates one sliding tail over a log that lies in memory, with all that a report
+// has. An operation is the whole log.
+func BenchmarkTail(b *testing.B) {
+	const made = 1_000_000
+	log, err := io.ReadAll(&lines{left: made, state: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := simulate.Run(b.Context(), tailOptions(b, bytes.NewReader(log))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(made)*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+}
