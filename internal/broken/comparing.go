@@ -19,9 +19,9 @@ func comparing() []Build {
 			Name: "a conflict with one's own attempt taken for another's", Broke: "nobody is told \"no\" of a write that may be stored", Finds: 3000,
 			Tests: []string{"TestConflictWithOnesOwnLostAttemptIsUnknown"},
 			Edits: []Edit{{
-				serialFile,
-				`return fmt.Errorf("%w: whether it was stored is not known: %s", store.ErrUnavailable, failed.Error())`,
-				`return failed`,
+				"internal/limiter/store/errors.go",
+				`return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())`,
+				`return fmt.Errorf("%w", failed)`,
 			}},
 		},
 		{

@@ -6,11 +6,10 @@ func counters() []Build {
 		{
 			Name: "a counter taken back twice", Broke: "a subtraction is made once", Vital: true, Finds: 1500,
 			Tests: []string{"TestSubtractionIsNeverRepeated", "TestDeniedEventsAreTakenBackAtOnceAndCountersLater"},
-			Edits: []Edit{{takeBackFile, `of.plan.Span,
-	}})
-`, `of.plan.Span,
-	}})
-	t.push(takeBack{write: &store.Write{Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts)}})
+			Edits: []Edit{{takeBackFile, `	t.Push(TakeBack{Write: w})
+`, `	t.Push(TakeBack{Write: w})
+	again := *w
+	t.Push(TakeBack{Write: &again})
 `}},
 		},
 		{
@@ -28,8 +27,8 @@ func counters() []Build {
 			Tests: []string{"TestSubtractionIsNeverRepeated"},
 			Edits: []Edit{{
 				takeBackFile,
-				`(len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, store.ErrNotStored))`,
-				`(len(b.write.Add) == 0 || errors.Is(err, store.ErrUnavailable))`,
+				`(len(b.Write.Add) == 0 || b.Write.Tally || errors.Is(err, store.ErrNotStored))`,
+				`(len(b.Write.Add) == 0 || errors.Is(err, store.ErrUnavailable))`,
 			}, {
 				"internal/limiter/store/write.go",
 				`if len(w.Add) == 0 || errors.Is(err, ErrNotStored) {`,
@@ -49,7 +48,7 @@ func counters() []Build {
 		{
 			Name: "discounted and lowered", Broke: "units are discounted only until their subtraction begins",
 			Tests: []string{"TestSubtractionWhileAnotherKeyIsRead"},
-			Edits: []Edit{{countedFile, `c.takeBacks.recount(own.discounted, state)`, `_ = own.discounted`}},
+			Edits: []Edit{{countedFile, `c.takeBacks.Recount(own.discounted, state)`, `_ = own.discounted`}},
 		},
 	}
 }

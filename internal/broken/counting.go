@@ -5,7 +5,7 @@ const (
 	planFile     = "internal/limiter/plan.go"
 	logFile      = "internal/limiter/count/slidinglog.go"
 	windowFile   = "internal/limiter/count/fixedwindow.go"
-	takeBackFile = "internal/limiter/takeback.go"
+	takeBackFile = "internal/limiter/totals/takeback.go"
 )
 
 // counting are builds that write and count logs another way than the proof needs.
@@ -81,7 +81,7 @@ func counting() []Build {
 		{
 			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",
 			Tests: []string{"TestFullLogIsWrittenFirstOnceThereIsRoom"},
-			Edits: []Edit{{countedFile, `c.denied.put(t.key, until)`, `c.denied.put(t.key, store.Distant)`}},
+			Edits: []Edit{{countedFile, `c.denied.Put(t.key, until)`, `c.denied.Put(t.key, store.Distant)`}},
 		},
 	}
 }
@@ -94,19 +94,19 @@ func timing() []Build {
 			Tests: []string{"TestTimeToLiveOfEvents"},
 			Edits: []Edit{{
 				planFile,
-				`wholeSeconds(window+o.StoreTimeout) + time.Second + o.ClockError`,
-				`wholeSeconds(window - o.slack())`,
+				`o.timing.Lasting(log.Window)`,
+				`log.Window - o.timing.Slack()`,
 			}},
 		},
 		{
 			Name: "the tolerance counted once", Broke: "the lower bound has the slack", Finds: 1500,
 			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
-			Edits: []Edit{{planFile, `return 2 * o.ClockTolerance }`, `return o.ClockTolerance }`}},
+			Edits: []Edit{{"internal/limiter/clock/timing.go", `return 2 * t.Tolerance }`, `return t.Tolerance }`}},
 		},
 		{
 			Name: "no tolerance", Broke: "the lower bound has the slack", Finds: 1500,
 			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
-			Edits: []Edit{{planFile, `return 2 * o.ClockTolerance }`, `return 0 * o.ClockTolerance }`}},
+			Edits: []Edit{{"internal/limiter/clock/timing.go", `return 2 * t.Tolerance }`, `return 0 * t.Tolerance }`}},
 		},
 		{
 			Name: "the lower bound at the time of the read", Broke: "the lower bound is the batch's", Finds: 5000,
@@ -144,7 +144,7 @@ func answering() []Build {
 		{
 			Name: "own units missing accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestOwnUnitsMissingFromTheRead"},
-			Edits: []Edit{{countedFile, `own.now.Add(-c.opts.slack())) || !t.plan.promising {`, `own.now.Add(-c.opts.slack())) || t != nil {`}},
+			Edits: []Edit{{countedFile, `.timing.Slack())) || !t.plan.promising {`, `.timing.Slack())) || t != nil {`}},
 		},
 		{
 			Name: "an answer after the time-out accepted", Broke: "a late answer admits nothing",
@@ -165,15 +165,15 @@ func answering() []Build {
 			Name: "a clock beyond the tolerance decides", Broke: "a clock beyond the tolerance decides nothing", Finds: 1500,
 			Tests: []string{"TestClockBeyondTheTolerance"},
 			Edits: []Edit{{
-				"internal/limiter/engine.go",
-				`if o.skewed() {`,
-				`if o.skewed() && o.Now == nil {`,
+				"internal/limiter/clock/timing.go",
+				`if t.IsSkewed() {`,
+				`if t.IsSkewed() && t.Now == nil {`,
 			}},
 		},
 		{
 			Name: "units by a clock that was not looked at", Broke: "a clock beyond the tolerance decides nothing",
 			Tests: []string{"TestClockThatIsSetWithinACall"},
-			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.instant()`, `	now, err := store.InstantOf(c.opts.Now()), error(nil)`}},
+			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.timing.Checked()`, `	now, err := c.opts.timing.Instant(), error(nil)`}},
 		},
 		{
 			Name: "a sum that is of one key's log only", Broke: "a log's sum is that of its events",

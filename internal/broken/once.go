@@ -52,7 +52,7 @@ func once() []Build {
 		{
 			Name: "a claim in doubt taken for another's", Broke: "what is in doubt is not said to be refunded",
 			Tests: []string{"TestRefundInDoubt"},
-			Edits: []Edit{{claimFile, `return store.EventID{}, untold(err)`, `return store.EventID{}, err`}},
+			Edits: []Edit{{claimFile, `return store.EventID{}, store.Untold(err)`, `return store.EventID{}, err`}},
 		},
 		{
 			Name: "ended reservations not given back", Broke: "a reservation ends",
@@ -74,7 +74,7 @@ func once() []Build {
 		{
 			Name: "a block not published", Broke: "a block holds on every instance",
 			Tests: []string{"TestBlockReachesOtherInstancesAndOnesStartedAnew"},
-			Edits: []Edit{{"internal/limiter/blocks.go", `	if fresh {`, `	if fresh && e.news == nil {`}},
+			Edits: []Edit{{"internal/limiter/blocked.go", `	if fresh {`, `	if fresh && e.news == nil {`}},
 		},
 	}
 }

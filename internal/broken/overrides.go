@@ -9,7 +9,7 @@ func overrides() []Build {
 		{
 			Name: "an override told only for as long as it lasts", Broke: latest,
 			Tests: []string{"TestInstancesThatStartKnowOverrides"},
-			Edits: []Edit{{overrideFile, `TTL: changesLive, Details`, `TTL: wholeSeconds(max(time.Second, until.Sub(at))), Details`}},
+			Edits: []Edit{{overrideFile, `TTL: signals.ChangesLive, Details`, `TTL: until.Sub(at).Truncate(time.Second) + time.Second, Details`}},
 		},
 		{
 			Name: "an override dated by its own clock alone", Broke: latest,

@@ -71,12 +71,12 @@ func owners() []Build {
 		{
 			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
 			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn", "TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/news.go", `	e.denied.changes.note(&key)`, ``}},
+			Edits: []Edit{{"internal/limiter/tellnews.go", `	e.denied.changes.note(&key)`, ``}},
 		},
 		{
 			Name: "a refund that ends no memory of others", Broke: "what is given back ends what is known",
 			Tests: []string{"TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/news.go", `	case store.ChangeRefund:
+			Edits: []Edit{{"internal/limiter/tellnews.go", `	case store.ChangeRefund:
 		e.dropHints(c.Key)`, `	case store.ChangeRefund:`}},
 		},
 		{
@@ -96,7 +96,7 @@ func owners() []Build {
 		{
 			Name: "memory pruned by a clock that was set back", Broke: limit,
 			Tests: []string{"TestMemoryDoesNotOutliveAClockSetBack"},
-			Edits: []Edit{{ownedFile, `case c.opts.isSetBack(k.latest, now):`, `case false:`}},
+			Edits: []Edit{{ownedFile, `case c.opts.timing.IsSetBack(k.latest, now):`, `case false:`}},
 		},
 		{
 			Name: "an opening that does not wait for a batch under way", Broke: limit,

@@ -15,7 +15,7 @@ func resets() []Build {
 		{
 			Name: "news passed over by a clock that is ahead", Broke: "an instance hears all that others tell",
 			Tests: []string{"TestNewsAreHeardAfterAClockWentAhead"},
-			Edits: []Edit{{"internal/limiter/news.go", `to <= steady.Add(newsLeap)`, `to <= steady.Add(1000*newsLeap)`}},
+			Edits: []Edit{{"internal/limiter/signals/news.go", `to <= steady.Add(newsLeap)`, `to <= steady.Add(1000*newsLeap)`}},
 		},
 		{
 			Name: "a reset as a delete", Broke: "a reset forgets whatever was written before, by any clock", Finds: 1500,

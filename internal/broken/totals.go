@@ -1,6 +1,6 @@
 package broken
 
-const talliesFile = "internal/limiter/tallies.go"
+const talliesFile = "internal/limiter/totals/tallies.go"
 
 // totals are builds that keep running totals another way than the proof needs.
 func totals() []Build {
@@ -8,7 +8,7 @@ func totals() []Build {
 		{
 			Name: "totals forgotten by a clock that is wrong", Broke: "what may not be stored is not taken back in another row",
 			Tests: []string{"TestUnknownUnitWhileTheClockIsWrong"},
-			Edits: []Edit{{talliesFile, `if !o.skewed() {`, `if o != nil {`}},
+			Edits: []Edit{{talliesFile, `if !o.IsSkewed() {`, `if o != nil {`}},
 		},
 		{
 			Name: "a total lowered twice", Broke: "a total is never lowered below what was admitted",
@@ -45,7 +45,7 @@ func totals() []Build {
 		{
 			Name: "a refused total kept", Broke: "denied: nothing stays counted", Finds: 1500,
 			Tests: []string{"TestTotalsAreTakenBackAtOnce"},
-			Edits: []Edit{{countedFile, `w.Add = negated(refused.counts)`, `_ = refused`}},
+			Edits: []Edit{{countedFile, `w.Add = totals.Negated(refused.counts)`, `w.Add = totals.Negated(nil)`}},
 		},
 		{
 			Name: "a total missing from its read accepted", Broke: "own units are among what was read",

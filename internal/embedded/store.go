@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -93,7 +93,7 @@ func New(opts *Options) *Store {
 	}
 	s := &Store{now: opts.Now}
 	if s.now == nil {
-		s.now = limiter.SystemClock()
+		s.now = clock.SystemClock()
 	}
 	s.started = s.now()
 	maxKeys := opts.MaxKeys

@@ -82,7 +82,7 @@ func (k *known) without(in []count.Entry) store.State {
 // fits reports whether s, of k, has room for cost now.
 func (k *known) fits(s *store.State, cost int64, o *Options) bool {
 	var d count.Decision
-	return k.plan.Weigh(&d, s, max(o.now(), s.Reset+1), cost)
+	return k.plan.Weigh(&d, s, max(o.timing.Instant(), s.Reset+1), cost)
 }
 
 // takeOut takes units out of s, whose logs and counters p's are.

@@ -16,7 +16,7 @@ func TestQueryAgain(t *testing.T) {
 		{Algorithm: "sliding-log", Limit: 30, Window: 12 * time.Hour},
 		{Algorithm: "sliding-tail", Limit: 300, Window: 24 * time.Hour},
 		{Algorithm: "token-bucket", Limit: 3000, Window: time.Hour},
-	}}, &Options{ClockTolerance: time.Second}, true)
+	}}, testOptions(Options{ClockTolerance: time.Second}), true)
 	q := p.Query(store.KeyFrom([store.KeySize]byte{1}), fuzzNow, 1, nil)
 	other := store.KeyFrom([store.KeySize]byte{2})
 	p.QueryAgain(&q, other, fuzzNow+1234)

@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
 // behind holds what owners admitted from memory under GuaranteeLocal until the store has it. It writes every
@@ -22,7 +24,7 @@ import (
 // for longer than that is written before anything else is admitted for its key. So an owner that is set
 // out, or that the store does not answer, soon admits nothing.
 type behind struct {
-	tallies *tallies
+	tallies *totals.Totals
 	serial  *serial
 	owned   *owned
 	opts    *Options
@@ -215,7 +217,7 @@ func (b *behind) flush(ctx context.Context) {
 
 // sync writes what waits and is not on its way.
 func (b *behind) sync(ctx context.Context) {
-	shareOut(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
+	bounded.Each(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
 }
 
 // waiting returns what waits, which is on its way then. It is taken part by part, as what is
@@ -350,12 +352,12 @@ func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
 
 // arrive ends d's part of its trip. What failed waits again, unless nobody counts it any more.
 func (b *behind) arrive(d *departure) {
-	u, now := d.unwritten, b.opts.now()
+	u, now := d.unwritten, b.opts.timing.Instant()
 	if d.failed != nil {
 		b.failed.Add(1)
-		horizon := now.Add(-u.target.plan.LongestWindow() - b.opts.slack())
+		horizon := now.Add(-u.target.plan.LongestWindow() - b.opts.timing.Slack())
 		d.left.events = slices.DeleteFunc(d.left.events, func(e store.Event) bool { return e.At < horizon })
-		d.left.counts = slices.DeleteFunc(d.left.counts, func(c store.Count) bool { return c.Expires.Add(b.opts.slack()) < now })
+		d.left.counts = slices.DeleteFunc(d.left.counts, func(c store.Count) bool { return c.Expires.Add(b.opts.timing.Slack()) < now })
 	} else {
 		b.written.Add(1)
 	}

@@ -36,12 +36,12 @@ func (s *shared) settleInMemory(ctx context.Context, t *target, batch []*request
 // buckets returns what is known of t's buckets by right, for batch: read anew if it is old and denies.
 func (s *shared) buckets(ctx context.Context, t *target, batch []*request, right Right) (*known, error) {
 	c := s.counted
-	now, err := s.opts.instant()
+	now, err := s.opts.timing.Checked()
 	if err != nil {
 		return nil, err
 	}
 	k := c.owned.of(t, right)
-	if k != nil && !s.opts.isSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
+	if k != nil && !s.opts.timing.IsSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
 		return k, nil
 	}
 	if err := c.behind.writeKey(ctx, t.key); err != nil {

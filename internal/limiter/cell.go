@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -205,7 +206,7 @@ func (p *plan) cellTTL(s *store.State, now store.Instant, o *Options) time.Durat
 			lasts = max(lasts, count.WaitForBucket(r, s, now, r.Capacity))
 		}
 	}
-	return min(longestCell, wholeSeconds(min(longestCell, lasts)+cellMargin+o.ClockError))
+	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+cellMargin+o.ClockError))
 }
 
 // reader reads what binary.Append wrote. After bad input it returns zeros.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -42,7 +43,7 @@ func (c *claims) key(space string, name []byte) store.Key {
 
 // get returns the cell of key, the zero Cell if there is none.
 func (c *claims) get(ctx context.Context, key store.Key, level policy.Level) (store.Cell, error) {
-	s, err := c.opts.readPatiently(ctx, c.store, &store.Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.now()})
+	s, err := c.opts.readPatiently(ctx, c.store, &store.Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.timing.Instant()})
 	return s.Cell, err
 }
 
@@ -72,7 +73,7 @@ func (c *claims) swap(ctx context.Context, key store.Key, expected store.EventID
 	var tried []store.EventID
 	for {
 		w.Cell = &store.CellWrite{
-			If: expected, Version: c.ids.Next(c.opts.now()), Value: value, TTL: wholeSeconds(ttl), Serial: c.serial,
+			If: expected, Version: c.ids.Next(c.opts.timing.Instant()), Value: value, TTL: clock.WholeSeconds(ttl), Serial: c.serial,
 		}
 		tried = append(tried, w.Cell.Version)
 		err := c.attempt(ctx, w)
@@ -92,7 +93,7 @@ func (c *claims) swap(ctx context.Context, key store.Key, expected store.EventID
 			return store.EventID{}, store.ErrConflict
 		}
 		if ctx.Err() != nil || pause(ctx, c.opts.jitter(conflictWait)) != nil {
-			return store.EventID{}, untold(err)
+			return store.EventID{}, store.Untold(err)
 		}
 	}
 }

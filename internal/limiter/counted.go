@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
 // counted decides over a store that instances share, by writing first and
@@ -21,13 +23,13 @@ import (
 // has the whole proof, and what each step here is needed for.
 type counted struct {
 	store     store.Store
-	tallies   *tallies // the same store, with additions made running totals where a policy says so
+	tallies   *totals.Totals // the same store, with additions made running totals where a policy says so
 	ids       *store.EventIDs
 	opts      *Options
-	denied    recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
-	denials   denials               // what their denials rest on
-	resets    recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
-	takeBacks *takeBacks
+	denied    bounded.Recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
+	denials   denials                       // what their denials rest on
+	resets    bounded.Recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
+	takeBacks *totals.TakeBacks
 	owned     owned    // what is known of the keys that this instance owns
 	behind    *behind  // what was admitted by that and is not written yet
 	prepared  prepared // what of that is to be committed or aborted
@@ -44,9 +46,9 @@ const (
 )
 
 func newCounted(store store.Store, ids *store.EventIDs, opts *Options) *counted {
-	tallies := newTallies(store, ids, opts)
+	tallies := totals.New(store, ids, opts.timing)
 	c := &counted{
-		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: newTakeBacks(tallies, opts.StoreTimeout),
+		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: totals.NewTakeBacks(tallies, opts.StoreTimeout),
 	}
 	c.denials = denials{opts: opts, doubted: c.prepared.doubted}
 	c.owned = owned{opts: opts, prepared: &c.prepared}
@@ -93,7 +95,7 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 // recall answers the requests of batch that need not ask the store by now: the batch
 // before may have found out what they want to know.
 func (c *counted) recall(t *target, batch []*request) (rest []*request) {
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return nil
@@ -136,13 +138,13 @@ func (c *counted) attempt(ctx context.Context, t *target, batch []*request) (ope
 	refused, unsettled := c.judge(t, own, &state)
 	if len(t.plan.Logs) > 0 {
 		if until := t.plan.FullUntil(&state, own.now); until > own.now {
-			c.denied.put(t.key, until) // whoever took the last unit knows that the next is too many
+			c.denied.Put(t.key, until) // whoever took the last unit knows that the next is too many
 		}
 	}
 	c.denials.keepFull(t, &state, own.now, own.mark)
 	right := c.owned.rightOf(t, batch)
 	if refused.any() {
-		c.denied.put(t.key, store.Distant)
+		c.denied.Put(t.key, store.Distant)
 		if !c.takeBack(ctx, t, refused) {
 			return open
 		}
@@ -209,21 +211,26 @@ func (c *counted) readFirst(ctx context.Context, t *target, batch []*request) (r
 		}
 	}
 	if len(rest) == len(batch) {
-		c.denied.remove(t.key)
+		c.denied.Remove(t.key)
 	}
 	return rest, open
 }
 
+// allOwn reports whether all sums in state, which was read for t, are running totals of this process.
+func (c *counted) allOwn(t *target, state *store.State) bool {
+	return t.plan.Tally && c.tallies.AreAllOwn(t.key, state)
+}
+
 // wasDenied reports whether key was over its limit when last seen, or full and is likely to be.
 func (c *counted) wasDenied(key store.Key) bool {
-	until, ok := c.denied.get(key)
-	return ok && c.opts.now() < until
+	until, ok := c.denied.Get(key)
+	return ok && c.opts.timing.Instant() < until
 }
 
 // foresee answers batch as if it came now, one after the other, and records
 // nothing.
 func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (unsettled bool, err error) {
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return false, err
@@ -245,14 +252,14 @@ func (c *counted) foresee(ctx context.Context, t *target, batch []*request) (uns
 		denied = denied && r.op != count.OpRecord && !r.decision.WouldAllow
 	}
 	if denied {
-		c.denials.put(t, &state, unsettled, batch[0].op != count.OpCheck && c.tallies.areAllOwn(t, &state), now, mark)
+		c.denials.put(t, &state, unsettled, batch[0].op != count.OpCheck && c.allOwn(t, &state), now, mark)
 	}
 	return unsettled, nil
 }
 
 // forgetDenial ends what is remembered of key's denials: something was given back.
 func (c *counted) forgetDenial(key store.Key) {
-	c.denied.remove(key)
+	c.denied.Remove(key)
 	c.owned.change(key)
 	c.denials.forget(key)
 }
@@ -294,7 +301,7 @@ func (c *counted) failUnwritten(t *target, own *units, err error) {
 
 // read returns what is counted under all of t's keys, less what this process is
 // going to subtract, which it returns as well.
-func (c *counted) read(ctx context.Context, t *target, q *store.Query) (store.State, refused, error) {
+func (c *counted) read(ctx context.Context, t *target, q *store.Query) (store.State, totals.Refused, error) {
 	state, discounted, _, err := c.readAfter(ctx, t, &store.Write{}, q)
 	return state, discounted, err
 }
@@ -303,20 +310,20 @@ func (c *counted) read(ctx context.Context, t *target, q *store.Query) (store.St
 // that of the write.
 func (c *counted) readAfter(
 	ctx context.Context, t *target, w *store.Write, q *store.Query,
-) (state store.State, discounted refused, wrote bool, err error) {
+) (state store.State, discounted totals.Refused, wrote bool, err error) {
 	if err := c.behind.writeKey(ctx, t.key); err != nil {
-		return store.State{}, refused{}, false, fmt.Errorf("%w: %w", store.ErrNotStored, err)
+		return store.State{}, totals.Refused{}, false, fmt.Errorf("%w: %w", store.ErrNotStored, err)
 	}
-	before := c.takeBacks.before(q)
+	before := c.takeBacks.Before(q)
 	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
 		state, err = c.store.Read(ctx, q)
 	} else {
 		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
 	}
 	if err != nil {
-		return store.State{}, refused{}, wrote, err
+		return store.State{}, totals.Refused{}, wrote, err
 	}
-	if c.takeBacks.discount(before, &state) {
+	if c.takeBacks.Discount(before, &state) {
 		discounted = before
 	}
 	for _, key := range t.old {
@@ -324,7 +331,7 @@ func (c *counted) readAfter(
 		older.Key = key
 		more, err := c.store.Read(ctx, &older)
 		if err != nil {
-			return store.State{}, refused{}, wrote, err
+			return store.State{}, totals.Refused{}, wrote, err
 		}
 		state.Merge(&more)
 	}
@@ -335,10 +342,10 @@ func (c *counted) readAfter(
 // It is false, and answers the requests, when they were not all among what was read.
 func (c *counted) complete(t *target, own *units, state *store.State) bool {
 	if t.plan.Tally {
-		own.totals = c.tallies.totalsOf(t.key, own.counts)
-		c.takeBacks.recount(own.discounted, state) // from which totals may be lower by that
+		own.totals = c.tallies.TotalsOf(t.key, own.counts)
+		c.takeBacks.Recount(own.discounted, state) // from which totals may be lower by that
 	}
-	if strip(t.plan, own, state, own.now.Add(-c.opts.slack())) || !t.plan.promising {
+	if strip(t.plan, own, state, own.now.Add(-c.opts.timing.Slack())) || !t.plan.promising {
 		return true
 	}
 	c.forget(t, own, count.RecordedYes)
@@ -351,7 +358,7 @@ func (c *counted) complete(t *target, own *units, state *store.State) bool {
 // that stood in their way may yet be taken back.
 func (c *counted) judge(t *target, own *units, state *store.State) (refused *units, unsettled bool) {
 	unsettled = c.hasUnsettled(t.plan, state, own.now)
-	ahead := own.now.Sub(c.opts.now())
+	ahead := own.now.Sub(c.opts.timing.Instant())
 	refused = own.filter(func(i int, r *request) bool {
 		e := &own.events[i]
 		if r.alone {
@@ -391,15 +398,15 @@ func (c *counted) hasUnsettled(p *plan, state *store.State, now store.Instant) b
 func (c *counted) takeBack(ctx context.Context, t *target, refused *units) bool {
 	w := removal(t, refused.events)
 	if t.plan.Tally {
-		w.Add = negated(refused.counts)
+		w.Add = totals.Negated(refused.counts)
 	} else {
-		c.takeBacks.subtract(t, refused.counts)
+		c.takeBacks.Subtract(t.sums(refused.counts))
 	}
 	if len(t.plan.Logs) == 0 && !t.plan.Tally {
 		return true
 	}
 	if err := c.store.Write(ctx, w); err != nil {
-		c.takeBacks.push(takeBack{write: w.Again(err)})
+		c.takeBacks.Push(totals.TakeBack{Write: w.Again(err)})
 		return false
 	}
 	return true
@@ -420,19 +427,19 @@ func (c *counted) forget(t *target, own *units, counts count.Recorded) {
 		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
 	}
 	if len(p.Logs) > 0 && len(takes.batch) > 0 {
-		c.takeBacks.push(takeBack{write: removal(t, takes.events)})
+		c.takeBacks.Push(totals.TakeBack{Write: removal(t, takes.events)})
 	}
 }
 
 // give gives back counts that were acknowledged and that nobody was admitted for.
 func (c *counted) give(t *target, counts []store.Count) {
 	if t.plan.Tally {
-		c.takeBacks.push(takeBack{write: &store.Write{
-			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.lower(t.key, counts), Tally: true, Span: t.plan.Span,
+		c.takeBacks.Push(totals.TakeBack{Write: &store.Write{
+			Key: t.key, Level: t.plan.Consistency.Write, Add: c.tallies.Lower(t.key, counts), Tally: true, Span: t.plan.Span,
 		}})
 		return
 	}
-	c.takeBacks.subtract(t, counts)
+	c.takeBacks.Subtract(t.sums(counts))
 }
 
 // fateOf says what became of a write that failed with err.

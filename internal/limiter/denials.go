@@ -142,7 +142,7 @@ func (d *denials) of(t *target, now store.Instant) *denial {
 		memory, ok = d.old[t.key]
 	}
 	d.mu.Unlock()
-	if !ok || memory.plan != t.plan || d.opts.isSetBack(memory.made, now) {
+	if !ok || memory.plan != t.plan || d.opts.timing.IsSetBack(memory.made, now) {
 		return nil
 	}
 	return memory

@@ -12,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -28,11 +30,11 @@ type Engine struct {
 	shared    *shared     // decides over one that can't; else nil
 	local     *exclusive  // decides for OnStoreErrorLocal; nil: nobody does
 	denied    toldDenials // what owners denied
-	blocks    *blocks
+	blocks    *signals.Blocks
 	overrides overrides
-	news      *news   // nil: there is no feed
-	claims    *claims // about policies whose promises end at a data centre's border
-	anywhere  *claims // about all others
+	news      *signals.News // nil: there is no feed
+	claims    *claims       // about policies whose promises end at a data centre's border
+	anywhere  *claims       // about all others
 	secrets   secrets
 
 	borrowed     sync.Pool    // of *single
@@ -61,31 +63,10 @@ type Options struct {
 	Owners         Owners             // say which instance decides for a key; nil: every instance does, for all keys
 
 	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
-	clock     *clock                                  // behind Now, if nobody gave that; nil: somebody did
+	timing    *clock.Timing                           // of what is given above
 	keys      *keys.Cache                             // of all policies; an Engine has one
 	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
 	forgetful bool                                    // no denial is remembered: simulations see more of the store
-}
-
-func (o *Options) skewed() bool { return o.Skewed != nil && o.Skewed() }
-
-// now returns what this instance's clock says.
-func (o *Options) now() store.Instant {
-	if o.clock != nil {
-		return o.clock.instant()
-	}
-	return store.InstantOf(o.Now())
-}
-
-// instant returns what this instance's clock says, by which units that are shared are
-// dated. The error says that the clock is beyond the tolerance, which is looked at after it
-// was read: one that is set in between is not gone by either.
-func (o *Options) instant() (store.Instant, error) {
-	now := o.now()
-	if o.skewed() {
-		return 0, fmt.Errorf("%w: this instance's clock is beyond the tolerance of %v", store.ErrUnavailable, o.ClockTolerance)
-	}
-	return now, nil
 }
 
 // DefaultStoreTimeout is the StoreTimeout of Options that give none.
@@ -130,10 +111,9 @@ func New(s store.Store, opts *Options) *Engine {
 		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
 	}
 	e.overrides.opts = &e.opts
-	e.blocks = newBlocks(maxBlocks, &e.opts)
+	e.blocks = signals.NewBlocks(signals.MaxBlocks, e.opts.timing)
 	if e.opts.Feed != nil {
-		e.news = newNews(e.opts.Feed, e.ids, &e.opts)
-		e.news.heard, e.news.holds = e.heard, e.stillTrue
+		e.news = signals.NewNews(e.opts.Feed, e.ids, e.opts.timing, e.heard, e.stillTrue)
 	}
 	e.plans.Store(new(planSet))
 	return e
@@ -149,9 +129,8 @@ func (o Options) withDefaults() Options {
 	if o.ClockError == 0 {
 		o.ClockError = time.Second
 	}
-	if o.Now == nil {
-		o.clock = new(clock)
-		o.Now = o.clock.now
+	o.timing = &clock.Timing{
+		StoreTimeout: o.StoreTimeout, Tolerance: o.ClockTolerance, NodeError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
 	}
 	o.keys, o.moved = new(keys.Cache), new(atomic.Pointer[string])
 	if o.jitter == nil {
@@ -186,7 +165,7 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 		return err
 	}
 	if e.news != nil {
-		e.news.reach(plans)
+		e.reach(plans)
 	}
 	e.plans.Store(newPlanSet(plans))
 	return nil
@@ -277,14 +256,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	reserving := ctx
 	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later: it finishes what is given back
 	all.Go(func() { defer rest(); e.reservations.run(reserving) })
-	all.Go(func() { e.blocks.run(ctx, &e.opts) })
+	all.Go(func() { e.blocks.Run(ctx) })
 	all.Go(func() { e.overrides.run(ctx, &e.opts) })
 	if e.shared != nil {
-		all.Go(func() { e.shared.counted.takeBacks.run(ctx) })
+		all.Go(func() { e.shared.counted.takeBacks.Run(ctx) })
 		all.Go(func() { e.shared.counted.behind.run(ctx) })
 	}
 	if e.news != nil {
-		all.Go(func() { e.news.run(ctx) })
+		all.Go(func() { e.news.Run(ctx) })
 	}
 	all.Wait()
 	return nil
@@ -297,7 +276,7 @@ func (e *Engine) store() store.Store {
 	return e.shared.store
 }
 
-func (e *Engine) now() store.Instant { return e.opts.now() }
+func (e *Engine) now() store.Instant { return e.opts.timing.Instant() }
 
 // instant is now by a clock that others go by as well: the error says that it is beyond
 // the tolerance.
@@ -305,7 +284,7 @@ func (e *Engine) instant() (store.Instant, error) {
 	if e.exclusive != nil {
 		return e.now(), nil
 	}
-	return e.opts.instant()
+	return e.opts.timing.Checked()
 }
 
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {

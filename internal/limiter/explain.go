@@ -57,8 +57,8 @@ func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 	if o := e.overrides.of(&c.target, now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.blocks.of(&c.target, now); c.plan.blocks() && b.until > now {
-		x.Block = &KeyBlock{Until: b.until, Strikes: b.strikes}
+	if b := e.blocks.Of(c.key, c.old, now); c.plan.blocks() && b.Until > now {
+		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c
 	counted.ends = true // it is asked for by itself, whatever is remembered
@@ -110,7 +110,7 @@ func (e *Engine) resetOf(ctx context.Context, t *target) (latest store.Instant, 
 		latest = max(latest, s.Reset)
 	}
 	if e.shared != nil { // a counter does not tell until something was counted after it
-		known, _ := e.shared.counted.resets.get(t.key)
+		known, _ := e.shared.counted.resets.Get(t.key)
 		latest = max(latest, known)
 	}
 	return latest, nil

@@ -17,7 +17,7 @@ type Machine struct {
 
 // NewMachine returns a Machine that has seen nothing.
 func NewMachine(p policy.Policy) *Machine {
-	m := &Machine{plan: newPlan(p, &Options{}, true)}
+	m := &Machine{plan: newPlan(p, testOptions(Options{}), true)}
 	m.state.Logs = make([]store.Log, len(m.plan.Logs))
 	return m
 }
@@ -46,18 +46,20 @@ func (m *Machine) Fill(at store.Instant) {
 
 // WindowAt returns the window of l that holds at: from start on, before end.
 func WindowAt(l policy.Limit) func(at store.Instant) (start, end store.Instant) {
-	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, &Options{}, true)
+	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, testOptions(Options{}), true)
 	return p.Rules[0].WindowAt
 }
 
 // CountOf returns a unit of l as it is counted at an instant.
 func CountOf(l policy.Limit, at store.Instant) store.Count {
-	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, &Options{}, true)
+	p := newPlan(policy.Policy{Limits: []policy.Limit{l}}, testOptions(Options{}), true)
 	return p.Rules[0].CountOf(0, at, 1)
 }
 
 // ResetTTL returns for how long a reset of p is remembered.
-func ResetTTL(p policy.Policy) time.Duration { return newPlan(p, &Options{}, true).resetTTL }
+func ResetTTL(p policy.Policy) time.Duration {
+	return newPlan(p, testOptions(Options{}), true).resetTTL
+}
 
 // Longest returns the longest that one of p's windows can last.
 func Longest(p policy.Policy) time.Duration { return p.WithDefaults().LongestWindow() }
@@ -68,8 +70,9 @@ func PrintOf(e *Engine, policy string) uint64 { return e.plans.Load().of(policy)
 // RememberDenials has an engine's memory of denials take one for each of n keys, each
 // with so many events, and returns how many keys and events it holds then.
 func RememberDenials(n, each int) (keys, events int) {
-	p := newPlan(policy.Policy{Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: int64(each), Window: time.Hour}}}, &Options{}, false)
-	d := &denials{opts: &Options{StoreTimeout: time.Second}}
+	log := policy.Limit{Algorithm: "sliding-log", Limit: int64(each), Window: time.Hour}
+	p := newPlan(policy.Policy{Limits: []policy.Limit{log}}, testOptions(Options{}), false)
+	d := &denials{opts: testOptions(Options{StoreTimeout: time.Second})}
 	now := store.InstantOf(time.Now())
 	state := store.State{Logs: []store.Log{{Events: make([]store.Event, each)}}}
 	for i := range state.Logs[0].Events {
@@ -98,3 +101,9 @@ const (
 
 // MaxUnwrittenKeys is how many keys may wait to be written.
 const MaxUnwrittenKeys = maxUnwrittenKeys
+
+// testOptions returns o with all defaults filled in.
+func testOptions(o Options) *Options {
+	o = o.withDefaults()
+	return &o
+}

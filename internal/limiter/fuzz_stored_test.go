@@ -202,8 +202,8 @@ func FuzzNews(f *testing.F) {
 		if blocked && (d.Allowed || d.RetryAfter <= 0 || store.ChangeKind(kind) != store.ChangeBlock || store.Instant(until) <= fuzzNow) {
 			t.Fatalf("%s until %d: %+v", kind, until, d.Verdict)
 		}
-		if next, _ := e.blocks.punish(&c.target, fuzzNow, fuzzNow); !blocked && next.until.Sub(fuzzNow) > p.BlockMax {
-			t.Fatalf("%s of %d strikes: a block until %d", kind, strikes, next.until)
+		if next, _ := e.blocks.Punish(&p, c.key, c.old, fuzzNow, fuzzNow); !blocked && next.Until.Sub(fuzzNow) > p.BlockMax {
+			t.Fatalf("%s of %d strikes: a block until %d", kind, strikes, next.Until)
 		}
 		reset := store.Change{ID: e.ids.Next(max(fuzzNow, id.Instant())), Kind: store.ChangeReset, Key: c.key}
 		if e.heard(t.Context(), &reset); e.BlocksKnown() != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -25,7 +26,8 @@ func (e *Engine) keepHold(ctx context.Context, t *token, text string, charges []
 	for i := range charges {
 		if c := &charges[i]; c.decision.Recorded == count.RecordedYes && !c.plan.EndsItself() {
 			_ = e.opts.Feed.Publish(ctx, &store.Change{
-				ID: e.ids.Next(e.now()), Kind: store.ChangeHold, Key: c.key, Until: t.ends, Details: text, TTL: wholeSeconds(c.hold) + holdNewsLives,
+				ID: e.ids.Next(e.now()), Kind: store.ChangeHold, Key: c.key, Until: t.ends, Details: text,
+				TTL: clock.WholeSeconds(c.hold) + holdNewsLives,
 			})
 			return
 		}

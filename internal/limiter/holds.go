@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -110,7 +111,7 @@ func (r *reservations) run(ctx context.Context) {
 		case <-ctx.Done():
 			continue
 		}
-		shareOut(holdEnders, r.take(ctx, time.Now), func(h *hold) {
+		bounded.Each(holdEnders, r.take(ctx, time.Now), func(h *hold) {
 			if ctx.Err() != nil { // while it waited for its turn
 				r.push(h)
 				return
@@ -122,7 +123,7 @@ func (r *reservations) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastEnds)
 	defer cancel()
 	all := func() time.Time { return time.Now().Add(2 * MaxReserve) }
-	shareOut(holdEnders, r.take(ctx, all), func(h *hold) { r.end(ctx, h, true) })
+	bounded.Each(holdEnders, r.take(ctx, all), func(h *hold) { r.end(ctx, h, true) })
 }
 
 // next returns how long the first hold has to wait for its end, or long if there is none.

@@ -182,7 +182,7 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 // back since, nobody knows: a claim that is taken over too early finds out.
 func (o *attempt) stale(u *usage) bool {
 	opts, now := &o.engine.opts, o.engine.now()
-	return now.Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin || opts.isSetBack(u.Started, now)
+	return now.Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin || opts.timing.IsSetBack(u.Started, now)
 }
 
 // settleable reports whether what a claim without an answer may have counted can be

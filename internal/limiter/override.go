@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -38,7 +39,7 @@ const (
 	// MinOverride is the shortest: other instances learn of it within a second.
 	MinOverride = time.Second
 	// MaxOverride is how far back an instance reads the news when it starts.
-	MaxOverride = changesLive
+	MaxOverride = signals.ChangesLive
 	// MaxOverrides bounds those that are live: each is some 300 bytes, and one of
 	// OverrideLimits that is asked for some 3 KiB.
 	MaxOverrides = 1 << 15
@@ -72,7 +73,7 @@ func (e *Engine) SetOverride(ctx context.Context, policy string, id keys.Identif
 		return Override{}, &StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	d := overrideDetails{Policy: p.Name, Kind: o.Kind, Limits: o.Limits, By: o.By}
-	if now := e.now(); e.opts.isSetBack(e.overrides.latest(t.key), now) {
+	if now := e.now(); e.opts.timing.IsSetBack(e.overrides.latest(t.key), now) {
 		d.At = now
 	}
 	details, err := json.Marshal(&d)
@@ -207,9 +208,9 @@ func (e *Engine) publishOverride(ctx context.Context, t *target, until store.Ins
 	}
 	for _, key := range append([]store.Key{t.key}, t.old...) {
 		at := max(now, e.overrides.latest(key)+1)
-		c := &store.Change{ID: e.ids.Next(at), Kind: store.ChangeOverride, Key: key, Until: until, TTL: changesLive, Details: details}
+		c := &store.Change{ID: e.ids.Next(at), Kind: store.ChangeOverride, Key: key, Until: until, TTL: signals.ChangesLive, Details: details}
 		if e.news != nil {
-			if err := e.news.publish(ctx, c); err != nil {
+			if err := e.news.Publish(ctx, c); err != nil {
 				fate := fateOf(err)
 				if made != 0 { // it is told of under another hash key
 					fate = count.RecordedUnknown

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -58,7 +59,7 @@ func (o *overrides) of(t *target, now store.Instant) *override {
 }
 
 func (o *overrides) isAhead(of *override, now store.Instant) bool {
-	return o.opts != nil && o.opts.isSetBack(of.Made, now)
+	return o.opts != nil && o.opts.timing.IsSetBack(of.Made, now)
 }
 
 // redate has all that were made by a clock that was set back since begin now.
@@ -163,7 +164,7 @@ func (o *overrides) sweep(now store.Instant) {
 		}
 	}
 	for key, made := range o.known {
-		if made.Instant().Add(2*changesLive) < now {
+		if made.Instant().Add(2*signals.ChangesLive) < now {
 			delete(o.known, key)
 		}
 	}
@@ -227,7 +228,7 @@ func (o *overrides) run(ctx context.Context, opts *Options) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			o.sweep(opts.now())
+			o.sweep(opts.timing.Instant())
 		}
 	}
 }

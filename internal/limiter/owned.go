@@ -272,7 +272,7 @@ func (o *owned) answer(d *count.Decision, c *charge, now store.Instant) (decided
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o.opts.isSetBack(k.latest, now) {
+	if o.opts.timing.IsSetBack(k.latest, now) {
 		return false
 	}
 	at := max(now, k.state.Reset+1)
@@ -304,7 +304,7 @@ func (k *known) denies(batch []*request, now store.Instant) bool {
 // and denies. Nil: it has to be read, by who counts.
 func (c *counted) known(ctx context.Context, t *target, batch []*request, right Right) *known {
 	k := c.owned.of(t, right)
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	switch {
 	case err != nil:
 		return k
@@ -313,7 +313,7 @@ func (c *counted) known(ctx context.Context, t *target, batch []*request, right 
 			c.owned.put(t.key, k)
 		}
 		return k
-	case c.opts.isSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
+	case c.opts.timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
 		return nil
 	case !k.isOld() || !k.denies(batch, now):
 		return k
@@ -337,7 +337,7 @@ func (k *known) admit(t *target, batch []*request, ids *store.EventIDs, now stor
 	defer k.mu.Unlock()
 	at := max(now, k.state.Reset+1)
 	own := &units{now: at, epoch: k.state.Reset}
-	k.prune(at.Add(-o.slack() - time.Second)) // by as much the clock may be set back without anybody's notice
+	k.prune(at.Add(-o.timing.Slack() - time.Second)) // by as much the clock may be set back without anybody's notice
 	for _, r := range batch {
 		id := ids.Next(at)
 		t.plan.Decide(&r.decision, &k.state, r.op, id, at, r.cost)
@@ -388,7 +388,7 @@ func (k *known) prune(now store.Instant) {
 
 // settleOwned answers batch by what is known of t.
 func (c *counted) settleOwned(ctx context.Context, t *target, batch []*request, k *known) {
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	if err != nil {
 		failAll(batch, count.RecordedNo, err)
 		return

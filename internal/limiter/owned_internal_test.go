@@ -17,7 +17,7 @@ func (holder) Began() time.Time { return time.Time{} }
 // TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
 // read or counted.
 func TestWhatOwnersRememberIsBounded(t *testing.T) {
-	o := owned{opts: &Options{StoreTimeout: time.Second}}
+	o := owned{opts: testOptions(Options{StoreTimeout: time.Second})}
 	p := &plan{promising: true, regional: true}
 	held := func(sh *ownedShard) (events int) {
 		for _, generation := range []map[store.Key]*known{sh.young, sh.old} {
@@ -51,7 +51,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 // TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as whoever opened it may
 // count, be its store timeout longer than this instance's or not.
 func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
-	o := owned{opts: &Options{StoreTimeout: time.Second}}
+	o := owned{opts: testOptions(Options{StoreTimeout: time.Second})}
 	for theirs, want := range map[time.Duration]time.Duration{
 		0: 2 * time.Second, 500 * time.Millisecond: 2 * time.Second, 5 * time.Second: 10 * time.Second,
 	} {
@@ -68,7 +68,7 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 	at := &target{plan: p, key: store.KeyFrom([store.KeySize]byte{1})}
 	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
 	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
-		o := owned{opts: &Options{StoreTimeout: time.Second}}
+		o := owned{opts: testOptions(Options{StoreTimeout: time.Second})}
 		state := store.State{Logs: []store.Log{{}}}
 		for i := range events {
 			state.Logs[0].Events = append(state.Logs[0].Events, store.Event{ID: store.EventID{byte(i)}, At: 1, Cost: 1})

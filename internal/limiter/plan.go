@@ -40,7 +40,7 @@ func newPlan(pol policy.Policy, o *Options, still bool) *plan {
 	if behind {
 		pol.Counting = policy.CountingRows // what was written and is repeated must not count twice
 	}
-	p := &plan{Plan: count.NewPlan(pol, o.slack(), !still && pol.Guarantee == policy.GuaranteeSerial), behind: behind}
+	p := &plan{Plan: count.NewPlan(pol, o.timing.Slack(), !still && pol.Guarantee == policy.GuaranteeSerial), behind: behind}
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.promising = p.Consistency.Scope() != policy.ScopeNone
 	inCell := p.Cell && (p.Serial || len(p.Logs) == 0 && !p.Counters)
@@ -52,7 +52,7 @@ func newPlan(pol policy.Policy, o *Options, still bool) *plan {
 		}
 	}
 	for _, log := range p.Logs {
-		p.logWrites = append(p.logWrites, store.LogWrite{Span: log.Span, TTL: o.logTTL(log.Window), Keep: log.Limit + 1})
+		p.logWrites = append(p.logWrites, store.LogWrite{Span: log.Span, TTL: o.timing.Lasting(log.Window), Keep: log.Limit + 1})
 	}
 	p.regional = still || p.Consistency.Scope() == policy.ScopeDatacenter || inCell
 	if p.Cell && !still {
@@ -60,7 +60,7 @@ func newPlan(pol policy.Policy, o *Options, still bool) *plan {
 	}
 	p.Tally = p.Counters && !still && !p.Serial && p.Counting == policy.CountingRows
 	p.sums, p.print = p.sumLimits(), printOf(&p.Policy)
-	p.resetTTL = wholeSeconds(2*p.LongestWindow()+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
+	p.resetTTL = o.timing.Lasting(2*p.LongestWindow() + o.timing.Slack())
 	if !still && !p.Serial {
 		p.split(o)
 	}
@@ -99,18 +99,6 @@ func (p *plan) space(o *Options, ofCells bool) keys.KeySpace {
 	return space
 }
 
-// slack returns how much longer than its window an event counts, for instances'
-// clocks that differ.
-func (o *Options) slack() time.Duration { return 2 * o.ClockTolerance }
-
-// isSetBack reports whether the clock, which says now, said made before and was set back
-// since, by more than clocks may differ and a second: what was remembered then is not to be
-// gone by. A second is what rows live longer than they matter, so that those that were
-// stored by a clock that was less ahead are still there.
-func (o *Options) isSetBack(made, now store.Instant) bool {
-	return made > now.Add(o.slack()+time.Second)
-}
-
 // split makes parts of a policy whose limits are not all kept the same way: what is
 // written first and counted then, and the buckets, which are compared and set.
 func (p *plan) split(o *Options) {
@@ -136,13 +124,6 @@ func (p *plan) split(o *Options) {
 	}
 }
 
-// logTTL returns how long an event must live in a log whose events count for window. A store
-// cuts times to live to whole seconds and counts them by its nodes' clocks, hence the two terms
-// at the end; the event is dated before it is written, hence the timeout.
-func (o *Options) logTTL(window time.Duration) time.Duration {
-	return wholeSeconds(window+o.StoreTimeout) + time.Second + o.ClockError
-}
-
 // logWritesFor returns the logs that own's events are appended to.
 func (p *plan) logWritesFor(own *units, o *Options) []store.LogWrite {
 	if hold := own.batch[0].hold; hold > 0 { // a request that holds travels alone
@@ -163,10 +144,5 @@ func (p *plan) holdWrites(hold time.Duration, o *Options) []store.LogWrite {
 
 // holdTTL returns how long the row of a hold must live.
 func (o *Options) holdTTL(hold time.Duration) time.Duration {
-	return wholeSeconds(hold+2*o.ClockTolerance+o.StoreTimeout) + time.Second + o.ClockError
-}
-
-// wholeSeconds rounds d up.
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
+	return o.timing.Lasting(hold + o.timing.Slack())
 }

@@ -15,7 +15,7 @@ func (x *exclusive) redate(p *plan, s *store.State, at store.Instant, w *store.W
 	if !p.IsAhead(s, at) {
 		return at
 	}
-	now := x.opts.now()
+	now := x.opts.timing.Instant()
 	if !p.IsAhead(s, now) {
 		return at
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
 // receipt returns the token by which what was counted for charges can be refunded;
@@ -107,7 +108,7 @@ func (e *Engine) plansOf(t *token) (plans []*plan, lasts time.Duration, err erro
 			return nil, 0, err
 		}
 		plans = append(plans, p)
-		lasts = max(lasts, 2*p.LongestWindow()+e.opts.slack())
+		lasts = max(lasts, 2*p.LongestWindow()+e.opts.timing.Slack())
 	}
 	return plans, lasts, nil
 }
@@ -217,24 +218,24 @@ func (c *counted) giveBack(ctx context.Context, t *target, n *count.Entry, sums 
 		counts = t.plan.AppendCounts(nil, n.Epoch, n.At, -n.Cost)
 	}
 	events := removal(t, []store.Event{{ID: n.ID}})
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	old := err == nil && now.Sub(n.At) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
 	var failed error
 	switch {
 	case len(counts) == 0:
 	case old:
-		w := &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts, Tally: t.plan.Tally, Span: t.plan.Span}
+		w := t.sums(counts)
 		if failed = c.store.Write(ctx, w); failed != nil && t.plan.Tally {
-			c.takeBacks.push(takeBack{write: w.Again(failed)})
+			c.takeBacks.Push(totals.TakeBack{Write: w.Again(failed)})
 		}
 	default:
-		c.takeBacks.subtract(t, t.plan.AppendCounts(nil, n.Epoch, n.At, n.Cost))
+		c.takeBacks.Subtract(t.sums(t.plan.AppendCounts(nil, n.Epoch, n.At, n.Cost)))
 	}
 	if len(t.plan.Logs) == 0 {
 		return failed
 	}
 	if err := c.store.Write(ctx, events); err != nil {
-		c.takeBacks.push(takeBack{write: events})
+		c.takeBacks.Push(totals.TakeBack{Write: events})
 		failed = errors.Join(failed, err)
 	}
 	return failed

@@ -67,7 +67,7 @@ func (e *Engine) resetShared(ctx context.Context, t *target) error {
 // passMilli waits until the millisecond is over that a reset is dated: what comes within it is
 // dated later, and would be told to wait for longer than its window.
 func (e *Engine) passMilli() {
-	now := e.opts.Now()
+	now := e.opts.timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
 }
 
@@ -123,7 +123,7 @@ func (s *shared) resetPart(ctx context.Context, t *target) error {
 // whatever was written before, by any instance's clock, and than what was dated after
 // an earlier reset.
 func (c *counted) reset(ctx context.Context, t *target) error {
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	if err != nil {
 		return &StoreError{Recorded: count.RecordedNo, Err: err}
 	}

@@ -40,7 +40,7 @@ func (x *serial) settle(ctx context.Context, t *target, batch []*request) {
 	err := x.update(ctx, t, len(batch), func(s *store.State, now store.Instant, w *store.Write) bool {
 		last, at = s, now
 		recorded := false
-		ahead := now.Sub(x.opts.now())
+		ahead := now.Sub(x.opts.timing.Instant())
 		for _, r := range batch {
 			id := x.ids.Next(now)
 			if r.alone {
@@ -86,7 +86,7 @@ func (x *serial) check(ctx context.Context, t *target, r *request) {
 		return
 	}
 	t.plan.Decide(&r.decision, &s, count.OpCheck, store.EventID{}, now, r.cost)
-	r.decision.Postpone(now.Sub(x.opts.now()))
+	r.decision.Postpone(now.Sub(x.opts.timing.Instant()))
 	x.full.keepFull(t, &s, now, mark)
 }
 
@@ -175,13 +175,13 @@ func (x *serial) updateOnce(
 // instant returns when a change of the state takes place: never before anything that
 // is in it. The error says that this instance's clock is beyond the tolerance.
 func (x *serial) instant(s *store.State, c *chain) (store.Instant, error) {
-	now, err := x.opts.instant()
+	now, err := x.opts.timing.Checked()
 	return max(now, c.newest, s.Reset+1), err
 }
 
 // read returns the state of t and the past of its cell.
 func (x *serial) read(ctx context.Context, t *target, own int, level policy.Level) (store.State, chain, error) {
-	q := t.plan.Query(t.key, x.opts.now(), own, nil)
+	q := t.plan.Query(t.key, x.opts.timing.Instant(), own, nil)
 	q.Level = level
 	s, err := x.opts.readPatiently(ctx, x.store, &q)
 	if err != nil {
@@ -220,7 +220,7 @@ func (x *serial) swap(ctx context.Context, t *target, w *store.Write, seal func(
 		case fateDead:
 			return store.ErrConflict
 		case fateLost:
-			return &StoreError{Recorded: count.RecordedUnknown, Err: untold(failed)}
+			return &StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
 		case fateOpen:
 			_ = pause(ctx, x.opts.jitter(conflictWait))
 		}
@@ -228,14 +228,7 @@ func (x *serial) swap(ctx context.Context, t *target, w *store.Write, seal func(
 	if len(tried) == 0 {
 		return &StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())}
 	}
-	return &StoreError{Recorded: count.RecordedUnknown, Err: untold(failed)}
-}
-
-// untold is the error of attempts whose fate is not known. The last one may have met its
-// condition changed by an earlier one of them: that must not pass for a conflict, after
-// which nothing is stored.
-func untold(failed error) error {
-	return fmt.Errorf("%w: whether it was stored is not known: %s", store.ErrUnavailable, failed.Error())
+	return &StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
 }
 
 // fate is what became of attempts without an answer.

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
 // Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
@@ -117,9 +118,9 @@ func (e *Engine) prepare(ctx context.Context, c *charge, atOnce bool) {
 		return
 	}
 	if known := &e.shared.counted.denied; c.decision.Stands() {
-		known.remove(c.key)
+		known.Remove(c.key)
 	} else {
-		known.put(c.key, store.Distant)
+		known.Put(c.key, store.Distant)
 	}
 }
 
@@ -234,9 +235,9 @@ func (e *Engine) undoing(c *charge) func(context.Context) error {
 // the same.
 func (e *Engine) undoLater(c *charge, undo func(context.Context) error) {
 	later := e.shared.counted.takeBacks
-	later.push(takeBack{abort: undo})
+	later.Push(totals.TakeBack{Abort: undo})
 	if id := c.decision.Entry.ID; id != (store.EventID{}) && len(c.plan.Logs) > 0 {
-		later.push(takeBack{write: &store.Write{
+		later.Push(totals.TakeBack{Write: &store.Write{
 			Key: c.key, Level: c.plan.Consistency.Write, Logs: c.plan.logWrites, Remove: []store.EventID{id},
 		}})
 	}

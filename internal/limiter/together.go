@@ -150,7 +150,7 @@ func (s *shared) foresee(ctx context.Context, charges []charge, parts []*part) (
 	}
 	if len(rest) == len(parts) {
 		for _, p := range parts {
-			s.counted.denied.remove(p.key)
+			s.counted.denied.Remove(p.key)
 		}
 	}
 	return rest
@@ -180,7 +180,7 @@ func (s *shared) place(ctx context.Context, p *part) {
 	s.counted.denials.keepFull(&p.target, &state, own.now, own.mark)
 	if refused.any() {
 		s.counted.takeBack(ctx, &p.target, refused)
-		s.counted.denied.put(p.key, store.Distant)
+		s.counted.denied.Put(p.key, store.Distant)
 		return
 	}
 	p.own = own

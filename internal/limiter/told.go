@@ -3,6 +3,7 @@ package limiter
 import (
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -16,7 +17,7 @@ import (
 // maxDenialAge. It is a layer that costs no promise: nothing is admitted by it.
 type toldDenials struct {
 	opts    *Options
-	full    recent[*toldDenial]
+	full    bounded.Recent[*toldDenial]
 	changes changes
 }
 
@@ -40,7 +41,7 @@ func (h *toldDenials) answer(c *charge) bool {
 	if c.op == count.OpRecord {
 		return false
 	}
-	d, ok := h.full.get(c.key)
+	d, ok := h.full.Get(c.key)
 	if !ok || d.plan != c.plan || d.cost != c.cost || d.changes != h.changes.of(&c.key) {
 		return false
 	}
@@ -72,7 +73,7 @@ func (h *toldDenials) put(c *charge, a *PeerAnswer, asked time.Time, changes uin
 	if steady <= 0 || a.WouldAllow || c.op == count.OpRecord || c.plan.Count == policy.CountAll || len(c.old) > 0 || h.opts.forgetful {
 		return
 	}
-	h.full.put(c.key, &toldDenial{
+	h.full.Put(c.key, &toldDenial{
 		changes: changes, plan: c.plan, cost: c.cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
 	})
 }
@@ -90,7 +91,7 @@ func (o *owned) steadyFor(t *target, right Right, now store.Instant) time.Durati
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.writing > 0 || o.opts.isSetBack(k.latest, now) || !k.plan.Full(&k.state, max(now, k.state.Reset+1)) {
+	if k.writing > 0 || o.opts.timing.IsSetBack(k.latest, now) || !k.plan.Full(&k.state, max(now, k.state.Reset+1)) {
 		return 0
 	}
 	steady := min(k.plan.SteadyUntil(&k.state, now).Sub(now), maxDenialAge-time.Since(k.read))

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
 
 // units are what one attempt writes for a batch.
@@ -16,7 +17,7 @@ type units struct {
 	totals []store.Count // what this process has counted altogether, for each of counts; nil: in counters
 	dated  bool          // events are stored, and count: only the counts are to be written
 
-	discounted refused // what was taken out of the state that was read
+	discounted totals.Refused // what was taken out of the state that was read
 
 	mark uint64 // of denials, before anything was written
 }
@@ -24,11 +25,11 @@ type units struct {
 // newUnits returns units for batch, dated now. The error says that this instance's clock is
 // beyond the tolerance.
 func (c *counted) newUnits(t *target, batch []*request) (*units, error) {
-	now, err := c.opts.instant()
+	now, err := c.opts.timing.Checked()
 	if err != nil {
 		return nil, err
 	}
-	epoch, _ := c.resets.get(t.key)
+	epoch, _ := c.resets.Get(t.key)
 	own := &units{batch: batch, epoch: epoch, mark: c.denials.since(t.key)}
 	now = max(now, epoch+1)
 	if id := batch[0].id; id != (store.EventID{}) { // dated by whoever made it, and alone
@@ -77,8 +78,8 @@ func (c *counted) renew(t *target, own *units, state *store.State) bool {
 
 // learn remembers the latest reset of key.
 func (c *counted) learn(key store.Key, reset store.Instant) {
-	if known, _ := c.resets.get(key); known < reset {
-		c.resets.put(key, reset)
+	if known, _ := c.resets.Get(key); known < reset {
+		c.resets.Put(key, reset)
 	}
 }
 
@@ -159,4 +160,9 @@ func removal(t *target, events []store.Event) *store.Write {
 		w.Remove = append(w.Remove, e.ID)
 	}
 	return w
+}
+
+// sums returns the write that adds counts for t.
+func (t *target) sums(counts []store.Count) *store.Write {
+	return &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Add: counts, Tally: t.plan.Tally, Span: t.plan.Span}
 }

@@ -1,6 +1,9 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of stores, which callers tell apart with errors.Is.
 var (
@@ -22,3 +25,10 @@ var (
 	// waiters of one key, keys in memory.
 	ErrOverloaded = errors.New("overloaded")
 )
+
+// Untold is the error of attempts whose fate is not known. The last one may have met its
+// condition changed by an earlier one of them: that must not pass for a conflict, after
+// which nothing is stored.
+func Untold(failed error) error {
+	return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())
+}

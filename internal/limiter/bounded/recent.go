@@ -1,4 +1,4 @@
-package limiter
+package bounded
 
 import (
 	"sync"
@@ -6,9 +6,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// recent remembers something of the keys that were seen last. It holds hints: a
+// Recent remembers something of the keys that were seen last. It holds hints: a
 // decision may be cheaper for one, and none rests on it. The zero recent is empty.
-type recent[V any] struct {
+type Recent[V any] struct {
 	mu         sync.Mutex
 	young, old map[store.Key]V
 }
@@ -17,7 +17,8 @@ type recent[V any] struct {
 // Beyond, the older generation is forgotten.
 const maxRecent = 1 << 16
 
-func (r *recent[V]) get(key store.Key) (v V, ok bool) {
+// Get returns what is remembered of key; false for nothing.
+func (r *Recent[V]) Get(key store.Key) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v, ok = r.young[key]; ok {
@@ -27,7 +28,8 @@ func (r *recent[V]) get(key store.Key) (v V, ok bool) {
 	return v, ok
 }
 
-func (r *recent[V]) put(key store.Key, v V) {
+// Put remembers v of key.
+func (r *Recent[V]) Put(key store.Key, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.young) >= maxRecent || r.young == nil {
@@ -36,7 +38,8 @@ func (r *recent[V]) put(key store.Key, v V) {
 	r.young[key] = v
 }
 
-func (r *recent[V]) remove(key store.Key) {
+// Remove forgets key.
+func (r *Recent[V]) Remove(key store.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.young, key)

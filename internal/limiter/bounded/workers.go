@@ -1,12 +1,12 @@
-package limiter
+package bounded
 
 import (
 	"iter"
 	"sync"
 )
 
-// shareOut has at most this many workers do all items, and returns when all are done.
-func shareOut[T any](workers int, items iter.Seq[T], do func(T)) {
+// Each has at most this many workers do all items, and returns when all are done.
+func Each[T any](workers int, items iter.Seq[T], do func(T)) {
 	next := make(chan T)
 	var all sync.WaitGroup
 	begun := 0

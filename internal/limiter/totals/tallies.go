@@ -1,4 +1,4 @@
-package limiter
+package totals
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// tallies are the running totals that this process keeps in a store: for each key and
+// Totals are the running totals that this process keeps in a store: for each key and
 // window a row of its own, which nobody else writes. They stand in for counters that
 // all instances add to, and cost a store less: a total that is stored again replaces
 // itself, so whoever does not know what became of a write says the next total, and
@@ -22,11 +23,11 @@ import (
 //
 // What is forgotten here, or was counted by a process that is gone, stays in the store
 // until it expires; the key's next unit begins a new row.
-type tallies struct {
+type Totals struct {
 	store.Store
 
-	ids  *store.EventIDs
-	opts *Options
+	ids    *store.EventIDs
+	timing *clock.Timing
 
 	mu         sync.Mutex
 	young, old map[store.Key]*tally
@@ -47,14 +48,15 @@ type tally struct {
 // Beyond, the older one is forgotten, and its keys get new rows.
 const maxTallies = 1 << 17
 
-func newTallies(store store.Store, ids *store.EventIDs, opts *Options) *tallies {
-	return &tallies{Store: store, ids: ids, opts: opts}
+// New returns totals of a process whose ids are these, kept in store.
+func New(store store.Store, ids *store.EventIDs, timing *clock.Timing) *Totals {
+	return &Totals{Store: store, ids: ids, timing: timing}
 }
 
 // Write stores w, whose additions it makes totals of if w says so. After an error that
 // wraps ErrNotStored the totals are as they were; after any other they are not, and the
 // next one that is stored makes up for this one, whether it was stored or not.
-func (t *tallies) Write(ctx context.Context, w *store.Write) error {
+func (t *Totals) Write(ctx context.Context, w *store.Write) error {
 	if !w.Tally || len(w.Add) == 0 {
 		return t.Store.Write(ctx, w)
 	}
@@ -65,7 +67,7 @@ func (t *tallies) Write(ctx context.Context, w *store.Write) error {
 }
 
 // WriteThenRead stores w as Write does, and then reads.
-func (t *tallies) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
+func (t *Totals) WriteThenRead(ctx context.Context, w *store.Write, q *store.Query) (state store.State, wrote bool, err error) {
 	if !w.Tally || len(w.Add) == 0 {
 		return store.WriteThenRead(ctx, t.Store, w, q)
 	}
@@ -77,7 +79,7 @@ func (t *tallies) WriteThenRead(ctx context.Context, w *store.Write, q *store.Qu
 }
 
 // WriteEach stores each of w as Write does.
-func (t *tallies) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
+func (t *Totals) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	if !slices.ContainsFunc(w, func(w store.Write) bool { return w.Tally && len(w.Add) > 0 }) {
 		store.WriteEach(ctx, t.Store, w, wrote)
 		return
@@ -97,21 +99,21 @@ func (t *tallies) WriteEach(ctx context.Context, w []store.Write, wrote func(i i
 }
 
 // totalled returns w with the new totals in the place of what is added to them.
-func (t *tallies) totalled(w *store.Write) store.Write {
+func (t *Totals) totalled(w *store.Write) store.Write {
 	put := *w
-	put.Put, put.Add = t.of(w.Key).add(w.Add, t.opts), nil
+	put.Put, put.Add = t.of(w.Key).add(w.Add, t.timing), nil
 	return put
 }
 
 // settle takes what w added out of the totals again if it surely was not stored.
-func (t *tallies) settle(w *store.Write, err error) {
+func (t *Totals) settle(w *store.Write, err error) {
 	if errors.Is(err, store.ErrNotStored) && len(w.Add) > 0 {
-		t.of(w.Key).add(negated(w.Add), t.opts)
+		t.of(w.Key).add(Negated(w.Add), t.timing)
 	}
 }
 
 // of returns the tally of key, made if there is none.
-func (t *tallies) of(key store.Key) *tally {
+func (t *Totals) of(key store.Key) *tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if mine, ok := t.young[key]; ok {
@@ -131,13 +133,13 @@ func (t *tallies) of(key store.Key) *tally {
 
 // add adds counts to the totals and returns those that changed, as they are to be
 // stored.
-func (t *tally) add(counts []store.Count, o *Options) []store.Tally {
+func (t *tally) add(counts []store.Count, o *clock.Timing) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := o.Now()
+	now := o.Time()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
-	if !o.skewed() { // else what is not over may seem to be, and what is taken back of it would begin another row
-		t.totals = slices.DeleteFunc(t.totals, func(c store.Count) bool { return c.Expires.Add(o.slack()) < store.InstantOf(now) })
+	if !o.IsSkewed() { // else what is not over may seem to be, and what is taken back of it would begin another row
+		t.totals = slices.DeleteFunc(t.totals, func(c store.Count) bool { return c.Expires.Add(o.Slack()) < store.InstantOf(now) })
 	}
 	put := make([]store.Tally, len(counts))
 	for i := range counts {
@@ -148,7 +150,7 @@ func (t *tally) add(counts []store.Count, o *Options) []store.Tally {
 			total.Row, total.Units = t.ids.Next(store.InstantOf(now)), 0
 		}
 		total.Units = store.AddSaturating(total.Units, counts[i].Units)
-		put[i] = store.Tally{Count: *total, Stamp: t.stamp, TTL: o.tallyTTL(total, store.InstantOf(now))}
+		put[i] = store.Tally{Count: *total, Stamp: t.stamp, TTL: tallyTTL(o, total, store.InstantOf(now))}
 	}
 	return put
 }
@@ -163,16 +165,16 @@ func (t *tally) total(c *store.Count) *store.Count {
 	return nil
 }
 
-// lower takes counts out of key's totals, and returns what it takes to have them stored:
+// Lower takes counts out of key's totals, and returns what it takes to have them stored:
 // the addition of nothing.
-func (t *tallies) lower(key store.Key, counts []store.Count) []store.Count {
-	t.of(key).add(negated(counts), t.opts)
+func (t *Totals) Lower(key store.Key, counts []store.Count) []store.Count {
+	t.of(key).add(Negated(counts), t.timing)
 	return store.Emptied(counts)
 }
 
-// totalsOf returns key's totals for the windows of counts: this process knows them better
+// TotalsOf returns key's totals for the windows of counts: this process knows them better
 // than what it reads of them.
-func (t *tallies) totalsOf(key store.Key, counts []store.Count) []store.Count {
+func (t *Totals) TotalsOf(key store.Key, counts []store.Count) []store.Count {
 	of := t.of(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -185,13 +187,10 @@ func (t *tallies) totalsOf(key store.Key, counts []store.Count) []store.Count {
 	return held
 }
 
-// areAllOwn reports whether all sums of state are totals of this process, as it knows them
+// AreAllOwn reports whether all sums of state are totals of this process, as it knows them
 // itself. It says nothing of units that are being written or taken back.
-func (t *tallies) areAllOwn(of *target, state *store.State) bool {
-	if !of.plan.Tally {
-		return false
-	}
-	own := t.of(of.key)
+func (t *Totals) AreAllOwn(key store.Key, state *store.State) bool {
+	own := t.of(key)
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	return !slices.ContainsFunc(state.Counts, func(c store.Count) bool {
@@ -204,13 +203,13 @@ func (t *tallies) areAllOwn(of *target, state *store.State) bool {
 // clocks, those of the store's own nodes among them. It is not counted from now on, which
 // a clock that is off would make too short, but from the start of its window, or from an
 // earlier now.
-func (o *Options) tallyTTL(total *store.Count, now store.Instant) time.Duration {
+func tallyTTL(o *clock.Timing, total *store.Count, now store.Instant) time.Duration {
 	lasts := total.Expires.Sub(min(total.Start, now))
-	return wholeSeconds(lasts+o.slack()+o.StoreTimeout) + time.Second + o.ClockError
+	return o.Lasting(lasts + o.Slack())
 }
 
-// negated returns counts with what takes them back.
-func negated(counts []store.Count) []store.Count {
+// Negated returns counts with what takes them back.
+func Negated(counts []store.Count) []store.Count {
 	back := slices.Clone(counts)
 	for i := range back {
 		back[i].Units = -back[i].Units

@@ -1,4 +1,4 @@
-package limiter
+package clock
 
 import (
 	"sync/atomic"

@@ -1,4 +1,4 @@
-package limiter
+package totals
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// takeBacks are writes that wait for their time: subtractions from counters,
+// TakeBacks are writes that wait for their time: subtractions from counters,
 // which must not overtake a read that is still under way, and removals of events
 // that failed once.
 //
@@ -20,12 +21,12 @@ import (
 // one succeeds.
 // What can't be kept or fails stays counted until its window ends, which is on the
 // side of denying.
-type takeBacks struct {
+type TakeBacks struct {
 	store   store.Store
 	timeout time.Duration
 
 	mu      sync.Mutex
-	queue   []takeBack
+	queue   []TakeBack
 	pending map[counter]*refusals // what the queued subtractions are going to take back
 }
 
@@ -45,11 +46,11 @@ func counterAt(key store.Key, tally bool, span store.Span) counter {
 	return counter{key: key, tally: true, span: span}
 }
 
-// takeBack is one write and the soonest time to make it. That is a time of the
+// TakeBack is one write and the soonest time to make it. That is a time of the
 // monotonic clock: no option of the engine can turn it.
-type takeBack struct {
-	write *store.Write
-	abort func(context.Context) error // instead of a write; safe to repeat
+type TakeBack struct {
+	Write *store.Write
+	Abort func(context.Context) error // instead of a write; safe to repeat
 	ripe  time.Time
 	tries int // that failed
 }
@@ -79,22 +80,22 @@ const (
 	lastTakeBackTick = 50 * time.Millisecond
 )
 
-func newTakeBacks(store store.Store, timeout time.Duration) *takeBacks {
-	return &takeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
+// NewTakeBacks returns none yet, of what is in store and takes up to timeout.
+func NewTakeBacks(store store.Store, timeout time.Duration) *TakeBacks {
+	return &TakeBacks{store: store, timeout: timeout, pending: make(map[counter]*refusals)}
 }
 
-// subtract queues the taking back of counts, whose addition was acknowledged.
-func (t *takeBacks) subtract(of *target, counts []store.Count) {
-	if len(counts) == 0 {
+// Subtract queues the taking back of what w, which was acknowledged, added.
+func (t *TakeBacks) Subtract(w *store.Write) {
+	if len(w.Add) == 0 {
 		return
 	}
-	t.push(takeBack{write: &store.Write{
-		Key: of.key, Level: of.plan.Consistency.Write, Add: negated(counts), Tally: of.plan.Tally, Span: of.plan.Span,
-	}})
+	w.Add = Negated(w.Add)
+	t.Push(TakeBack{Write: w})
 }
 
-// push queues b, unless it has failed too often.
-func (t *takeBacks) push(b takeBack) {
+// Push queues b, unless it has failed too often.
+func (t *TakeBacks) Push(b TakeBack) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.queue) >= maxTakeBacks || b.tries >= takeBackTries {
@@ -102,7 +103,7 @@ func (t *takeBacks) push(b takeBack) {
 	}
 	b.ripe = time.Now().Add(t.timeout << b.tries)
 	t.queue = append(t.queue, b)
-	w := b.write
+	w := b.Write
 	if w == nil || len(w.Add) == 0 {
 		return
 	}
@@ -113,30 +114,30 @@ func (t *takeBacks) push(b takeBack) {
 	t.pending[at].counts = append(t.pending[at].counts, w.Add...)
 }
 
-// refused is what the queued subtractions of a counter were when a read began.
-type refused struct {
+// Refused is what the queued subtractions of a counter were when a read began.
+type Refused struct {
 	of     *refusals
 	counts []store.Count
 	made   int
 }
 
-// before returns what is going to be subtracted from what q asks for, to be called before
+// Before returns what is going to be subtracted from what q asks for, to be called before
 // that is read.
-func (t *takeBacks) before(q *store.Query) refused {
+func (t *TakeBacks) Before(q *store.Query) Refused {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.pending[counterAt(q.Key, q.Tally, q.Span)]
 	if of == nil {
-		return refused{}
+		return Refused{}
 	}
-	return refused{of: of, counts: slices.Clone(of.counts), made: of.made}
+	return Refused{of: of, counts: slices.Clone(of.counts), made: of.made}
 }
 
-// discount takes r out of the state that was read since, and reports whether it did: no
+// Discount takes r out of the state that was read since, and reports whether it did: no
 // caller need be denied for units of this process that nobody was admitted for. It is safe
 // only while no subtraction has begun, for the read may have seen it already; else it does
 // nothing.
-func (t *takeBacks) discount(r refused, s *store.State) bool {
+func (t *TakeBacks) Discount(r Refused, s *store.State) bool {
 	if r.of == nil || t.hasBegun(r) {
 		return false
 	}
@@ -146,27 +147,27 @@ func (t *takeBacks) discount(r refused, s *store.State) bool {
 	return true
 }
 
-// recount puts r, which was taken out of s, back if a subtraction has begun since.
-func (t *takeBacks) recount(r refused, s *store.State) {
+// Recount puts r, which was taken out of s, back if a subtraction has begun since.
+func (t *TakeBacks) Recount(r Refused, s *store.State) {
 	if r.of == nil || !t.hasBegun(r) {
 		return
 	}
-	for _, c := range negated(r.counts) {
+	for _, c := range Negated(r.counts) {
 		s.Add(c)
 	}
 }
 
 // hasBegun reports whether a subtraction of what r was queued with has begun.
-func (t *takeBacks) hasBegun(r refused) bool {
+func (t *TakeBacks) hasBegun(r Refused) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return r.of.made != r.made
 }
 
-// run makes the queued writes in their time until ctx ends, and then those that
+// Run makes the queued writes in their time until ctx ends, and then those that
 // are left, as far as a store timeout and lastTakeBacks allow. What is being written when ctx ends is not given up: a subtraction that
 // has no answer is not repeated.
-func (t *takeBacks) run(ctx context.Context) {
+func (t *TakeBacks) Run(ctx context.Context) {
 	tick := time.NewTicker(t.timeout / 2)
 	defer tick.Stop()
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -191,35 +192,35 @@ func (t *takeBacks) run(ctx context.Context) {
 }
 
 // hasten has all that is safe to be made at any time made now.
-func (t *takeBacks) hasten() {
+func (t *TakeBacks) hasten() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.queue {
-		if b := &t.queue[i]; b.write == nil || len(b.write.Add) == 0 || b.write.Tally {
+		if b := &t.queue[i]; b.Write == nil || len(b.Write.Add) == 0 || b.Write.Tally {
 			b.ripe = time.Now()
 		}
 	}
 }
 
 // waiting reports whether anything is queued.
-func (t *takeBacks) waiting() bool {
+func (t *TakeBacks) waiting() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.queue) > 0
 }
 
 // due takes the writes whose time has come out of the queue.
-func (t *takeBacks) due() []takeBack {
+func (t *TakeBacks) due() []TakeBack {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	var due []takeBack
-	t.queue = slices.DeleteFunc(t.queue, func(b takeBack) bool {
+	var due []TakeBack
+	t.queue = slices.DeleteFunc(t.queue, func(b TakeBack) bool {
 		if !b.ripe.Before(now) { // nor what is queued at this very instant, of which a simulation can't tell whether it came first
 			return false
 		}
 		due = append(due, b)
-		t.begin(b.write)
+		t.begin(b.Write)
 		return true
 	})
 	return due
@@ -227,7 +228,7 @@ func (t *takeBacks) due() []takeBack {
 
 // begin notes that w is about to be made: its units are no longer sure to be
 // counted.
-func (t *takeBacks) begin(w *store.Write) {
+func (t *TakeBacks) begin(w *store.Write) {
 	if w == nil || len(w.Add) == 0 {
 		return
 	}
@@ -245,25 +246,25 @@ func (t *takeBacks) begin(w *store.Write) {
 }
 
 // make makes writes, several at a time, and returns when all are done.
-func (t *takeBacks) make(ctx context.Context, due []takeBack) {
-	shareOut(takeBackWriters, slices.Values(due), func(b takeBack) { t.makeOne(ctx, b) })
+func (t *TakeBacks) make(ctx context.Context, due []TakeBack) {
+	bounded.Each(takeBackWriters, slices.Values(due), func(b TakeBack) { t.makeOne(ctx, b) })
 }
 
 // makeOne makes a write, and queues it again if it failed and may be repeated.
-func (t *takeBacks) makeOne(ctx context.Context, b takeBack) {
+func (t *TakeBacks) makeOne(ctx context.Context, b TakeBack) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	if b.abort != nil {
-		if b.abort(ctx) != nil {
+	if b.Abort != nil {
+		if b.Abort(ctx) != nil {
 			b.tries++
-			t.push(b)
+			t.Push(b)
 		}
 		return
 	}
-	err := t.store.Write(ctx, b.write)
-	if err != nil && (len(b.write.Add) == 0 || b.write.Tally || errors.Is(err, store.ErrNotStored)) {
-		b.write = b.write.Again(err)
+	err := t.store.Write(ctx, b.Write)
+	if err != nil && (len(b.Write.Add) == 0 || b.Write.Tally || errors.Is(err, store.ErrNotStored)) {
+		b.Write = b.Write.Again(err)
 		b.tries++
-		t.push(b)
+		t.Push(b)
 	}
 }
