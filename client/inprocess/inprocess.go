@@ -65,6 +65,9 @@ func (o *Options) decide(ctx context.Context, policies []limiter.Policy, s *stor
 	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil && !errors.Is(err, limiter.ErrNotConnected) {
 		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
+	if err := o.agree(ctx, s, l.engine); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
 	l.stop = s.runAfter(s.members.around(l.engine))
 	return l, nil

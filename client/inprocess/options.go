@@ -119,11 +119,20 @@ func levelOf(name string, parse func(string) (limiter.Level, error)) (limiter.Le
 	return parse(name)
 }
 
+// hashKeys returns o's, as an engine takes them.
+func (o *Options) hashKeys() []limiter.HashKey {
+	keys := make([]limiter.HashKey, len(o.HashKeys))
+	for i, key := range o.HashKeys {
+		keys[i] = limiter.HashKey(key)
+	}
+	return keys
+}
+
 // engine returns the options of an engine over s.
 func (o *Options) engine(s *store) *limiter.Options {
 	keyers := []limiter.Keyer{{Namespace: o.Namespace}}
-	for i := range o.HashKeys {
-		keyer := limiter.Keyer{Namespace: o.Namespace, Secret: &limiter.HashKey{ID: o.HashKeys[i].ID, Secret: o.HashKeys[i].Secret}}
+	for i, key := range o.hashKeys() {
+		keyer := limiter.Keyer{Namespace: o.Namespace, Secret: &key}
 		if i == 0 {
 			keyers[0] = keyer
 			continue

@@ -23,6 +23,7 @@ type store struct {
 	ready      func(context.Context) error         // nil: always
 	canPromise func([]limiter.Policy) error        // nil: whatever they say
 	members    *members                            // that share the store; nil: there are none
+	settings   *cassandra.Settings                 // that members have
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
@@ -76,9 +77,9 @@ func (o *Options) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	return &store{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
 		levels: levels, datacenter: s.Datacenter(), onMove: s.OnMove, canPromise: s.CanPromise, skewed: s.Skewed, ready: s.Ready,
-		members: joined,
-		run:     []func(context.Context) error{s.Run, local.Run},
-		close:   func() error { s.Close(); return nil },
+		members: joined, settings: s.Settings(o.Namespace),
+		run:   []func(context.Context) error{s.Run, local.Run},
+		close: func() error { s.Close(); return nil },
 	}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
@@ -39,7 +40,8 @@ type service struct {
 	store  *backend
 	peers  *peers
 	engine *limiter.Engine
-	envoy  *envoy.Server // nil: it is served nowhere
+	agreed *agreement.Agreement // on settings; nil: there are no others
+	envoy  *envoy.Server        // nil: it is served nowhere
 	source *policySource
 }
 
@@ -71,6 +73,9 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 		return err
 	}
 	if err := s.putInForce(ctx, watcher, policies); err != nil {
+		return err
+	}
+	if err := s.agree(ctx, options); err != nil {
 		return err
 	}
 	servers, err := s.listen(ctx)
@@ -169,7 +174,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine), s.engine.Run, s.store.run, s.measured.Run, garbage)
+	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine, s.agreed), s.engine.Run, s.store.run, s.measured.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

@@ -22,9 +22,10 @@ type backend struct {
 	feed       limiter.Feed      // news between instances: the store itself, whatever is around it
 	local      limiter.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
-	onMove     func(func(datacenter string) error)       // has the name told that is not known yet; nil: it is
-	members    func(namespace string) *cassandra.Members // of instances that decide together; nil: this one is alone
-	canPromise func([]limiter.Policy) error              // nil: whatever they say
+	onMove     func(func(datacenter string) error)        // has the name told that is not known yet; nil: it is
+	members    func(namespace string) *cassandra.Members  // of instances that decide together; nil: this one is alone
+	settings   func(namespace string) *cassandra.Settings // where instances publish theirs; nil: this one is alone
+	canPromise func([]limiter.Policy) error               // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
@@ -104,7 +105,7 @@ func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	b := &backend{
 		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
 		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
-		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members,
+		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
 		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, s.measured) }),
 	}
 	if given.ClockBeyondTolerance == settings.ClockRefuse {
