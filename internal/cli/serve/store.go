@@ -106,7 +106,10 @@ func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) 
 		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
 		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
-		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, s.measured) }),
+		run: together(store.Run, local.Run,
+			func(ctx context.Context) error { return publish(ctx, store, s.measured) },
+			func(ctx context.Context) error { return watchCaveats(ctx, store, s.measured, s.log) },
+		),
 	}
 	if given.ClockBeyondTolerance == settings.ClockRefuse {
 		b.skewed, b.ready = store.Skewed, readyInTime(store)
