@@ -90,6 +90,7 @@ func (s *service) measure() {
 	s.registry = prometheus.NewRegistry()
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.measured = metrics.New(s.registry, s.process.Now)
+	s.measured.SetBuild(s.process.Version)
 	s.bounds = newBoundSeries(s.registry)
 }
 
@@ -99,7 +100,7 @@ func (s *service) secure(stderr io.Writer) (err error) {
 	if s.audit, err = openAuditLog(s.settings.AuditLog, stderr, s.log); err != nil {
 		return command.Fail(err)
 	}
-	if s.guard, err = openSecurity(&s.settings.Security, s.audit, s.log); err != nil {
+	if s.guard, err = openSecurity(&s.settings.Security, s.measured, s.audit, s.log); err != nil {
 		return err
 	}
 	if err := s.guard.mayListen("--listen", s.settings.Listen); err != nil || s.settings.EnvoyListen == "" {
@@ -143,6 +144,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	if err := s.source.set(policies); err != nil {
 		return err
 	}
+	s.measured.SetReloaded(metrics.FilePolicies, true)
 	if err := s.engine.CatchUp(ctx); err != nil && !errors.Is(err, limiter.ErrNotConnected) {
 		s.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}

@@ -95,6 +95,9 @@ func (s *service) openCassandra(ctx context.Context, policies []limiter.Policy) 
 	if err != nil {
 		return nil, err
 	}
+	if config.TLS != nil && len(config.TLS.Certificates) > 0 {
+		s.measured.SetExpiry(metrics.CertificateCassandra, config.TLS.Certificates[0].Leaf.NotAfter)
+	}
 	config.UsesLocalLevels = limiter.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
 	config.MigrateFirst = given.Migrate
 	store, err := cassandra.OpenLater(ctx, config)
