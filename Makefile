@@ -75,10 +75,16 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 	go mod tidy -diff
 	cd bench && $(GOLANGCI) run ./... && go mod tidy -diff
 	cd examples/middleware && $(GOLANGCI) run ./... && go mod tidy -diff
+	cd deploy/monitoring/dashboard && $(GOLANGCI) run ./... && go mod tidy -diff
 
 .PHONY: examples
 examples: ## tests of the examples that have a go.mod of their own; those of the others are among all tests
 	cd examples/middleware && go test ./...
+
+.PHONY: monitoring
+monitoring: ## the dashboard is current, each alert fires, and what they ask for exists; needs promtool, of Debian's prometheus
+	cd deploy/monitoring/dashboard && go test ./...
+	go test ./deploy/monitoring
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)

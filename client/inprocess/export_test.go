@@ -39,7 +39,7 @@ func OpenAway(t *testing.T, policies string) *Limits {
 		t.Fatal(err)
 	}
 	o := (&Options{StoreTimeout: 10 * time.Millisecond}).withDefaults()
-	s := &memory{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
+	s := &backend{store: away{}, local: embedded.New(nil), close: func() error { return nil }}
 	l, err := o.decide(t.Context(), parsed, s)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ import (
 type Limits struct {
 	engine *limiter.Engine
 	server *api.Server // of batches
-	store  *memory
+	store  *backend
 	stop   func() error // ends what runs beside the decisions, and waits until it has
 	closed chan struct{}
 }
@@ -57,7 +57,7 @@ func Open(ctx context.Context, policies string, opts *Options) (*Limits, error) 
 
 // decide decides by policies over s. What others did before, such as blocks, is known when it
 // returns, unless the store does not answer: then it is as soon as the store does.
-func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *memory) (*Limits, error) {
+func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *backend) (*Limits, error) {
 	l := &Limits{engine: limiter.New(s.store, o.engine(s)), store: s, closed: make(chan struct{})}
 	if s.onMove != nil {
 		s.onMove(l.engine.MoveTo)
@@ -67,6 +67,9 @@ func (o *Options) decide(ctx context.Context, policies []policy.Policy, s *memor
 	}
 	if err := l.engine.CatchUp(ctx); err != nil && o.Logger != nil && !errors.Is(err, store.ErrNotConnected) {
 		o.Logger.Warn("overrides and blocks that were made before are not known yet", "error", err)
+	}
+	if err := o.agree(ctx, s, l.engine); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	l.server = api.New(l.engine, &api.Options{Logger: o.Logger})
 	l.stop = s.runAfter(s.members.around(l.engine))

@@ -92,3 +92,37 @@ func waitFor(t *testing.T, patience time.Duration, done func() bool) {
 		}
 	}
 }
+
+// Limits with another hash key than others have are not opened.
+func TestAnotherHashKey(t *testing.T) {
+	keyspace, hosts := cassandratest.Keyspace(t), cassandratest.Hosts(t)
+	if err := cassandra.Migrate(t.Context(), cassandra.Config{Hosts: hosts, Keyspace: keyspace}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(key string) (*inprocess.Limits, error) {
+		return inprocess.Open(t.Context(), policies, &inprocess.Options{
+			Cassandra:    &inprocess.Cassandra{Hosts: hosts, Keyspace: keyspace},
+			StoreTimeout: 5 * time.Second, ClockTolerance: 5 * time.Second,
+			HashKeys: []inprocess.HashKey{{ID: key, Secret: []byte("the secret that is called " + key)}},
+		})
+	}
+	limits, err := open("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := open("two")
+	if err == nil {
+		t.Error("limits with another hash key are opened", other.Close())
+	} else if !strings.Contains(err.Error(), "disagree about the hash key") {
+		t.Error(err)
+	}
+	if err := limits.Close(); err != nil {
+		t.Error(err)
+	}
+	if limits, err = open("two"); err != nil {
+		t.Fatalf("once nobody has another key: %v", err)
+	}
+	if err := limits.Close(); err != nil {
+		t.Error(err)
+	}
+}

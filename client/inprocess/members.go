@@ -2,11 +2,15 @@ package inprocess
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"sync"
 
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -19,6 +23,8 @@ type members struct {
 	cluster *cluster.Cluster
 	engine  *limiter.Engine // that decides; known once it runs
 	pool    *peer.Pool
+	log     *slog.Logger
+	agreed  *agreement.Agreement // on settings; known once policies are in force
 }
 
 // join returns what makes this process a member of those that are kept in store, while its clock is not skewed.
@@ -30,7 +36,7 @@ func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, 
 			return nil, fmt.Errorf("options: PeerSecret: %w", err)
 		}
 	}
-	m := new(members)
+	m := &members{log: o.Logger}
 	m.cluster = cluster.New(store, &cluster.Options{
 		Logger: o.Logger, LookThrough: store.LookThrough, StandAside: skewed,
 		Flush: func(ctx context.Context) { m.engine.Flush(ctx) },
@@ -50,6 +56,56 @@ func (m *members) owners() limiter.Owners {
 	return peer.NewOwners(m.cluster, m.pool)
 }
 
+// run is a member until ctx ends, once settings are agreed on. Its error is that they never were: then it
+// decides nothing.
+func (m *members) run(ctx context.Context) error {
+	switch err := m.agreed.Await(ctx); {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		m.log.Error("this process decides nothing", "error", err)
+		<-ctx.Done()
+		return err
+	}
+	var agreeing sync.WaitGroup
+	agreeing.Go(func() { _ = m.agreed.Run(ctx) })
+	_ = m.cluster.Run(ctx) // both return nil
+	agreeing.Wait()
+	return nil
+}
+
+// agree finds out whether this process has the settings of the others. The error says that it has another
+// hash key. If the store does not answer, that is found out before this process decides.
+func (o *Options) agree(ctx context.Context, s *backend, engine *limiter.Engine) error {
+	if s.members == nil {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	s.members.agreed = agreement.New(s.settings, agreement.Statement{
+		ID: string(cluster.NewID()), Name: fmt.Sprintf("%s, process %d", host, os.Getpid()),
+		HashKeys: agreement.HashKeysOf(o.hashKeys()), Settings: o.common(s),
+	}, func() map[string]agreement.Policy { return agreement.PoliciesOf(engine, s.datacenter) }, o.Logger)
+	if err := s.members.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
+		return err
+	}
+	return nil
+}
+
+// common returns what servers have as flags that all must have the same.
+func (o *Options) common(s *backend) map[string]string {
+	return map[string]string{
+		"clock-tolerance":        o.ClockTolerance.String(),
+		"clock-beyond-tolerance": "refuse",
+		"consistency":            string(s.levels.Read),
+		"serial-consistency":     o.Cassandra.SerialConsistency,
+		"store-timeout":          o.StoreTimeout.String(),
+		"sync-interval":          o.SyncInterval.String(),
+	}
+}
+
 // around returns what runs engine as that of a member, which this process is no more when that is told
 // to end.
 func (m *members) around(engine *limiter.Engine) func(context.Context) error {
@@ -63,9 +119,9 @@ func (m *members) around(engine *limiter.Engine) func(context.Context) error {
 		var failed error
 		others.Go(func() { failed = engine.Run(later) })
 		others.Go(func() { _ = m.pool.Run(later) })
-		_ = m.cluster.Run(ctx) // it returns nil
+		refused := m.run(ctx)
 		stop()
 		others.Wait()
-		return failed
+		return errors.Join(refused, failed)
 	}
 }

@@ -121,11 +121,20 @@ func levelOf(name string, parse func(string) (policy.Level, error)) (policy.Leve
 	return parse(name)
 }
 
+// hashKeys returns o's, as an engine takes them.
+func (o *Options) hashKeys() []keys.HashKey {
+	all := make([]keys.HashKey, len(o.HashKeys))
+	for i, key := range o.HashKeys {
+		all[i] = keys.HashKey(key)
+	}
+	return all
+}
+
 // engine returns the options of an engine over s.
-func (o *Options) engine(s *memory) *limiter.Options {
+func (o *Options) engine(s *backend) *limiter.Options {
 	keyers := []keys.Keyer{{Namespace: o.Namespace}}
-	for i := range o.HashKeys {
-		keyer := keys.Keyer{Namespace: o.Namespace, Secret: &keys.HashKey{ID: o.HashKeys[i].ID, Secret: o.HashKeys[i].Secret}}
+	for i, key := range o.hashKeys() {
+		keyer := keys.Keyer{Namespace: o.Namespace, Secret: &key}
 		if i == 0 {
 			keyers[0] = keyer
 			continue

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// store is an open store and what belongs to it.
-type memory struct {
+// backend is an open store and what belongs to it.
+type backend struct {
 	store      store.Store
 	feed       store.Feed
 	local      store.Exclusive // decides while a shared store does not answer; nil: store is here itself
@@ -24,13 +24,14 @@ type memory struct {
 	ready      func(context.Context) error         // nil: always
 	canPromise func([]policy.Policy) error         // nil: whatever they say
 	members    *members                            // that share the store; nil: there are none
+	settings   *cassandra.Settings                 // that members have
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error
 }
 
 // open opens the store that o names.
-func (o *Options) open(ctx context.Context, policies []policy.Policy) (*memory, error) {
+func (o *Options) open(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	switch {
 	case o.Cassandra != nil:
 		return o.openCassandra(ctx, policies)
@@ -38,10 +39,10 @@ func (o *Options) open(ctx context.Context, policies []policy.Policy) (*memory, 
 		return o.openDataDir()
 	}
 	s := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys, Now: o.Now})
-	return &memory{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: func() error { return nil }}, nil
+	return &backend{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: func() error { return nil }}, nil
 }
 
-func (o *Options) openDataDir() (*memory, error) {
+func (o *Options) openDataDir() (*backend, error) {
 	file, err := datafile.Open(o.DataDir)
 	if err != nil {
 		return nil, err
@@ -50,10 +51,10 @@ func (o *Options) openDataDir() (*memory, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &memory{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: file.Close}, nil
+	return &backend{store: s, feed: s, run: []func(context.Context) error{s.Run}, close: file.Close}, nil
 }
 
-func (o *Options) openCassandra(ctx context.Context, policies []policy.Policy) (*memory, error) {
+func (o *Options) openCassandra(ctx context.Context, policies []policy.Policy) (*backend, error) {
 	levels, err := o.levels()
 	if err != nil {
 		return nil, err
@@ -74,18 +75,18 @@ func (o *Options) openCassandra(ctx context.Context, policies []policy.Policy) (
 		return nil, err
 	}
 	local := embedded.New(&embedded.Options{MaxKeys: o.MaxKeys})
-	return &memory{
+	return &backend{
 		store: breaker.New(s, &breaker.Options{Logger: o.Logger}), feed: s, local: local,
 		levels: levels, datacenter: s.Datacenter(), onMove: s.OnMove, canPromise: s.CanPromise, skewed: s.Skewed, ready: s.Ready,
-		members: joined,
-		run:     []func(context.Context) error{s.Run, local.Run},
-		close:   func() error { s.Close(); return nil },
+		members: joined, settings: s.Settings(o.Namespace),
+		run:   []func(context.Context) error{s.Run, local.Run},
+		close: func() error { s.Close(); return nil },
 	}, nil
 }
 
 // runAfter runs first and what s does beside the decisions. The function that it returns ends
 // first and then the others, waits for all, and returns what failed.
-func (s *memory) runAfter(first func(context.Context) error) (stop func() error) {
+func (s *backend) runAfter(first func(context.Context) error) (stop func() error) {
 	firstCtx, stopFirst := context.WithCancel(context.Background())
 	ctx, stopOthers := context.WithCancel(context.Background())
 	var one, others sync.WaitGroup

@@ -20,6 +20,7 @@ type Cluster struct {
 	ways   ways
 	aside  aside
 	inbox  inbox
+	setOut atomic.Int64
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
@@ -76,6 +77,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		if time.Since(began) > rejoinForget {
 			pause = minRejoin
 		}
+		c.setOut.Add(1)
 		c.opts.Logger.Warn("no longer a member: this instance joins anew", "error", err, "pause", pause)
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -141,17 +143,18 @@ func (c *Cluster) Known() int64 { return c.routes.Load().view.Number }
 
 // Status is what a cluster looks like from one member.
 type Status struct {
-	Self      ID   // empty: this instance is no member
-	View      View // the latest one that it knows
-	Installed bool // it is in force
-	Owned     int  // slices that it decides for; all of them in mode Shared
-	Complete  int  // of these, slices of which it knows all keys
+	Self      ID    // empty: this instance is no member
+	View      View  // the latest one that it knows
+	Installed bool  // it is in force
+	Owned     int   // slices that it decides for; all of them in mode Shared
+	Complete  int   // of these, slices of which it knows all keys
+	SetOut    int64 // how often this instance was set out, or lost its view, and joined anew
 }
 
 // Status returns what this instance knows.
 func (c *Cluster) Status() Status {
 	r := c.routes.Load()
-	st := Status{View: r.view, Self: c.Self()}
+	st := Status{View: r.view, Self: c.Self(), SetOut: c.setOut.Load()}
 	if r.seat == nil {
 		return st
 	}

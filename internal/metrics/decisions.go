@@ -46,7 +46,9 @@ func newDecisionVecs() decisionVecs {
 	return decisionVecs{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_decisions_total",
-			Help: "Decisions, by policy, its tightest limit, operation and outcome.",
+			Help: "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
+				"would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
+				"degraded_allowed or degraded_denied, by on_store_error.",
 		}, []string{"policy", "limit", "op", "outcome"}),
 		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_degraded_decisions_total",

@@ -24,6 +24,7 @@ type gauges struct {
 	sweepFinished prometheus.Gauge
 	swept         prometheus.Counter
 	breaker       *prometheus.GaugeVec // state
+	caveats       *prometheus.GaugeVec // caveat
 }
 
 func newGauges() gauges {
@@ -48,13 +49,17 @@ func newGauges() gauges {
 			Name: "ratelimitd_breaker_state",
 			Help: "1 for the state that the breaker in front of the store is in, 0 for the others.",
 		}, []string{"state"}),
+		caveats: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_cluster_caveat",
+			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily.",
+		}, []string{"caveat"}),
 	}
 	setBreaker(g.breaker, BreakerClosed)
 	return g
 }
 
 func (g *gauges) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.clockOffset, g.sweepProgress, g.sweepFinished, g.swept, g.breaker}
+	return []prometheus.Collector{g.clockOffset, g.sweepProgress, g.sweepFinished, g.swept, g.breaker, g.caveats}
 }
 
 // SetClockOffset says how far this instance's clock is ahead of the store's.
@@ -73,6 +78,15 @@ func (m *Metrics) AddSwept(keys int) { m.gauges.swept.Add(float64(keys)) }
 
 // SetBreaker says which state the breaker is in. One that is not known clears all.
 func (m *Metrics) SetBreaker(state BreakerState) { setBreaker(m.gauges.breaker, state) }
+
+// SetCaveat says whether the cluster has a caveat, of which there are few.
+func (m *Metrics) SetCaveat(caveat string, has bool) {
+	value := 0.0
+	if has {
+		value = 1
+	}
+	m.gauges.caveats.WithLabelValues(caveat).Set(value)
+}
 
 func setBreaker(v *prometheus.GaugeVec, state BreakerState) {
 	for _, s := range breakerStates {

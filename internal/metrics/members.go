@@ -12,7 +12,7 @@ type members struct {
 	status func() cluster.Status
 	counts func() peer.Counts
 
-	view, listed, installed, shared, owned, known, handed *prometheus.Desc
+	view, listed, installed, shared, owned, known, setOut, handed *prometheus.Desc
 }
 
 // NewMembers returns what publishes what this instance knows of those that decide together, and
@@ -47,6 +47,10 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			Name: "ratelimitd_members_known_share",
 			Help: "Share of all keys that this instance owns and need not read when they are new, 0 to 1.",
 		}),
+		setOut: desc(prometheus.Opts{
+			Name: "ratelimitd_members_set_out_total",
+			Help: "How often others set this instance out, as it was silent, and it joined anew.",
+		}),
 		handed: desc(prometheus.Opts{
 			Name: "ratelimitd_peer_calls_total",
 			Help: "Calls for keys that another instance owns, by what became of them: answered; failed; " +
@@ -57,7 +61,7 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.handed} {
+	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.handed} {
 		to <- d
 	}
 }
@@ -85,6 +89,7 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 	} {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
 	}
+	to <- prometheus.MustNewConstMetric(m.setOut, prometheus.CounterValue, float64(st.SetOut))
 	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "refused": counts.Refused} {
 		to <- prometheus.MustNewConstMetric(m.handed, prometheus.CounterValue, float64(n), outcome)
 	}

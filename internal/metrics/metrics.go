@@ -30,6 +30,7 @@ type Metrics struct {
 	http      *prometheus.HistogramVec
 	store     storeSeries
 	gauges    gauges
+	process   processSeries
 	overshoot *overshoot.Table
 
 	setting  sync.Mutex // held while the set of series changes
@@ -47,7 +48,9 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	if now == nil {
 		now = time.Now
 	}
-	m := &Metrics{now: now, decisions: newDecisionVecs(), http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges()}
+	m := &Metrics{
+		now: now, decisions: newDecisionVecs(), http: newHTTPVec(), store: newStoreSeries(), gauges: newGauges(), process: newProcessSeries(),
+	}
 	m.overshoot = overshoot.New(m.episodeEnded, nil)
 	m.policies.Store(&map[string]*policySeries{})
 	m.requests.Store(&httpSeries{})
@@ -58,6 +61,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	reg.MustRegister(m.http, m.store.durations, open, newOpenKeys(m))
 	reg.MustRegister(m.decisions.collectors()...)
 	reg.MustRegister(m.gauges.collectors()...)
+	reg.MustRegister(m.process.collectors()...)
 	return m
 }
 

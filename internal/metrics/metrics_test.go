@@ -22,6 +22,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
+const decisionsHelp = "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
+	"would_deny, allowed by mode shadow and denied under enforce; off, by mode off; degraded_allowed or degraded_denied, by on_store_error."
+
 // fixture is an engine over the embedded store with both observed, and a clock
 // that stands still.
 type fixture struct {
@@ -118,7 +121,7 @@ func TestDecisions(t *testing.T) {
 	f.store.err = store.ErrUnavailable
 	f.take("lenient")
 	f.want(`
-		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="degraded_allowed",policy="lenient"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="off",policy="off"} 1
@@ -166,7 +169,7 @@ func TestBlockedDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.want(`
-		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="check",outcome="blocked",policy="p"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
@@ -210,7 +213,7 @@ func TestReload(t *testing.T) {
 		t.Error("a decision that was under way brings a removed policy's series back")
 	}
 	f.want(`
-		# HELP ratelimitd_decisions_total Decisions, by policy, its tightest limit, operation and outcome.
+		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="stays"} 2
 	`, "ratelimitd_decisions_total")

@@ -40,6 +40,10 @@ func TestServersShareCassandra(t *testing.T) {
 	if !strings.Contains(first.Log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
 		t.Errorf("nothing of the default levels in the log:\n%s", first.Log)
 	}
+	for _, caveat := range []string{`replication_factor"} 1`, `commitlog_sync"} `, `node_clocks"} 0`} { // of one node
+		second.WaitForMetric(t, `ratelimitd_cluster_caveat{caveat="`+caveat)
+	}
+	second.Log.WaitFor(t, "cluster: the keyspace has one copy (datacenter1 = 1)", 1)
 	for _, s := range []*server{first, second} {
 		s.Stop()
 		if code := s.Wait(t); code != command.ExitOK {

@@ -13,6 +13,7 @@ import (
 	grpccreds "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
@@ -28,6 +29,7 @@ type peers struct {
 	engine   *limiter.Engine // that decides; known once it runs
 	pool     *peer.Pool
 	listener net.Listener // nil: others can't reach this instance
+	address  string       // under which others reach it
 	creds    grpccreds.TransportCredentials
 }
 
@@ -44,19 +46,18 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 	if p.creds, err = peerCredentials(&s.Peers); err != nil {
 		return nil, err
 	}
-	advertised := ""
 	if s.Peers.Listen != "" {
 		if p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.Peers.Listen); err != nil {
 			return nil, command.Fail(fmt.Errorf("--peer-listen: %w", err))
 		}
-		if advertised, err = addressForPeers(&s.Peers, p.listener.Addr()); err != nil {
+		if p.address, err = addressForPeers(&s.Peers, p.listener.Addr()); err != nil {
 			return nil, errors.Join(err, p.listener.Close())
 		}
-		log.Info("listening for peers", "address", p.listener.Addr().String(), "advertised", advertised)
+		log.Info("listening for peers", "address", p.listener.Addr().String(), "advertised", p.address)
 	}
 	members := store.members(s.Namespace)
 	p.cluster = cluster.New(members, &cluster.Options{
-		Address: advertised, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
+		Address: p.address, Logger: log, LookThrough: members.LookThrough, StandAside: store.skewed,
 		Flush: func(ctx context.Context) { p.engine.Flush(ctx) },
 		HandOver: func(ctx context.Context, to cluster.Member, view int64, slices []cluster.Handed) error {
 			return p.pool.HandOver(ctx, to, view, slices)
@@ -113,16 +114,18 @@ func (p *peers) metrics() []prometheus.Collector {
 	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
 }
 
-// run is a member, and decides what is handed on, until its context ends.
-func (p *peers) run(engine *limiter.Engine) stage {
+// run is a member once settings are agreed on, and decides what is handed on, until its context
+// ends.
+func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement) stage {
 	if p.cluster == nil {
 		return untilDone
 	}
 	p.engine = engine
-	stages := []stage{p.cluster.Run, p.pool.Run}
+	member := afterAwait(settings, together(p.cluster.Run, settings.Run))
+	stages := []stage{member, p.pool.Run}
 	if p.listener != nil {
 		server := peer.NewServer(p.listener, p.creds, engine, p.cluster)
-		stages = []stage{p.cluster.Run, together(p.pool.Run, server.Run)}
+		stages = []stage{member, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }
 }

@@ -110,6 +110,7 @@ func (p *policySource) changed(file policyfile.File, err error) {
 		err = p.set(file)
 	}
 	p.audit.reloaded("policies", err, p.changes)
+	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
 	if err == nil {
 		return
 	}

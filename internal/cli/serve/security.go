@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/filewatch"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
 // security is who may reach the server's listeners, as the files say at any moment.
@@ -30,28 +31,31 @@ type security struct {
 	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
 	renew        []func() // called when clients are verified by other authorities
+	measured     *metrics.Metrics
 	audit        *auditLog
 	log          *slog.Logger
 }
 
 // openSecurity reads the files that the settings name.
-func openSecurity(s *settings.Security, audit *auditLog, log *slog.Logger) (*security, error) {
+func openSecurity(s *settings.Security, measured *metrics.Metrics, audit *auditLog, log *slog.Logger) (*security, error) {
 	if err := checkTLS(s); err != nil {
 		return nil, err
 	}
-	sec := &security{settings: s, keyring: auth.NewKeyring(s.TLSClientCA != ""), audit: audit, log: log}
+	sec := &security{settings: s, keyring: auth.NewKeyring(s.TLSClientCA != ""), measured: measured, audit: audit, log: log}
 	if s.AuthFile != "" {
 		warnOfWriters(s.AuthFile, log)
 		sec.callers = auth.NewWatcher(s.AuthFile)
 		if err := sec.setCallers(sec.callers.Load()); err != nil {
 			return nil, err
 		}
+		measured.SetReloaded(metrics.FileCallers, true)
 	}
 	if s.TLSCert != "" {
 		sec.certificates = newCertificates(s)
 		if err := sec.setCertificates(sec.certificates.Load()); err != nil {
 			return nil, err
 		}
+		measured.SetReloaded(metrics.FileCertificates, true)
 	}
 	return sec, nil
 }
@@ -197,6 +201,7 @@ func (s *security) setCertificates(config *tls.Config, err error) error {
 			renew()
 		}
 	}
+	s.measured.SetExpiry(metrics.CertificateServer, config.Certificates[0].Leaf.NotAfter)
 	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
 	return nil
 }
@@ -249,25 +254,26 @@ func (s *security) run(ctx context.Context) error {
 			return s.callers.Run(ctx, func(callers *auth.Callers, err error) {
 				s.changes = nil
 				err = s.setCallers(callers, err)
-				s.reloaded("callers", err, s.changes)
+				s.reloaded(metrics.FileCallers, err, s.changes)
 			})
 		})
 	}
 	if s.certificates != nil {
 		stages = append(stages, func(ctx context.Context) error {
 			return s.certificates.Run(ctx, func(config *tls.Config, err error) {
-				s.reloaded("certificates", s.setCertificates(config, err), nil)
+				s.reloaded(metrics.FileCertificates, s.setCertificates(config, err), nil)
 			})
 		})
 	}
 	return together(append(stages, untilDone)...)(ctx)
 }
 
-// reloaded logs what became of a reload.
-func (s *security) reloaded(what string, err error, made *changes) {
-	s.audit.reloaded(what, err, made)
+// reloaded tells what became of a reload.
+func (s *security) reloaded(what metrics.File, err error, made *changes) {
+	s.measured.SetReloaded(what, err == nil)
+	s.audit.reloaded(string(what), err, made)
 	if err != nil {
-		s.log.Error(what+" not reloaded, those in force stay", command.Mistakes(err)...)
+		s.log.Error(string(what)+" not reloaded, those in force stay", command.Mistakes(err)...)
 	}
 }
 

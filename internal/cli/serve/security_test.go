@@ -142,7 +142,9 @@ func TestCertificatesAreReloaded(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
-		return resp.ProtoMajor == 1 && strings.Contains(string(text), "ratelimitd_http_connections 1\n")
+		return resp.ProtoMajor == 1 && strings.Contains(string(text), "ratelimitd_http_connections 1\n") &&
+			strings.Contains(string(text), `ratelimitd_certificate_expiry_timestamp_seconds{certificate="server"} 1.`) &&
+			strings.Contains(string(text), `ratelimitd_last_reload_successful{file="certificates"} 1`)
 	})
 
 	certPEM, keyPEM = root.Issue("second")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +85,7 @@ func TestReload(t *testing.T) {
 
 	replace("policies: [{name: third, limits: 10}, {name: fourth, limits: 11}]\n")
 	s.Log.WaitFor(t, "those in force stay", 1)
+	s.WaitForMetric(t, `ratelimitd_last_reload_successful{file="policies"} 0`)
 	if logged := s.Log.String(); !strings.Contains(logged, "mistakes=2") ||
 		!strings.Contains(logged, "p.yaml:1: policies[0].limits: a number where a list belongs: start each limit with a dash; ") ||
 		!strings.Contains(logged, "p.yaml:1: policies[1].limits: a number where a list belongs") {
@@ -95,6 +97,9 @@ func TestReload(t *testing.T) {
 
 	replace(policiesNamed("fourth"))
 	s.Log.WaitFor(t, "policies in force", 3)
+	s.WaitForMetric(t, `ratelimitd_last_reload_successful{file="policies"} 1`)
+	s.WaitForMetric(t, `ratelimitd_last_reload_success_timestamp_seconds{file="policies"} 1.`)
+	s.WaitForMetric(t, fmt.Sprintf(`ratelimitd_build_info{go_version=%q,version="ratelimitd of a test"} 1`, runtime.Version()))
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
@@ -40,7 +41,8 @@ type service struct {
 	store  *backend
 	peers  *peers
 	engine *limiter.Engine
-	envoy  *envoy.Server // nil: it is served nowhere
+	agreed *agreement.Agreement // on settings; nil: there are no others
+	envoy  *envoy.Server        // nil: it is served nowhere
 	source *policySource
 }
 
@@ -74,6 +76,9 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 	if err := s.putInForce(ctx, watcher, policies); err != nil {
 		return err
 	}
+	if err := s.agree(ctx, options); err != nil {
+		return err
+	}
 	servers, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -86,6 +91,7 @@ func (s *service) measure() {
 	s.registry = prometheus.NewRegistry()
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.measured = metrics.New(s.registry, s.process.Now)
+	s.measured.SetBuild(s.process.Version)
 	s.bounds = newBoundSeries(s.registry)
 }
 
@@ -95,7 +101,7 @@ func (s *service) secure(stderr io.Writer) (err error) {
 	if s.audit, err = openAuditLog(s.settings.AuditLog, stderr, s.log); err != nil {
 		return command.Fail(err)
 	}
-	if s.guard, err = openSecurity(&s.settings.Security, s.audit, s.log); err != nil {
+	if s.guard, err = openSecurity(&s.settings.Security, s.measured, s.audit, s.log); err != nil {
 		return err
 	}
 	if err := s.guard.mayListen("--listen", s.settings.Listen); err != nil || s.settings.EnvoyListen == "" {
@@ -139,6 +145,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	if err := s.source.set(policies); err != nil {
 		return err
 	}
+	s.measured.SetReloaded(metrics.FilePolicies, true)
 	if err := s.engine.CatchUp(ctx); err != nil && !errors.Is(err, store.ErrNotConnected) {
 		s.log.Warn("overrides and blocks that were made before are not known yet", "error", err)
 	}
@@ -170,7 +177,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine), s.engine.Run, s.store.run, s.measured.Run, garbage)
+	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine, s.agreed), s.engine.Run, s.store.run, s.measured.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

@@ -23,9 +23,10 @@ type backend struct {
 	feed       store.Feed      // news between instances: the store itself, whatever is around it
 	local      store.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
-	onMove     func(func(datacenter string) error)       // has the name told that is not known yet; nil: it is
-	members    func(namespace string) *cassandra.Members // of instances that decide together; nil: this one is alone
-	canPromise func([]policy.Policy) error               // nil: whatever they say
+	onMove     func(func(datacenter string) error)        // has the name told that is not known yet; nil: it is
+	members    func(namespace string) *cassandra.Members  // of instances that decide together; nil: this one is alone
+	settings   func(namespace string) *cassandra.Settings // where instances publish theirs; nil: this one is alone
+	canPromise func([]policy.Policy) error                // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine
@@ -95,6 +96,9 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	if err != nil {
 		return nil, err
 	}
+	if config.TLS != nil && len(config.TLS.Certificates) > 0 {
+		s.measured.SetExpiry(metrics.CertificateCassandra, config.TLS.Certificates[0].Leaf.NotAfter)
+	}
 	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
 	config.MigrateFirst = given.Migrate
 	store, err := cassandra.OpenLater(ctx, config)
@@ -105,8 +109,11 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	b := &backend{
 		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
 		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
-		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members,
-		run: together(store.Run, local.Run, func(ctx context.Context) error { return publish(ctx, store, s.measured) }),
+		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
+		run: together(store.Run, local.Run,
+			func(ctx context.Context) error { return publish(ctx, store, s.measured) },
+			func(ctx context.Context) error { return watchCaveats(ctx, store, s.measured, s.log) },
+		),
 	}
 	if given.ClockBeyondTolerance == settings.ClockRefuse {
 		b.skewed, b.ready = store.Skewed, readyInTime(store)

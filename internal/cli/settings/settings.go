@@ -178,6 +178,19 @@ func (s *Settings) Levels() policy.Consistency {
 	return policy.Consistency{Write: s.Consistency, Read: s.Consistency}
 }
 
+// Common returns the settings that all instances of a namespace must have the same, by the names of
+// their flags. The hash key is one more, and no text.
+func (s *Settings) Common() map[string]string {
+	return map[string]string{
+		"clock-tolerance":        s.ClockTolerance.String(),
+		"clock-beyond-tolerance": s.ClockBeyondTolerance,
+		"consistency":            string(s.Consistency),
+		"serial-consistency":     string(s.SerialConsistency),
+		"store-timeout":          s.StoreTimeout.String(),
+		"sync-interval":          s.SyncInterval.String(),
+	}
+}
+
 // newLog returns a log to w, of the format and level that were asked for.
 func (s *Settings) newLog(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: s.logLevel}

@@ -1,0 +1,121 @@
+// Command dashboard writes the Grafana dashboard of ratelimitd to standard output.
+//
+// panels.go says what it shows. It is in a module of its own: the service needs nothing of Grafana.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+)
+
+func main() {
+	text, err := render()
+	if err == nil {
+		_, err = os.Stdout.Write(text)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dashboard:", err)
+		os.Exit(1)
+	}
+}
+
+// render returns the dashboard as Grafana reads it.
+func render() ([]byte, error) {
+	made, err := build().Build()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(made, "", "  ")
+	return append(text, '\n'), err
+}
+
+// Names of variables, and how queries refer to them.
+const (
+	sourceVariable = "datasource"
+	scope          = `job=~"$job", instance=~"$instance"`
+	policyScope    = scope + `, policy=~"$policy"`
+)
+
+// build returns the dashboard in the schema that every Grafana reads; the next one needs the latest.
+func build() *dashboard.DashboardBuilder { //nolint:staticcheck // the SDK prefers the next schema
+	b := dashboard.NewDashboardBuilder("ratelimitd"). //nolint:staticcheck // the same
+								Uid("ratelimitd").
+								Description("Decisions, callers beyond their limits, Cassandra, and the instances that decide together.").
+								Tags([]string{"ratelimitd"}).
+								Timezone("browser").
+								Time("now-1h", "now").
+								Refresh("30s").
+								Tooltip(dashboard.DashboardCursorSyncCrosshair).
+								WithVariable(dashboard.NewDatasourceVariableBuilder(sourceVariable).Label("Prometheus").Type("prometheus")).
+								WithVariable(choice("job", "label_values(ratelimitd_build_info, job)")).
+								WithVariable(choice("instance", `label_values(ratelimitd_build_info{job=~"$job"}, instance)`)).
+								WithVariable(choice("policy", `label_values(ratelimitd_policy_limit_units{job=~"$job"}, policy)`))
+	id := uint32(0)
+	for _, r := range rows {
+		id++
+		b.WithRow(dashboard.NewRowBuilder(r.title).Id(id))
+		for _, p := range r.panels {
+			id++
+			b.WithPanel(p.build().Id(id))
+		}
+	}
+	return b
+}
+
+// Measures of Grafana's grid.
+const (
+	panelWidth  = 8 // a third
+	panelHeight = 8
+)
+
+func source() common.DataSourceRef {
+	kind, uid := "prometheus", "${"+sourceVariable+"}"
+	return common.DataSourceRef{Type: &kind, Uid: &uid}
+}
+
+// choice returns a variable with the values that query finds; at first it is all of them.
+func choice(name, query string) *dashboard.QueryVariableBuilder {
+	all, some := "All", "$__all"
+	return dashboard.NewQueryVariableBuilder(name).
+		Datasource(source()).
+		Query(dashboard.StringOrMap{String: &query}).
+		Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
+		Sort(dashboard.VariableSortAlphabeticalAsc).
+		Multi(true).IncludeAll(true).
+		Current(dashboard.VariableOption{
+			Text:  dashboard.StringOrArrayOfString{String: &all},
+			Value: dashboard.StringOrArrayOfString{String: &some},
+		})
+}
+
+// panel is one graph.
+type panel struct {
+	title, about string
+	unit         string
+	queries      []query
+}
+
+// query is a family of lines, which are named by legend.
+type query struct{ expr, legend string }
+
+func (p *panel) build() *timeseries.PanelBuilder {
+	b := timeseries.NewPanelBuilder().
+		Title(p.title).Description(p.about).Unit(p.unit).
+		Datasource(source()).
+		Height(panelHeight).Span(panelWidth).
+		LineWidth(1).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
+		Legend(common.NewVizLegendOptionsBuilder().
+			DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+	for i, q := range p.queries {
+		b.WithTarget(prometheus.NewDataqueryBuilder().
+			Datasource(source()).Expr(q.expr).LegendFormat(q.legend).RefId(string(rune('A' + i))))
+	}
+	return b
+}

@@ -1,0 +1,167 @@
+package main
+
+import "github.com/grafana/grafana-foundation-sdk/go/units"
+
+// row is some panels under a heading.
+type row struct {
+	title  string
+	panels []panel
+}
+
+// perSecond returns how much a counter rises, by labels.
+func perSecond(counter, selector, by string) string {
+	return "sum by (" + by + ") (rate(" + counter + "{" + selector + "}[$__rate_interval]))"
+}
+
+// quantile returns one of a histogram, by labels.
+func quantile(q, histogram, selector, by string) string {
+	labels := "le"
+	if by != "" {
+		labels += ", " + by
+	}
+	return "histogram_quantile(" + q + ", " + perSecond(histogram+"_bucket", selector, labels) + ")"
+}
+
+const (
+	decisions = "ratelimitd_decisions_total"
+	denials   = `, outcome=~"denied|blocked|degraded_denied"`
+)
+
+// rows are what the dashboard shows: what is asked first comes first.
+var rows = []row{
+	{"Decisions", []panel{
+		{
+			"Decisions", "By outcome. would_deny is what mode shadow let through and enforce would deny.", units.RequestsPerSecond,
+			[]query{{perSecond(decisions, policyScope, "outcome"), "{{outcome}}"}},
+		},
+		{
+			"Denied, by policy", "Share of the decisions under a policy.", units.PercentUnit,
+			[]query{{perSecond(decisions, policyScope+denials, "policy") + " / " + perSecond(decisions, policyScope, "policy"), "{{policy}}"}},
+		},
+		{
+			"Would deny, by policy", "What policies in mode shadow would deny under enforce.", units.RequestsPerSecond,
+			[]query{{perSecond(decisions, policyScope+`, outcome="would_deny"`, "policy"), "{{policy}}"}},
+		},
+		{
+			"Time to answer", "Requests of the API, but for those that watch the service.", units.Seconds,
+			[]query{
+				{quantile("0.5", "ratelimitd_http_request_duration_seconds", scope+`, route=~"/v1/.*"`, ""), "half within"},
+				{quantile("0.99", "ratelimitd_http_request_duration_seconds", scope+`, route=~"/v1/.*"`, ""), "99 of 100 within"},
+			},
+		},
+		{
+			"Requests, by status", "5xx is Cassandra, a bound, or a defect.", units.RequestsPerSecond,
+			[]query{{perSecond("ratelimitd_http_request_duration_seconds_count", scope, "status"), "{{status}}"}},
+		},
+		{
+			"Decided without the store", "By on_store_error, as Cassandra did not answer; and denials that memory knows, which is well.",
+			units.RequestsPerSecond,
+			[]query{
+				{perSecond("ratelimitd_degraded_decisions_total", policyScope, "policy"), "degraded: {{policy}}"},
+				{perSecond("ratelimitd_remembered_denials_total", policyScope, ""), "denied from memory"},
+			},
+		},
+	}},
+	{"Callers beyond their limits", []panel{
+		{
+			"Callers over a limit now", "Keys, by policy.", units.Short,
+			[]query{{"sum by (policy) (ratelimitd_overshoot_policy_keys{" + policyScope + "})", "{{policy}}"}},
+		},
+		{
+			"Units beyond limits", "What attempts beyond a limit asked for.", units.Short,
+			[]query{{perSecond("ratelimitd_overshoot_units_total", policyScope, "policy"), "{{policy}}"}},
+		},
+		{
+			"How far callers go", "How many times its limit the worst caller of a hundred asked for.", units.Short,
+			[]query{{quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "{{policy}}"}},
+		},
+	}},
+	{"Store", []panel{
+		{
+			"Time of the store", "99 of 100 requests within.", units.Seconds,
+			[]query{{quantile("0.99", "ratelimitd_store_duration_seconds", scope, "op"), "{{op}}"}},
+		},
+		{
+			"Requests to the store", "read and write_read are keys that their owner did not know.", units.RequestsPerSecond,
+			[]query{{perSecond("ratelimitd_store_duration_seconds_count", scope, "op, outcome"), "{{op}} {{outcome}}"}},
+		},
+		{
+			"Breaker", "1 while one decision a second finds out whether Cassandra is back.", units.Short,
+			[]query{{`ratelimitd_breaker_state{` + scope + `, state="open"}`, "{{instance}}"}},
+		},
+		{
+			"Clocks", "How far each instance's clock is ahead of Cassandra's.", units.Seconds,
+			[]query{{"ratelimitd_clock_offset_seconds{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Written behind", "Under guarantee local: age of what waits.", units.Seconds,
+			[]query{{"ratelimitd_local_lag_seconds{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Since the last sweep", "Of expired counters, by any instance.", units.Seconds,
+			[]query{{"time() - max by (job) (ratelimitd_sweeper_finished_timestamp_seconds{" + scope + "} > 0)", "{{job}}"}},
+		},
+	}},
+	{"Instances that decide together", []panel{
+		{
+			"Members", "By the latest view that each instance knows.", units.Short,
+			[]query{{"ratelimitd_members{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Who owns how much", "Share of all keys.", units.PercentUnit,
+			[]query{{"ratelimitd_members_owned_share{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Calls handed on", "For keys that another instance owns.", units.RequestsPerSecond,
+			[]query{{perSecond("ratelimitd_peer_calls_total", scope, "outcome"), "{{outcome}}"}},
+		},
+		{
+			"View", "Its number rises whenever members come and go.", units.Short,
+			[]query{{"ratelimitd_members_view{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Not as it should be", "A view that is not in force, instances without owners, and those that were set out lately.", units.Short,
+			[]query{
+				{"1 - ratelimitd_members_view_installed{" + scope + "}", "not in force: {{instance}}"},
+				{"ratelimitd_members_shared{" + scope + "}", "no owners: {{instance}}"},
+				{"increase(ratelimitd_members_set_out_total{" + scope + "}[$__rate_interval])", "set out: {{instance}}"},
+			},
+		},
+		{
+			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget.", units.Short,
+			[]query{
+				{"max by (setting) (ratelimitd_settings_disagree{" + scope + "}) > 0", "{{setting}}"},
+				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + "}) > 0", "{{caveat}}"},
+			},
+		},
+	}},
+	{"Process", []panel{
+		{
+			"Memory", "Resident.", units.BytesIEC,
+			[]query{{"process_resident_memory_bytes{" + scope + "}", "{{instance}}"}},
+		},
+		{
+			"Processor time", "In processors.", units.Short,
+			[]query{{"rate(process_cpu_seconds_total{" + scope + "}[$__rate_interval])", "{{instance}}"}},
+		},
+		{
+			"Connections, and clients turned away", "By the bound that turned them away.", units.Short,
+			[]query{
+				{"ratelimitd_http_connections{" + scope + "}", "open: {{instance}}"},
+				{perSecond("ratelimitd_http_turned_away_total", scope, "bound"), "turned away a second: {{bound}}"},
+			},
+		},
+		{
+			"Builds", "Instances of each.", units.Short,
+			[]query{{"count by (version) (ratelimitd_build_info{" + scope + "})", "{{version}}"}},
+		},
+		{
+			"Files with mistakes", "1 where the file before stays in force.", units.Short,
+			[]query{{"1 - ratelimitd_last_reload_successful{" + scope + "}", "{{file}} {{instance}}"}},
+		},
+		{
+			"Certificates expire in", "", units.Seconds,
+			[]query{{"ratelimitd_certificate_expiry_timestamp_seconds{" + scope + "} - time()", "{{certificate}} {{instance}}"}},
+		},
+	}},
+}

@@ -1,0 +1,157 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+)
+
+// Caveat is a reason why a cluster may forget what it acknowledged, or misjudge when it was.
+type Caveat string
+
+// The caveats.
+const (
+	CaveatReplication Caveat = "replication_factor" // a single copy
+	CaveatCommitlog   Caveat = "commitlog_sync"     // what is acknowledged is on no disk yet
+	CaveatNodeClocks  Caveat = "node_clocks"        // they are farther apart than the tolerance
+)
+
+// Caveats returns a sentence for each caveat that the cluster has, and an empty one for each that it has
+// not. An error joins why others could not be found out.
+func (s *Store) Caveats(ctx context.Context) (map[Caveat]string, error) {
+	found := make(map[Caveat]string)
+	var failed []error
+	for caveat, look := range map[Caveat]func(context.Context) (string, error){
+		CaveatReplication: s.singleCopy, CaveatCommitlog: s.lateCommitlogs, CaveatNodeClocks: s.nodesApart,
+	} {
+		sentence, err := look(ctx)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", caveat, err))
+		}
+		if err == nil || sentence != "" {
+			found[caveat] = sentence
+		}
+	}
+	return found, errors.Join(failed...)
+}
+
+// Caveats is Store.Caveats. Until the cluster is reached it fails.
+func (l *Later) Caveats(ctx context.Context) (map[Caveat]string, error) {
+	s, err := l.now()
+	if err != nil {
+		return nil, err
+	}
+	return s.Caveats(ctx)
+}
+
+func (s *Store) singleCopy(ctx context.Context) (string, error) {
+	var replication map[string]string
+	query := s.session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", s.config.Keyspace)
+	if err := s.repeated(query.WithContext(ctx).Consistency(gocql.One)).Scan(&replication); err != nil {
+		return "", err
+	}
+	return ofSingleCopy(replication), nil
+}
+
+// ofSingleCopy says where a keyspace of that replication has one copy, if it has.
+func ofSingleCopy(replication map[string]string) string {
+	var where []string
+	for name, factor := range replication { // data centres, or "replication_factor"
+		if factor == "1" {
+			where = append(where, name+" = 1")
+		}
+	}
+	if len(where) == 0 {
+		return ""
+	}
+	slices.Sort(where)
+	return fmt.Sprintf("the keyspace has one copy (%s): a node that is down takes its counts along, and one that loses its disk loses them: "+
+		"use three", strings.Join(where, ", "))
+}
+
+func (s *Store) lateCommitlogs(ctx context.Context) (string, error) {
+	var late []string
+	var failed []error
+	for _, host := range s.nodes.Hosts() {
+		var sync string
+		query := s.session.Query("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
+		err := query.WithContext(conn.Pinned(ctx, host)).Consistency(gocql.One).Scan(&sync)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("node %s: %w", host.ConnectAddress(), err))
+		}
+		if sync == "periodic" {
+			late = append(late, host.ConnectAddress().String())
+		}
+	}
+	return ofLateCommitlogs(late), errors.Join(failed...)
+}
+
+// ofLateCommitlogs says which nodes acknowledge first and write to disk later.
+func ofLateCommitlogs(nodes []string) string {
+	if len(nodes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nodes acknowledge what is on no disk yet (commitlog_sync: periodic): if all replicas lose power, the counts of "+
+		"some seconds are gone: use group or batch where that matters: %s", fewOf(nodes))
+}
+
+func (s *Store) nodesApart(ctx context.Context) (string, error) {
+	samples := make(map[string]clockSample)
+	for _, host := range s.nodes.Hosts() {
+		if best, ok := s.bestSample(ctx, host); ok { // else it is down
+			samples[host.ConnectAddress().String()] = best
+		}
+	}
+	return ofNodesApart(samples, s.config.ClockTolerance), nil
+}
+
+// ofNodesApart says which two nodes have clocks that surely differ by more than the tolerance; zero:
+// nobody asks.
+func ofNodesApart(samples map[string]clockSample, tolerance time.Duration) string {
+	if len(samples) == 0 || tolerance <= 0 {
+		return ""
+	}
+	slow, fast := "", "" // this clock is ahead of the one by most, and of the other by least
+	for _, name := range sortedNames(samples) {
+		s := samples[name]
+		if slow == "" || s.ahead-s.doubt > samples[slow].ahead-samples[slow].doubt {
+			slow = name
+		}
+		if fast == "" || s.ahead+s.doubt < samples[fast].ahead+samples[fast].doubt {
+			fast = name
+		}
+	}
+	apart := samples[slow].ahead - samples[slow].doubt - samples[fast].ahead - samples[fast].doubt
+	if apart <= tolerance {
+		return ""
+	}
+	return fmt.Sprintf("the clock of node %s is ahead of that of %s by %v, which is more than --clock-tolerance (%v): "+
+		"have NTP keep all nodes in step", fast, slow, apart.Round(time.Millisecond), tolerance)
+}
+
+func sortedNames(samples map[string]clockSample) []string {
+	var names []string
+	for name := range samples {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mostNamed is how many nodes a sentence names.
+const mostNamed = 10
+
+func fewOf(nodes []string) string {
+	slices.Sort(nodes)
+	if more := len(nodes) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:mostNamed], ", "), more)
+	}
+	return strings.Join(nodes, ", ")
+}

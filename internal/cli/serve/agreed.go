@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/ratelimitd/ratelimitd/internal/agreement"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/metrics"
+)
+
+// agree finds out whether this instance has the settings of the others, and refuses to begin where
+// it must not. If the store does not answer, that is found out before this instance decides.
+func (s *service) agree(ctx context.Context, options *limiter.Options) error {
+	if s.store.settings == nil {
+		return nil
+	}
+	s.agreed = agreement.New(s.store.settings(s.settings.Namespace), agreement.Statement{
+		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: s.settings.Common(),
+	}, func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }, s.log)
+	s.registry.MustRegister(metrics.NewSettings(s.agreed.Disagreements))
+	if err := s.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
+		return command.Fail(err)
+	}
+	return nil
+}
+
+// name returns what people know this instance by, in the logs of others.
+func (s *service) name() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	name := fmt.Sprintf("%s, process %d", host, os.Getpid())
+	if s.peers.address != "" {
+		name += ", peer address " + s.peers.address
+	}
+	return name
+}
+
+// hashKeys returns the keys that options make keys of identifiers with, that which writes first.
+func hashKeys(options *limiter.Options) (all []keys.HashKey) {
+	for _, keyer := range append([]keys.Keyer{options.Keyer}, options.AlsoRead...) {
+		if keyer.Secret != nil {
+			all = append(all, *keyer.Secret)
+		}
+	}
+	return all
+}
+
+// afterAwait returns a stage that is then, once settings are agreed on.
+func afterAwait(settings *agreement.Agreement, then stage) stage {
+	return func(ctx context.Context) error {
+		if err := settings.Await(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		return then(ctx)
+	}
+}
+
+// warnings returns what a person should look at though this instance decides.
+func (s *service) warnings() []string {
+	found := s.store.warnings()
+	if s.agreed != nil {
+		found = append(found, s.agreed.Warnings()...)
+	}
+	return found
+}

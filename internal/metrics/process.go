@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// File is what is read again when it changes.
+type File string
+
+// The files, as the label has them.
+const (
+	FilePolicies     File = "policies"
+	FileCallers      File = "callers"
+	FileCertificates File = "certificates"
+)
+
+// Certificate is one that this process shows others.
+type Certificate string
+
+// The certificates, as the label has them.
+const (
+	CertificateServer    Certificate = "server"    // to clients
+	CertificateCassandra Certificate = "cassandra" // to nodes
+)
+
+// processSeries tell of this process: its build, and the files that it goes by.
+type processSeries struct {
+	build      *prometheus.GaugeVec // version, go_version
+	reloaded   *prometheus.GaugeVec // file
+	reloadedAt *prometheus.GaugeVec // file
+	expiry     *prometheus.GaugeVec // certificate
+}
+
+func newProcessSeries() processSeries {
+	return processSeries{
+		build: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_build_info",
+			Help: "1, with what the program was built from, as `ratelimitd version` says it.",
+		}, []string{"version", "go_version"}),
+		reloaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_last_reload_successful",
+			Help: "1 if the file was taken when it was read last, at the start or later; 0 if it had mistakes, and the one before stays in force.",
+		}, []string{"file"}),
+		reloadedAt: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_last_reload_success_timestamp_seconds",
+			Help: "When the file that is in force was read.",
+		}, []string{"file"}),
+		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ratelimitd_certificate_expiry_timestamp_seconds",
+			Help: "When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see.",
+		}, []string{"certificate"}),
+	}
+}
+
+func (s *processSeries) collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.build, s.reloaded, s.reloadedAt, s.expiry}
+}
+
+// SetBuild says what the program was built from.
+func (m *Metrics) SetBuild(version string) {
+	m.process.build.WithLabelValues(version, runtime.Version()).Set(1)
+}
+
+// SetReloaded says whether a file was taken that was read now.
+func (m *Metrics) SetReloaded(file File, taken bool) {
+	if !taken {
+		m.process.reloaded.WithLabelValues(string(file)).Set(0)
+		return
+	}
+	m.process.reloaded.WithLabelValues(string(file)).Set(1)
+	m.process.reloadedAt.WithLabelValues(string(file)).Set(float64(m.now().UnixMilli()) / 1000)
+}
+
+// SetExpiry says when a certificate expires.
+func (m *Metrics) SetExpiry(of Certificate, at time.Time) {
+	m.process.expiry.WithLabelValues(string(of)).Set(float64(at.Unix()))
+}
