@@ -259,21 +259,27 @@ export class Client {
     if (!this.#breaker.admit(performance.now())) {
       return new Failure("open", "no answer: it failed several times in a row and is being probed", false);
     }
+    const { signal } = options;
     const began = performance.now();
+    const onAbort = () => this.#abandon(began);
+    signal.addEventListener("abort", onAbort);
     const reply = await this.#transport.post(route, body, options);
-    this.#learn(reply, options.signal, began);
+    signal.removeEventListener("abort", onAbort);
+    if (!(reply instanceof Failure)) {
+      this.#breaker.answered(performance.now());
+    } else if (!signal.aborted) {
+      this.#breaker.failed(performance.now());
+    }
     return reply;
   }
 
-  /** Tells the breaker what a request says of the service. */
-  #learn(reply: Reply | Failure, signal: AbortSignal, began: number): void {
+  /** Tells the breaker what a request says of the service that is ended without an answer. */
+  #abandon(began: number): void {
     const now = performance.now();
-    if (!(reply instanceof Failure)) {
-      this.#breaker.answered(now);
-    } else if (signal.aborted && now - began < this.#settings.timeoutMs / 2) {
-      this.#breaker.abandoned(); // by its callers
-    } else {
+    if (now - began >= this.#settings.timeoutMs / 2) {
       this.#breaker.failed(now);
+    } else {
+      this.#breaker.abandoned(); // by its callers
     }
   }
 
