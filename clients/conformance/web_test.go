@@ -37,13 +37,14 @@ type webCase struct {
 
 // rules are what each path is limited by.
 var rules = map[string][]httplimit.Rule{
-	"/{$}":     {httplimit.Use("web")},
-	"/closed":  {httplimit.Use("closed")},
-	"/user":    {byUser()},
-	"/both":    {httplimit.Use("web"), byUser()},
-	"/phone":   {httplimit.Use("phone", httplimit.By(httplimit.Header("X-Phone")))},
-	"/big":     {httplimit.Use("bytes", httplimit.Cost(101))},
-	"/unknown": {httplimit.Use("no-such")},
+	"/{$}":        {httplimit.Use("web")},
+	"/closed":     {httplimit.Use("closed")},
+	"/user":       {byUser()},
+	"/by-address": {httplimit.Use("web-user")},
+	"/both":       {httplimit.Use("web"), byUser()},
+	"/phone":      {httplimit.Use("phone", httplimit.By(httplimit.Header("X-Phone")))},
+	"/big":        {httplimit.Use("bytes", httplimit.Cost(101))},
+	"/unknown":    {httplimit.Use("no-such")},
 }
 
 func byUser() httplimit.Rule {

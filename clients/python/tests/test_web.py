@@ -36,6 +36,7 @@ ROUTES: dict[str, list[tuple[Any, ...]]] = {
     "/": [("web",)],
     "/closed": [("closed",)],
     "/user": [("web-user", "header:X-User")],
+    "/by-address": [("web-user",)],
     "/both": [("web",), ("web-user", "header:X-User")],
     "/phone": [("phone", "header:X-Phone")],
     "/big": [("bytes", None, 101)],

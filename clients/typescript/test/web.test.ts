@@ -36,6 +36,7 @@ const routes = {
   "/": "web",
   "/closed": "closed",
   "/user": { policy: "web-user", by: "header:X-User" },
+  "/by-address": "web-user",
   "/both": ["web", { policy: "web-user", by: "header:X-User" }],
   "/phone": { policy: "phone", by: "header:X-Phone" },
   "/big": { policy: "bytes", cost: 101 },
