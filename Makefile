@@ -69,7 +69,7 @@ broken: ## builds broken on purpose, and what catches each: a table (BROKENFLAGS
 
 .PHONY: lint
 lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
-	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	$(GOLANGCI) run ./...
 	go mod tidy -diff
@@ -85,6 +85,14 @@ examples: ## tests of the examples that have a go.mod of their own; those of the
 monitoring: ## the dashboard is current, each alert fires, and what they ask for exists; needs promtool, of Debian's prometheus
 	cd deploy/monitoring/dashboard && go test ./...
 	go test ./deploy/monitoring
+
+.PHONY: clients
+clients: ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml
+	go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
+	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd go test -count=1 ./clients/conformance
+	cd clients/typescript && npm ci --silent --no-audit --no-fund && npm run --silent lint && npm test --silent
+	clients/python/check
+	clients/generated/check
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)

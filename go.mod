@@ -2,6 +2,8 @@ module github.com/ratelimitd/ratelimitd
 
 go 1.26.0
 
+ignore ./clients/typescript/node_modules
+
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/datasketches-go v0.2.0

@@ -1,0 +1,56 @@
+"""Asks a ratelimitd: may this phone number have another code?
+
+A denial is no error: ``decision.allowed`` is False. A CallError says that there is no decision.
+"""
+
+from ._aio import AsyncClient
+from ._call import Call, Demand, Op
+from ._decision import (
+    Decision,
+    DemandDecision,
+    Explanation,
+    LimitDecision,
+    LimitExplanation,
+    Mode,
+    Override,
+    Recorded,
+)
+from ._errors import (
+    CallError,
+    ClosedError,
+    CostTooLargeError,
+    InvalidCallError,
+    KeyReusedError,
+    NoReceiptError,
+    UnavailableError,
+    UnknownPolicyError,
+)
+from ._failure import Problem
+from ._options import Options
+from ._sync import Client
+
+__all__ = [
+    "AsyncClient",
+    "Call",
+    "CallError",
+    "Client",
+    "ClosedError",
+    "CostTooLargeError",
+    "Decision",
+    "Demand",
+    "DemandDecision",
+    "Explanation",
+    "InvalidCallError",
+    "KeyReusedError",
+    "LimitDecision",
+    "LimitExplanation",
+    "Mode",
+    "NoReceiptError",
+    "Op",
+    "Options",
+    "Override",
+    "Problem",
+    "Recorded",
+    "UnavailableError",
+    "UnknownPolicyError",
+]

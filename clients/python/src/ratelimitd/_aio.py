@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from ._breaker import Breaker
+from ._call import Call, Demand, PreparedCall, is_token
+from ._decision import Decision, DemandDecision, Explanation, Recorded
+from ._errors import CallError, ErrorOp, error_of, refused
+from ._failure import Failure
+from ._join import MAX_CALLS, Entry, Group, Joiner
+from ._options import Options
+from ._retry import Tries
+from ._transport import Reply, Transport
+from ._wire import (
+    Answer,
+    UnreadableError,
+    read_answer,
+    read_explanation,
+    read_line,
+    read_problem,
+    read_results,
+)
+
+T = TypeVar("T")
+_LOG_INTERVAL = 1.0  # seconds
+
+
+class AsyncClient:
+    """Asks one ratelimitd, or several behind one address. Make one for an event loop."""
+
+    def __init__(self, base_url: str, options: Options | None = None) -> None:
+        """Of the service at base_url, such as ``http://127.0.0.1:8080``. It asks nothing yet."""
+        self._options = o = options or Options()
+        self._transport = Transport(base_url, o.headers, o.transport and o.transport())
+        self._breaker = Breaker(
+            max_failures=o.max_failures,
+            probe_interval=o.probe_interval,
+            on_open=lambda: o.logger.error(
+                "ratelimitd does not answer: calls give what on_unavailable says"
+            ),
+            on_close=lambda: o.logger.info("ratelimitd answers again"),
+        )
+        self._joiner = Joiner(
+            self._send,
+            lambda group: self._abandon(group.began),
+            requests=o.concurrency,
+            joins=not o.disable_batching,
+        )
+        self._failed_open = 0
+        self._logged_at = float("-inf")
+
+    async def check(self, *demands: Demand) -> Decision:
+        """Asks whether demands would be allowed now, and records nothing."""
+        return await self.do(Call("check", demands))
+
+    async def record(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
+        """Records demands, whatever the limits, and tells where that leaves them."""
+        return await self.do(Call("record", demands, idempotency_key=idempotency_key))
+
+    async def take(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
+        """Checks and records demands as one step: all are recorded, or none is."""
+        return await self.do(Call("take", demands, idempotency_key=idempotency_key))
+
+    async def reserve(self, *demands: Demand, hold: float) -> Decision:
+        """Checks demands and, if they are allowed, holds their units for so many seconds.
+
+        A ``settle`` of the decision's reservation makes them count; without one they are free
+        again in time.
+        """
+        return await self.do(Call("check", demands, reserve=hold))
+
+    async def settle(self, reservation: str, *, idempotency_key: str | None = None) -> Decision:
+        """Records what a ``reserve`` holds."""
+        call = Call("record", reservation=reservation, idempotency_key=idempotency_key)
+        return await self.do(call)
+
+    async def do(self, call: Call) -> Decision:
+        """Makes one call. It raises a CallError. A denial is no error."""
+        tries = self._new_tries()
+        entry = Entry(self._prepare(call))
+        self._joiner.enter(entry)
+        return await self._answer_of(entry, tries)
+
+    async def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]:
+        """Makes up to 1000 calls as one request, and returns what became of each, in their order.
+
+        A call that is wrong harms no other. Calls that share a policy and identifier are decided
+        in their order.
+        """
+        if not 0 < len(calls) <= MAX_CALLS:
+            raise refused("batch", "operations", f"A batch has 1 to {MAX_CALLS} calls.")
+        tries = self._new_tries()
+        entries = [self._entry_of(call) for call in calls]
+        if sound := [entry for entry in entries if isinstance(entry, Entry)]:
+            self._joiner.send_together(sound)
+        return await asyncio.gather(*(self._result_of(entry, tries) for entry in entries))
+
+    async def refund(self, receipt: str) -> None:
+        """Gives back, once, the units that receipt was given for.
+
+        It raises a NoReceiptError if there are none.
+        """
+        if not is_token(receipt):
+            raise refused("refund", "receipt", "It must be given back as it was answered.")
+        # One whose answer was lost is not tried again: a second one would find nothing, like a
+        # forged one.
+        await self._direct(
+            "refund",
+            {"receipt": receipt},
+            lambda reply: _expect(reply, 200),
+            _still_counts,
+            repeatable=lambda failure: _still_counts(failure) != "unknown",
+        )
+
+    async def reset(self, policy: str, identifier: str) -> None:
+        """Forgets what was counted for identifier under policy, on every instance within a
+        second."""
+        await self._direct(
+            "reset",
+            {"policy": policy, "identifier": identifier},
+            lambda reply: _expect(reply, 204),
+            lambda failure: failure.recorded(True),
+        )
+
+    async def explain(self, policy: str, identifier: str) -> Explanation:
+        """Tells why identifier would be allowed or denied now: every limit's state, and what
+        else decides."""
+        return await self._direct(
+            "explain",
+            {"policy": policy, "identifier": identifier},
+            lambda reply: read_explanation(reply.body),
+            lambda _: "no",
+        )
+
+    @property
+    def failed_open(self) -> int:
+        """How many calls ``fail-open`` has allowed although nobody decided them: a metric that
+        should stay at 0."""
+        return self._failed_open
+
+    async def close(self) -> None:
+        """Waits until the calls that were made are answered, and closes connections. Further
+        calls give a ClosedError."""
+        await self._joiner.close()
+        await self._transport.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _prepare(self, call: Call) -> PreparedCall:
+        return PreparedCall(call, make_key=self._options.retries > 0)
+
+    def _entry_of(self, call: Call) -> Entry | CallError:
+        try:
+            return Entry(self._prepare(call))
+        except CallError as error:
+            return error
+
+    def _new_tries(self) -> Tries:
+        return Tries(self._options.retries, self._options.timeout)
+
+    async def _result_of(self, entry: Entry | CallError, tries: Tries) -> Decision | CallError:
+        if isinstance(entry, CallError):
+            return entry
+        try:
+            return await self._answer_of(entry, tries.copy())
+        except CallError as error:
+            return error
+
+    async def _answer_of(self, entry: Entry, tries: Tries) -> Decision:
+        """Waits for the answer to a call that was sent, and tries again where that is worth it
+        and cannot count twice."""
+        call = entry.call
+        recorded: Recorded = "no"
+        while True:
+            answer = await self._settled(entry, tries)
+            if isinstance(answer, Decision):
+                return answer
+            now = answer.recorded(call.leaves_units)
+            if recorded != "unknown":  # else an earlier try may count yet
+                recorded = now
+            if not call.repeatable_after(now) or not await tries.again(answer):
+                return self._unanswered(call.call, answer, recorded)
+            entry = Entry(call)
+            self._joiner.enter(entry)
+
+    async def _settled(self, entry: Entry, tries: Tries) -> Answer:
+        try:
+            await asyncio.wait({entry.settled}, timeout=tries.remaining())
+        finally:  # also where the caller is cancelled
+            if not entry.settled.done():
+                self._joiner.leave(entry, _late)
+        return entry.settled.result()
+
+    def _unanswered(self, call: Call, failure: Failure, recorded: Recorded) -> Decision:
+        """Returns or raises what the caller of a call is given that has no answer."""
+        error = error_of(call.op, recorded, failure)
+        if self._options.on_unavailable == "fail-closed" or not failure.nobody_decided:
+            raise error
+        self._failed_open += 1
+        if self._options.on_failed_open:
+            self._options.on_failed_open(call, error)
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_INTERVAL:
+            self._logged_at = now
+            self._options.logger.error(
+                "ratelimitd does not decide: calls are allowed without a limit (%d so far; %s)",
+                self._failed_open,
+                error,
+            )
+        return _failed_open(call, recorded)
+
+    async def _send(self, group: Group) -> None:
+        """Sends a group as one request, and settles all its entries."""
+        send = self._send_one if len(group.entries) == 1 else self._send_batch
+        failure = await send(group.entries) or Failure.foreign(200, "it ends too early")
+        for entry in group.entries:
+            entry.settle(failure)
+
+    async def _send_one(self, entries: Sequence[Entry]) -> Failure | None:
+        (entry,) = entries
+        call = entry.call
+        reply = await self._exchange(call.call.op, call.body, idempotency_key=call.idempotency_key)
+
+        def read(reply: Reply) -> None:
+            entry.settle(read_answer(reply.status, reply.body, reply.retry_after, reply.replayed))
+
+        return _settle_by(reply, read)
+
+    async def _send_batch(self, entries: Sequence[Entry]) -> Failure | None:
+        def on_line(line: bytes) -> None:
+            index, answer = read_line(line)
+            if index >= len(entries):
+                raise UnreadableError("it answers what was not asked")
+            entries[index].settle(answer)
+            self._breaker.answered(time.monotonic())
+
+        def read(reply: Reply) -> Failure | None:
+            if reply.in_lines:
+                return None
+            if reply.status != 200:
+                return read_problem(reply.status, reply.body, reply.retry_after)
+            for entry, answer in zip(entries, read_results(reply.body, len(entries)), strict=True):
+                entry.settle(answer)
+            return None
+
+        operations = b",".join(entry.call.operation for entry in entries)
+        body = b'{"operations":[' + operations + b"]}"
+        return _settle_by(await self._exchange("batch", body, on_line=on_line), read)
+
+    async def _exchange(
+        self,
+        route: str,
+        body: bytes,
+        *,
+        idempotency_key: str | None = None,
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> Reply | Failure:
+        """Posts, unless requests fail at once, and tells the breaker what that says of the
+        service."""
+        if not self._breaker.admit(time.monotonic()):
+            message = "no answer: it failed several times in a row and is being probed"
+            return Failure("open", message, False)
+        reply = await self._transport.post(
+            route, body, idempotency_key=idempotency_key, on_line=on_line
+        )
+        if isinstance(reply, Failure):
+            self._breaker.failed(time.monotonic())
+        else:
+            self._breaker.answered(time.monotonic())
+        return reply
+
+    def _abandon(self, began: float) -> None:
+        """Tells the breaker what a request says of the service that is ended without an answer."""
+        now = time.monotonic()
+        if now - began >= self._options.timeout / 2:
+            self._breaker.failed(now)
+        else:
+            self._breaker.abandoned()  # by its callers
+
+    async def _direct(
+        self,
+        op: ErrorOp,
+        members: dict[str, str],
+        read: Callable[[Reply], T],
+        recorded_after: Callable[[Failure], Recorded | None],
+        *,
+        repeatable: Callable[[Failure], bool] = lambda _: True,
+    ) -> T:
+        """Makes a request without calls."""
+        tries = self._new_tries()
+        while True:
+            reply = await self._once(op, json.dumps(members).encode(), tries)
+            outcome = _read(reply, read)
+            if not isinstance(outcome, Failure):
+                return outcome
+            failure = outcome
+            if not repeatable(failure) or not await tries.again(failure):
+                raise error_of(op, recorded_after(failure), failure)
+
+    async def _once(self, op: str, body: bytes, tries: Tries) -> Reply | Failure:
+        if self._joiner.closed:
+            return Failure("closed", "the client is closed", False)
+        began = time.monotonic()
+        try:
+            return await asyncio.wait_for(self._exchange(op, body), tries.remaining())
+        except asyncio.TimeoutError:
+            self._abandon(began)
+            return _late(True)
+        except asyncio.CancelledError:
+            self._abandon(began)
+            raise
+
+
+def _settle_by(reply: Reply | Failure, read: Callable[[Reply], Failure | None]) -> Failure | None:
+    """Has read make sense of a reply; returns why it has none."""
+    if isinstance(reply, Failure):
+        return reply
+    try:
+        return read(reply)
+    except UnreadableError as error:
+        return Failure.foreign(reply.status, str(error), reply.retry_after)
+
+
+def _read(reply: Reply | Failure, read: Callable[[Reply], T]) -> T | Failure:
+    """Returns what read makes of a reply that is no problem."""
+    if isinstance(reply, Failure):
+        return reply
+    try:
+        if reply.status < 400:
+            return read(reply)
+        return read_problem(reply.status, reply.body, reply.retry_after)
+    except UnreadableError as error:
+        return Failure.foreign(reply.status, str(error), reply.retry_after)
+
+
+def _late(sent: bool) -> Failure:
+    return Failure("timeout", "no answer: the time of Options.timeout is over", sent)
+
+
+def _expect(reply: Reply, status: int) -> None:
+    if reply.status != status:
+        raise UnreadableError(f"not {status}")
+
+
+def _still_counts(failure: Failure) -> Recorded | None:
+    """Whether units still count after a refund that failed so; None: it is not known what for."""
+    if failure.problem is None:
+        return "unknown" if failure.sent else "yes"
+    return None if failure.problem.status < 500 else failure.recorded(True)
+
+
+def _failed_open(call: Call, recorded: Recorded) -> Decision:
+    """Returns the decision of a call that nobody decided."""
+    decisions = [
+        DemandDecision(
+            allowed=True, would_allow=True, policy=d.policy, degraded=True, recorded=recorded
+        )
+        for d in call.demands
+    ]
+    return Decision(
+        allowed=True,
+        would_allow=True,
+        policy=call.demands[0].policy if call.demands else "",
+        degraded=True,
+        recorded=recorded,
+        demands=tuple(decisions) if len(decisions) > 1 else (),
+    )

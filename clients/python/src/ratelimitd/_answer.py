@@ -1,0 +1,79 @@
+"""What a limited request is answered, and the headers of ratelimitd's own answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ._decision import Decision, LimitDecision
+
+_QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+_REDUCED = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+# The greatest Integer of a structured field (RFC 9651, section 3.3.1).
+_MAX_FIELD_INTEGER = 999_999_999_999_999
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a request: it passes where there is no status."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    decision: Decision | None = None
+    status: int | None = None
+    body: bytes = b""
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    kind: str = "about:blank",
+) -> Verdict:
+    """Answers with a problem of RFC 9457."""
+    members = {"type": kind, "title": title, "status": status, "detail": detail}
+    all_headers = {**(headers or {}), "Content-Type": "application/problem+json"}
+    return Verdict(all_headers, None, status, json.dumps(members).encode() + b"\n")
+
+
+def denied(decision: Decision) -> Verdict:
+    """Answers a request that is over its limit."""
+    wait = "Waiting would not change that."
+    if decision.retry_after is not None:
+        wait = f"There is room for it in {math.ceil(decision.retry_after)} s."
+    detail = f"This is over its limit. {wait}"
+    return problem(429, "Quota Exceeded", detail, _headers(decision), _QUOTA_EXCEEDED)
+
+
+def unavailable() -> Verdict:
+    """Answers a request that nobody decided."""
+    detail = "Nobody can tell whether this is within its limit. Try again shortly."
+    return problem(503, "Temporary Reduced Capacity", detail, {"Retry-After": "1"}, _REDUCED)
+
+
+def passed(decision: Decision) -> Verdict:
+    """Lets a request pass."""
+    return Verdict(_headers(decision), decision)
+
+
+def _headers(d: Decision) -> dict[str, str]:
+    """Returns the headers of ratelimitd's own answers. A decision that nobody made has none."""
+    if not d.limits:
+        return {}
+    headers = {
+        "X-RateLimit-Limit": str(d.limit),
+        "X-RateLimit-Remaining": str(d.remaining),
+        "X-RateLimit-Reset": str(math.ceil(d.reset_after)),
+        "RateLimit-Policy": ", ".join(_item(x, "q", x.limit, "w", x.window) for x in d.limits),
+        "RateLimit": ", ".join(_item(x, "r", x.remaining, "t", x.reset_after) for x in d.limits),
+    }
+    if not d.allowed and d.retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(d.retry_after)))
+    return headers
+
+
+def _item(limit: LimitDecision, first: str, units: int, second: str, seconds: float) -> str:
+    units = min(units, _MAX_FIELD_INTEGER)
+    return f'"{limit.name}";{first}={units};{second}={math.ceil(seconds)}'

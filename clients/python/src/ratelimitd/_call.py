@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._decision import Recorded
+from ._errors import InvalidCallError, refused
+
+Op = Literal["check", "record", "take"]
+"""What a call does: ``take`` checks and records as one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Some units of one policy for one identifier."""
+
+    policy: str
+    identifier: str
+    """Who is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it."""
+    cost: int = 1
+    """Units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question with all that it may have."""
+
+    op: Op
+    demands: Sequence[Demand] = ()
+    """They stand or fall together: all are recorded or none is. Up to 16, none twice."""
+    reserve: float | None = None
+    """Has a check that allows hold the units for so many seconds: whole milliseconds, up to an
+    hour."""
+    reservation: str | None = None
+    """What a check answered that a record settles."""
+    idempotency_key: str | None = None
+    """Makes a repetition of a take or record count once: 1 to 255 bytes of printable ASCII, no
+    blank at either end."""
+
+
+MAX_RESERVE_MS = 3_600_000
+_KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
+
+
+class PreparedCall:
+    """A call as it is sent."""
+
+    __slots__ = ("body", "call", "idempotency_key", "keys", "leaves_units", "operation")
+
+    def __init__(self, call: Call, make_key: bool) -> None:
+        """Raises an InvalidCallError where the call could not be sent, or would spoil those that
+        it travels with."""
+        _validate(call)
+        self.call = call
+        self.idempotency_key = _key_of(call, make_key)
+        self.leaves_units = call.op != "check" or call.reserve is not None
+        members = _members_of(call)
+        self.body = _encode(members)
+        """Of a request of its own."""
+        key = {"idempotency_key": self.idempotency_key} if self.idempotency_key else {}
+        self.operation = _encode({"op": call.op, **members, **key})
+        """Of a batch."""
+        self.keys = [(d.policy, d.identifier) for d in call.demands]
+
+    def repeatable_after(self, recorded: Recorded) -> bool:
+        """Whether it may be sent again after a try that left its units so."""
+        return recorded == "no" or self.idempotency_key is not None
+
+
+def _encode(members: dict[str, Any]) -> bytes:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _members_of(call: Call) -> dict[str, Any]:
+    demands = [
+        {"policy": d.policy, "identifier": d.identifier, "cost": d.cost} for d in call.demands
+    ]
+    members: dict[str, Any] = {}
+    if len(demands) == 1:
+        members |= demands[0]
+    elif demands:
+        members["demands"] = demands
+    if call.reserve is not None:
+        members["reserve_ms"] = round(call.reserve * 1000)
+    if call.reservation is not None:
+        members["reservation"] = call.reservation
+    return members
+
+
+def _key_of(call: Call, make_key: bool) -> str | None:
+    if call.op == "check":
+        # One that reserves nothing counts nothing, and a batch would refuse its key.
+        return None if call.reserve is None else call.idempotency_key
+    return call.idempotency_key or (str(uuid.uuid4()) if make_key else None)
+
+
+def _validate(call: Call) -> None:
+    if wrong := _wrong(call) or _wrong_demand(call):
+        raise wrong
+
+
+def _wrong(call: Call) -> InvalidCallError | None:
+    if call.op not in ("check", "record", "take"):
+        return refused(call.op, "op", "It must be one of check, record, take.")
+    if not call.demands and call.reservation is None:
+        return refused(call.op, "demands", "A call has at least one demand.")
+    if call.reserve is not None and not 1 <= round(call.reserve * 1000) <= MAX_RESERVE_MS:
+        return refused(call.op, "reserve_ms", "It must be from 1 ms to an hour.")
+    if call.reserve is not None and call.op != "check":
+        return refused(call.op, "reserve_ms", "Only a check reserves.")
+    if call.reservation is not None and call.op != "record":
+        return refused(call.op, "reservation", "Only a record settles a reservation.")
+    if call.reservation is not None and not is_token(call.reservation):
+        return refused(call.op, "reservation", "It must be given back as it was answered.")
+    if call.idempotency_key is not None and not _KEY.fullmatch(call.idempotency_key):
+        detail = "It must be 1 to 255 bytes of printable ASCII, without a blank at either end."
+        return refused(call.op, "idempotency_key", detail)
+    return None
+
+
+def _wrong_demand(call: Call) -> InvalidCallError | None:
+    for i, demand in enumerate(call.demands):
+        for name, text in (("policy", demand.policy), ("identifier", demand.identifier)):
+            if not _is_unicode(text):
+                field = f"demands[{i}].{name}" if len(call.demands) > 1 else name
+                return refused(call.op, field, "It must be valid Unicode.")
+        if type(demand.cost) is not int:
+            return refused(call.op, "cost", "It must be an int.")
+    return None
+
+
+def is_token(text: str) -> bool:
+    """Whether text could be a receipt or a reservation."""
+    return text != "" and _is_unicode(text)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # surrogates, which UTF-8 cannot have
+        return False
+    return True

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Mode = Literal["enforce", "shadow", "off"]
+"""How a policy is applied: ``shadow`` decides and reports, and always allows."""
+
+Override = Literal["allow", "block", "limits"]
+"""What an administrator has decided otherwise for an identifier, for a while."""
+
+Recorded = Literal["yes", "no", "unknown"]
+"""Whether the units of a call count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitDecision:
+    """What one limit of a policy says. Times are in seconds."""
+
+    name: str
+    algorithm: str
+    limit: int
+    window: float
+    allowed: bool
+    used: int
+    remaining: int
+    reset_after: float
+    retry_after: float | None
+    """``None`` when no wait helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandDecision:
+    """What the service says to one demand. Times are in seconds."""
+
+    allowed: bool
+    would_allow: bool
+    """The verdict: that of ``allowed``, but for a policy in mode ``shadow``."""
+    policy: str
+    limit: int = 0
+    """Of the tightest limit, as are ``remaining``, ``used`` and ``reset_after``."""
+    remaining: int = 0
+    """Units that could be spent at once, after this call."""
+    used: int = 0
+    """After this call: exact up to the limit, past it a lower bound."""
+    reset_after: float = 0
+    """Until the limit is whole again."""
+    retry_after: float | None = 0
+    """Until the same call passes if nobody else comes: 0 when allowed, ``None`` when no wait
+    helps."""
+    limits: tuple[LimitDecision, ...] = ()
+    """Empty where nobody decided: the client failed open."""
+    mode: Mode = "enforce"
+    override: Override | None = None
+    """The override that decided, where one did."""
+    blocked: bool = False
+    """A block decided: one after an earlier denial, or by an override."""
+    degraded: bool = False
+    """The store, or the service, did not answer: something else decided."""
+    recorded: Recorded | None = None
+    """Of a degraded decision, whether its units count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(DemandDecision):
+    """What the service says to a call.
+
+    Of several demands it speaks of the tightest limit, but for ``allowed``, ``would_allow``,
+    ``retry_after`` and ``degraded``, which are those of all.
+    """
+
+    receipt: str | None = None
+    """By which what was recorded can be refunded once; ``None``: nothing was."""
+    reservation: str | None = None
+    """By which ``settle`` records what a check holds; ``None``: it holds nothing."""
+    replayed: bool = False
+    """It is the recorded answer to an earlier call with the same idempotency key."""
+    demands: tuple[DemandDecision, ...] = ()
+    """One for each of several demands, in their order; then one for each that their policies
+    derive. Empty: there was one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitExplanation(LimitDecision):
+    """What one limit says, and what the policy gives where an override gives something else."""
+
+    policy_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an identifier would be allowed or denied now. Times are in seconds."""
+
+    policy: str
+    key: str
+    """The hash that the identifier is counted under, in hex."""
+    allowed: bool
+    would_allow: bool
+    because: str
+    """What decides: off, override, block, store, limit, derived or room."""
+    detail: str
+    """The same in a sentence."""
+    retry_after: float | None
+    denied_by: tuple[str, ...]
+    """The limits that have no room."""
+    mode: Mode
+    guarantee: str
+    degraded: bool
+    limits: tuple[LimitExplanation, ...]
+    override: dict[str, Any] | None
+    """The override in force, with the members of ``GET /v1/overrides``."""
+    block: dict[str, Any] | None
+    """``until`` when, and ``strikes``: how many there were in a row."""
+    reset_at: str | None
+    derived: tuple[Explanation, ...] = ()
+    """The same of what the policy derives from the identifier."""

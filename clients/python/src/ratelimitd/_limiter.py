@@ -1,0 +1,134 @@
+"""Limits requests by ratelimitd's policies, whatever the framework: its adapters do the rest."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ._answer import Verdict, denied, passed, problem, unavailable
+from ._call import Call, Demand
+from ._decision import Decision
+from ._errors import CallError, CostTooLargeError, InvalidCallError, UnavailableError
+from ._failure import Problem
+from ._identify import By, View, check_by, identify, parse_networks
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[R]):
+    """What is taken for a request."""
+
+    policy: str
+    by: By[R] | None = None
+    """Who is counted; None: as the options say."""
+    cost: int | Callable[[R], int] | None = None
+    """Units; less than 1: the rule does not limit this request; None: as the options say."""
+
+
+Rules = str | Rule[R] | Sequence[str | Rule[R]]
+"""A policy, a rule, or several that stand or fall together: one request to ratelimitd takes them
+all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimiterOptions(Generic[R]):
+    """Of middleware. The defaults suit a service that no proxy is in front of."""
+
+    trusted_proxies: Sequence[str] = ()
+    """Addresses and networks of proxies whose X-Forwarded-For is believed."""
+    by: By[R] = "ip"
+    """Who is counted, for rules without ``by``."""
+    cost: Callable[[R], int] | None = None
+    """Units, for rules without ``cost``; None: 1 for GET, HEAD and OPTIONS, else 2."""
+    skip: Callable[[R], bool] | None = None
+    """Requests that are not limited; None: all are."""
+    fail_closed: bool = False
+    """Answers 503 where nobody decides, instead of letting the request pass."""
+    on_undecided: Callable[[R, Call, CallError], None] | None = None
+    """Learns of every call that nobody decided, with its policies and identifiers, and why. It
+    must not block or raise."""
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
+    """A line a second of what ``on_undecided`` learns."""
+
+
+_MAX_UNITS = 1_000_000_000_000
+_LOG_INTERVAL = 1.0  # seconds
+
+
+class Limiter(Generic[R]):
+    """Makes calls of requests, and answers of decisions. It asks nobody: an adapter does, by a
+    client of its kind."""
+
+    def __init__(self, options: LimiterOptions[R] | None) -> None:
+        self._options: LimiterOptions[R] = options or LimiterOptions()
+        check_by(self._options.by)
+        self._trusted = parse_networks(self._options.trusted_proxies)
+        self._logged_at = float("-inf")
+
+    def call_of(self, view: View[R], rules: Sequence[Rule[R]]) -> Call | Verdict:
+        """Returns the call to make for a request, or the verdict where none is needed."""
+        if self._options.skip and self._options.skip(view.request):
+            return Verdict()
+        demands: dict[tuple[str, str], Demand] = {}
+        for rule in rules:
+            identifier = identify(rule.by or self._options.by, view, self._trusted)
+            if identifier is None:
+                detail = "A proxy in front of this service does not tell which address it asks for."
+                return problem(400, "Bad Request", detail)
+            cost = min(self._cost(view, rule), _MAX_UNITS)
+            if cost >= 1:
+                demand = Demand(rule.policy, identifier, cost)
+                demands.setdefault((rule.policy, identifier), demand)
+        return Call("take", list(demands.values())) if demands else Verdict()
+
+    def verdict_of(self, request: R, call: Call, outcome: Decision | CallError) -> Verdict:
+        """Returns what becomes of a request after its call."""
+        if isinstance(outcome, CostTooLargeError):
+            detail = "It costs more than its limit can ever hold."
+            return problem(413, "Request Entity Too Large", detail)
+        if isinstance(outcome, InvalidCallError) and _refuses_identifier(outcome.problem):
+            # It would get around its limit if it passed.
+            return problem(400, "Bad Request", outcome.problem.detail if outcome.problem else "")
+        if isinstance(outcome, CallError):
+            return self._undecided(request, call, outcome)
+        if not outcome.limits and outcome.degraded:
+            # The client fails open, and has told it.
+            error = UnavailableError("take", outcome.recorded, "the client fails open")
+            return self._undecided(request, call, error)
+        return passed(outcome) if outcome.allowed else denied(outcome)
+
+    def _undecided(self, request: R, call: Call, error: CallError) -> Verdict:
+        options = self._options
+        if options.on_undecided:
+            options.on_undecided(request, call, error)
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_INTERVAL:
+            self._logged_at = now
+            what = "are refused" if options.fail_closed else "pass without a limit"
+            policies = ", ".join(d.policy for d in call.demands)
+            message = "ratelimitd does not decide: requests %s (%s: %s)"
+            options.logger.error(message, what, policies, error)
+        return unavailable() if options.fail_closed else Verdict()
+
+    def _cost(self, view: View[R], rule: Rule[R]) -> int:
+        cost = self._options.cost if rule.cost is None else rule.cost
+        if cost is None:
+            return 1 if view.method in ("GET", "HEAD", "OPTIONS") else 2
+        return cost(view.request) if callable(cost) else cost
+
+
+def _refuses_identifier(wrong: Problem | None) -> bool:
+    return wrong is not None and wrong.field is not None and wrong.field.endswith("identifier")
+
+
+def rules_of(rules: Rules[R]) -> list[Rule[R]]:
+    """Returns rules as a list of Rule."""
+    items = [rules] if isinstance(rules, (str, Rule)) else rules
+    listed = [Rule[R](item) if isinstance(item, str) else item for item in items]
+    for rule in listed:
+        check_by(rule.by or "ip")
+    return listed

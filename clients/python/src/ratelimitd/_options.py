@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import httpx
+
+from ._call import Call
+from ._errors import CallError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of a client. The defaults suit most. Times are in seconds."""
+
+    timeout: float = 2.0
+    """Of a call, with all its tries. The default is well over the service's own store timeout."""
+
+    on_unavailable: Literal["fail-closed", "fail-open"] = "fail-closed"
+    """What a call gives while no ratelimitd answers: an UnavailableError; or, for ``fail-open``, a
+    decision that allows and is ``degraded``. Each of those is counted (``client.failed_open``) and
+    told (``on_failed_open``), and the log has a line a second. What a service that answers
+    denies, or cannot decide, stands."""
+
+    on_failed_open: Callable[[Call, CallError], None] | None = None
+    """Learns of every call that ``fail-open`` allowed, and of the error that it would have had. It
+    is called on the client's event loop, and must not block or raise."""
+
+    retries: int = 0
+    """How often a call that was not answered is tried again, where that cannot count twice. If it
+    is not 0, the client gives takes and records an idempotency key; the service keeps these keys,
+    at some cost."""
+
+    concurrency: int = 2
+    """How many requests go at the same time before further calls wait and share one."""
+
+    disable_batching: bool = False
+    """Sends every call as a request of its own."""
+
+    max_failures: int = 5
+    """Failures in a row after which calls fail at once until a probe succeeds."""
+
+    probe_interval: float = 1.0
+    """Between that and a probe, and between probes."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request, such as ``Authorization``."""
+
+    transport: Callable[[], httpx.AsyncBaseTransport] | None = None
+    """Makes the transport of requests, for TLS: ``lambda: httpx.AsyncHTTPTransport(verify=…)``."""
+
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("ratelimitd"))
+    """A line when the service goes and comes back, and a second while calls fail open."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "probe_interval"):
+            self._want(name, getattr(self, name) > 0, "more than 0 seconds")
+        for name in ("concurrency", "max_failures"):
+            self._want(name, getattr(self, name) >= 1, "1 or more")
+        self._want("retries", self.retries >= 0, "0 or more")
+        known = self.on_unavailable in ("fail-closed", "fail-open")
+        self._want("on_unavailable", known, "fail-closed or fail-open")
+
+    def _want(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"ratelimitd: {name} is {getattr(self, name)!r}: it must be {what}")

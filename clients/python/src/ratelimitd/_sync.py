@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ._aio import AsyncClient
+from ._call import Call, Demand
+from ._decision import Decision, Explanation
+from ._errors import CallError
+from ._options import Options
+
+T = TypeVar("T")
+
+
+class Client:
+    """Asks one ratelimitd, or several behind one address, from threads. Make one for a process.
+
+    Calls go through an AsyncClient on an event loop in a thread of its own, so that those of all
+    threads share requests, and each ends in its time. The thread begins with the first call; a
+    process that is forked begins another.
+    """
+
+    def __init__(self, base_url: str, options: Options | None = None) -> None:
+        """Of the service at base_url, such as ``http://127.0.0.1:8080``. It asks nothing yet."""
+        self._base_url, self._options = base_url, options
+        self._lock = threading.Lock()
+        self._background = _Background(AsyncClient(base_url, options))
+        _clients.add(self)
+
+    def check(self, *demands: Demand) -> Decision:
+        """Asks whether demands would be allowed now, and records nothing."""
+        return self._run(lambda client: client.check(*demands))
+
+    def record(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
+        """Records demands, whatever the limits, and tells where that leaves them."""
+        return self._run(lambda client: client.record(*demands, idempotency_key=idempotency_key))
+
+    def take(self, *demands: Demand, idempotency_key: str | None = None) -> Decision:
+        """Checks and records demands as one step: all are recorded, or none is."""
+        return self._run(lambda client: client.take(*demands, idempotency_key=idempotency_key))
+
+    def reserve(self, *demands: Demand, hold: float) -> Decision:
+        """Checks demands and, if they are allowed, holds their units for so many seconds.
+
+        A ``settle`` of the decision's reservation makes them count; without one they are free
+        again in time.
+        """
+        return self._run(lambda client: client.reserve(*demands, hold=hold))
+
+    def settle(self, reservation: str, *, idempotency_key: str | None = None) -> Decision:
+        """Records what a ``reserve`` holds."""
+        return self._run(lambda client: client.settle(reservation, idempotency_key=idempotency_key))
+
+    def do(self, call: Call) -> Decision:
+        """Makes one call. It raises a CallError. A denial is no error."""
+        return self._run(lambda client: client.do(call))
+
+    def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]:
+        """Makes up to 1000 calls as one request, and returns what became of each, in their order.
+
+        A call that is wrong harms no other. Calls that share a policy and identifier are decided
+        in their order.
+        """
+        return self._run(lambda client: client.batch(calls))
+
+    def refund(self, receipt: str) -> None:
+        """Gives back, once, the units that receipt was given for.
+
+        It raises a NoReceiptError if there are none.
+        """
+        self._run(lambda client: client.refund(receipt))
+
+    def reset(self, policy: str, identifier: str) -> None:
+        """Forgets what was counted for identifier under policy, on every instance within a
+        second."""
+        self._run(lambda client: client.reset(policy, identifier))
+
+    def explain(self, policy: str, identifier: str) -> Explanation:
+        """Tells why identifier would be allowed or denied now: every limit's state, and what
+        else decides."""
+        return self._run(lambda client: client.explain(policy, identifier))
+
+    @property
+    def failed_open(self) -> int:
+        """How many calls ``fail-open`` has allowed although nobody decided them, in this process:
+        a metric that should stay at 0."""
+        return self._background.client.failed_open
+
+    def close(self) -> None:
+        """Waits until the calls that were made are answered, and closes connections. Further
+        calls give a ClosedError."""
+        self._run(lambda client: client.close())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, ask: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        with self._lock:
+            self._background.begin()
+        return self._background.run(ask)
+
+    def _forget(self) -> None:
+        """Makes the client ready in a process that was forked, which has no threads."""
+        self._lock = threading.Lock()
+        self._background = _Background(AsyncClient(self._base_url, self._options))
+
+
+class _Background:
+    """An AsyncClient, and a thread in which its event loop runs."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self) -> None:
+        """Starts the thread, if it does not run. It ends with this object, and does not keep the
+        process alive."""
+        if self._loop is None:
+            self._loop = loop = asyncio.new_event_loop()
+            threading.Thread(target=_serve, args=(loop,), name="ratelimitd", daemon=True).start()
+            weakref.finalize(self, _stop, loop, os.getpid())
+
+    def run(self, ask: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """Returns what ask returns in the thread."""
+        assert self._loop is not None, "begin comes first"
+        future = asyncio.run_coroutine_threadsafe(ask(self.client), self._loop)
+        try:
+            return future.result()
+        except BaseException:  # such as KeyboardInterrupt
+            future.cancel()
+            raise
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    if os.getpid() == pid and not loop.is_closed():  # in a fork, it is its parent's
+        loop.call_soon_threadsafe(loop.stop)
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for client in _clients:
+        client._forget()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget_all)

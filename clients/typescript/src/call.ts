@@ -1,0 +1,119 @@
+import { InvalidCallError } from "./errors.js";
+
+/** What a call does: `take` checks and records as one step. */
+export type Op = "check" | "record" | "take";
+
+/** Some units of one policy for one identifier. */
+export interface Demand {
+  readonly policy: string;
+  /** Who is counted: 1 to 1024 bytes of UTF-8. The service stores a hash of it. */
+  readonly identifier: string;
+  /** Units; 1 by default. */
+  readonly cost?: number;
+}
+
+/** One question with all that it may have. */
+export interface Call {
+  readonly op: Op;
+  /** They stand or fall together: all are recorded or none is. Up to 16, none twice. */
+  readonly demands?: readonly Demand[];
+  /** Has a check that allows hold the units for so long: whole milliseconds, up to an hour. */
+  readonly reserveMs?: number;
+  /** What a check answered that a record settles. */
+  readonly reservation?: string;
+  /** Makes a repetition of a take or record count once: 1 to 255 bytes of printable ASCII, no blank at either end. */
+  readonly idempotencyKey?: string;
+}
+
+const maxReserveMs = 3_600_000;
+const keyPattern = /^[!-~]([ -~]{0,253}[!-~])?$/;
+const loneSurrogate = /\p{Surrogate}/u; // which UTF-8 cannot have
+/** JSON escapes and UTF-8 make at most so many bytes of a UTF-16 unit that JSON.stringify returns. */
+const bytesPerUnit = 3;
+
+/** A call as it is sent. */
+export class PreparedCall {
+  readonly op: Op;
+  readonly idempotencyKey: string | undefined;
+  /** Whether units count or are held after it. */
+  readonly leavesUnits: boolean;
+  /** Of a request of its own. */
+  readonly body: string;
+  /** Of a batch. */
+  readonly operation: string;
+  /** Bytes of `operation`, at most. */
+  readonly size: number;
+  /** What it asks for, by policy and identifier. */
+  readonly keys: readonly string[];
+
+  /** Throws an {@link InvalidCallError} where the call could not be sent, or would spoil those that it travels with. */
+  constructor(
+    readonly call: Call,
+    makeKey: boolean,
+  ) {
+    validate(call);
+    this.op = call.op;
+    this.leavesUnits = call.op !== "check" || call.reserveMs !== undefined;
+    this.idempotencyKey = keyOf(call, makeKey);
+    const members = membersOf(call);
+    this.body = JSON.stringify(members);
+    this.operation = JSON.stringify({ op: call.op, ...members, idempotency_key: this.idempotencyKey });
+    this.size = this.operation.length * bytesPerUnit;
+    this.keys = (call.demands ?? []).map((d) => `${d.policy}\n${d.identifier}`);
+  }
+
+  /** Whether it may be sent again after a try that left its units so. */
+  repeatableAfter(recorded: string | undefined): boolean {
+    return recorded === "no" || this.idempotencyKey !== undefined;
+  }
+}
+
+function membersOf(call: Call): object {
+  const demands = (call.demands ?? []).map(({ policy, identifier, cost }) => ({ policy, identifier, cost }));
+  return {
+    ...(demands.length === 1 ? demands[0] : demands.length > 1 ? { demands } : {}),
+    reserve_ms: call.reserveMs,
+    reservation: call.reservation,
+  };
+}
+
+function keyOf(call: Call, makeKey: boolean): string | undefined {
+  if (call.op === "check" && call.reserveMs === undefined) {
+    return undefined; // it counts nothing, and a batch would refuse it
+  }
+  return call.idempotencyKey ?? (makeKey && call.op !== "check" ? crypto.randomUUID() : undefined);
+}
+
+function validate(call: Call): void {
+  const refuse = (field: string, detail: string) => InvalidCallError.refused(call.op, field, detail);
+  const { demands = [], reserveMs, reservation, idempotencyKey } = call;
+  if (!["check", "record", "take"].includes(call.op)) {
+    throw refuse("op", "It must be one of check, record, take.");
+  }
+  if (demands.length === 0 && reservation === undefined) {
+    throw refuse("demands", "A call has at least one demand.");
+  }
+  if (reserveMs !== undefined && !(Number.isInteger(reserveMs) && reserveMs >= 1 && reserveMs <= maxReserveMs)) {
+    throw refuse("reserve_ms", "It must be whole milliseconds, from 1 to an hour.");
+  }
+  if (reserveMs !== undefined && call.op !== "check") {
+    throw refuse("reserve_ms", "Only a check reserves.");
+  }
+  if (reservation !== undefined && call.op !== "record") {
+    throw refuse("reservation", "Only a record settles a reservation.");
+  }
+  if (reservation !== undefined && (reservation === "" || loneSurrogate.test(reservation))) {
+    throw refuse("reservation", "It must be given back as it was answered.");
+  }
+  if (idempotencyKey !== undefined && !keyPattern.test(idempotencyKey)) {
+    const detail = "It must be 1 to 255 bytes of printable ASCII, without a blank at either end.";
+    throw refuse("idempotency_key", detail);
+  }
+  for (const [i, demand] of demands.entries()) {
+    for (const field of ["policy", "identifier"] as const) {
+      if (loneSurrogate.test(demand[field])) {
+        throw refuse(demands.length > 1 ? `demands[${i}].${field}` : field, "It must be valid Unicode.");
+      }
+    }
+  }
+}

@@ -1,0 +1,419 @@
+import { Breaker } from "./breaker.js";
+import { type Call, type Demand, PreparedCall } from "./call.js";
+import type { Decision, DemandDecision, Explanation, Recorded } from "./decision.js";
+import { CallError, type ErrorOp, errorOf, InvalidCallError } from "./errors.js";
+import { Expiry } from "./expiry.js";
+import { Failure } from "./failure.js";
+import { Entry, type Group, Joiner, maxCalls } from "./join.js";
+import { type ClientOptions, type Settings, settingsOf } from "./options.js";
+import { Tries } from "./retry.js";
+import { type PostOptions, type Reply, Transport } from "./transport.js";
+import { type Answer, readAnswer, readExplanation, readLine, readProblem, readResults, Unreadable } from "./wire.js";
+
+/** Of one call. */
+export interface CallOptions {
+  /** Ends the call. It may count all the same: the error's `recorded` says. */
+  readonly signal?: AbortSignal;
+}
+
+export interface CountingOptions extends CallOptions {
+  /** Has a repetition of the call count once. Default: none, unless `retries` has the client make one. */
+  readonly idempotencyKey?: string;
+}
+
+export type Demands = Demand | readonly Demand[];
+
+/** What became of one call of a batch. */
+export type BatchResult =
+  | { readonly decision: Decision; readonly error?: undefined }
+  | { readonly decision?: undefined; readonly error: CallError };
+
+/** Asks one ratelimitd, or several behind one address. Make one for a process. */
+export class Client {
+  readonly #settings: Settings;
+  readonly #transport: Transport;
+  readonly #breaker: Breaker;
+  readonly #joiner: Joiner;
+  #failedOpen = 0;
+  #loggedAt = Number.NEGATIVE_INFINITY;
+
+  /** Of the service at `baseURL`, such as `http://127.0.0.1:8080`. It asks nothing yet. */
+  constructor(baseURL: string, options: ClientOptions = {}) {
+    this.#settings = settingsOf(options);
+    const { headers, fetch, logger, maxFailures, probeIntervalMs, concurrency, disableBatching } = this.#settings;
+    this.#transport = new Transport(baseURL, headers, fetch);
+    this.#breaker = new Breaker({
+      maxFailures,
+      probeIntervalMs,
+      onOpen: () => logger.error("ratelimitd does not answer: calls give what onUnavailable says"),
+      onClose: () => logger.info("ratelimitd answers again"),
+    });
+    this.#joiner = new Joiner((group) => this.#send(group), concurrency, !disableBatching);
+  }
+
+  /** Asks whether demands would be allowed now, and records nothing. */
+  check(demands: Demands, options?: CallOptions): Promise<Decision> {
+    return this.do({ op: "check", demands: listOf(demands) }, options);
+  }
+
+  /** Records demands, whatever the limits, and tells where that leaves them. */
+  record(demands: Demands, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
+    return this.do({ op: "record", demands: listOf(demands), ...keyed(idempotencyKey) }, options);
+  }
+
+  /** Checks and records demands as one step: all are recorded, or none is. */
+  take(demands: Demands, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
+    return this.do({ op: "take", demands: listOf(demands), ...keyed(idempotencyKey) }, options);
+  }
+
+  /**
+   * Checks demands and, if they are allowed, holds their units for `holdMs`. A {@link settle} of the decision's
+   * `reservation` makes them count; without one they are free again in time.
+   */
+  reserve(demands: Demands, holdMs: number, options?: CallOptions): Promise<Decision> {
+    return this.do({ op: "check", demands: listOf(demands), reserveMs: holdMs }, options);
+  }
+
+  /** Records what a {@link reserve} holds. */
+  settle(reservation: string, { idempotencyKey, ...options }: CountingOptions = {}): Promise<Decision> {
+    return this.do({ op: "record", reservation, ...keyed(idempotencyKey) }, options);
+  }
+
+  /** Makes one call. It rejects with a {@link CallError}. A denial is no error. */
+  async do(call: Call, options: CallOptions = {}): Promise<Decision> {
+    return this.#withExpiry(call.op, options, (expiry) => {
+      const entry = new Entry(this.#prepare(call));
+      this.#joiner.enter(entry);
+      return this.#answerOf(entry, expiry);
+    });
+  }
+
+  /**
+   * Makes up to 1000 calls as one request, and returns a result for each, in their order. A call that is wrong harms no
+   * other. Calls that share a policy and identifier are decided in their order.
+   */
+  async batch(calls: readonly Call[], options: CallOptions = {}): Promise<BatchResult[]> {
+    if (calls.length === 0 || calls.length > maxCalls) {
+      throw InvalidCallError.refused("batch", "operations", `A batch has 1 to ${maxCalls} calls.`);
+    }
+    return this.#withExpiry("batch", options, (expiry) => {
+      const entries = calls.map((call) => orError(() => new Entry(this.#prepare(call))));
+      const sound = entries.filter((entry) => entry instanceof Entry);
+      if (sound.length > 0) {
+        this.#joiner.sendTogether(sound);
+      }
+      return Promise.all(entries.map((entry) => this.#resultOf(entry, expiry)));
+    });
+  }
+
+  /** Gives back, once, the units that `receipt` was given for. It rejects with a `NoReceiptError` if there are none. */
+  async refund(receipt: string, options: CallOptions = {}): Promise<void> {
+    if (receipt === "") {
+      throw InvalidCallError.refused("refund", "receipt", "It must be given back as it was answered.");
+    }
+    // A refund whose answer was lost is not tried again: a second one would find nothing, like a forged one.
+    const repeatable = (failure: Failure) => stillCounts(failure) !== "unknown";
+    const reply = await this.#direct("refund", { receipt }, options, repeatable, stillCounts);
+    expectStatus("refund", reply, 200);
+  }
+
+  /** Forgets what was counted for `identifier` under `policy`, on every instance within a second. */
+  async reset(policy: string, identifier: string, options: CallOptions = {}): Promise<void> {
+    const reply = await this.#direct("reset", { policy, identifier }, options);
+    expectStatus("reset", reply, 204);
+  }
+
+  /** Tells why `identifier` would be allowed or denied now: every limit's state, and what else decides. */
+  async explain(policy: string, identifier: string, options: CallOptions = {}): Promise<Explanation> {
+    const reply = await this.#direct(
+      "explain",
+      { policy, identifier },
+      options,
+      () => true,
+      () => "no",
+    );
+    return readable("explain", reply, () => readExplanation(reply.body));
+  }
+
+  /** How many calls `fail-open` has allowed although nobody decided them: a metric that should stay at 0. */
+  get failedOpen(): number {
+    return this.#failedOpen;
+  }
+
+  /** Waits until the calls that were made are answered. Further calls give a `ClosedError`. */
+  close(): Promise<void> {
+    return this.#joiner.close();
+  }
+
+  #prepare(call: Call): PreparedCall {
+    return new PreparedCall(call, this.#settings.retries > 0);
+  }
+
+  async #withExpiry<T>(op: ErrorOp, { signal }: CallOptions, ask: (expiry: Expiry) => Promise<T>): Promise<T> {
+    const expiry = new Expiry(this.#settings.timeoutMs, signal);
+    if (signal?.aborted) {
+      expiry.stop();
+      throw errorOf(op, "no", expiry.failure(false));
+    }
+    try {
+      return await ask(expiry);
+    } finally {
+      expiry.stop();
+    }
+  }
+
+  async #resultOf(entry: Entry | CallError, expiry: Expiry): Promise<BatchResult> {
+    if (entry instanceof CallError) {
+      return { error: entry };
+    }
+    const answer = await orError(() => this.#answerOf(entry, expiry));
+    return answer instanceof CallError ? { error: answer } : { decision: answer };
+  }
+
+  /** Waits for the answer to a call that was sent, and tries again where that is worth it and cannot count twice. */
+  async #answerOf(first: Entry, expiry: Expiry): Promise<Decision> {
+    const { call } = first;
+    const tries = new Tries(this.#settings.retries, expiry);
+    let recorded: Recorded = "no";
+    for (let entry = first; ; entry = new Entry(call), this.#joiner.enter(entry)) {
+      const leave = () => this.#joiner.leave(entry, (sent) => expiry.failure(sent));
+      const answer = await expiry.during(entry.settled, leave);
+      if (!(answer instanceof Failure)) {
+        return answer;
+      }
+      const now = answer.recorded(call.leavesUnits);
+      recorded = recorded === "unknown" ? recorded : now; // an earlier try may count yet
+      if (!call.repeatableAfter(now) || !(await tries.again(answer))) {
+        return this.#unanswered(call.call, answer, recorded);
+      }
+    }
+  }
+
+  /** Returns or throws what the caller of a call is given that has no answer. */
+  #unanswered(call: Call, failure: Failure, recorded: Recorded): Decision {
+    const error = errorOf(call.op, recorded, failure);
+    if (this.#settings.onUnavailable === "fail-closed" || !failure.nobodyDecided) {
+      throw error;
+    }
+    this.#failedOpen++;
+    this.#settings.onFailedOpen?.(call, error);
+    const now = performance.now();
+    if (now - this.#loggedAt >= 1000) {
+      this.#loggedAt = now;
+      this.#settings.logger.error(
+        `ratelimitd does not decide: calls are allowed without a limit (${this.#failedOpen} so far; ${error.message})`,
+      );
+    }
+    return failedOpenDecision(call, recorded);
+  }
+
+  /** Sends a group as one request, and settles all its entries. */
+  async #send(group: Group): Promise<void> {
+    const { entries, signal } = group;
+    const failure =
+      entries.length === 1 ? await this.#sendOne(entries, signal) : await this.#sendBatch(entries, signal);
+    for (const entry of entries) {
+      entry.settle(failure ?? Failure.foreign(200, "it ends too early", 0));
+    }
+  }
+
+  async #sendOne([entry]: readonly Entry[], signal: AbortSignal): Promise<Failure | undefined> {
+    const { op, body, idempotencyKey } = (entry as Entry).call;
+    const reply = await this.#exchange(op, body, { signal, idempotencyKey });
+    return settleBy(reply, ({ status, body, retryAfterMs, replayed }) => {
+      entry?.settle(readAnswer(status, body, retryAfterMs, replayed));
+      return undefined;
+    });
+  }
+
+  async #sendBatch(entries: readonly Entry[], signal: AbortSignal): Promise<Failure | undefined> {
+    const body = `{"operations":[${entries.map((entry) => entry.call.operation).join()}]}`;
+    const settle = (index: number, answer: Answer) => {
+      const entry = entries[index];
+      if (entry === undefined) {
+        throw new Unreadable("it answers what was not asked");
+      }
+      entry.settle(answer);
+    };
+    const onLine = (line: string) => {
+      settle(...readLine(line));
+      this.#breaker.answered(performance.now());
+    };
+    const reply = await this.#exchange("batch", body, { signal, onLine });
+    return settleBy(reply, ({ status, body, retryAfterMs, inLines }) => {
+      if (inLines) {
+        return undefined;
+      }
+      if (status !== 200) {
+        return readProblem(status, body, retryAfterMs);
+      }
+      readResults(body, entries.length).forEach((answer, index) => {
+        settle(index, answer);
+      });
+      return undefined;
+    });
+  }
+
+  /** Posts, unless requests fail at once. */
+  async #exchange(route: string, body: string, options: PostOptions): Promise<Reply | Failure> {
+    if (!this.#breaker.admit(performance.now())) {
+      return new Failure("open", "no answer: it failed several times in a row and is being probed", false);
+    }
+    const { signal } = options;
+    const began = performance.now();
+    const onAbort = () => this.#abandon(began);
+    signal.addEventListener("abort", onAbort);
+    const reply = await this.#transport.post(route, body, options);
+    signal.removeEventListener("abort", onAbort);
+    if (!(reply instanceof Failure)) {
+      this.#breaker.answered(performance.now());
+    } else if (!signal.aborted) {
+      this.#breaker.failed(performance.now());
+    }
+    return reply;
+  }
+
+  /** Tells the breaker what a request says of the service that is ended without an answer. */
+  #abandon(began: number): void {
+    const now = performance.now();
+    if (now - began >= this.#settings.timeoutMs / 2) {
+      this.#breaker.failed(now);
+    } else {
+      this.#breaker.abandoned(); // by its callers
+    }
+  }
+
+  /** Makes a request without calls. */
+  async #direct(
+    op: "refund" | "reset" | "explain",
+    members: object,
+    options: CallOptions,
+    repeatable: (failure: Failure) => boolean = () => true,
+    recordedAfter: (failure: Failure) => Recorded | undefined = (failure) => failure.recorded(true),
+  ): Promise<Reply> {
+    return this.#withExpiry(op, options, async (expiry) => {
+      const tries = new Tries(this.#settings.retries, expiry);
+      for (;;) {
+        const reply = await this.#once(op, JSON.stringify(members), expiry);
+        if (!(reply instanceof Failure)) {
+          return reply;
+        }
+        if (!repeatable(reply) || !(await tries.again(reply))) {
+          throw errorOf(op, recordedAfter(reply), reply);
+        }
+      }
+    });
+  }
+
+  async #once(op: string, body: string, expiry: Expiry): Promise<Reply | Failure> {
+    const abort = new AbortController();
+    const asked = new Promise<Reply | Failure>((resolve) => {
+      this.#joiner.bypass(
+        async () => resolve(await this.#exchange(op, body, { signal: abort.signal })),
+        () => resolve(new Failure("closed", "the client is closed", false)),
+      );
+    });
+    const reply = await expiry.during(asked, () => abort.abort());
+    if (reply instanceof Failure) {
+      return abort.signal.aborted ? expiry.failure(reply.sent) : reply;
+    }
+    return reply.status < 400 ? reply : problemOf(reply);
+  }
+}
+
+function listOf(demands: Demands): readonly Demand[] {
+  return Array.isArray(demands) ? demands : [demands as Demand];
+}
+
+function keyed(idempotencyKey: string | undefined): { idempotencyKey?: string } {
+  return idempotencyKey === undefined ? {} : { idempotencyKey };
+}
+
+/** Returns what `make` returns, or the CallError that it throws. */
+function orError<T>(make: () => Promise<T>): Promise<T | CallError>;
+function orError<T>(make: () => T): T | CallError;
+function orError<T>(make: () => T | Promise<T>): T | CallError | Promise<T | CallError> {
+  const caught = (error: unknown) => {
+    if (error instanceof CallError) {
+      return error;
+    }
+    throw error;
+  };
+  try {
+    const made = make();
+    return made instanceof Promise ? made.catch(caught) : made;
+  } catch (error) {
+    return caught(error);
+  }
+}
+
+/** Has `read` make sense of a reply; returns why it has none. */
+function settleBy(
+  reply: Reply | Failure,
+  read: (reply: Reply) => Failure | undefined | undefined,
+): Failure | undefined {
+  if (reply instanceof Failure) {
+    return reply;
+  }
+  try {
+    return read(reply);
+  } catch (error) {
+    if (error instanceof Unreadable) {
+      return Failure.foreign(reply.status, error.message, reply.retryAfterMs);
+    }
+    throw error;
+  }
+}
+
+function problemOf(reply: Reply): Failure {
+  return settleBy(reply, ({ status, body, retryAfterMs }) => readProblem(status, body, retryAfterMs)) as Failure;
+}
+
+function expectStatus(op: "refund" | "reset", reply: Reply, status: number): void {
+  if (reply.status !== status) {
+    throw errorOf(op, "unknown", Failure.foreign(reply.status, `not ${status}`, 0));
+  }
+}
+
+function readable<T>(op: "explain", reply: Reply, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof Unreadable) {
+      throw errorOf(op, "no", Failure.foreign(reply.status, error.message, 0));
+    }
+    throw error;
+  }
+}
+
+/** Whether units still count after a refund that failed so; `undefined`: it is not known what for. */
+function stillCounts(failure: Failure): Recorded | undefined {
+  if (failure.problem === undefined) {
+    return failure.sent ? "unknown" : "yes";
+  }
+  return failure.problem.status < 500 ? undefined : failure.recorded(true);
+}
+
+/** The decision of a call that nobody decided. */
+function failedOpenDecision({ demands = [] }: Call, recorded: Recorded): Decision {
+  const of = (policy: string): DemandDecision => ({
+    allowed: true,
+    wouldAllow: true,
+    policy,
+    limit: 0,
+    remaining: 0,
+    used: 0,
+    resetAfterMs: 0,
+    retryAfterMs: 0,
+    limits: [],
+    mode: "enforce",
+    blocked: false,
+    degraded: true,
+    recorded,
+  });
+  return {
+    ...of(demands[0]?.policy ?? ""),
+    replayed: false,
+    ...(demands.length > 1 && { demands: demands.map((d) => of(d.policy)) }),
+  };
+}

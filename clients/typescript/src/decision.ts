@@ -1,0 +1,103 @@
+/** How a policy is applied: `shadow` decides and reports, and always allows. */
+export type Mode = "enforce" | "shadow" | "off";
+
+/** What an administrator has decided otherwise for an identifier, for a while. */
+export type Override = "allow" | "block" | "limits";
+
+/** Whether the units of a call count. */
+export type Recorded = "yes" | "no" | "unknown";
+
+/** What one limit of a policy says. */
+export interface LimitDecision {
+  readonly name: string;
+  readonly algorithm: string;
+  readonly limit: number;
+  readonly windowMs: number;
+  readonly allowed: boolean;
+  readonly used: number;
+  readonly remaining: number;
+  readonly resetAfterMs: number;
+  /** `null` when no wait helps. */
+  readonly retryAfterMs: number | null;
+}
+
+/** What the service says to one demand. */
+export interface DemandDecision {
+  readonly allowed: boolean;
+  /** The verdict: that of `allowed`, but for a policy in mode `shadow`. */
+  readonly wouldAllow: boolean;
+  readonly policy: string;
+  /** Of the tightest limit, as are `remaining`, `used` and `resetAfterMs`. */
+  readonly limit: number;
+  /** Units that could be spent at once, after this call. */
+  readonly remaining: number;
+  /** After this call: exact up to the limit, past it a lower bound. */
+  readonly used: number;
+  /** Until the limit is whole again. */
+  readonly resetAfterMs: number;
+  /** Until the same call passes if nobody else comes: 0 when allowed, `null` when no wait helps. */
+  readonly retryAfterMs: number | null;
+  /** Empty where nobody decided: the client failed open. */
+  readonly limits: readonly LimitDecision[];
+  readonly mode: Mode;
+  /** The override that decided, where one did. */
+  readonly override?: Override;
+  /** A block decided: one after an earlier denial, or by an override. */
+  readonly blocked: boolean;
+  /** The store, or the service, did not answer: something else decided. */
+  readonly degraded: boolean;
+  /** Of a degraded decision, whether its units count. */
+  readonly recorded?: Recorded;
+}
+
+/**
+ * What the service says to a call. Of several demands it speaks of the tightest limit, but for `allowed`, `wouldAllow`,
+ * `retryAfterMs` and `degraded`, which are those of all.
+ */
+export interface Decision extends DemandDecision {
+  /** By which what was recorded can be refunded once; absent: nothing was. */
+  readonly receipt?: string;
+  /** By which {@link Client.settle} records what a check holds; absent: it holds nothing. */
+  readonly reservation?: string;
+  /** It is the recorded answer to an earlier call with the same idempotency key. */
+  readonly replayed: boolean;
+  /** One for each of several demands, in their order; then one for each that their policies derive. */
+  readonly demands?: readonly DemandDecision[];
+}
+
+/** An override in force, as {@link Explanation} shows it. */
+export interface OverrideInForce {
+  readonly key: string;
+  readonly policy: string;
+  readonly kind: Override;
+  readonly limits?: readonly { readonly name: string; readonly limit: number; readonly burst?: number }[];
+  readonly expiresAt: string;
+  readonly expiresInMs: number;
+  readonly madeAt: string;
+  readonly by?: string;
+}
+
+/** Why an identifier would be allowed or denied now. */
+export interface Explanation {
+  readonly policy: string;
+  /** The hash that the identifier is counted under, in hex. */
+  readonly key: string;
+  readonly allowed: boolean;
+  readonly wouldAllow: boolean;
+  /** What decides. */
+  readonly because: "off" | "override" | "block" | "store" | "limit" | "derived" | "room";
+  /** The same in a sentence. */
+  readonly detail: string;
+  readonly retryAfterMs: number | null;
+  /** The limits that have no room. */
+  readonly deniedBy: readonly string[];
+  readonly mode: Mode;
+  readonly guarantee: string;
+  readonly degraded: boolean;
+  readonly limits: readonly (LimitDecision & { readonly policyLimit: number })[];
+  readonly override: OverrideInForce | null;
+  readonly block: { readonly until: string; readonly strikes: number } | null;
+  readonly resetAt: string | null;
+  /** The same of what the policy derives from the identifier. */
+  readonly derived?: readonly Explanation[];
+}

@@ -1,0 +1,125 @@
+import type { Recorded } from "./decision.js";
+import type { Failure } from "./failure.js";
+
+/** An answer that is no decision, as RFC 9457 has it. */
+export interface Problem {
+  /** A URI, or `about:blank`. */
+  readonly type: string;
+  readonly title: string;
+  /** 0 where the client refused the call itself. */
+  readonly status: number;
+  readonly detail: string;
+  /** The member that is wrong, such as `cost` or `demands[1].policy`. */
+  readonly field?: string;
+  /** Whether the units count. */
+  readonly recorded?: Recorded;
+}
+
+/** What failed: a call's operation, or one of those that have no decision. */
+export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "reset" | "explain";
+
+interface Reason {
+  readonly message: string;
+  readonly problem?: Problem | undefined;
+  readonly cause?: unknown;
+}
+
+/** Every error of a call: why there is no decision, and what became of its units. No message holds an identifier. */
+export class CallError extends Error {
+  override readonly name: string = "CallError";
+  /** Where the service gave a reason. */
+  readonly problem: Problem | undefined;
+
+  constructor(
+    readonly op: ErrorOp,
+    /** Whether the units count; of a reset, whether it took effect. */
+    readonly recorded: Recorded | undefined,
+    reason: Reason,
+  ) {
+    const doubt = recorded === "unknown" ? " (whether it counts is unknown)" : "";
+    super(`ratelimitd: ${op}: ${reason.message}${doubt}`, reason.cause === undefined ? {} : { cause: reason.cause });
+    this.problem = reason.problem;
+  }
+}
+
+/** The service does not decide: it cannot be reached, is late or broken, or its store is away. */
+export class UnavailableError extends CallError {
+  override readonly name: string = "UnavailableError";
+}
+
+/** The caller's signal ended the call; `cause` is the signal's reason. */
+export class AbortedError extends CallError {
+  override readonly name: string = "AbortError";
+}
+
+/** The client is closed. */
+export class ClosedError extends CallError {
+  override readonly name: string = "ClosedError";
+}
+
+/** There is nothing to refund, or not any more. */
+export class NoReceiptError extends CallError {
+  override readonly name: string = "NoReceiptError";
+}
+
+/** The call is wrong: as it stands it will never be decided. */
+export class InvalidCallError extends CallError {
+  override readonly name: string = "InvalidCallError";
+
+  /** Of a call that is not sent. */
+  static refused(op: ErrorOp, field: string, detail: string): InvalidCallError {
+    const problem = { type: "about:blank", title: "Bad Request", status: 0, field, detail };
+    return new InvalidCallError(op, "no", { message: `${field}: ${detail}`, problem });
+  }
+}
+
+/** No policy of that name is in force. */
+export class UnknownPolicyError extends InvalidCallError {
+  override readonly name: string = "UnknownPolicyError";
+}
+
+/** The cost is more than a limit can ever hold. */
+export class CostTooLargeError extends InvalidCallError {
+  override readonly name: string = "CostTooLargeError";
+}
+
+/** The idempotency key was given to another request. */
+export class KeyReusedError extends InvalidCallError {
+  override readonly name: string = "KeyReusedError";
+}
+
+/** Returns the error of a call that failed so. */
+export function errorOf(op: ErrorOp, recorded: Recorded | undefined, failure: Failure): CallError {
+  return new (classOf(failure))(op, recorded, failure);
+}
+
+function classOf({ kind, problem }: Failure): typeof CallError {
+  switch (kind) {
+    case "aborted":
+      return AbortedError;
+    case "closed":
+      return ClosedError;
+    case "problem":
+      return problem === undefined ? UnavailableError : classOfProblem(problem);
+    default:
+      return UnavailableError;
+  }
+}
+
+const keyReused = "https://github.com/ratelimitd/ratelimitd#idempotency-key-reused";
+
+function classOfProblem({ status, type, field = "" }: Problem): typeof CallError {
+  if (status >= 500) {
+    return UnavailableError;
+  }
+  if (status === 404 && field === "receipt") {
+    return NoReceiptError;
+  }
+  if (status === 404 && field.endsWith("policy")) {
+    return UnknownPolicyError;
+  }
+  if (status === 422 && type === keyReused) {
+    return KeyReusedError;
+  }
+  return status === 422 && field.endsWith("cost") ? CostTooLargeError : InvalidCallError;
+}

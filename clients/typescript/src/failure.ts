@@ -1,0 +1,61 @@
+import type { Recorded } from "./decision.js";
+import type { Problem } from "./errors.js";
+
+/** Why a try has no decision. `foreign` is an answer that ratelimitd does not give; `open`, that requests fail at once. */
+export type FailureKind = "problem" | "foreign" | "connection" | "timeout" | "open" | "full" | "aborted" | "closed";
+
+/** A try that has no decision. It is a value: what becomes of it is for the call to say. */
+export class Failure {
+  readonly problem: Problem | undefined;
+  /** When to try again, in milliseconds; 0: the service did not say. */
+  readonly retryAfterMs: number;
+  readonly cause: unknown;
+
+  constructor(
+    readonly kind: FailureKind,
+    readonly message: string,
+    /** Whether it may have reached the service. */
+    readonly sent: boolean,
+    more: { problem?: Problem; retryAfterMs?: number; cause?: unknown } = {},
+  ) {
+    this.problem = more.problem;
+    this.retryAfterMs = more.retryAfterMs ?? 0;
+    this.cause = more.cause;
+  }
+
+  static ofProblem(problem: Problem, retryAfterMs: number): Failure {
+    const where = problem.field === undefined ? "" : `${problem.field}: `;
+    return new Failure("problem", `status ${problem.status}: ${where}${problem.detail}`, true, {
+      problem,
+      retryAfterMs,
+    });
+  }
+
+  static foreign(status: number, why: string, retryAfterMs: number): Failure {
+    return new Failure("foreign", `the answer is not ratelimitd's: status ${status}, ${why}`, true, { retryAfterMs });
+  }
+
+  /** Whether the service answered, be it that it cannot decide. */
+  get answered(): boolean {
+    return this.kind === "problem";
+  }
+
+  /** Whether nobody decided: a 503 of ratelimitd itself is what a policy's on_store_error says. */
+  get nobodyDecided(): boolean {
+    if (this.problem !== undefined) {
+      return this.problem.status >= 500 && this.problem.status !== 503;
+    }
+    return this.kind !== "aborted" && this.kind !== "closed";
+  }
+
+  /** Whether units count after it. */
+  recorded(leavesUnits: boolean): Recorded {
+    if (!leavesUnits || !this.sent) {
+      return "no";
+    }
+    if (this.problem === undefined) {
+      return "unknown";
+    }
+    return this.problem.recorded ?? (this.problem.status < 500 ? "no" : "unknown");
+  }
+}

@@ -1,0 +1,32 @@
+/**
+ * Asks a ratelimitd: may this phone number have another code?
+ *
+ * A denial is no error: `decision.allowed` is false. A {@link CallError} says that there is no decision.
+ */
+export type { Call, Demand, Op } from "./call.js";
+export { type BatchResult, type CallOptions, Client, type CountingOptions, type Demands } from "./client.js";
+export type {
+  Decision,
+  DemandDecision,
+  Explanation,
+  LimitDecision,
+  Mode,
+  Override,
+  OverrideInForce,
+  Recorded,
+} from "./decision.js";
+export {
+  AbortedError,
+  CallError,
+  ClosedError,
+  CostTooLargeError,
+  type ErrorOp,
+  InvalidCallError,
+  KeyReusedError,
+  NoReceiptError,
+  type Problem,
+  UnavailableError,
+  UnknownPolicyError,
+} from "./errors.js";
+export type { ClientOptions, Logger } from "./options.js";
+export type { Fetch } from "./transport.js";

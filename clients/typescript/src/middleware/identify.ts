@@ -1,0 +1,76 @@
+import { clientAddress, isAddress, type Networks } from "./address.js";
+
+/** A request, as far as limits look at it. */
+export interface RequestView {
+  readonly method: string;
+  /** Of the connection; `undefined` where it has none. */
+  readonly address: string | undefined;
+  /** All values of a header, whose name is in lower case. */
+  readonly header: (name: string) => readonly string[];
+}
+
+/**
+ * Who is counted: `ip`, the client's address; the value of a header that the service itself, or a proxy in front of it,
+ * trusts; `api-key`, X-API-Key or a bearer token, and nobody by both; or what a function returns.
+ */
+export type By<R> = "ip" | `header:${string}` | "api-key" | ((request: R) => string | undefined | null);
+
+/** In front of the address of who is not known otherwise. */
+const unidentified = "ip\n";
+/** In front of a name that could pass for an address: nobody uses up the limit of an address by it. */
+const named = "name\n";
+const hashed = "sha256\n";
+const maxIdentifierBytes = 1024;
+
+/**
+ * Returns who sent a request, as the other ways into ratelimitd do; `undefined` where a trusted proxy hides that. Who
+ * leaves a header out is known by the address, so that nobody gets around a limit by it.
+ */
+export async function identify<R>(
+  by: By<R>,
+  request: R,
+  view: RequestView,
+  trusted: Networks,
+): Promise<string | undefined> {
+  const name = typeof by === "function" ? by(request) : nameOf(by, view);
+  if (name !== undefined && name !== null && name !== "") {
+    return bounded(name);
+  }
+  const address = clientAddress(view.address ?? "unknown", view.header("x-forwarded-for"), trusted);
+  if (address === undefined || by === "ip") {
+    return address;
+  }
+  return unidentified + address;
+}
+
+function nameOf(by: "ip" | `header:${string}` | "api-key", view: RequestView): string | undefined {
+  if (by === "ip") {
+    return undefined;
+  }
+  const name = by === "api-key" ? apiKeyOf(view) : only(view.header(by.slice("header:".length).toLowerCase()));
+  return name !== undefined && isAddress(name.trim()) ? named + name : name;
+}
+
+function apiKeyOf(view: RequestView): string | undefined {
+  const authorizations = view.header("authorization");
+  const token = /^bearer[ \t]+(.+)$/i.exec(only(authorizations) ?? "")?.[1]?.trim();
+  if (view.header("x-api-key").length === 0) {
+    return token;
+  }
+  return token !== undefined || authorizations.length > 1 ? undefined : only(view.header("x-api-key"));
+}
+
+/** Of several values, nobody knows which one counts for who comes after. */
+function only(values: readonly string[]): string | undefined {
+  return values.length === 1 ? values[0] : undefined;
+}
+
+/** Returns an identifier, or a hash of one that ratelimitd would not take. */
+async function bounded(identifier: string): Promise<string> {
+  const bytes = new TextEncoder().encode(identifier);
+  if (bytes.length <= maxIdentifierBytes && !/\p{Surrogate}/u.test(identifier)) {
+    return identifier;
+  }
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return hashed + Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

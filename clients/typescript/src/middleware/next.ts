@@ -1,0 +1,27 @@
+/**
+ * Wraps route handlers of Next, and all others that take a `Request` and return a `Response`:
+ *
+ *     const limit = limiter(client, { address: (request) => request.headers.get("x-real-ip") });
+ *     export const POST = limit("login", async (request) => Response.json(await login(request)));
+ */
+import type { Client } from "../client.js";
+import { Limiter, type Rules } from "./limiter.js";
+import { answerOf, viewOfWeb, type WebLimiterOptions, withHeaders } from "./web.js";
+
+export { decisionOf, type Rule, type Rules } from "./limiter.js";
+export type { WebLimiterOptions } from "./web.js";
+
+export type Handler<R, Rest extends unknown[]> = (request: R, ...rest: Rest) => Response | Promise<Response>;
+
+/** Returns what wraps handlers in rules. */
+export function limiter<R extends Request = Request>(
+  client: Client,
+  options: WebLimiterOptions<R>,
+): <Rest extends unknown[]>(rules: Rules<R>, handler: Handler<R, Rest>) => Handler<R, Rest> {
+  const limits = new Limiter<R>(client, (request) => viewOfWeb(request, options.address(request)), options);
+  return (rules, handler) =>
+    async (request, ...rest) => {
+      const verdict = await limits.decide(request, rules);
+      return answerOf(verdict) ?? withHeaders(await handler(request, ...rest), verdict);
+    };
+}

@@ -1,0 +1,90 @@
+/** Services that the tests ask: ratelimitd itself, and what is none. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer, type RequestListener, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { createInterface } from "node:readline";
+
+const suite = process.env.RATELIMITD_CONFORMANCE;
+const binary = process.env.RATELIMITD_BIN;
+if (suite === undefined || binary === undefined) {
+  throw new Error("RATELIMITD_CONFORMANCE and RATELIMITD_BIN must name the suite and the program: run `make clients`");
+}
+
+/** The folder of the conformance suite. */
+export const suiteDir = suite;
+
+/** A ratelimitd of the suite's policies. */
+export class Service {
+  #process: ChildProcess | undefined;
+
+  private constructor(
+    readonly url: string,
+    process: ChildProcess,
+    readonly flags: readonly string[],
+  ) {
+    this.#process = process;
+  }
+
+  static async start(...flags: string[]): Promise<Service> {
+    const [url, process] = await serve("127.0.0.1:0", flags);
+    return new Service(url, process, flags);
+  }
+
+  /** Ends the process as a crash does. */
+  async kill(): Promise<void> {
+    const process = this.#process;
+    if (process !== undefined) {
+      this.#process = undefined;
+      const ended = once(process, "exit");
+      process.kill("SIGKILL");
+      await ended;
+    }
+  }
+
+  /** Starts it again at the same address. */
+  async restart(): Promise<void> {
+    [, this.#process] = await serve(new URL(this.url).host, this.flags);
+  }
+
+  pause(): void {
+    this.#process?.kill("SIGSTOP");
+  }
+
+  resume(): void {
+    this.#process?.kill("SIGCONT");
+  }
+}
+
+async function serve(address: string, flags: readonly string[]): Promise<[string, ChildProcess]> {
+  const args = ["serve", "--listen", address, "--policies", `${suite}/policies.yaml`, ...flags];
+  const child = spawn(binary as string, args, { stdio: ["ignore", "pipe", "ignore"] });
+  for await (const line of createInterface(child.stdout)) {
+    const url = /^listening on (http:\S+)$/.exec(line)?.[1];
+    if (url !== undefined) {
+      return [url, child];
+    }
+  }
+  throw new Error("ratelimitd ended before it listened");
+}
+
+/** An HTTP server within this process. */
+export class Web {
+  private constructor(
+    readonly url: string,
+    readonly server: Server,
+  ) {}
+
+  static async serve(server: RequestListener | Server): Promise<Web> {
+    const web = typeof server === "function" ? createServer(server) : server;
+    web.listen(0, "127.0.0.1");
+    await once(web, "listening");
+    return new Web(`http://127.0.0.1:${(web.address() as AddressInfo).port}`, web);
+  }
+
+  async close(): Promise<void> {
+    this.server.closeAllConnections();
+    this.server.close();
+    await once(this.server, "close");
+  }
+}

@@ -1,0 +1,171 @@
+/** Plays the suite's cases of middleware on every framework that has an adapter. */
+import assert from "node:assert/strict";
+import { randomInt, randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import { after, before, describe, test } from "node:test";
+import { getRequestListener } from "@hono/node-server";
+import { getConnInfo } from "@hono/node-server/conninfo";
+import express from "express";
+import fastify from "fastify";
+import { Hono } from "hono";
+import { Client } from "ratelimitd";
+import * as onExpress from "ratelimitd/express";
+import * as onFastify from "ratelimitd/fastify";
+import * as onHono from "ratelimitd/hono";
+import * as onNext from "ratelimitd/next";
+import { Service, Web } from "./service.js";
+import { readCases } from "./suite.js";
+
+interface WebRequest {
+  path: string;
+  method?: string;
+  headers?: Record<string, string>;
+  expect: { status?: number; headers?: Record<string, string | null>; body?: Record<string, unknown> };
+}
+
+interface WebCase {
+  name: string;
+  service?: "none";
+  fail_closed?: boolean;
+  requests: WebRequest[];
+  undecided?: number;
+}
+
+/** What each path is limited by. */
+const routes = {
+  "/": "web",
+  "/closed": "closed",
+  "/user": { policy: "web-user", by: "header:X-User" },
+  "/by-address": "web-user",
+  "/both": ["web", { policy: "web-user", by: "header:X-User" }],
+  "/phone": { policy: "phone", by: "header:X-Phone" },
+  "/big": { policy: "bytes", cost: 101 },
+  "/unknown": "no-such",
+} as const;
+const entries = Object.entries(routes);
+
+interface Told {
+  trustedProxies: string[];
+  failClosed: boolean;
+  onUndecided: () => void;
+  logger: { info: () => void; error: () => void };
+}
+
+/** Starts an app of a framework, whose handlers answer "served". */
+const frameworks: Record<string, (client: Client, options: Told) => Promise<Web>> = {
+  express: (client, options) => {
+    const app = express();
+    const limit = onExpress.limiter(client, options);
+    for (const [path, rules] of entries) {
+      app.all(path, limit(rules), (request, response) => {
+        response.send(served(onExpress.decisionOf(request)));
+      });
+    }
+    return Web.serve(app);
+  },
+  fastify: async (client, options) => {
+    const app = fastify();
+    const limit = onFastify.limiter(client, options);
+    for (const [path, rules] of entries) {
+      app.all(path, { onRequest: limit(rules) }, async (request) => served(onFastify.decisionOf(request)));
+    }
+    await app.ready();
+    return Web.serve(app.server);
+  },
+  hono: (client, options) => {
+    const app = new Hono();
+    const limit = onHono.limiter(client, { ...options, address: (c) => getConnInfo(c as never).remote.address });
+    for (const [path, rules] of entries) {
+      app.all(path, limit(rules), (c) => c.text(served(onHono.decisionOf(c))));
+    }
+    return Web.serve(getRequestListener(app.fetch));
+  },
+  next: (client, options) => {
+    const limit = onNext.limiter(client, { ...options, address: () => "127.0.0.1" });
+    const handlers = new Map(
+      entries.map(([path, rules]) => [
+        path,
+        limit(rules, async (request) => new Response(served(onNext.decisionOf(request)))),
+      ]),
+    );
+    const listener = getRequestListener(async (request) => {
+      const handler = handlers.get(new URL(request.url).pathname);
+      return handler === undefined ? new Response(null, { status: 404 }) : handler(request);
+    });
+    return Web.serve(createServer(listener));
+  },
+};
+
+function served(decision: { receipt?: string } | undefined): string {
+  return decision?.receipt === undefined ? "served, undecided" : "served";
+}
+
+let service: Service;
+before(async () => {
+  service = await Service.start();
+});
+after(() => service.kill());
+
+for (const [name, start] of Object.entries(frameworks)) {
+  describe(name, () => {
+    for (const c of readCases<WebCase>("web")) {
+      test(c.name, () => run(c, start));
+    }
+  });
+}
+
+async function run(c: WebCase, start: (client: Client, options: Told) => Promise<Web>): Promise<void> {
+  const quiet = { info: () => {}, error: () => {} };
+  const nobody = "http://127.0.0.1:1";
+  const client = new Client(c.service === "none" ? nobody : service.url, { timeoutMs: 20_000, logger: quiet });
+  let undecided = 0;
+  const web = await start(client, {
+    trustedProxies: ["127.0.0.0/8", "::1"],
+    failClosed: c.fail_closed ?? false,
+    onUndecided: () => undecided++,
+    logger: quiet,
+  });
+  try {
+    const named = names();
+    for (const [i, request] of c.requests.entries()) {
+      await ask(web.url, request, named, `request ${i + 1}`);
+    }
+    assert.equal(undecided, c.undecided ?? 0);
+  } finally {
+    await web.close();
+  }
+}
+
+/** Returns what replaces `$name`: an address or a subnet that no other case has, or else a name. */
+function names(): (text: string) => string {
+  const byte = () => randomInt(256);
+  const group = () => (0x1000 + randomInt(0xefff)).toString(16);
+  const values = new Map([
+    ["address", `10.${byte()}.${byte()}.${byte()}`],
+    ["subnet", `2001:db8:${group()}:${group()}`],
+  ]);
+  const suffix = randomUUID();
+  return (text) => text.replace(/\$(\w+)/g, (_, name: string) => values.get(name) ?? `${name}-${suffix}`);
+}
+
+async function ask(url: string, request: WebRequest, named: (text: string) => string, where: string): Promise<void> {
+  const headers = Object.entries(request.headers ?? {}).map(
+    ([name, value]) => [name, named(value)] as [string, string],
+  );
+  const response = await fetch(url + request.path, { method: request.method ?? "GET", headers });
+  const body = await response.text();
+  const { expect } = request;
+  if (expect.status !== undefined) {
+    assert.equal(response.status, expect.status, `${where}: ${body}`);
+  }
+  for (const [name, value] of Object.entries(expect.headers ?? {})) {
+    assert.equal(response.headers.get(name), value, `${where}: ${name}`);
+  }
+  for (const [name, value] of Object.entries(expect.body ?? {})) {
+    assert.equal(JSON.parse(body)[name], value, `${where}: ${body}`);
+  }
+  if (response.status === 200) {
+    const decided = response.headers.has("X-RateLimit-Limit");
+    assert.equal(body, decided ? "served" : "served, undecided", where);
+  }
+}
