@@ -99,9 +99,12 @@ func (c *Cluster) sit(ctx context.Context) error {
 	err := s.tendUntil(ctx)
 	ended := s.endAll()
 	c.put(&routes{})
-	stop()
+	left := s.leave(lasting)
+	stop() // not before: who falls silent while its row still says in is set out
 	beats.Wait()
-	s.leave(lasting)
+	if left {
+		s.pulse.beat(lasting, true)
+	}
 	s.handOverLast(lasting, ended)
 	return err
 }

@@ -334,16 +334,16 @@ func (s *seat) end(tenures []*Tenure) {
 	s.cluster.opts.Flush(ctx)
 }
 
-// leave sets this member's row out, so that others need not wait for it, and tells them.
-func (s *seat) leave(ctx context.Context) {
+// leave sets this member's row out, so that others need not wait for it, and reports whether it is.
+func (s *seat) leave(ctx context.Context) (left bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
 	if !s.isIn() {
-		return
+		return false
 	}
 	if err := setOut(ctx, s.store, s.self.ID); err != nil {
 		s.cluster.opts.Logger.Warn("others will have to find out that this instance is gone", "error", err)
-		return
+		return false
 	}
-	s.pulse.beat(ctx, true)
+	return true
 }

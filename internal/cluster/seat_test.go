@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -363,6 +364,53 @@ func TestTwentyJoinAtOnce(t *testing.T) {
 		}
 		for _, in := range w.alive {
 			<-in.ended
+		}
+	})
+}
+
+// TestWhoLeavesIsNotSetOut holds that a member gives signs of life until its row says out, however long
+// that takes: nobody else makes it say so.
+func TestWhoLeavesIsNotSetOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stays, leaves := newScript(), newScript()
+		leaves.simStore = stays.simStore
+		run := func(s *script, address string) (c *Cluster, stop func()) {
+			c = New(s, &Options{Address: address})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = c.Run(ctx)
+			}()
+			return c, func() { cancel(); <-ended }
+		}
+		c, stop := run(stays, "stays:1")
+		defer stop()
+		leaving, leave := run(leaves, "leaves:1")
+		time.Sleep(5 * time.Second)
+		self := leaving.Self()
+		if st := c.Status(); !st.Installed || !st.View.Lists(self) {
+			t.Fatalf("%+v lists not both members", st)
+		}
+		c.Reach(self, Refused) // its listener is closed already
+		leaves.set = func(string, Version) (bool, error) {
+			time.Sleep(refusedFor + gapAfter)
+			return false, nil
+		}
+		var setOut atomic.Bool
+		stays.set = func(name string, _ Version) (bool, error) {
+			if name == rowCell(self) {
+				setOut.Store(true)
+			}
+			return false, nil
+		}
+		leave()
+		time.Sleep(5 * time.Second)
+		if setOut.Load() {
+			t.Error("another member set out one that was leaving")
+		}
+		if st := c.Status(); !st.Installed || st.View.Lists(self) {
+			t.Errorf("%+v lists a member that left", st)
 		}
 	})
 }
