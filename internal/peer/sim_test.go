@@ -106,6 +106,7 @@ type simWorld struct {
 	mu       sync.Mutex
 	rng      *rand.Rand
 	alive    []*simInstance
+	leaving  []*simInstance // that are asked no more, and reached by others until they have left
 	cut      map[[2]*simInstance]bool
 	round    int
 	admitted map[string]int64
@@ -401,12 +402,19 @@ func layersOf(handed []cluster.Handed) []cluster.Handed {
 func (w *simWorld) reached(from *simInstance, to cluster.Member) *simInstance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, in := range w.alive {
+	for _, in := range slices.Concat(w.alive, w.leaving) {
 		if in.name == to.Address && !w.cut[[2]*simInstance{from, in}] && !w.cut[[2]*simInstance{in, from}] {
 			return in
 		}
 	}
 	return nil
+}
+
+// left has in refuse connections.
+func (w *simWorld) left(in *simInstance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaving = slices.DeleteFunc(w.leaving, func(other *simInstance) bool { return other == in })
 }
 
 // simOwners reaches other engines without a network.
@@ -495,7 +503,10 @@ func (w *simWorld) start() {
 	go func() {
 		defer close(in.ended)
 		var all sync.WaitGroup
-		all.Go(func() { _ = in.cluster.Run(ctx) })
+		all.Go(func() {
+			_ = in.cluster.Run(ctx)
+			w.left(in)
+		})
 		all.Go(func() { in.dial(ctx) })
 		all.Go(func() { _ = in.engine.Run(ctx) })
 		all.Wait()
@@ -698,7 +709,7 @@ func (w *simWorld) disturb() {
 		w.start()
 	case what < 4:
 		in := w.alive[i]
-		w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+		w.alive, w.leaving = append(w.alive[:i:i], w.alive[i+1:]...), append(w.leaving, in)
 		in.left.Store(true)
 		in.stop()
 	case what < 6:
