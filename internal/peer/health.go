@@ -3,12 +3,11 @@ package peer
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
@@ -19,6 +18,8 @@ const (
 	askEvery     = 500 * time.Millisecond
 	answerWithin = time.Second     // else the member is not reached
 	dialWithin   = 2 * time.Second // more than answerWithin, which says then what is wrong
+	listenEvery  = 50 * time.Millisecond
+	longestDeaf  = 2 * listenEvery // that counts as listening
 )
 
 // errSilent is a member that has not answered, nor refused, within answerWithin.
@@ -62,12 +63,45 @@ func watch(ctx context.Context, stop context.CancelCauseFunc, conn *grpc.ClientC
 		case <-ctx.Done():
 			return
 		}
-		asking, cancel := context.WithTimeout(ctx, answerWithin)
-		_, err := healthpb.NewHealthClient(conn).Check(asking, &healthpb.HealthCheckRequest{})
-		cancel()
-		if status.Code(err) == codes.DeadlineExceeded {
+		if errors.Is(ask(ctx, conn), errSilent) {
 			stop(errSilent)
 			return
 		}
 	}
+}
+
+// ask asks once. It returns errSilent without an answer after answerWithin, in which this process listened.
+func ask(ctx context.Context, conn *grpc.ClientConn) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		if listen(ctx, time.Now, answerWithin) {
+			stop(errSilent)
+		}
+	})
+	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	stop(nil)
+	listening.Wait()
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
+}
+
+// listen reports true after d, and false when ctx ends before. Only the time counts in which this process ran:
+// while it stood still, or waited for a processor, it could not hear an answer.
+func listen(ctx context.Context, now func() time.Time, d time.Duration) bool {
+	tick := time.NewTicker(listenEvery)
+	defer tick.Stop()
+	for last := now(); d > 0; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+		at := now()
+		d -= min(at.Sub(last), longestDeaf)
+		last = at
+	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
@@ -97,5 +98,43 @@ func TestSilenceIsNotRefusal(t *testing.T) {
 			<-time.After(5 * time.Millisecond)
 		}
 		t.Logf("%s: known after %v", step.name, time.Since(began))
+	}
+}
+
+// TestWhoStoodStillTakesNobodyForSilent holds that an answer has as much time to be heard when this process
+// does not run for most of it.
+func TestWhoStoodStillTakesNobodyForSilent(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		stood time.Duration // at each look at the clock but the first
+		least time.Duration // until nobody has answered
+	}{
+		{"it runs", 0, answerWithin},
+		{"it waits for a processor", 400 * time.Millisecond, answerWithin / longestDeaf * (listenEvery + 400*time.Millisecond)},
+		{"it is stopped for long", time.Minute, answerWithin / longestDeaf * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, stood := time.Now(), -c.stood
+				now := func() time.Time {
+					stood += c.stood
+					return time.Now().Add(stood)
+				}
+				if !listen(t.Context(), now, answerWithin) {
+					t.Fatal("it listened until the context ended")
+				}
+				if took := time.Since(began) + stood; took < c.least || took > c.least+2*c.stood+longestDeaf {
+					t.Errorf("it took %v, want %v or little more", took, c.least)
+				}
+			})
+		})
+	}
+}
+
+func TestListenEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if listen(ctx, time.Now, answerWithin) {
+		t.Error("it listened on")
 	}
 }
