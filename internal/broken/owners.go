@@ -4,6 +4,8 @@ const (
 	ownedFile  = "internal/limiter/owned.go"
 	guestsFile = "internal/limiter/guests.go"
 	handedFile = "internal/cluster/handover.go"
+	cutFile    = "internal/cluster/cut.go"
+	pulseFile  = "internal/cluster/pulse.go"
 
 	preparedFile = "internal/limiter/prepared.go"
 	abortFile    = "internal/limiter/abort.go"
@@ -109,6 +111,70 @@ func owners() []Build {
 		}
 	})`, `led, err = true, s.counted.owned.open(key, theirs)`,
 			}},
+		},
+	}
+}
+
+// members are builds that break what members know of each other.
+func members() []Build {
+	const (
+		cut   = "members that are cut off from each other decide all the same"
+		death = "a member is set out once it is dead, and soon"
+		clock = "a member that may not decide leaves its keys to others"
+	)
+	return []Build{
+		{
+			Name: "owners that others do not reach", Broke: cut, Tests: []string{"cluster.TestMembersThatAreCutOffShareAllKeys"},
+			Edits: []Edit{{cutFile, `case !s.view.wasCut() && len(s.pulse.lost(members, cutFor)) > 0:`, `case false:`}},
+		},
+		{
+			Name: "a cut from who stands still", Broke: cut, Tests: []string{"cluster.TestShortCutsChangeNothing"},
+			Edits: []Edit{{pulseFile, `min(f.last, t.last)-max(since, f.steady, t.steady) >= least`, `p.clock-since >= least`}},
+		},
+		{
+			Name: "owners again as soon after every cut", Broke: cut, Tests: []string{"cluster.TestMembersThatAreCutOffShareAllKeys"},
+			Edits: []Edit{{cutFile, `return wholeFor << (max(v.Cuts, 1) - 1)`, `return wholeFor`}},
+		},
+		{
+			Name: "cuts that are never forgotten", Broke: cut, Tests: []string{"cluster.TestMembersThatAreCutOffShareAllKeys"},
+			Edits: []Edit{{cutFile, `if time.Since(s.since) > 2*s.view.wholeFor() {`, `if false {`}},
+		},
+		{
+			Name: "the dead never set out", Broke: death, Tests: []string{"cluster.TestDeathIsKnownSoon"},
+			Edits: []Edit{{"internal/cluster/propose.go", `s.self.ID || !s.pulse.silent(m) {`, `s.self.ID || true {`}},
+		},
+		{
+			Name: "dead by one instance's word", Broke: death, Tests: []string{"cluster.TestWhenSilenceIsDeath"},
+			Edits: []Edit{{pulseFile, `case refused && p.isRefusedByOthers(m.ID), p`, `case refused, p`}},
+		},
+		{
+			Name: "dead by refused connections though it beats", Broke: death, Tests: []string{"cluster.TestWhenSilenceIsDeath"},
+			Edits: []Edit{{pulseFile, `h.beat.Left || p.clock-h.last > limit`, `h.beat.Left || limit == goneFor || p.clock-h.last > limit`}},
+		},
+		{
+			Name: "silence of those that nobody listened to", Broke: death, Tests: []string{"cluster.TestDeafMembersSetNobodyOut"},
+			Edits: []Edit{{pulseFile, `p.clock += min(now.Sub(p.at), longestDeaf)`, `p.clock += now.Sub(p.at)`}},
+		},
+		{
+			Name: "two processes at one address", Broke: death, Tests: []string{"cluster.TestAnAddressIsOneProcess"},
+			Edits: []Edit{{pulseFile, `isRefusedByOthers(m.ID), p.isReplaced(h):`, `isRefusedByOthers(m.ID):`}},
+		},
+		{
+			Name: "the own row not heeded", Broke: "a member that was set out joins anew",
+			Tests: []string{"cluster.TestMemberThatWasSetOutJoinsAnew"},
+			Edits: []Edit{{"internal/cluster/seat.go", `s.heedOwnRow(ctx); err`, `ctx.Err(); err`}},
+		},
+		{
+			Name: "an owner whose clock is wrong", Broke: clock, Tests: []string{"cluster.TestInstanceWithAWrongClockHandsOnCalls"},
+			Edits: []Edit{{"internal/cluster/seat.go", `case aside && s.isIn() && !s.isAlone():`, `case false:`}},
+		},
+		{
+			Name: "aside for a moment of a wrong clock", Broke: clock, Tests: []string{"cluster.TestMomentsOfAWrongClockChangeNothing"},
+			Edits: []Edit{{"internal/cluster/aside.go", `time.Now(), asideAfter`, `time.Now(), time.Duration(0)`}},
+		},
+		{
+			Name: "aside though nobody else is there", Broke: clock, Tests: []string{"cluster.TestMomentsOfAWrongClockChangeNothing"},
+			Edits: []Edit{{"internal/cluster/seat.go", `aside && s.isIn() && !s.isAlone():`, `aside && s.isIn():`}},
 		},
 	}
 }

@@ -192,6 +192,53 @@ func TestDeafMembersSetNobodyOut(t *testing.T) {
 	})
 }
 
+// TestWhenSilenceIsDeath holds for how long a member has to be silent before it is taken for dead, by whose
+// connections it refuses, and that none are enough while it beats.
+func TestWhenSilenceIsDeath(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		mine, others bool // whose connections are refused
+		after        time.Duration
+	}{
+		{"nobody's", false, false, silentFor},
+		{"another one's", false, true, silentFor},
+		{"its own", true, false, refusedFor},
+		{"both", true, true, goneFor},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := New(newScript(), nil)
+			gone, witness := Member{ID: "gone", Address: "a"}, Member{ID: "witness", Address: "b"}
+			p := &pulse{store: c.store, ways: &c.ways, heard: make(map[ID]*heard)}
+			p.hurries.Store(true)
+			beat := func(b Beat) {
+				if err := c.store.Beat(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const last = 20 // of its beats
+			for count := int64(1); count < 60; count++ {
+				if count == 2 && test.mine {
+					c.Reach(gone.ID, Refused)
+				}
+				of := Beat{Member: witness, Count: count}
+				if test.others {
+					of.Refused = []ID{gone.ID}
+				}
+				beat(of)
+				if count <= last {
+					beat(Beat{Member: gone, Count: count})
+				}
+				p.listen(t.Context())
+				silence := time.Duration(count-last) * hurryEvery
+				if got, want := p.silent(gone), silence > test.after; got != want {
+					t.Errorf("refused are %s connections, and it beats no more for %v: it is dead %t, want %t", test.name, silence, got, want)
+				}
+				time.Sleep(hurryEvery)
+			}
+		})
+	}
+}
+
 // TestAnAddressIsOneProcess holds that a member is taken for dead soon when another one has its address,
 // which then answers, and never while it beats.
 func TestAnAddressIsOneProcess(t *testing.T) {
