@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Cassandra *Cassandra // where counts are; nil: in this process
 	DataDir   string     // a folder that keeps counts of this process across its restarts; empty: they end with it
-	MaxKeys   int        // in memory; zero: a million
+	MaxKeys   int        // in memory, or that are remembered of Cassandra's; zero: a million
 
 	// Namespace separates users of one keyspace; empty: "default", as of a server.
 	Namespace string
@@ -143,7 +143,7 @@ func (o *Options) engine(s *backend) *limiter.Options {
 	}
 	made := &limiter.Options{
 		Keyer: keyers[0], AlsoRead: keyers[1:], Consistency: s.levels, Datacenter: s.datacenter,
-		ClockTolerance: o.ClockTolerance, StoreTimeout: o.StoreTimeout, SyncInterval: o.SyncInterval,
+		ClockTolerance: o.ClockTolerance, StoreTimeout: o.StoreTimeout, SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys,
 		Now: o.Now, Skewed: s.skewed, Local: s.local, Feed: s.feed, Identifiers: identifier.Reader,
 		Owners: s.members.owners(),
 	}

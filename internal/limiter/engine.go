@@ -57,6 +57,7 @@ type Options struct {
 	Skewed         func() bool        // whether this instance's clock is beyond the tolerance now; nil: never
 	Local          store.Exclusive    // decides for OnStoreErrorLocal, else those policies deny
 	SyncInterval   time.Duration      // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
+	MaxKeys        int                // whose counts an owner remembers at most, some 128 or more; zero: DefaultMaxKeys
 	Feed           store.Feed         // carries resets, refunds and blocks between instances; nil: they stay where they were made
 	Observer       Observer           // learns of every decision; nil: nobody
 	Identifiers    policy.Identifiers // reads those of policies with Normalize, else such policies are refused
@@ -125,6 +126,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.SyncInterval == 0 {
 		o.SyncInterval = DefaultSyncInterval
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = DefaultMaxKeys
 	}
 	if o.ClockError == 0 {
 		o.ClockError = time.Second

@@ -44,10 +44,12 @@ type known struct {
 	built   attempts      // versions of the key's cell that what is known came by
 }
 
-// Bounds of what is known.
+// DefaultMaxKeys is the MaxKeys of Options that give none: some 500 bytes each, 512 MiB in all.
+const DefaultMaxKeys = 1 << 20
+
+// Bounds of what is known, beside Options.MaxKeys.
 const (
 	ownedShards = 64      // large enough that two cores rarely meet
-	maxKnown    = 1 << 12 // keys of each generation of a shard, some 500 bytes each: 256 MiB in all
 	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
 	maxOpen     = 1 << 12 // open keys of a shard; beyond, none is opened
 	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
@@ -70,7 +72,7 @@ func (o *owned) of(t *target, right Right) *known {
 	k, ok := sh.young[t.key]
 	if !ok {
 		if k, ok = sh.old[t.key]; ok {
-			sh.put(t.key, k)
+			sh.put(t.key, k, o.mostKnown())
 		}
 	}
 	if !ok || k.right != right || k.plan != t.plan || !k.until.IsZero() && time.Now().After(k.until) {
@@ -83,14 +85,20 @@ func (o *owned) put(key store.Key, k *known) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.put(key, k)
+	sh.put(key, k, o.mostKnown())
 }
 
-func (sh *ownedShard) put(key store.Key, k *known) {
-	if sh.young == nil || len(sh.young) >= maxKnown {
+// mostKnown returns how many keys each generation of a shard holds.
+func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) }
+
+// put remembers k. What falls out for it is read again when it is asked for, as what is forgotten is: its units
+// on their way to the store, and what is prepared for it, are kept elsewhere.
+func (sh *ownedShard) put(key store.Key, k *known, most int) {
+	if sh.young == nil || len(sh.young) >= most {
 		sh.age()
 	}
 	sh.young[key] = k
+	delete(sh.old, key)
 	sh.grow(k.events())
 }
 
@@ -120,6 +128,25 @@ func (o *owned) grew(key store.Key, events int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.grow(events)
+}
+
+// remembered returns of how many keys something is known.
+func (o *owned) remembered() (n int) {
+	for i := range o.shards {
+		sh := &o.shards[i]
+		sh.mu.Lock()
+		n += len(sh.young) + len(sh.old)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// Remembered returns of how many keys e remembers, as their owner, all that is counted.
+func (e *Engine) Remembered() int {
+	if e.shared == nil {
+		return 0
+	}
+	return e.shared.counted.owned.remembered()
 }
 
 // forgetIf ends what is known of key, if that is k.
@@ -229,7 +256,7 @@ func (o *owned) keep(t *target, right Right, state *store.State, now store.Insta
 	if wasOpen && began.After(settled) {
 		delete(sh.open, t.key)
 	}
-	sh.put(t.key, k)
+	sh.put(t.key, k, o.mostKnown())
 }
 
 // isOpen reports whether nothing of key is to be remembered.

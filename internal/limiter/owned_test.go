@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -278,4 +279,53 @@ func TestMemoryOutlivesAClockThatLeapsALittle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMemoryOfAnyBoundKeepsTheLimit asks for many more keys than an owner remembers, again and again, together and
+// alone, and holds that each has its limit and not one more, whatever fell out meanwhile: of units that are
+// written first, and of those that are written behind.
+func TestMemoryOfAnyBoundKeepsTheLimit(t *testing.T) {
+	const limit, callers, asked, most = 3, 400, 6, 128
+	var policies []policy.Policy
+	for _, algorithm := range policy.Algorithms() {
+		policies = append(policies, inMemory(algorithm, limit, time.Hour))
+	}
+	for _, algorithm := range writtenFirst() {
+		policies = append(policies, policyOf(algorithm, limit, time.Hour))
+	}
+	for _, policy := range policies {
+		t.Run(policy.Limits[0].Algorithm+"/"+string(policy.Guarantee), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeStore()
+				e := instanceWith(t, s, &limiter.Options{MaxKeys: 1, Owners: &owners{right: &tenancy{}}}, policy)
+				var admitted [callers]atomic.Int64
+				var all sync.WaitGroup
+				for round := range asked {
+					for i := range admitted {
+						all.Go(func() {
+							d, err := e.Take(t.Context(), limiter.Demand{Policy: policy.Name, Identifier: keys.Identifier(fmt.Sprint("caller ", i))})
+							if err != nil {
+								t.Error(err)
+							}
+							if d.Allowed {
+								admitted[i].Add(1)
+							}
+						})
+						if round%2 == 0 {
+							all.Wait()
+						}
+					}
+					all.Wait()
+				}
+				for i := range admitted {
+					if n := admitted[i].Load(); n != limit {
+						t.Errorf("caller %d has %d units, limit %d", i, n, limit)
+					}
+				}
+				if n := e.Remembered(); n == 0 || n > most {
+					t.Errorf("%d keys are remembered, want 1 to %d", n, most)
+				}
+			})
+		})
+	}
 }

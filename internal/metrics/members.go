@@ -59,6 +59,15 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 	}
 }
 
+// NewRemembered returns what publishes of how many keys this instance remembers what is counted: what now says at
+// each scrape.
+func NewRemembered(now func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_members_remembered_keys",
+		Help: "Keys that this instance owns and of which it remembers all that is counted; --max-keys bounds them.",
+	}, func() float64 { return float64(now()) })
+}
+
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.handed} {

@@ -129,7 +129,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		s.registry.MustRegister(metrics.NewSaving(s.process.Now, s.store.saving))
 	}
 	if !s.engine.InMemory() {
-		s.registry.MustRegister(metrics.NewBehind(s.engine.Behind))
+		s.registry.MustRegister(metrics.NewBehind(s.engine.Behind), metrics.NewRemembered(s.engine.Remembered))
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ func (s *Settings) EngineOptions(log *slog.Logger) (*limiter.Options, error) {
 		ClockTolerance: s.ClockTolerance,
 		StoreTimeout:   s.StoreTimeout,
 		SyncInterval:   s.SyncInterval,
+		MaxKeys:        s.MaxKeys,
 		Identifiers:    identifier.Reader,
 	}, nil
 }

@@ -119,7 +119,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.DataSync, "data-sync-interval", embedded.DefaultSyncEvery.String(), "duration",
 		"how often --data-dir is brought up to date: a crash loses what is younger", command.Between(minDataSync, maxDataSync))
 	command.Var(flags, &s.MaxKeys, "max-keys", strconv.Itoa(embedded.DefaultMaxKeys), "count",
-		"keys that the embedded store keeps at most", command.AtLeastOne)
+		"keys that are in memory at most: of the embedded store, or that an owner remembers (cassandra)", command.AtLeastOne)
 	flags.StringVar(&s.Namespace, "namespace", "default", "separates users of one keyspace; part of every `key`")
 	flags.StringVar(&s.HashKeyFile, "hash-key-file", "",
 		"`file` of id:key lines, base64 or hex, to hash identifiers with HMAC-SHA-256: the first writes, all are read")
