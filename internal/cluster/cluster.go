@@ -98,7 +98,7 @@ func (c *Cluster) sit(ctx context.Context) error {
 	beats.Go(func() { s.pulse.run(beating) })
 	err := s.tendUntil(ctx)
 	ended := s.endAll()
-	c.put(&routes{})
+	c.put(&routes{left: ctx.Err() != nil})
 	left := s.leave(lasting)
 	stop() // not before: who falls silent while its row still says in is set out
 	beats.Wait()

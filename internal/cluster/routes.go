@@ -15,6 +15,7 @@ type routes struct {
 	guest     *Tenure         // nil: this member has none
 	installed bool
 	seat      *seat         // nil: this instance is no member
+	left      bool          // nor will it be one again
 	changed   chan struct{} // closed when another one is in place
 }
 
@@ -61,6 +62,9 @@ func (c *Cluster) EnterFor(ctx context.Context, slice int, view int64) (*Tenure,
 	c.Notice(view)
 	for {
 		r := c.routes.Load()
+		if r.left {
+			return nil, fmt.Errorf("%w: this instance has left", ErrMoved)
+		}
 		if r.view.Number >= view {
 			switch p, ok := r.enter(slice); {
 			case ok && p.Tenure != nil:

@@ -368,6 +368,36 @@ func TestTwentyJoinAtOnce(t *testing.T) {
 	})
 }
 
+// TestCallsAreHandedBackByWhoLeaves holds that calls which are handed to an instance that leaves don't wait for
+// their deadline: it has decided nothing, and their askers can ask the next owner.
+func TestCallsAreHandedBackByWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(newScript(), &Options{Address: "leaves:1"})
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Run(ctx)
+		}()
+		time.Sleep(5 * time.Second)
+		waits := make(chan error)
+		go func() {
+			_, err := c.EnterFor(t.Context(), 0, c.Status().View.Number+1) // a view that it will not see
+			waits <- err
+		}()
+		synctest.Wait()
+		leave()
+		if err := <-waits; !errors.Is(err, ErrMoved) {
+			t.Errorf("a call that waited: %v", err)
+		}
+		<-ended
+		began := time.Now()
+		if _, err := c.EnterFor(t.Context(), 0, 1); !errors.Is(err, ErrMoved) || time.Since(began) > 0 {
+			t.Errorf("a call that came later: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
 // TestWhoLeavesIsNotSetOut holds that a member gives signs of life until its row says out, however long
 // that takes: nobody else makes it say so.
 func TestWhoLeavesIsNotSetOut(t *testing.T) {
