@@ -102,6 +102,11 @@ func (s *seat) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if v.Number < s.view.Number { // a change that is being made is seen by some reads only
+		if v, at, err = readView(ctx, s.store, true); err != nil {
+			return err
+		}
+	}
 	if v.Number < s.view.Number {
 		return fmt.Errorf("%w: view %d is gone", errLost, s.view.Number)
 	}

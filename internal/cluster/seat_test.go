@@ -68,6 +68,42 @@ func TestRowThatIsGoneReadsAsOut(t *testing.T) {
 	})
 }
 
+// TestViewIsGoneByALatestRead holds that a member stays when a read misses a view that is not settled,
+// and leaves when the view is gone.
+func TestViewIsGoneByALatestRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		seat := newSeat(New(s, nil))
+		for !seat.installed {
+			if err := seat.tend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now, err := s.simStore.Get(t.Context(), viewCell, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := Cell{Value: encode(View{}), Version: Version{1}}
+		gone := false
+		s.get = func(name string, latest bool) (Cell, error) {
+			switch {
+			case name != viewCell:
+				return s.simStore.Get(t.Context(), name, latest)
+			case latest && !gone:
+				return now, nil
+			}
+			return older, nil
+		}
+		if err := seat.tend(t.Context()); err != nil {
+			t.Errorf("a read missed the view: %v", err)
+		}
+		gone = true
+		if err := seat.tend(t.Context()); !errors.Is(err, errLost) {
+			t.Errorf("the view is gone: error %v, want %v", err, errLost)
+		}
+	})
+}
+
 // TestSetOutWithoutAnswerIsTriedAgain holds that a try whose answer is lost is not taken as done.
 func TestSetOutWithoutAnswerIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
