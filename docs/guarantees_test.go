@@ -221,7 +221,7 @@ func TestRecordOfSeveralIsNotUndone(t *testing.T) {
 		e := engineOver(t, s, nil, policyOf("p", "fixed-window", 5, time.Hour), policyOf("q", "fixed-window", 5, time.Hour))
 		call := limiter.Call{Op: count.OpRecord, Demands: []limiter.Demand{somebody("p"), somebody("q")}}
 		_, err := e.Do(t.Context(), &call)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v: want unknown, as some of it counts", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
@@ -49,7 +50,7 @@ func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, 
 }
 
 // owners returns what says who decides for a key; nil: this process does, for all.
-func (m *members) owners() limiter.Owners {
+func (m *members) owners() owner.Owners {
 	if m == nil {
 		return nil
 	}

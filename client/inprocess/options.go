@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -67,8 +68,8 @@ func (o *Options) withDefaults() Options {
 		d = *o
 	}
 	d.Namespace = cmp.Or(d.Namespace, defaultNamespace)
-	d.StoreTimeout = cmp.Or(d.StoreTimeout, limiter.DefaultStoreTimeout)
-	d.SyncInterval = cmp.Or(d.SyncInterval, limiter.DefaultSyncInterval)
+	d.StoreTimeout = cmp.Or(d.StoreTimeout, demand.DefaultStoreTimeout)
+	d.SyncInterval = cmp.Or(d.SyncInterval, demand.DefaultSyncInterval)
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}

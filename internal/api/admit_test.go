@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -167,7 +167,7 @@ func TestPoliciesOfCallers(t *testing.T) {
 	}
 	until := store.InstantOf(f.now().Add(time.Hour))
 	for _, p := range []string{"api", "sms-send"} {
-		o := limiter.Override{Kind: policy.OverrideBlock, Until: until}
+		o := demand.Override{Kind: policy.OverrideBlock, Until: until}
 		if _, err := f.server.engine.SetOverride(t.Context(), p, "a", o); err != nil {
 			t.Fatal(err)
 		}

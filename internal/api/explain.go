@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
 		e.policy = inForce
 	}
 	if x.Override != nil {
-		view := s.viewOverride(&limiter.KeyOverride{Key: x.Key, Policy: x.Policy, Override: *x.Override})
+		view := s.viewOverride(&overrides.Keyed{Key: x.Key, Policy: x.Policy, Override: *x.Override})
 		e.override = &view
 	}
 	return e.view()

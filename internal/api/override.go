@@ -13,6 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -26,7 +28,7 @@ type admin struct {
 // adminOverride is an override that somebody wants to put in force.
 type adminOverride struct {
 	admin
-	override limiter.Override
+	override demand.Override
 	lasts    time.Duration
 }
 
@@ -97,7 +99,7 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 		o.override.Limits, err = readOverrideLimits(v)
 	case "expires_in_ms":
 		var ms int64
-		ms, err = v.Integer(limiter.MinOverride.Milliseconds(), limiter.MaxOverride.Milliseconds())
+		ms, err = v.Integer(overrides.Shortest.Milliseconds(), overrides.Longest.Milliseconds())
 		o.lasts = time.Duration(ms) * time.Millisecond
 	default:
 		err = decode.ReadDemand(&o.Demand, name, v)
@@ -105,7 +107,7 @@ func (o *adminOverride) readMember(name string, v decode.Value) (err error) {
 	return err
 }
 
-func readOverrideLimits(v decode.Value) ([]limiter.LimitOverride, error) {
+func readOverrideLimits(v decode.Value) ([]demand.LimitOverride, error) {
 	if v[0] != '[' {
 		return nil, v.Not("an array of limits")
 	}
@@ -113,7 +115,7 @@ func readOverrideLimits(v decode.Value) ([]limiter.LimitOverride, error) {
 	if len(elements) > policy.MaxLimits {
 		return nil, decode.Wrong("", "A policy has at most "+strconv.Itoa(policy.MaxLimits)+" limits.")
 	}
-	limits := make([]limiter.LimitOverride, len(elements))
+	limits := make([]demand.LimitOverride, len(elements))
 	for i, e := range elements {
 		l := &limits[i]
 		seen, err := decode.ReadObject(e, overrideLimitNames, func(name string, v decode.Value) error { return readOverrideLimit(l, name, v) })
@@ -129,7 +131,7 @@ func readOverrideLimits(v decode.Value) ([]limiter.LimitOverride, error) {
 	return limits, nil
 }
 
-func readOverrideLimit(l *limiter.LimitOverride, name string, v decode.Value) (err error) {
+func readOverrideLimit(l *demand.LimitOverride, name string, v decode.Value) (err error) {
 	switch name {
 	case "name":
 		l.Name, err = v.Text()
@@ -202,12 +204,12 @@ func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, erro
 }
 
 // viewOne returns the answer about somebody's override, whose policy is in force.
-func (s *Server) viewOne(d *limiter.Demand, o *limiter.Override) answer {
+func (s *Server) viewOne(d *limiter.Demand, o *demand.Override) answer {
 	key, _ := s.engine.KeyOf(d.Policy, d.Identifier)
-	return encode.Document{Content: s.viewOverride(&limiter.KeyOverride{Key: key, Policy: d.Policy, Override: *o})}
+	return encode.Document{Content: s.viewOverride(&overrides.Keyed{Key: key, Policy: d.Policy, Override: *o})}
 }
 
-func (s *Server) viewOverride(o *limiter.KeyOverride) overrideView {
+func (s *Server) viewOverride(o *overrides.Keyed) overrideView {
 	view := overrideView{
 		Key: hex.EncodeToString(o.Key.Bytes()), Policy: o.Policy, Kind: string(o.Kind), By: o.By,
 		ExpiresAt: encode.ToMilliseconds(o.Until.Time()), MadeAt: encode.ToMilliseconds(o.Made.Time()),

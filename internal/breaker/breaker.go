@@ -15,7 +15,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -48,7 +48,7 @@ const (
 
 	// DefaultSilence is the usual store timeout. Requests that one node of several was
 	// asked for, which stands still, fail together: others were answered meanwhile.
-	DefaultSilence = limiter.DefaultStoreTimeout
+	DefaultSilence = demand.DefaultStoreTimeout
 )
 
 // New returns next behind a breaker. A nil opts means the zero Options.

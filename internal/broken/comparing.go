@@ -1,6 +1,6 @@
 package broken
 
-const serialFile = "internal/limiter/serial.go"
+const serialFile = "internal/limiter/cas/decider.go"
 
 // comparing are builds that compare and set carelessly.
 func comparing() []Build {
@@ -34,14 +34,14 @@ func comparing() []Build {
 			Finds: 3000,
 			Tests: []string{"embedded.TestConformanceShared/AllOrNone"},
 			Edits: []Edit{{
-				"internal/limiter/together.go",
-				`if err := s.serial.giveBack(ctx, &p.target, &counted, true); err != nil {`,
+				"internal/limiter/counted/together.go",
+				`if err := s.serial.GiveBack(ctx, &p.Target, &counted, true); err != nil {`,
 				`if counted.Cost < 0 {`,
 			}},
 		},
 		{
 			Name: "a log kept when the bucket beside it denies", Broke: "denied: nothing stays counted", Finds: 1500,
-			Edits: []Edit{{togetherFile, `p.err == nil && !p.decision.WouldAllow {`, `p.err == nil && !p.decision.WouldAllow && !p.plan.Cell {`}},
+			Edits: []Edit{{togetherFile, `p.Err == nil && !p.Decision.WouldAllow {`, `p.Err == nil && !p.Decision.WouldAllow && !p.Plan.Cell {`}},
 		},
 	}
 }

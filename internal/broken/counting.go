@@ -1,8 +1,9 @@
 package broken
 
 const (
-	countedFile  = "internal/limiter/counted.go"
-	planFile     = "internal/limiter/plan.go"
+	countedFile  = "internal/limiter/counted/counted.go"
+	unitsFile    = "internal/limiter/counted/units.go"
+	planFile     = "internal/limiter/demand/plan.go"
 	logFile      = "internal/limiter/count/slidinglog.go"
 	windowFile   = "internal/limiter/count/fixedwindow.go"
 	takeBackFile = "internal/limiter/totals/takeback.go"
@@ -54,14 +55,14 @@ func counting() []Build {
 		{
 			Name: "rank instead of total", Broke: "all that is counted is, whatever its place in the order", Vital: true, Finds: 1500,
 			Tests: []string{"TestClocksThatDifferByTwiceTheTolerance"},
-			Edits: []Edit{{countedFile, `	unsettled = c.hasUnsettled(t.plan, state, own.now)`, `	for i := range state.Logs {
+			Edits: []Edit{{countedFile, `	unsettled = c.hasUnsettled(t.Plan, state, own.now)`, `	for i := range state.Logs {
 		log, mine := &state.Logs[i], own.events[0].ID.Node()
 		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
 			node := e.ID.Node()
 			return e.At > own.now || e.At == own.now && string(node[:]) > string(mine[:])
 		})
 	}
-	unsettled = c.hasUnsettled(t.plan, state, own.now)`}},
+	unsettled = c.hasUnsettled(t.Plan, state, own.now)`}},
 		},
 		{
 			Name: "reads at LOCAL_ONE", Broke: "levels meet", Vital: true, Finds: 1500,
@@ -71,7 +72,7 @@ func counting() []Build {
 		{
 			Name: "writes at ONE", Broke: "levels meet", Finds: 1500,
 			Tests: []string{"TestLevelsOfWritesAndReads"},
-			Edits: []Edit{{countedFile, `Level: t.plan.Consistency.Write, Add: own.counts,`, `Level: policy.LevelOne, Add: own.counts,`}},
+			Edits: []Edit{{countedFile, `Level: t.Plan.Consistency.Write, Add: own.counts,`, `Level: policy.LevelOne, Add: own.counts,`}},
 		},
 		{
 			Name: "a full log that is written first", Broke: "nothing is written of a take that its log is known to be full for",
@@ -81,7 +82,7 @@ func counting() []Build {
 		{
 			Name: "a log that was full read first for ever", Broke: "a take asks the store once, unless it may be denied",
 			Tests: []string{"TestFullLogIsWrittenFirstOnceThereIsRoom"},
-			Edits: []Edit{{countedFile, `c.denied.Put(t.key, until)`, `c.denied.Put(t.key, store.Distant)`}},
+			Edits: []Edit{{countedFile, `c.denied.Put(t.Key, until)`, `c.denied.Put(t.Key, store.Distant)`}},
 		},
 	}
 }
@@ -94,8 +95,8 @@ func timing() []Build {
 			Tests: []string{"TestTimeToLiveOfEvents"},
 			Edits: []Edit{{
 				planFile,
-				`o.timing.Lasting(log.Window)`,
-				`log.Window - o.timing.Slack()`,
+				`o.Timing.Lasting(log.Window)`,
+				`log.Window - o.Timing.Slack()`,
 			}},
 		},
 		{
@@ -116,7 +117,7 @@ func timing() []Build {
 				`		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
 `,
 				`		if err = c.store.Write(ctx, w); err == nil {
-			later := t.plan.Query(t.key, store.InstantOf(c.opts.Now()), 1, q.Logs[:0])
+			later := t.Plan.Query(t.Key, store.InstantOf(c.opts.Now()), 1, q.Logs[:0])
 			wrote = true
 			state, err = c.store.Read(ctx, &later)
 		}
@@ -144,7 +145,7 @@ func answering() []Build {
 		{
 			Name: "own units missing accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestOwnUnitsMissingFromTheRead"},
-			Edits: []Edit{{countedFile, `.timing.Slack())) || !t.plan.promising {`, `.timing.Slack())) || t != nil {`}},
+			Edits: []Edit{{countedFile, `.Timing.Slack())) || !t.Plan.Promising {`, `.Timing.Slack())) || t != nil {`}},
 		},
 		{
 			Name: "an answer after the time-out accepted", Broke: "a late answer admits nothing",
@@ -159,7 +160,7 @@ func answering() []Build {
 		{
 			Name: "denied attempts taken back under count: all", Broke: "what is said to be counted is", Finds: 1500,
 			Tests: []string{"embedded.TestConformanceShared/Trace"},
-			Edits: []Edit{{countedFile, `return r.decision.Recorded != count.RecordedYes`, `return !r.decision.WouldAllow`}},
+			Edits: []Edit{{countedFile, `return r.Decision.Recorded != count.RecordedYes`, `return !r.Decision.WouldAllow`}},
 		},
 		{
 			Name: "a clock beyond the tolerance decides", Broke: "a clock beyond the tolerance decides nothing", Finds: 1500,
@@ -173,7 +174,7 @@ func answering() []Build {
 		{
 			Name: "units by a clock that was not looked at", Broke: "a clock beyond the tolerance decides nothing",
 			Tests: []string{"TestClockThatIsSetWithinACall"},
-			Edits: []Edit{{"internal/limiter/units.go", `	now, err := c.opts.timing.Checked()`, `	now, err := c.opts.timing.Instant(), error(nil)`}},
+			Edits: []Edit{{unitsFile, `	now, err := c.opts.Timing.Checked()`, `	now, err := c.opts.Timing.Instant(), error(nil)`}},
 		},
 		{
 			Name: "a sum that is of one key's log only", Broke: "a log's sum is that of its events",

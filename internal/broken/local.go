@@ -1,8 +1,8 @@
 package broken
 
 const (
-	behindFile        = "internal/limiter/behind.go"
-	behindBucketsFile = "internal/limiter/behindbuckets.go"
+	behindFile        = "internal/limiter/counted/behind.go"
+	behindBucketsFile = "internal/limiter/counted/behindbuckets.go"
 )
 
 // writtenBehind are builds that break what guarantee local rests on.
@@ -25,12 +25,12 @@ func writtenBehind() []Build {
 		{
 			Name: "local: a key read before all is written", Broke: bound,
 			Tests: []string{"TestLocalUnderAnotherPolicy", "peer.TestOwnersSimulation"},
-			Edits: []Edit{{"internal/limiter/counted.go", `err := c.behind.writeKey(ctx, t.key); err`, `err := ctx.Err(); err`}},
+			Edits: []Edit{{"internal/limiter/counted/counted.go", `err := c.behind.writeKey(ctx, t.Key); err`, `err := ctx.Err(); err`}},
 		},
 		{
 			Name: "local: a bucket read before all is written", Broke: bound,
 			Tests: []string{"TestLocalUnderAnotherPolicy"},
-			Edits: []Edit{{behindBucketsFile, `	if err := c.behind.writeKey(ctx, t.key); err != nil {
+			Edits: []Edit{{behindBucketsFile, `	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return nil, err
 	}
 `, ``}},
@@ -53,7 +53,7 @@ func writtenBehind() []Build {
 		{
 			Name: "local: a bucket that others changed, by memory", Broke: bound,
 			Tests: []string{"TestLocalBucketsThatOthersChange"},
-			Edits: []Edit{{behindBucketsFile, `		b.owned.forgetIf(u.target.key, p.known)
+			Edits: []Edit{{behindBucketsFile, `		b.owned.forgetIf(u.target.Key, p.known)
 `, ``}},
 		},
 		{
@@ -85,7 +85,7 @@ func writtenBehind() []Build {
 		{
 			Name: "local: refunded before it is written", Broke: "a refund gives back once",
 			Tests: []string{"TestLocalRefund"},
-			Edits: []Edit{{"internal/limiter/refund.go", `	if t.plan.behind { // it may not`, `	if false { // it may not`}},
+			Edits: []Edit{{"internal/limiter/refund.go", `	if t.Plan.Behind { // it may not`, `	if false { // it may not`}},
 		},
 	}
 }

@@ -2,8 +2,8 @@ package broken
 
 const (
 	onceFile  = "internal/limiter/once.go"
-	claimFile = "internal/limiter/claim.go"
-	holdsFile = "internal/limiter/holds.go"
+	claimFile = "internal/limiter/once/claims.go"
+	holdsFile = "internal/limiter/once/holds.go"
 )
 
 // once are builds under which what happens once happens again.
@@ -19,8 +19,8 @@ func once() []Build {
 			Tests: []string{"TestClaimOfTheDead"},
 			Edits: []Edit{{
 				onceFile,
-				`> opts.StoreTimeout+2*opts.ClockTolerance+staleMargin`,
-				`> 0*(opts.StoreTimeout+2*opts.ClockTolerance+staleMargin)`,
+				`> set.StoreTimeout+2*set.ClockTolerance+staleMargin`,
+				`> 0*(set.StoreTimeout+2*set.ClockTolerance+staleMargin)`,
 			}},
 		},
 		{

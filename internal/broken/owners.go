@@ -1,15 +1,15 @@
 package broken
 
 const (
-	ownedFile  = "internal/limiter/owned.go"
-	guestsFile = "internal/limiter/guests.go"
+	ownedFile  = "internal/limiter/counted/owned.go"
+	guestsFile = "internal/limiter/handon/guests.go"
 	handedFile = "internal/cluster/handover.go"
 	cutFile    = "internal/cluster/cut.go"
 	pulseFile  = "internal/cluster/pulse.go"
 
-	preparedFile = "internal/limiter/prepared.go"
-	abortFile    = "internal/limiter/abort.go"
-	severalFile  = "internal/limiter/several.go"
+	preparedFile = "internal/limiter/counted/prepared.go"
+	abortFile    = "internal/limiter/counted/abort.go"
+	severalFile  = "internal/limiter/handon/several.go"
 )
 
 // owners are builds that break what each key's owner goes by, and who owns it.
@@ -29,12 +29,12 @@ func owners() []Build {
 		{
 			Name: "keys not opened for guests", Broke: limit, Vital: true,
 			Tests: []string{"peer.TestOwnerKnowsWhatGuestsCount"},
-			Edits: []Edit{{guestsFile, `return e.shared.open(ctx, key, theirs)`, `return nil`}},
+			Edits: []Edit{{guestsFile, `return r.shared.Open(ctx, key, theirs)`, `return nil`}},
 		},
 		{
 			Name: "a guest that does not verify", Broke: limit,
 			Tests: []string{"peer.TestGuestWhoseRightIsOverAdmitsNothing"},
-			Edits: []Edit{{guestsFile, `if err := g.verify(ctx); err`, `if err := ctx.Err(); err`}},
+			Edits: []Edit{{guestsFile, `if err := g.Verify(ctx); err`, `if err := ctx.Err(); err`}},
 		},
 		{
 			Name: "guests' keys that stay new", Broke: limit, Tests: []string{"TestOpenedKeysAreNotNew"},
@@ -43,7 +43,7 @@ func owners() []Build {
 		{
 			Name: "units that the next owner does not know of", Broke: limit,
 			Tests: []string{"TestNothingIsCountedThatTheNextOwnerMayNotKnowOf", "TestNewKeysAreNotRead"},
-			Edits: []Edit{{ownedFile, `if err := k.right.Note(t.key, t.plan.life()); err`, `if err := ctx.Err(); err`}},
+			Edits: []Edit{{ownedFile, `if err := k.right.Note(t.Key, t.Plan.Life()); err`, `if err := ctx.Err(); err`}},
 		},
 		{
 			Name: "a key noted after its slice was handed over", Broke: limit,
@@ -73,7 +73,7 @@ func owners() []Build {
 		{
 			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
 			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn", "TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/tellnews.go", `	e.denied.changes.note(&key)`, ``}},
+			Edits: []Edit{{"internal/limiter/tellnews.go", `	e.owners.Changed(key)`, ``}},
 		},
 		{
 			Name: "a refund that ends no memory of others", Broke: "what is given back ends what is known",
@@ -84,7 +84,7 @@ func owners() []Build {
 		{
 			Name: "an owner that remembers what it read before a refund", Broke: "what is given back ends what is known",
 			Tests: []string{"TestOwnerReadsBeforeARefund"},
-			Edits: []Edit{{ownedFile, ` || o.changes.of(&t.key) != changes {`, ` {`}},
+			Edits: []Edit{{ownedFile, ` || o.changes.Of(&t.Key) != changes {`, ` {`}},
 		},
 		{
 			Name: "memory used by another right", Broke: limit,
@@ -93,18 +93,18 @@ func owners() []Build {
 		},
 		{
 			Name: "memory that outlives its policy", Broke: limit, Tests: []string{"TestMemoryEndsWithItsPolicy"},
-			Edits: []Edit{{"internal/limiter/counted.go", `		c.owned.forget(t.key) // what`, `		// what`}},
+			Edits: []Edit{{"internal/limiter/counted/counted.go", `		c.owned.forget(t.Key) // what`, `		// what`}},
 		},
 		{
 			Name: "memory pruned by a clock that was set back", Broke: limit,
 			Tests: []string{"TestMemoryDoesNotOutliveAClockSetBack"},
-			Edits: []Edit{{ownedFile, `case c.opts.timing.IsSetBack(k.latest, now):`, `case false:`}},
+			Edits: []Edit{{ownedFile, `case c.opts.Timing.IsSetBack(k.latest, now):`, `case false:`}},
 		},
 		{
 			Name: "an opening that does not wait for a batch under way", Broke: limit,
 			Tests: []string{"peer.TestOpeningWaitsForWhatIsUnderWay"},
 			Edits: []Edit{{
-				ownedFile, `s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*request) {
+				ownedFile, `s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
 		led = true
 		if err = s.counted.behind.writeKey(ctx, key); err == nil {
 			err = s.counted.owned.open(key, theirs)
@@ -189,7 +189,7 @@ func prepared() []Build {
 		{
 			Name: "denials by units in doubt", Broke: doubt,
 			Tests: []string{"TestDenialWaitsForWhatIsInDoubt", "TestSeveralDemandsByOwners"},
-			Edits: []Edit{{abortFile, `r.err, r.fewer = inDoubt(), fewer`, `r.fewer = fewer`}},
+			Edits: []Edit{{abortFile, `r.Err, r.Fewer = inDoubt(), fewer`, `r.Fewer = fewer`}},
 		},
 		{
 			Name: "units in doubt for ever", Broke: doubt, Tests: []string{"TestUnitsOfWhoIsGoneCount"},
@@ -197,7 +197,7 @@ func prepared() []Build {
 		},
 		{
 			Name: "aborted in the store alone", Broke: doubt, Tests: []string{"TestSeveralDemandsByOwners"},
-			Edits: []Edit{{abortFile, `	k.plan.takeOut(&k.state, units)`, ``}},
+			Edits: []Edit{{abortFile, `	takeOut(k.plan, &k.State, units)`, ``}},
 		},
 		{
 			Name: "aborted in memory alone", Broke: none, Tests: []string{"TestSeveralDemandsByOwners"},
@@ -205,7 +205,7 @@ func prepared() []Build {
 		},
 		{
 			Name: "an abort applied again", Broke: "no more than the limit, with owners", Tests: []string{"TestAbortsAreAppliedOnce"},
-			Edits: []Edit{{abortFile, `		s.prepared.commit(t.key, id)`, `		_ = id`}},
+			Edits: []Edit{{abortFile, `		s.prepared.commit(t.Key, id)`, `		_ = id`}},
 		},
 		{
 			Name: "a take counted after its abort", Broke: none, Tests: []string{"TestAbortMayComeFirst"},
@@ -213,17 +213,17 @@ func prepared() []Build {
 		},
 		{
 			Name: "nothing aborted when another demand denies", Broke: none, Tests: []string{"TestSeveralDemandsByOwners"},
-			Edits: []Edit{{severalFile, `	e.abort(ctx, undone.that((*charge).isPrepared))`, ``}},
+			Edits: []Edit{{severalFile, `	r.abort(ctx, undone.that(isPrepared))`, ``}},
 		},
 		{
 			Name: "calls that wait for each other", Broke: "two calls that meet are both decided",
 			Tests: []string{"TestTwoCallsThatMeetAreBothDecided"},
-			Edits: []Edit{{severalFile, `	e.abort(ctx, all[at+1:].that((*charge).isPrepared))`, ``}},
+			Edits: []Edit{{severalFile, `	r.abort(ctx, all[at+1:].that(isPrepared))`, ``}},
 		},
 		{
 			Name: "room that a full log does not show", Broke: "no more than the limit, with owners",
 			Tests: []string{"TestWhatIsAbortedInAFullLogIsReadAgain"},
-			Edits: []Edit{{abortFile, `if len(k.state.Logs[i].Events) >= k.plan.Logs[i].Limit {`, `if i < 0 {`}},
+			Edits: []Edit{{abortFile, `if len(k.State.Logs[i].Events) >= k.plan.Logs[i].Limit {`, `if i < 0 {`}},
 		},
 	}
 }

@@ -20,7 +20,7 @@ func resets() []Build {
 		{
 			Name: "a reset as a delete", Broke: "a reset forgets whatever was written before, by any clock", Finds: 1500,
 			Edits: []Edit{
-				{"internal/limiter/reset.go", `		if err := c.store.Write(ctx, w); err != nil {`, `		w.Reset = 0
+				{"internal/limiter/counted/reset.go", `		if err := c.store.Write(ctx, w); err != nil {`, `		w.Reset = 0
 		for i := range state.Logs {
 			for _, e := range state.Logs[i].Events {
 				w.Remove = append(w.Remove, e.ID)
@@ -36,7 +36,7 @@ func resets() []Build {
 		{
 			Name: "a reset dated by own clock alone", Broke: "a reset forgets whatever was written before, by any clock", Finds: 3000,
 			Tests: []string{"TestResetForgetsWhatAFastClockHasDated"},
-			Edits: []Edit{{"internal/limiter/reset.go", `max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)`, `max(now, state.Reset+1)`}},
+			Edits: []Edit{{"internal/limiter/counted/reset.go", `max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)`, `max(now, state.Reset+1)`}},
 		},
 		{
 			Name: "counted under a reset that came in between", Broke: "a reset within a decision admits nothing that it forgot", Finds: 1500,
@@ -48,8 +48,8 @@ func resets() []Build {
 			Tests: []string{"TestRecordUnderAResetThatWasNotRead"},
 			Edits: []Edit{{countedFile, `failAll(own.batch, count.RecordedUnknown, err) // even of`, `failAll(own.batch, count.RecordedUnknown, err)
 		for _, r := range own.batch {
-			if r.op == count.OpRecord {
-				r.err = &StoreError{Recorded: count.RecordedYes, Err: err}
+			if r.Op == count.OpRecord {
+				r.Err = &count.StoreError{Recorded: count.RecordedYes, Err: err}
 			}
 		}
 		// even of`}},

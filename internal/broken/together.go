@@ -1,6 +1,6 @@
 package broken
 
-const togetherFile = "internal/limiter/together.go"
+const togetherFile = "internal/limiter/counted/together.go"
 
 // together are builds that break calls of several demands.
 func together() []Build {
@@ -8,7 +8,7 @@ func together() []Build {
 		{
 			Name: "demands without holds", Broke: "all or none, whenever the process dies", Finds: 5000,
 			Tests: []string{"TestDemandsOfADeadProcessFreeThemselves"},
-			Edits: []Edit{{togetherFile, `p.hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true`, `_ = o`}},
+			Edits: []Edit{{togetherFile, `p.Hold, p.unconfirmed = confirmWithin*o.StoreTimeout, true`, `_ = o`}},
 		},
 		{
 			Name: "answered before holds are confirmed", Broke: "what was answered stays", Finds: 1500,

@@ -50,7 +50,7 @@ func totals() []Build {
 		{
 			Name: "a total missing from its read accepted", Broke: "own units are among what was read",
 			Tests: []string{"TestTotalThatIsNotReadAdmitsNothing"},
-			Edits: []Edit{{"internal/limiter/units.go", `seen = state.Replace(own.totals[i])`, `seen = state.Replace(own.totals[i]) || true`}},
+			Edits: []Edit{{unitsFile, `seen = state.Replace(own.totals[i])`, `seen = state.Replace(own.totals[i]) || true`}},
 		},
 	}
 }

@@ -576,7 +576,7 @@ func (f *frozen) answerAsPoliciesSay(t *testing.T, policies ...[]policy.Policy) 
 // answered as its policy says, and nobody was told that it counts.
 func wantStoreError(t *testing.T, p *policy.Policy, d *count.Decision, err error) {
 	t.Helper()
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	switch allows := p.OnStoreError == policy.OnStoreErrorAllow; {
 	case allows && (err != nil || !d.Allowed || !d.Degraded || d.Recorded == count.RecordedYes):
 		t.Errorf("%s: allowed %v, degraded %v, recorded %s, %v", p.Name, d.Allowed, d.Degraded, d.Recorded, err)
@@ -588,7 +588,7 @@ func wantStoreError(t *testing.T, p *policy.Policy, d *count.Decision, err error
 
 func countRecord(o *keyOutcome, d *count.Decision, err error) {
 	recorded := d.Recorded
-	if failed := (*limiter.StoreError)(nil); errors.As(err, &failed) {
+	if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
 		recorded = failed.Recorded
 	}
 	switch recorded {

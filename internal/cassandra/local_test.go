@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -43,12 +45,12 @@ func (s *sole) Note(key store.Key, _ time.Duration) error {
 	return nil
 }
 
-func (s *sole) Place(context.Context, store.Key) (limiter.Place, error) {
-	return limiter.Place{Right: s}, nil
+func (s *sole) Place(context.Context, store.Key) (owner.Place, error) {
+	return owner.Place{Right: s}, nil
 }
 
-func (s *sole) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) { return s, nil }
-func (s *sole) Guest(context.Context) (limiter.Right, error)                      { return s, nil }
+func (s *sole) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) { return s, nil }
+func (s *sole) Guest(context.Context) (owner.Right, error)                      { return s, nil }
 
 // localOwner returns an engine that owns all keys, and decides by one policy under guarantee local.
 func localOwner(t testing.TB, store store.Store, namespace string, right *sole, limit policy.Limit) *limiter.Engine {
@@ -86,7 +88,7 @@ func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 					}
 				}
 				e.Flush(t.Context())
-				time.Sleep(2 * limiter.DefaultStoreTimeout)
+				time.Sleep(2 * demand.DefaultStoreTimeout)
 			}
 			if total != 200 {
 				t.Errorf("%d are admitted, limit 200", total)

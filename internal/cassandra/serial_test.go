@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -47,7 +48,7 @@ func TestThreeNodes(t *testing.T) {
 	t.Run("paused coordinators", func(t *testing.T) { testPausedCoordinators(t, cluster, hasty) })
 	t.Run("frozen node", func(t *testing.T) { testFrozenNode(t, cluster, openStores(t, config, minorityTimeout)[0]) })
 	t.Run("stalled majority", func(t *testing.T) {
-		testStalledMajority(t, cluster, openStores(t, config, limiter.DefaultStoreTimeout))
+		testStalledMajority(t, cluster, openStores(t, config, demand.DefaultStoreTimeout))
 	})
 	t.Run("dead minority", func(t *testing.T) { testDeadMinority(t, cluster, patient) })
 	t.Run("one is away", func(t *testing.T) { testOneOfThreeNodesIsAway(t, cluster) })
@@ -289,7 +290,7 @@ func (out *outcomes) more(number func(keyOutcome) int64, within time.Duration) b
 }
 
 func (o *keyOutcome) add(t *testing.T, d *count.Decision, err error) {
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	switch {
 	case errors.As(err, &failed) && failed.Recorded == count.RecordedUnknown:
 		o.unknown++

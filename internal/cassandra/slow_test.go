@@ -47,7 +47,7 @@ func TestOnlyNodeIsSlow(t *testing.T) {
 	}
 	slow.delay.Store(int64(time.Minute))
 	_, err = e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: storetest.Somebody})
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("%v, want recorded: unknown, for the write was sent", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -89,10 +90,10 @@ func TestBlockAfterAResetThatIsDatedAhead(t *testing.T) {
 }
 
 // override puts an override to block in force for five minutes.
-func (m *machine) override() limiter.Override {
+func (m *machine) override() demand.Override {
 	m.t.Helper()
 	until := store.InstantOf(m.clock.now()).Add(5 * time.Minute)
-	o, err := m.engine.SetOverride(m.t.Context(), "p", "1", limiter.Override{Kind: policy.OverrideBlock, Until: until})
+	o, err := m.engine.SetOverride(m.t.Context(), "p", "1", demand.Override{Kind: policy.OverrideBlock, Until: until})
 	must(m.t, err)
 	return o
 }

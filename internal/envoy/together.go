@@ -40,7 +40,7 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 		spread(asks, group, of, &answer)
 		return
 	}
-	if store := (*limiter.StoreError)(nil); !errors.As(err, &store) {
+	if store := (*count.StoreError)(nil); !errors.As(err, &store) {
 		s.decideApart(ctx, asks, group)
 		return
 	}

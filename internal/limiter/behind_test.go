@@ -16,7 +16,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -30,7 +33,7 @@ func inMemory(algorithm string, limit int64, window time.Duration) policy.Policy
 
 // nextSync waits until every engine of the bubble has synced.
 func nextSync() {
-	time.Sleep(limiter.DefaultSyncInterval)
+	time.Sleep(demand.DefaultSyncInterval)
 	synctest.Wait()
 }
 
@@ -109,16 +112,16 @@ func (y *tenancy) set(change func()) {
 // asked is an engine that another one hands calls on to.
 type asked struct{ *limiter.Engine }
 
-func (a asked) Decide(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+func (a asked) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
 	return a.DecideForPeer(ctx, call, answer)
 }
 
-func (a asked) Tell(call *limiter.PeerCall) {
-	_ = a.DecideForPeer(context.Background(), call, new(limiter.PeerAnswer))
+func (a asked) Tell(call *owner.Call) {
+	_ = a.DecideForPeer(context.Background(), call, new(owner.Answer))
 }
 
 // tenant returns an engine that owns all keys by right, and runs.
-func tenant(t *testing.T, store store.Store, feed store.Feed, right limiter.Right, policies ...policy.Policy) *limiter.Engine {
+func tenant(t *testing.T, store store.Store, feed store.Feed, right owner.Right, policies ...policy.Policy) *limiter.Engine {
 	t.Helper()
 	return instanceWith(t, store, &limiter.Options{
 		Feed: feed, ClockTolerance: tolerance, StoreTimeout: timeout, Local: embedded.New(nil), Owners: &owners{right: right},
@@ -374,7 +377,7 @@ func TestLocalThroughAnOutage(t *testing.T) {
 				for range 30 {
 					d, err := e.Take(t.Context(), somebody)
 					if err == nil && d.Allowed {
-						if admitted++; time.Since(began) > limiter.DefaultSyncInterval+timeout {
+						if admitted++; time.Since(began) > demand.DefaultSyncInterval+timeout {
 							t.Errorf("admitted %v after the store stopped answering", time.Since(began))
 						}
 					}
@@ -403,19 +406,19 @@ func TestLocalThroughAnOutage(t *testing.T) {
 // from memory after an interval and a store timeout.
 func TestLocalStopsWithItsRight(t *testing.T) {
 	for _, algorithm := range policy.Algorithms() {
-		for name, fails := range map[string]error{"out": limiter.ErrRightEnded, "no answer": store.ErrUnavailable} {
+		for name, fails := range map[string]error{"out": owner.ErrRightEnded, "no answer": store.ErrUnavailable} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				right := &tenancy{}
 				e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 100, time.Hour))
 				takes(t, e, 1)
 				right.set(func() { right.verified, right.fails = time.Now(), fails })
-				time.Sleep(limiter.DefaultSyncInterval + timeout - time.Millisecond)
+				time.Sleep(demand.DefaultSyncInterval + timeout - time.Millisecond)
 				if allowed := takes(t, e, 1); allowed != 1 || right.asked > 0 {
 					t.Errorf("a right that held a moment ago is asked for %d times, and %d are admitted", right.asked, allowed)
 				}
 				time.Sleep(time.Millisecond)
 				_, err := e.Take(t.Context(), somebody)
-				var failed *limiter.StoreError
+				var failed *count.StoreError
 				if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 					t.Errorf("the error is %v, want one that says that nothing is recorded", err)
 				}
@@ -438,9 +441,9 @@ func TestLocalEndsWithItsTenure(t *testing.T) {
 			right := &tenancy{}
 			e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 9, time.Hour))
 			takes(t, e, 1)
-			right.set(func() { right.ended = limiter.ErrRightEnded })
+			right.set(func() { right.ended = owner.ErrRightEnded })
 			_, err := e.Take(t.Context(), somebody)
-			var failed *limiter.StoreError
+			var failed *count.StoreError
 			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("the error is %v, want one that says unknown", err)
 			}
@@ -499,7 +502,7 @@ func TestLocalStopsInTime(t *testing.T) {
 // what the dead had not written: of each at most the limit, and what it admitted within an interval and
 // two store timeouts.
 func TestLocalOvershootIsBounded(t *testing.T) {
-	const runs, stretch = 60, limiter.DefaultSyncInterval + 2*timeout
+	const runs, stretch = 60, demand.DefaultSyncInterval + 2*timeout
 	beyond := 0
 	for seed := range uint64(runs) {
 		bubble(t, fmt.Sprint(seed), func(t *testing.T) {
@@ -509,7 +512,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 			policy := inMemory(all[seed%uint64(len(all))], limit, 31*24*time.Hour)
 			store := newFakeStore()
 			store.readTakes, store.writeTakes = upTo(rnd, 100*time.Millisecond), upTo(rnd, 100*time.Millisecond)
-			total, lost, right := int64(0), int64(0), limiter.Right(&tenancy{})
+			total, lost, right := int64(0), int64(0), owner.Right(&tenancy{})
 			for range 1 + rnd.IntN(5) {
 				mine, parted := &partOff{Store: store}, inStore(t, store, policy)
 				e := tenant(t, mine, nil, right, policy)
@@ -631,7 +634,7 @@ func TestLocalWithoutOwners(t *testing.T) {
 			if allowed := takes(t, instance(t, store, nil, p), 2) + takes(t, e, 2); allowed != 3 {
 				t.Errorf("%d of 3", allowed)
 			}
-			if e.Behind() != (limiter.Behind{}) {
+			if e.Behind() != (counted.Behind{}) {
 				t.Errorf("%+v", e.Behind())
 			}
 		})

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/handon"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -33,8 +36,6 @@ type Call struct {
 // Bounds of a Call.
 const (
 	MaxIdempotencyKeyLen = 255
-	MinReserve           = time.Millisecond
-	MaxReserve           = time.Hour
 )
 
 // Answer is what became of a Call. Its own Decision is the demand's or, of several,
@@ -62,9 +63,9 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	charges[0].still = &one.still // for what is decided of it alone
-	if !e.secrets.known() {       // the receipt may take a request of its own, out of the same time
-		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	charges[0].Memory = one.memory // for what is decided of it alone
+	if !e.secrets.Known() {        // the receipt may take a request of its own, out of the same time
+		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
 		ctx = limited
 	}
@@ -86,7 +87,7 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
 	switch {
 	case call.Reservation != "": // settled once however often it comes, under whatever key
@@ -99,23 +100,23 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 
 // charges returns what call asks for, made ready to decide, in place of charges: its own
 // demands, and then those that their policies derive.
-func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
+func (e *Engine) charges(charges []demand.Charge, call *Call) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
 	charges = slices.Grow(charges, len(call.Demands))
 	var more []derived
 	for i := range call.Demands {
-		charges = append(charges, charge{})
+		charges = append(charges, demand.Charge{})
 		c := &charges[i]
 		parts, err := e.charge(c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
-			more, err = c.derive(more, i, parts)
+			more, err = deriveFrom(c, more, i, parts)
 		}
 		if err != nil {
 			return nil, call.inDemand(i, err)
 		}
-		if j := indexOf(charges[:i], c.key); j >= 0 {
+		if j := indexOf(charges[:i], c.Key); j >= 0 {
 			return nil, &FieldError{
 				Field:  fmt.Sprintf("demands[%d]", i),
 				Detail: fmt.Sprintf("the same policy and identifier as demands[%d]: give one demand the sum of both costs", j),
@@ -124,7 +125,7 @@ func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 	}
 	if more != nil {
 		for i := range more {
-			e.override(&more[i].charge)
+			e.override(&more[i].Charge)
 		}
 		var err error
 		if charges, err = call.together(charges, more); err != nil {
@@ -145,9 +146,9 @@ func (c *Call) check() error {
 		return &FieldError{Field: "idempotency_key", Detail: "a check records nothing that could count twice: remove it, or take"}
 	case c.Reserve != 0 && c.Op != count.OpCheck:
 		return &FieldError{Field: "reserve_ms", Detail: "only a check reserves: remove it, or check"}
-	case c.Reserve != 0 && (c.Reserve < MinReserve || c.Reserve > MaxReserve || c.Reserve%time.Millisecond != 0):
+	case c.Reserve != 0 && (c.Reserve < once.MinReserve || c.Reserve > once.MaxReserve || c.Reserve%time.Millisecond != 0):
 		return &FieldError{Field: "reserve_ms", Detail: fmt.Sprintf("%d is out of range: use %d to %d",
-			c.Reserve.Milliseconds(), MinReserve.Milliseconds(), MaxReserve.Milliseconds())}
+			c.Reserve.Milliseconds(), once.MinReserve.Milliseconds(), once.MaxReserve.Milliseconds())}
 	case c.Reservation != "" && c.Op != count.OpRecord:
 		return &FieldError{Field: "reservation", Detail: "only a record settles a reservation: remove it, or record"}
 	}
@@ -168,7 +169,7 @@ func (c *Call) inDemand(i int, err error) error {
 
 // decideAll decides charges, all or none of them, and fills in their decisions. The
 // error is that of the first whose policy denies because the store failed.
-func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
+func (e *Engine) decideAll(ctx context.Context, charges []demand.Charge) error {
 	if len(charges) == 1 {
 		e.decide(ctx, &charges[0])
 	} else {
@@ -179,7 +180,7 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 		c := &charges[i]
 		e.tell(c)
 		if failed == nil {
-			failed = c.err
+			failed = c.Err
 		}
 	}
 	return e.halfDone(charges, failed)
@@ -188,33 +189,33 @@ func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 // halfDone makes of failed an error that says what became of all charges: where some
 // count and some don't, as when a record of several fails half way, nobody can tell by
 // one word but "unknown".
-func (e *Engine) halfDone(charges []charge, failed error) error {
+func (e *Engine) halfDone(charges []demand.Charge, failed error) error {
 	if len(charges) == 1 || failed == nil {
 		return failed
 	}
-	var store *StoreError
+	var store *count.StoreError
 	if !errors.As(failed, &store) {
 		return failed
 	}
 	for i := range charges {
-		if c := &charges[i]; c.plan.Mode != policy.ModeOff && c.decision.Recorded != store.Recorded {
-			return &StoreError{Recorded: count.RecordedUnknown, Err: store.Err}
+		if c := &charges[i]; c.Plan.Mode != policy.ModeOff && c.Decision.Recorded != store.Recorded {
+			return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Err}
 		}
 	}
 	return failed
 }
 
 // decideSeveral decides those of charges that count at all and are not blocked.
-func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
-	asked, at := make([]charge, 0, len(charges)), make([]int, 0, len(charges))
+func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
+	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := e.askAll, e.now()
 	for i := range charges {
 		c := &charges[i]
 		switch {
-		case c.plan.Mode == policy.ModeOff:
-			c.decision = c.plan.Unasked()
-		case c.told || e.decideUnasked(c) || e.recallDenial(c):
-			if !c.decision.Stands() {
+		case c.Plan.Mode == policy.ModeOff:
+			c.Decision = c.Plan.Unasked()
+		case c.Told || e.decideUnasked(c) || e.recallDenial(c):
+			if !c.Decision.Stands() {
 				ask = e.askInVain
 			}
 		default:
@@ -228,50 +229,44 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 	for j, i := range at {
 		c := &asked[j]
 		switch {
-		case tooEarly(c.err): // nobody failed: it is to be decided under another id
-			c.decision = c.plan.Unasked()
-		case c.err != nil:
-			c.decision, c.err = e.onStoreError(ctx, c, c.err)
+		case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
+			c.Decision = c.Plan.Unasked()
+		case c.Err != nil:
+			c.Decision, c.Err = e.onStoreError(ctx, c, c.Err)
 		default:
-			c.op = charges[i].op // who was asked in vain is over its own limit all the same
-			e.punish(c, &c.decision, began)
-			e.remember(ctx, c, &c.decision)
+			c.Op = charges[i].Op // who was asked in vain is over its own limit all the same
+			e.punish(c, &c.Decision, began)
+			e.remember(ctx, c, &c.Decision)
 		}
-		c.op = charges[i].op
+		c.Op = charges[i].Op
 		charges[i] = *c
 	}
 }
 
-func (e *Engine) askAll(ctx context.Context, charges []charge) {
-	if e.suitOwners(charges) {
-		e.byOwners(ctx, charges) // by whose clocks they are decided
+func (e *Engine) askAll(ctx context.Context, charges []demand.Charge) {
+	if e.owners.Suits(charges) {
+		e.owners.DecideAll(ctx, charges) // by whose clocks they are decided
 		return
 	}
 	now, err := e.instant()
 	switch {
 	case err != nil:
-		failCharges(charges, err)
+		handon.FailCharges(charges, err)
 	case e.exclusive != nil:
-		e.exclusive.decideAll(ctx, charges, now)
+		e.exclusive.DecideAll(ctx, charges, now)
 	default:
-		e.asGuest(ctx, charges, func(ctx context.Context) { e.shared.decideAll(ctx, charges) })
-	}
-}
-
-func failCharges(charges []charge, err error) {
-	for i := range charges {
-		charges[i].err = err
+		e.owners.AsGuest(ctx, charges, func(ctx context.Context) { e.shared.DecideAll(ctx, charges) })
 	}
 }
 
 // answerOf puts the decisions of charges into one answer.
-func answerOf(charges []charge) Answer {
+func answerOf(charges []demand.Charge) Answer {
 	if len(charges) == 1 {
-		return Answer{Decision: charges[0].decision}
+		return Answer{Decision: charges[0].Decision}
 	}
 	a := Answer{Demands: make([]count.Decision, len(charges))}
 	for i := range charges {
-		a.Demands[i] = charges[i].decision
+		a.Demands[i] = charges[i].Decision
 	}
 	a.conclude()
 	return a

@@ -106,7 +106,7 @@ func TestLateConfirmationIsUnknown(t *testing.T) {
 		s.set(func() { s.onWriteAll = func([]store.Write) error { time.Sleep(3 * timeout); return nil } })
 		running(t, e)
 		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpTake, Demands: both})
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("confirmed long after the deadline: %v", err)
 		}
@@ -314,7 +314,7 @@ func TestSerialSaysThatAnOutcomeIsUnknown(t *testing.T) {
 		e := newEngine(t, s, 0, p)
 		start := time.Now()
 		_, err := e.Take(t.Context(), somebody)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("no attempt was ever answered: %v", err)
 		}
@@ -347,7 +347,7 @@ func TestClaimOfTheDead(t *testing.T) {
 			_, _ = dying.Do(t.Context(), &call)
 			s.delay = nil
 			_, err := living.Do(t.Context(), &call)
-			var failed *limiter.StoreError
+			var failed *count.StoreError
 			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("while the owner may live: %v", err)
 			}
@@ -605,7 +605,7 @@ func TestRecordThatFailsHalfWay(t *testing.T) {
 			}
 		})
 		_, err := e.Do(t.Context(), &limiter.Call{Op: count.OpRecord, Demands: both})
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("one is recorded and one is not: %v", err)
 		}

@@ -2,13 +2,14 @@ package limiter
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // single is memory for a call of one charge: most are, and nobody keeps it.
 type single struct {
-	charges [1]charge
-	still   stillCharge
+	charges [1]demand.Charge
+	memory  any // of who decided the last one
 }
 
 // borrow returns memory until it is given back.
@@ -20,11 +21,16 @@ func (e *Engine) borrow() *single {
 }
 
 // release gives one back, as it is: the next call has it.
-func (e *Engine) release(one *single) { e.borrowed.Put(one) }
+func (e *Engine) release(one *single) {
+	if memory := one.charges[0].Memory; memory != nil {
+		one.memory = memory
+	}
+	e.borrowed.Put(one)
+}
 
 // charge makes c, whatever it was, what d asks for, ready to decide, and returns the parts
 // of the identifier that it is to be counted for as well.
-func (e *Engine) charge(c *charge, op count.Op, d *Demand) ([]string, error) {
+func (e *Engine) charge(c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
@@ -33,12 +39,12 @@ func (e *Engine) charge(c *charge, op count.Op, d *Demand) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	*c = charge{}
-	p.locate(&c.target, id)
-	c.op, c.cost = op, cost
+	*c = demand.Charge{}
+	p.Locate(&c.Target, id)
+	c.Op, c.Cost = op, cost
 	e.override(c)
-	if cost < 1 || cost > c.plan.Fitting {
-		if err := c.checkCost(); err != nil {
+	if cost < 1 || cost > c.Plan.Fitting {
+		if err := checkCharge(c); err != nil {
 			return nil, err
 		}
 	}
@@ -50,10 +56,10 @@ func (e *Engine) charge(c *charge, op count.Op, d *Demand) ([]string, error) {
 
 // checkCost refuses what c can't ask for. An override to allow or to block asks no limit
 // whether it could ever hold that.
-func (c *charge) checkCost() error {
-	op := c.op
-	if c.over != nil && c.over.Kind != policy.OverrideLimits {
+func checkCharge(c *demand.Charge) error {
+	op := c.Op
+	if c.Override != nil && c.Override.Kind != policy.OverrideLimits {
 		op = count.OpRecord
 	}
-	return c.plan.checkCost(op, c.cost)
+	return checkCost(c.Plan, op, c.Cost)
 }

@@ -502,7 +502,7 @@ func TestIdempotentRecordHalfOfWhichFails(t *testing.T) {
 			}
 		})
 		_, err := e.Do(t.Context(), &call)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("one part is recorded and one is not: %v", err)
 		}

@@ -71,7 +71,7 @@ func TestOwnUnitsMissingFromTheRead(t *testing.T) {
 			s := newFakeStore()
 			s.set(func() { s.onWrite = func(*store.Write) error { return errDropped } })
 			_, err := newEngine(t, s, 0, p).Take(t.Context(), somebody)
-			var failed *limiter.StoreError
+			var failed *count.StoreError
 			if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 				t.Errorf("%v, want an outcome that is unknown", err)
 			}

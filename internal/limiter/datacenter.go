@@ -2,16 +2,6 @@ package limiter
 
 import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 
-// datacenter returns the name of the local data centre.
-func (o *Options) datacenter() string {
-	if o.moved != nil {
-		if name := o.moved.Load(); name != nil {
-			return *name
-		}
-	}
-	return o.Datacenter
-}
-
 // MoveTo names the local data centre once the store has told its name, in the place of
 // Options.Datacenter. Promises that end at its border count under other keys from then on. The
 // store must answer nothing before, nor for a store timeout after: calls under way have the old
@@ -19,7 +9,7 @@ func (o *Options) datacenter() string {
 func (e *Engine) MoveTo(datacenter string) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
-	e.opts.moved.Store(&datacenter)
+	e.settings.MoveTo(datacenter)
 	var policies []policy.Policy
 	for _, p := range e.Policies() {
 		policies = append(policies, *p)

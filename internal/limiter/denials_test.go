@@ -257,19 +257,6 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	})
 }
 
-// However many keys are denied, and however long their logs are, the memory has an end.
-func TestMemoryOfDenialsIsBounded(t *testing.T) {
-	for _, c := range []struct{ keys, each int }{
-		{3 * limiter.MaxDenials, 1},
-		{1000, 10_000},
-	} {
-		keys, events := limiter.RememberDenials(c.keys, c.each)
-		if keys == 0 || keys > limiter.MaxDenials || events > limiter.MaxDenialEvents+2*c.each {
-			t.Errorf("%d keys of %d events: %d and %d are remembered", c.keys, c.each, keys, events)
-		}
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

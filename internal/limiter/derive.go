@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -10,12 +11,12 @@ import (
 
 // derived is a demand on another policy that a demand brings along.
 type derived struct {
-	charge
+	demand.Charge
 	by int // index of the demand that brought it
 }
 
 // readIdentifiers gives plans what reads their identifiers, and those that they derive.
-func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*plan) error {
+func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*demand.Plan) error {
 	for i, found := range policy.DeriveProblems(policies) {
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
 	}
@@ -30,9 +31,9 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*pla
 		if err != nil {
 			return fmt.Errorf("policy %q: normalize: %w", p.Name, err)
 		}
-		p.read = read
+		p.Read = read
 		for _, d := range p.Derive {
-			p.derives = append(p.derives, plans[d.Policy])
+			p.Derives = append(p.Derives, plans[d.Policy])
 		}
 	}
 	return nil
@@ -41,7 +42,7 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*pla
 // planOf returns the plan of a policy in force, the canonical form of id there, and the
 // parts of it that the policy derives. It refuses identifiers that nothing can be counted
 // for.
-func (e *Engine) planOf(policy string, id keys.Identifier) (*plan, keys.Identifier, []string, error) {
+func (e *Engine) planOf(policy string, id keys.Identifier) (*demand.Plan, keys.Identifier, []string, error) {
 	p := e.plans.Load().of(policy)
 	if p == nil {
 		return nil, "", nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
@@ -49,17 +50,17 @@ func (e *Engine) planOf(policy string, id keys.Identifier) (*plan, keys.Identifi
 	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
 		return nil, "", nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
-	id, parts, err := p.readIdentifier(id)
+	id, parts, err := readIdentifier(p, id)
 	return p, id, parts, err
 }
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.
 func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	p := e.plans.Load().of(policy)
-	if p == nil || p.read == nil {
+	if p == nil || p.Read == nil {
 		return id
 	}
-	if canonical, _, err := p.readIdentifier(id); err == nil {
+	if canonical, _, err := readIdentifier(p, id); err == nil {
 		return canonical
 	}
 	return id
@@ -67,11 +68,11 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 
 // readIdentifier returns the canonical form of id under p, and the parts that it is to be
 // counted for as well.
-func (p *plan) readIdentifier(id keys.Identifier) (keys.Identifier, []string, error) {
-	if p.read == nil {
+func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, []string, error) {
+	if p.Read == nil {
 		return id, nil, nil
 	}
-	canonical, parts, err := p.read(string(id))
+	canonical, parts, err := p.Read(string(id))
 	if err != nil {
 		return "", nil, &FieldError{Field: "identifier", Detail: err.Error()}
 	}
@@ -85,31 +86,31 @@ func (p *plan) readIdentifier(id keys.Identifier) (keys.Identifier, []string, er
 }
 
 // derive appends to all what c, of the demand by, brings along for parts of its identifier.
-func (c *charge) derive(all []derived, by int, parts []string) ([]derived, error) {
+func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]derived, error) {
 	for i, part := range parts {
-		p := c.plan.derives[i]
-		id, _, err := p.readIdentifier(keys.Identifier(part))
+		p := c.Plan.Derives[i]
+		id, _, err := readIdentifier(p, keys.Identifier(part))
 		if err != nil {
 			return nil, err // none: takes has seen to it
 		}
-		all = append(all, derived{charge{target: p.of(id), op: c.op, cost: c.cost}, by})
+		all = append(all, derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost}, by})
 	}
 	return all, nil
 }
 
 // together returns charges with those that they bring along: what counts under the same
 // key, once with the sum of the costs.
-func (c *Call) together(charges []charge, more []derived) ([]charge, error) {
+func (c *Call) together(charges []demand.Charge, more []derived) ([]demand.Charge, error) {
 	for i := range more {
 		d := &more[i]
-		at := indexOf(charges, d.key)
+		at := indexOf(charges, d.Key)
 		if at < 0 {
 			at = len(charges)
-			charges = append(charges, d.charge)
+			charges = append(charges, d.Charge)
 		} else {
-			charges[at].cost += d.cost
+			charges[at].Cost += d.Cost
 		}
-		if err := charges[at].checkCost(); err != nil {
+		if err := checkCharge(&charges[at]); err != nil {
 			return nil, c.inDemand(d.by, err)
 		}
 	}
@@ -120,11 +121,21 @@ func (c *Call) together(charges []charge, more []derived) ([]charge, error) {
 	return charges, nil
 }
 
-func indexOf(charges []charge, key store.Key) int {
+func indexOf(charges []demand.Charge, key store.Key) int {
 	for i := range charges {
-		if charges[i].key == key {
+		if charges[i].Key == key {
 			return i
 		}
 	}
 	return -1
+}
+
+// KeyOf returns the key that id is counted under: that of the hash key that is written
+// with. Errors wrap ErrInvalid or ErrUnknownPolicy.
+func (e *Engine) KeyOf(policy string, id keys.Identifier) (store.Key, error) {
+	p, id, _, err := e.planOf(policy, id)
+	if err != nil {
+		return store.Key{}, err
+	}
+	return p.Keys[0].Of(id), nil
 }

@@ -18,7 +18,7 @@ import (
 // wantRecorded holds that err says so of what became of the units.
 func wantRecorded(t *testing.T, err error, want count.Recorded) {
 	t.Helper()
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	if !errors.As(err, &failed) || failed.Recorded != want || errors.Is(err, store.ErrConflict) {
 		t.Errorf("%v, want recorded: %s", err, want)
 	}
@@ -307,7 +307,7 @@ func TestReservationThatCannotBeOpened(t *testing.T) {
 		settle := limiter.Call{Op: count.OpRecord, Reservation: held.Reservation}
 		s.afterRead = func(*store.State) error { return store.ErrUnavailable }
 		_, err := started.Do(t.Context(), &settle)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v, want that it is not known what is recorded", err)
 		}

@@ -1,20 +1,24 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/handon"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -23,55 +27,47 @@ import (
 // Engine decides. It is safe for concurrent use; make one with New.
 type Engine struct {
 	opts      Options
-	setting   sync.Mutex // held while plans change
+	settings  *demand.Settings // of opts, for all that decides
+	setting   sync.Mutex       // held while plans change
 	plans     atomic.Pointer[planSet]
 	ids       *store.EventIDs
-	exclusive *exclusive  // decides over a store that can hold keys still; else nil
-	shared    *shared     // decides over one that can't; else nil
-	local     *exclusive  // decides for OnStoreErrorLocal; nil: nobody does
-	denied    toldDenials // what owners denied
+	exclusive *held.Decider    // decides over a store that can hold keys still; else nil
+	shared    *counted.Decider // decides over one that can't; else nil
+	local     *held.Decider    // decides for OnStoreErrorLocal; nil: nobody does
+	owners    *handon.Router   // decide for keys; nil: nobody owns any
 	blocks    *signals.Blocks
-	overrides overrides
+	overrides overrides.Set
 	news      *signals.News // nil: there is no feed
-	claims    *claims       // about policies whose promises end at a data centre's border
-	anywhere  *claims       // about all others
-	secrets   secrets
+	claims    once.Scopes
+	secrets   once.Secrets
 
 	borrowed     sync.Pool    // of *single
 	identities   []*keys.Keys // hash identifiers for fingerprints, under every hash key that is known
-	reservations *reservations
+	reservations *once.Reservations
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
 // process.
 type Options struct {
-	Keyer          keys.Keyer         // of the keys that are written under
-	AlsoRead       []keys.Keyer       // of keys that are read as well: other instances write under them, or did
-	Consistency    policy.Consistency // for policies that do not say; zero: LOCAL_QUORUM for both
-	Serial         policy.Level       // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
-	Datacenter     string             // name of the local one; part of the key of promises that end at its border; see MoveTo
-	ClockTolerance time.Duration      // how far instances' clocks may be from the store's; whole milliseconds
-	StoreTimeout   time.Duration      // the longest a decision waits for the store; zero: DefaultStoreTimeout
-	ClockError     time.Duration      // how far the clocks of the store's own nodes may differ; zero: one second
-	Now            func() time.Time   // nil: the system's clock; one that is set is gone by within a millisecond
-	Skewed         func() bool        // whether this instance's clock is beyond the tolerance now; nil: never
-	Local          store.Exclusive    // decides for OnStoreErrorLocal, else those policies deny
-	SyncInterval   time.Duration      // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
-	MaxKeys        int                // whose counts an owner remembers at most, some 128 or more; zero: DefaultMaxKeys
-	Feed           store.Feed         // carries resets, refunds and blocks between instances; nil: they stay where they were made
-	Observer       Observer           // learns of every decision; nil: nobody
-	Identifiers    policy.Identifiers // reads those of policies with Normalize, else such policies are refused
-	Owners         Owners             // say which instance decides for a key; nil: every instance does, for all keys
-
-	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
-	timing    *clock.Timing                           // of what is given above
-	keys      *keys.Cache                             // of all policies; an Engine has one
-	jitter    func(below time.Duration) time.Duration // how long to wait for instances that met to part; simulations replay it
-	forgetful bool                                    // no denial is remembered: simulations see more of the store
+	Keyer          keys.Keyer                        // of the keys that are written under
+	AlsoRead       []keys.Keyer                      // of keys that are read as well: other instances write under them, or did
+	Consistency    policy.Consistency                // for policies that do not say; zero: LOCAL_QUORUM for both
+	Serial         policy.Level                      // of compare-and-set: LevelSerial or LevelLocalSerial; zero: the latter
+	Datacenter     string                            // name of the local one; part of the key of promises that end at its border; see MoveTo
+	ClockTolerance time.Duration                     // how far instances' clocks may be from the store's; whole milliseconds
+	StoreTimeout   time.Duration                     // the longest a decision waits for the store; zero: DefaultStoreTimeout
+	ClockError     time.Duration                     // how far the clocks of the store's own nodes may differ; zero: one second
+	Now            func() time.Time                  // nil: the system's clock; one that is set is gone by within a millisecond
+	Skewed         func() bool                       // whether this instance's clock is beyond the tolerance now; nil: never
+	Local          store.Exclusive                   // decides for OnStoreErrorLocal, else those policies deny
+	SyncInterval   time.Duration                     // after which what is admitted under GuaranteeLocal is written; zero: DefaultSyncInterval
+	MaxKeys        int                               // whose counts an owner remembers at most, some 128 or more; zero: DefaultMaxKeys
+	Feed           store.Feed                        // carries resets, refunds and blocks between instances; nil: they stay
+	Observer       Observer                          // learns of every decision; nil: nobody
+	Identifiers    policy.Identifiers                // reads those of policies with Normalize, else such policies are refused
+	Jitter         func(time.Duration) time.Duration // how long instances that met wait to part, below what it is given; nil: at random
+	Owners         owner.Owners                      // say which instance decides for a key; nil: every instance does, for all keys
 }
-
-// DefaultStoreTimeout is the StoreTimeout of Options that give none.
-const DefaultStoreTimeout = 500 * time.Millisecond
 
 // Observer learns of every decision, those that the store's failure prevented
 // among them: denied and degraded. cost is what was asked for, in units. It must not
@@ -93,56 +89,41 @@ func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
 	}
-	e := &Engine{opts: opts.withDefaults()}
+	e := &Engine{opts: *opts, settings: opts.settings()}
 	e.ids = store.NewEventIDs()
-	e.claims = &claims{store: s, ids: e.ids, opts: &e.opts, serial: e.opts.Serial}
-	e.anywhere = &claims{store: s, ids: e.ids, opts: &e.opts, serial: policy.LevelSerial}
-	e.secrets.claims = e.anywhere
-	for _, keyer := range append([]keys.Keyer{e.opts.Keyer}, e.opts.AlsoRead...) {
-		e.identities = append(e.identities, keyer.For(keys.KeySpace{Policy: spaceIdentity}))
+	e.claims = once.NewScopes(s, e.ids, e.settings)
+	e.secrets.Claims = e.claims.Anywhere
+	for _, keyer := range append([]keys.Keyer{e.settings.Keyer}, e.settings.AlsoRead...) {
+		e.identities = append(e.identities, keyer.For(keys.KeySpace{Policy: once.SpaceIdentity}))
 	}
-	e.reservations = newReservations(e)
+	e.reservations = once.NewReservations(&e.claims, e.settings, e.ready, e.giveAllBack)
 	if still, ok := s.(store.Exclusive); ok {
-		e.exclusive = newExclusive(still, e.ids, &e.opts)
+		e.exclusive = held.New(still, e.ids, e.settings)
 	} else {
-		e.shared = newShared(s, e.ids, &e.opts)
-		e.denied.opts = &e.opts
+		e.shared = counted.New(s, e.ids, e.settings)
+		if opts.Owners != nil {
+			e.owners = handon.New(opts.Owners, e.shared, e.ids, e.settings)
+		}
 	}
 	if e.opts.Local != nil {
-		e.local = newExclusive(e.opts.Local, e.ids, &e.opts)
+		e.local = held.New(e.opts.Local, e.ids, e.settings)
 	}
-	e.overrides.opts = &e.opts
-	e.blocks = signals.NewBlocks(signals.MaxBlocks, e.opts.timing)
+	e.overrides.Opts = e.settings
+	e.blocks = signals.NewBlocks(signals.MaxBlocks, e.settings.Timing)
 	if e.opts.Feed != nil {
-		e.news = signals.NewNews(e.opts.Feed, e.ids, e.opts.timing, e.heard, e.stillTrue)
+		e.news = signals.NewNews(e.opts.Feed, e.ids, e.settings.Timing, e.heard, e.stillTrue)
 	}
 	e.plans.Store(new(planSet))
 	return e
 }
 
-func (o Options) withDefaults() Options {
-	if o.StoreTimeout == 0 {
-		o.StoreTimeout = DefaultStoreTimeout
-	}
-	if o.SyncInterval == 0 {
-		o.SyncInterval = DefaultSyncInterval
-	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
-	}
-	if o.ClockError == 0 {
-		o.ClockError = time.Second
-	}
-	o.timing = &clock.Timing{
-		StoreTimeout: o.StoreTimeout, Tolerance: o.ClockTolerance, NodeError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
-	}
-	o.keys, o.moved = new(keys.Cache), new(atomic.Pointer[string])
-	if o.jitter == nil {
-		o.jitter = rand.N[time.Duration]
-	}
-	o.Serial = cmp.Or(o.Serial, policy.LevelLocalSerial)
-	o.Consistency = o.Consistency.WithDefault(policy.Consistency{Write: policy.LevelLocalQuorum, Read: policy.LevelLocalQuorum})
-	return o
+// settings returns what o says to all that decides.
+func (o *Options) settings() *demand.Settings {
+	return demand.Settings{
+		Keyer: o.Keyer, AlsoRead: o.AlsoRead, Consistency: o.Consistency, Serial: o.Serial, Datacenter: o.Datacenter,
+		StoreTimeout: o.StoreTimeout, ClockTolerance: o.ClockTolerance, ClockError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
+		SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys, Jitter: o.Jitter, News: o.Feed != nil,
+	}.WithDefaults()
 }
 
 // SetPolicies puts policies in force in place of all earlier ones. It changes
@@ -155,7 +136,7 @@ func (e *Engine) SetPolicies(policies []policy.Policy) error {
 
 // setPolicies is SetPolicies for who holds e.setting.
 func (e *Engine) setPolicies(policies []policy.Policy) error {
-	plans := make(map[string]*plan, len(policies))
+	plans := make(map[string]*demand.Plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
 			return fmt.Errorf("policy %q: %w", p.Name, found[0])
@@ -176,10 +157,10 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 }
 
 // newPlans returns the plan of p, with the one by which it is decided locally.
-func (e *Engine) newPlans(p policy.Policy) *plan {
-	made := newPlan(p, &e.opts, e.exclusive != nil)
+func (e *Engine) newPlans(p policy.Policy) *demand.Plan {
+	made := demand.NewPlan(p, e.settings, e.exclusive != nil)
 	if e.local != nil {
-		made.local = newPlan(p, &e.opts, true)
+		made.Local = demand.NewPlan(p, e.settings, true)
 	}
 	return made
 }
@@ -216,15 +197,15 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 		return policy.ScopeCluster, ""
 	}
 	if p.Guarantee == policy.GuaranteeLocal {
-		return policy.ScopeNone, localPromise(p, e.opts.Serial)
+		return policy.ScopeNone, counted.LocalPromise(p, e.settings.Serial)
 	}
 	inCells, elsewhere := p.Kept()
 	scope, caveat = p.Consistency.Scope(), p.Consistency.Caveat()
 	switch {
 	case p.Guarantee == policy.GuaranteeSerial || !elsewhere:
-		return e.opts.Serial.Scope(), e.opts.Serial.Caveat()
+		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
 	case inCells && scope == policy.ScopeCluster:
-		return e.opts.Serial.Scope(), e.opts.Serial.Caveat()
+		return e.settings.Serial.Scope(), e.settings.Serial.Caveat()
 	}
 	return scope, caveat
 }
@@ -259,12 +240,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
 	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later: it finishes what is given back
-	all.Go(func() { defer rest(); e.reservations.run(reserving) })
+	all.Go(func() { defer rest(); e.reservations.Run(reserving) })
 	all.Go(func() { e.blocks.Run(ctx) })
-	all.Go(func() { e.overrides.run(ctx, &e.opts) })
+	all.Go(func() { e.overrides.Run(ctx, e.settings) })
 	if e.shared != nil {
-		all.Go(func() { e.shared.counted.takeBacks.Run(ctx) })
-		all.Go(func() { e.shared.counted.behind.run(ctx) })
+		all.Go(func() { e.shared.Run(ctx) })
 	}
 	if e.news != nil {
 		all.Go(func() { e.news.Run(ctx) })
@@ -275,12 +255,12 @@ func (e *Engine) Run(ctx context.Context) error {
 
 func (e *Engine) store() store.Store {
 	if e.exclusive != nil {
-		return e.exclusive.store
+		return e.exclusive.Store
 	}
-	return e.shared.store
+	return e.shared.Store
 }
 
-func (e *Engine) now() store.Instant { return e.opts.timing.Instant() }
+func (e *Engine) now() store.Instant { return e.settings.Timing.Instant() }
 
 // instant is now by a clock that others go by as well: the error says that it is beyond
 // the tolerance.
@@ -288,7 +268,13 @@ func (e *Engine) instant() (store.Instant, error) {
 	if e.exclusive != nil {
 		return e.now(), nil
 	}
-	return e.opts.timing.Checked()
+	return e.settings.Timing.Checked()
+}
+
+// ready returns nil if this instance can go by its clock.
+func (e *Engine) ready() error {
+	_, err := e.instant()
+	return err
 }
 
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
@@ -300,10 +286,10 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
-		c.still = &one.still
+		c.Memory = one.memory
 		e.decide(ctx, c)
 		e.tell(c)
-		decision, err = c.decision, c.err
+		decision, err = c.Decision, c.Err
 	}
 	e.release(one)
 	return decision, err
@@ -316,25 +302,25 @@ func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.D
 }
 
 // tell says in c's decision which override decided it, and tells the observer.
-func (e *Engine) tell(c *charge) {
-	c.tellOverride()
+func (e *Engine) tell(c *demand.Charge) {
+	tellOverride(c)
 	e.observe(c)
 }
 
-func (e *Engine) observe(c *charge) {
+func (e *Engine) observe(c *demand.Charge) {
 	if e.opts.Observer == nil {
 		return
 	}
-	op := c.op
+	op := c.Op
 	if op == count.OpReserve {
 		op = count.OpCheck
 	}
-	e.opts.Observer.Observe(op, c.key, c.cost, &c.decision)
+	e.opts.Observer.Observe(op, c.Key, c.Cost, &c.Decision)
 }
 
 // checkCost refuses costs that are out of range and, unless they are recorded
 // whatever the limit, those that could never pass.
-func (p *plan) checkCost(op count.Op, cost int64) error {
+func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 	if cost < 1 || cost > policy.MaxCost {
 		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}
 	}
@@ -350,129 +336,164 @@ func (p *plan) checkCost(op count.Op, cost int64) error {
 }
 
 // decide decides one charge, and fills in its decision and error.
-func (e *Engine) decide(ctx context.Context, c *charge) {
-	p := c.plan
+func (e *Engine) decide(ctx context.Context, c *demand.Charge) {
+	p := c.Plan
 	if p.Mode == policy.ModeOff {
-		c.decision = p.Unasked()
+		c.Decision = p.Unasked()
 		return
 	}
-	if c.told || e.decideUnasked(c) {
+	if c.Told || e.decideUnasked(c) {
 		return
 	}
 	asked := e.asking(p)
 	e.ask(ctx, c)
 	switch {
-	case tooEarly(c.err): // nobody failed: it is to be decided under another id
-		c.decision = p.Unasked()
-	case c.err != nil:
-		c.decision, c.err = e.onStoreError(ctx, c, c.err)
+	case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
+		c.Decision = p.Unasked()
+	case c.Err != nil:
+		c.Decision, c.Err = e.onStoreError(ctx, c, c.Err)
 	default:
-		e.punish(c, &c.decision, asked)
-		e.remember(ctx, c, &c.decision)
+		e.punish(c, &c.Decision, asked)
+		e.remember(ctx, c, &c.Decision)
 	}
 }
 
 // decideUnasked decides c if nobody has to be asked what is counted: by an override to
 // allow or to block or, where there is none, by a block.
-func (e *Engine) decideUnasked(c *charge) (decided bool) {
+func (e *Engine) decideUnasked(c *demand.Charge) (decided bool) {
 	return e.decideOverridden(c) || e.decideBlocked(c)
 }
 
 // recallDenial decides c if what is remembered of its key leaves no room.
-func (e *Engine) recallDenial(c *charge) (decided bool) {
+func (e *Engine) recallDenial(c *demand.Charge) (decided bool) {
 	if e.shared == nil {
 		return false
 	}
-	asked := e.asking(c.plan)
+	asked := e.asking(c.Plan)
 	now, err := e.instant()
-	if err != nil || !e.toldDenied(c) && !e.shared.recallDenial(&c.decision, &c.target, c.op, c.cost, now) {
+	if err != nil || !e.owners.ToldDenied(c) && !e.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
 		return false
 	}
-	e.punish(c, &c.decision, asked)
+	e.punish(c, &c.Decision, asked)
 	return true
 }
 
 // deniedUnasked reports whether what is known without asking denies charges, which stand
 // or fall together, so that nothing of them is counted whatever the others say. Those that
 // deny are decided then.
-func (e *Engine) deniedUnasked(charges []charge) (denied bool) {
-	if slices.ContainsFunc(charges, func(c charge) bool { return c.opIf(true) != count.OpCheck }) {
+func (e *Engine) deniedUnasked(charges []demand.Charge) (denied bool) {
+	if slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.OpIf(true) != count.OpCheck }) {
 		return false
 	}
 	for i := range charges {
 		c := &charges[i]
-		c.told = c.plan.Mode == policy.ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.decision.WouldAllow
-		denied = denied || c.told
+		c.Told = c.Plan.Mode == policy.ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.Decision.WouldAllow
+		denied = denied || c.Told
 	}
 	return denied
 }
 
-func (e *Engine) ask(ctx context.Context, c *charge) {
-	if e.exclusive == nil && e.opts.Owners != nil && c.isPlain() {
-		e.byOwner(ctx, c) // by whose clock it is decided
+func (e *Engine) ask(ctx context.Context, c *demand.Charge) {
+	if e.owners != nil && c.IsPlain() {
+		e.owners.Decide(ctx, c) // by whose clock it is decided
 		return
 	}
 	now, err := e.instant()
 	switch {
 	case err != nil:
-		c.err = err
+		c.Err = err
 	case e.exclusive != nil:
-		e.exclusive.decide(ctx, c, now)
-	case e.opts.Owners == nil:
-		e.shared.decide(ctx, c, now)
+		e.exclusive.Decide(ctx, c, now)
+	case e.owners == nil:
+		e.shared.Decide(ctx, c, now)
 	default:
-		e.decideAsGuest(ctx, c, now)
+		e.owners.DecideAsGuest(ctx, c, now)
 	}
 }
 
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
-func (e *Engine) remember(ctx context.Context, c *charge, d *count.Decision) {
-	if c.plan.OnStoreError == policy.OnStoreErrorLocal && e.local != nil && d.Recorded == count.RecordedYes {
-		e.local.decide(ctx, c.locally(count.OpRecord), e.now())
+func (e *Engine) remember(ctx context.Context, c *demand.Charge, d *count.Decision) {
+	if c.Plan.OnStoreError == policy.OnStoreErrorLocal && e.local != nil && d.Recorded == count.RecordedYes {
+		local := locally(c, count.OpRecord)
+		e.local.Decide(ctx, local, e.now())
+		c.Memory = local.Memory
 	}
 }
 
 // locally returns c as this instance's own store decides it.
-func (c *charge) locally(op count.Op) *charge {
-	return &charge{target: target{plan: c.plan.local, key: c.key}, op: op, cost: c.cost, hold: c.hold, still: c.still}
+func locally(c *demand.Charge, op count.Op) *demand.Charge {
+	return &demand.Charge{Target: demand.Target{Plan: c.Plan.Local, Key: c.Key}, Op: op, Cost: c.Cost, Hold: c.Hold, Memory: c.Memory}
 }
 
 // onStoreError answers c in the store's place as its policy says.
-func (e *Engine) onStoreError(ctx context.Context, c *charge, cause error) (count.Decision, error) {
-	failed := &StoreError{Recorded: count.RecordedNo, Err: cause}
-	if already := (*StoreError)(nil); errors.As(cause, &already) {
+func (e *Engine) onStoreError(ctx context.Context, c *demand.Charge, cause error) (count.Decision, error) {
+	failed := &count.StoreError{Recorded: count.RecordedNo, Err: cause}
+	if already := (*count.StoreError)(nil); errors.As(cause, &already) {
 		failed = already
 	}
-	if c.op == count.OpCheck {
+	if c.Op == count.OpCheck {
 		failed.Recorded = count.RecordedNo
 	}
-	p := c.plan
+	p := c.Plan
 	switch {
 	case p.OnStoreError == policy.OnStoreErrorAllow || p.Mode == policy.ModeShadow:
 		d := p.Unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
-	case e.knownFull(c):
-		c.decision.Degraded, c.decision.Recorded = true, failed.Recorded
-		return c.decision, nil
+	case e.shared != nil && e.shared.KnownFull(c, e.now()):
+		c.Decision.Degraded, c.Decision.Recorded = true, failed.Recorded
+		return c.Decision, nil
 	case p.OnStoreError == policy.OnStoreErrorLocal && e.local != nil:
-		local := c.locally(c.op)
-		e.local.decide(ctx, local, e.now())
-		if local.err != nil {
-			return p.refused(failed), failed
+		local := locally(c, c.Op)
+		e.local.Decide(ctx, local, e.now())
+		if local.Err != nil {
+			return refusal(p, failed), failed
 		}
-		d := local.decision
+		d := local.Decision
 		d.Policy, d.Degraded, d.Recorded, d.Entry = &p.Policy, true, failed.Recorded, count.Entry{}
 		return d, nil
 	}
-	return p.refused(failed), failed
+	return refusal(p, failed), failed
 }
 
 // refused returns the decision to deny because the store failed.
-func (p *plan) refused(failed *StoreError) count.Decision {
+func refusal(p *demand.Plan, failed *count.StoreError) count.Decision {
 	d := p.Unasked()
 	d.Allowed, d.WouldAllow, d.Remaining = false, false, 0
 	d.Degraded, d.Recorded = true, failed.Recorded
 	return d
+}
+
+// Behind returns how far the store is behind what was admitted.
+func (e *Engine) Behind() counted.Behind {
+	if e.shared == nil {
+		return counted.Behind{}
+	}
+	return e.shared.Behind()
+}
+
+// Flush writes what was admitted and is not written yet, until ctx ends.
+func (e *Engine) Flush(ctx context.Context) {
+	if e.shared != nil {
+		e.shared.Flush(ctx)
+	}
+}
+
+// Remembered returns of how many keys e remembers, as their owner, all that is counted.
+func (e *Engine) Remembered() int {
+	if e.shared == nil {
+		return 0
+	}
+	return e.shared.Remembered()
+}
+
+// DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
+// Take, and ErrRefused. It tells no observer, and blocks nobody: the instance that was asked
+// does.
+func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.Answer) error {
+	if e.owners == nil {
+		return owner.ErrRefused
+	}
+	return e.owners.DecideForPeer(ctx, call, e.plans.Load().of(call.Policy), a)
 }

@@ -3,8 +3,6 @@ package limiter
 import (
 	"errors"
 	"fmt"
-
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -46,18 +44,3 @@ func (e *DemandError) Error() string { return fmt.Sprintf("demands[%d]: %v", e.I
 
 // Unwrap returns the error about the demand.
 func (e *DemandError) Unwrap() error { return e.Err }
-
-// StoreError is a decision that the store's failure prevented, under a policy
-// that denies on that. It wraps ErrUnavailable or ErrOverloaded.
-type StoreError struct {
-	Recorded count.Recorded // whether the units count all the same
-	Err      error          // what the store said
-}
-
-// Error says what the store said, and what became of the units.
-func (e *StoreError) Error() string {
-	return fmt.Sprintf("deciding (recorded: %s): %v", e.Recorded, e.Err)
-}
-
-// Unwrap returns what the store said.
-func (e *StoreError) Unwrap() error { return e.Err }

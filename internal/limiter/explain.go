@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -14,13 +16,13 @@ import (
 type Explanation struct {
 	Policy   string
 	Key      store.Key
-	Answer   count.Decision // what a check is answered now; by an override or a block, where there is one
-	Counted  count.Decision // what the limits alone say of what is counted, as the store has it now
-	Override *Override      // that is in force; nil: none
-	Block    *KeyBlock      // that follows a denial; nil: none
-	Reset    store.Instant  // up to which instant what was counted is forgotten, as long as that matters; 0: nothing is
-	Derived  []*Explanation // of what the policy derives from the identifier, and asks for in the same call
-	Failed   error          // why nobody knows what is counted, a StoreError; nil: it is known. Counted and Reset are empty then
+	Answer   count.Decision   // what a check is answered now; by an override or a block, where there is one
+	Counted  count.Decision   // what the limits alone say of what is counted, as the store has it now
+	Override *demand.Override // that is in force; nil: none
+	Block    *KeyBlock        // that follows a denial; nil: none
+	Reset    store.Instant    // up to which instant what was counted is forgotten, as long as that matters; 0: nothing is
+	Derived  []*Explanation   // of what the policy derives from the identifier, and asks for in the same call
+	Failed   error            // why nobody knows what is counted, a StoreError; nil: it is known. Counted and Reset are empty then
 }
 
 // KeyBlock is a block of a key.
@@ -32,44 +34,44 @@ type KeyBlock struct {
 // Explain tells why d is allowed or denied now. It records nothing, and asks the store
 // whatever is remembered. Errors are those of Check but for StoreErrors: Failed has them.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
-	var c charge
+	var c demand.Charge
 	parts, err := e.charge(&c, count.OpCheck, &d)
 	if err != nil {
 		return nil, err
 	}
-	more, err := c.derive(nil, 0, parts)
+	more, err := deriveFrom(&c, nil, 0, parts)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
 	x := e.explain(ctx, &c)
 	for i := range more {
-		e.override(&more[i].charge)
-		x.Derived = append(x.Derived, e.explain(ctx, &more[i].charge))
+		e.override(&more[i].Charge)
+		x.Derived = append(x.Derived, e.explain(ctx, &more[i].Charge))
 	}
 	return x, nil
 }
 
-func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
-	x := &Explanation{Policy: c.plan.Name, Key: c.key}
+func (e *Engine) explain(ctx context.Context, c *demand.Charge) *Explanation {
+	x := &Explanation{Policy: c.Plan.Name, Key: c.Key}
 	now := e.now()
-	if o := e.overrides.of(&c.target, now); o != nil {
+	if o := e.overrides.Of(&c.Target, now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.blocks.Of(c.key, c.old, now); c.plan.blocks() && b.Until > now {
+	if b := e.blocks.Of(c.Key, c.Old, now); c.Plan.Blocks() && b.Until > now {
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c
-	counted.ends = true // it is asked for by itself, whatever is remembered
-	if e.ask(ctx, &counted); counted.err == nil {
-		x.Counted = counted.decision
-		x.Reset, counted.err = e.resetOf(ctx, &c.target)
+	counted.Ends = true // it is asked for by itself, whatever is remembered
+	if e.ask(ctx, &counted); counted.Err == nil {
+		x.Counted = counted.Decision
+		x.Reset, counted.Err = e.resetOf(ctx, &c.Target)
 	}
-	if x.Failed = counted.err; x.Failed != nil {
+	if x.Failed = counted.Err; x.Failed != nil {
 		x.Counted = count.Decision{}
-		if already := (*StoreError)(nil); !errors.As(x.Failed, &already) {
-			x.Failed = &StoreError{Recorded: count.RecordedNo, Err: x.Failed}
+		if already := (*count.StoreError)(nil); !errors.As(x.Failed, &already) {
+			x.Failed = &count.StoreError{Recorded: count.RecordedNo, Err: x.Failed}
 		}
 	}
 	x.answer(ctx, e, c)
@@ -77,40 +79,40 @@ func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
 }
 
 // answer fills in what a check of c is answered.
-func (x *Explanation) answer(ctx context.Context, e *Engine, c *charge) {
+func (x *Explanation) answer(ctx context.Context, e *Engine, c *demand.Charge) {
 	switch {
-	case c.plan.Mode == policy.ModeOff:
-		c.decision = c.plan.Unasked()
+	case c.Plan.Mode == policy.ModeOff:
+		c.Decision = c.Plan.Unasked()
 	case e.decideUnasked(c):
 	case x.Failed != nil:
-		c.decision, _ = e.onStoreError(ctx, c, x.Failed)
+		c.Decision, _ = e.onStoreError(ctx, c, x.Failed)
 	default:
-		c.decision = x.Counted
+		c.Decision = x.Counted
 	}
-	c.tellOverride()
-	x.Answer = c.decision
+	tellOverride(c)
+	x.Answer = c.Decision
 }
 
 // resetOf returns the instant up to which what was counted for t is forgotten.
-func (e *Engine) resetOf(ctx context.Context, t *target) (latest store.Instant, err error) {
-	plans := t.plan.parts
+func (e *Engine) resetOf(ctx context.Context, t *demand.Target) (latest store.Instant, err error) {
+	plans := t.Plan.Parts
 	if len(plans) == 0 {
-		plans = []*plan{t.plan}
+		plans = []*demand.Plan{t.Plan}
 	}
 	for _, p := range plans {
-		part := t.as(p)
-		q := p.Query(part.key, e.now(), 1, nil)
+		part := t.As(p)
+		q := p.Query(part.Key, e.now(), 1, nil)
 		s, err := e.store().Read(ctx, &q)
 		if err == nil && p.Cell {
-			_, err = p.open(&s)
+			_, err = cas.Open(p, &s)
 		}
 		if err != nil {
-			return 0, &StoreError{Recorded: count.RecordedNo, Err: err}
+			return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 		latest = max(latest, s.Reset)
 	}
 	if e.shared != nil { // a counter does not tell until something was counted after it
-		known, _ := e.shared.counted.resets.Get(t.key)
+		known := e.shared.LastReset(t.Key)
 		latest = max(latest, known)
 	}
 	return latest, nil

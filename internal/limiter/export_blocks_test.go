@@ -12,7 +12,7 @@ const (
 )
 
 // BoundBlocks makes e remember at most this many blocks, and none so far.
-func (e *Engine) BoundBlocks(most int) { e.blocks = signals.NewBlocks(most, e.opts.timing) }
+func (e *Engine) BoundBlocks(most int) { e.blocks = signals.NewBlocks(most, e.settings.Timing) }
 
 // BlocksKnown returns how many keys e knows a block of.
 func (e *Engine) BlocksKnown() int { return e.blocks.Len() }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -19,7 +20,7 @@ func SomeOverrideChanges(r *rand.Rand, n int) []store.Change {
 		c := store.Change{Kind: store.ChangeOverride, Key: keys[r.IntN(2)], TTL: time.Hour}
 		c.ID = processes[r.IntN(3)].Next(store.Instant(1000 + r.IntN(4)))
 		if r.IntN(3) > 0 {
-			details, _ := json.Marshal(overrideDetails{Policy: "p", Kind: policy.OverrideBlock})
+			details, _ := json.Marshal(overrides.Details{Policy: "p", Kind: policy.OverrideBlock})
 			c.Until, c.Details = store.Instant(2000+r.IntN(9)), string(details)
 		}
 		changes = append(changes, c)
@@ -28,10 +29,10 @@ func SomeOverrideChanges(r *rand.Rand, n int) []store.Change {
 }
 
 // OverridesAfter returns what is in force after changes, in this order.
-func OverridesAfter(changes []store.Change) []KeyOverride {
-	var o overrides
+func OverridesAfter(changes []store.Change) []overrides.Keyed {
+	var o overrides.Set
 	for i := range changes {
-		o.learn(&changes[i], 1500)
+		o.Learn(&changes[i], 1500)
 	}
-	return o.all(1500)
+	return o.All(1500)
 }

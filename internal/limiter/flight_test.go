@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -134,7 +133,7 @@ func TestHotKeyBeyondWhatTheStoreCanDo(t *testing.T) {
 			time.Sleep(time.Second / perSecond)
 			all.Go(func() {
 				d, err := e.Take(context.Background(), somebody)
-				var failed *limiter.StoreError
+				var failed *count.StoreError
 				mu.Lock()
 				defer mu.Unlock()
 				switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -26,9 +27,9 @@ var lowering = map[string]func(t *testing.T, e *limiter.Engine, p policy.Policy)
 	},
 	"an override": func(t *testing.T, e *limiter.Engine, p policy.Policy) int64 {
 		name := p.WithDefaults().Limits[0].Name
-		_, err := e.SetOverride(t.Context(), "p", somebody.Identifier, limiter.Override{
+		_, err := e.SetOverride(t.Context(), "p", somebody.Identifier, demand.Override{
 			Kind: policy.OverrideLimits, Until: store.InstantOf(time.Now().Add(30 * 24 * time.Hour)),
-			Limits: []limiter.LimitOverride{{Name: name, Limit: 5}},
+			Limits: []demand.LimitOverride{{Name: name, Limit: 5}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -237,7 +237,7 @@ func TestResetThatCannotBeTold(t *testing.T) {
 		provoke(t, a)
 		time.Sleep(time.Second)
 		feed.set(func() { feed.down = true })
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		err := a.Reset(t.Context(), "p", somebody.Identifier)
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown || !errors.Is(err, store.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "other instances may block") {

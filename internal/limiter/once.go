@@ -10,7 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -48,25 +51,25 @@ const (
 // removed before the call is decided anew. A claim can be taken over when its owner
 // must have given up, and the owner finds out: it answers only if it can put the answer
 // into the claim that it made.
-func (e *Engine) once(ctx context.Context, call *Call, charges []charge) (Answer, error) {
-	keys, err := e.secrets.keyring(ctx)
+func (e *Engine) once(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
+	keys, err := e.secrets.Keyring(ctx)
 	if err != nil {
 		return e.failAll(ctx, charges, count.RecordedNo, err)
 	}
-	claims := e.claimsOf(charges)
+	claims := e.claims.Of(charges)
 	o := &attempt{
-		engine: e, claims: claims, key: claims.key(spaceIdempotency, keys.sum(call.ownedKey()...)),
+		engine: e, claims: claims, key: claims.Key(once.SpaceIdempotency, keys.Sum(call.ownedKey()...)),
 		fingerprints: e.fingerprints(keys, call), charges: charges, keep: usageKept,
 	}
 	for i := range charges {
-		o.keep = max(o.keep, charges[i].plan.LongestWindow())
+		o.keep = max(o.keep, charges[i].Plan.LongestWindow())
 	}
 	for wait := oncePause; ctx.Err() == nil; wait = min(2*wait, maxPause) {
 		answer, done, err := o.try(ctx)
 		if done || err != nil {
 			return answer, err
 		}
-		_ = pause(ctx, wait/2+e.opts.jitter(wait))
+		_ = clock.Pause(ctx, wait/2+e.settings.Jitter(wait))
 	}
 	return e.failAll(ctx, charges, count.RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", store.ErrUnavailable))
 }
@@ -81,13 +84,13 @@ func (c *Call) ownedKey() []string {
 
 // fingerprints returns what tells call from other calls, what is asked and for whom,
 // under every hash key that is known: two instances that are changing it share one.
-func (e *Engine) fingerprints(keys *keyring, call *Call) (all [][]byte) {
+func (e *Engine) fingerprints(keys *once.Keyring, call *Call) (all [][]byte) {
 	for _, identities := range e.identities {
 		parts := []string{string(call.Op)}
 		for _, d := range call.Demands {
 			parts = append(parts, d.Policy, string(identities.Of(d.Identifier).Bytes()), strconv.FormatInt(max(1, d.Cost), 10))
 		}
-		all = append(all, keys.sum(parts...))
+		all = append(all, keys.Sum(parts...))
 	}
 	return all
 }
@@ -102,10 +105,10 @@ func (u *usage) of(fingerprints [][]byte) bool {
 // attempt is one call on its way through its idempotency key.
 type attempt struct {
 	engine       *Engine
-	claims       *claims
+	claims       *once.Claims
 	key          store.Key
 	fingerprints [][]byte
-	charges      []charge
+	charges      []demand.Charge
 	keep         time.Duration
 	after        store.Instant // a reset that its events must be dated after
 }
@@ -159,7 +162,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 
 // read returns what is known of the key, nothing if it is new.
 func (o *attempt) read(ctx context.Context) (store.Cell, *usage, error) {
-	cell, err := o.claims.get(ctx, o.key, o.claims.serial.Quorum())
+	cell, err := o.claims.Get(ctx, o.key, o.claims.Serial.Quorum())
 	if err != nil || len(cell.Value) == 0 {
 		return cell, nil, err
 	}
@@ -175,22 +178,22 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	if err != nil {
 		return store.EventID{}, err
 	}
-	return o.claims.swap(ctx, o.key, expected, value, o.keep+o.engine.opts.ClockError)
+	return o.claims.Swap(ctx, o.key, expected, value, o.keep+o.engine.settings.ClockError)
 }
 
 // stale reports whether whoever claimed u must have given up, by any clock. If the clock was set
 // back since, nobody knows: a claim that is taken over too early finds out.
 func (o *attempt) stale(u *usage) bool {
-	opts, now := &o.engine.opts, o.engine.now()
-	return now.Sub(u.Started) > opts.StoreTimeout+2*opts.ClockTolerance+staleMargin || opts.timing.IsSetBack(u.Started, now)
+	set, now := o.engine.settings, o.engine.now()
+	return now.Sub(u.Started) > set.StoreTimeout+2*set.ClockTolerance+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
 // settleable reports whether what a claim without an answer may have counted can be
 // told and removed: events can, by their ids. What counters and cells hold says not
 // who put it there.
 func (o *attempt) settleable() bool {
-	return !slices.ContainsFunc(o.charges, func(c charge) bool {
-		return c.plan.Counters || c.plan.Cell
+	return !slices.ContainsFunc(o.charges, func(c demand.Charge) bool {
+		return c.Plan.Counters || c.Plan.Cell
 	})
 }
 
@@ -217,11 +220,11 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 	mine.Gone = nil // it is removed
 	for i := range o.charges {
 		c := &o.charges[i]
-		c.decision, c.err, c.id, c.placed = count.Decision{}, nil, mine.IDs[i], false
+		c.Decision, c.Err, c.ID, c.Placed = count.Decision{}, nil, mine.IDs[i], false
 	}
 	err := o.engine.decideAll(ctx, o.charges)
-	if early := (*datedError)(nil); errors.As(err, &early) {
-		o.after = early.after
+	if early := (*demand.DatedError)(nil); errors.As(err, &early) {
+		o.after = early.After
 		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
 		return Answer{}, false, nil
 	}
@@ -240,7 +243,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 func (o *attempt) free(mine *usage) *usage {
 	u := &usage{State: usageFree, Fingerprints: o.fingerprints, Gone: mine.Gone}
 	for i := range o.charges {
-		if o.charges[i].placed {
+		if o.charges[i].Placed {
 			u.Gone = append(u.Gone, mine.IDs[i])
 		}
 	}
@@ -269,9 +272,9 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 		return nil
 	}
 	for i := range o.charges {
-		t := &o.charges[i].target
-		w := &store.Write{Key: t.key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites, Remove: gone}
-		for _, key := range append([]store.Key{t.key}, t.old...) {
+		t := &o.charges[i].Target
+		w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
+		for _, key := range append([]store.Key{t.Key}, t.Old...) {
 			w.Key = key
 			if err := o.engine.store().Write(ctx, w); err != nil {
 				return err
@@ -283,21 +286,21 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 
 // failAll answers charges in the store's place, as their policies say. Where it is not
 // known yet what a call is for, there is no policy to go by.
-func (e *Engine) failAll(ctx context.Context, charges []charge, recorded count.Recorded, cause error) (Answer, error) {
+func (e *Engine) failAll(ctx context.Context, charges []demand.Charge, recorded count.Recorded, cause error) (Answer, error) {
 	if len(charges) == 0 {
-		return Answer{}, &StoreError{Recorded: recorded, Err: cause}
+		return Answer{}, &count.StoreError{Recorded: recorded, Err: cause}
 	}
 	var failed error
 	for i := range charges {
 		c := &charges[i]
-		if c.plan.Mode == policy.ModeOff {
-			c.decision = c.plan.Unasked()
+		if c.Plan.Mode == policy.ModeOff {
+			c.Decision = c.Plan.Unasked()
 			continue
 		}
-		c.decision, c.err = e.onStoreError(ctx, c, &StoreError{Recorded: recorded, Err: cause})
+		c.Decision, c.Err = e.onStoreError(ctx, c, &count.StoreError{Recorded: recorded, Err: cause})
 		e.observe(c)
 		if failed == nil {
-			failed = c.err
+			failed = c.Err
 		}
 	}
 	return answerOf(charges), failed

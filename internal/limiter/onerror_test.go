@@ -48,7 +48,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 					}
 					return
 				}
-				var failed *limiter.StoreError
+				var failed *count.StoreError
 				if !errors.As(err, &failed) || failed.Recorded != c.recorded || !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("%v, want an error with recorded %q", err, c.recorded)
 				}
@@ -237,7 +237,7 @@ func TestRefundByAClockBeyondTheTolerance(t *testing.T) {
 				a := mustDo(t, e, limiter.Call{Op: count.OpTake, Demands: demands})
 				held := mustDo(t, e, limiter.Call{Op: count.OpCheck, Demands: demands, Reserve: time.Minute})
 				skewed.Store(true)
-				var failed *limiter.StoreError
+				var failed *count.StoreError
 				if err := e.Refund(t.Context(), a.Receipt); !errors.As(err, &failed) || failed.Recorded != count.RecordedYes {
 					t.Errorf("refunded: %v", err)
 				}

@@ -16,13 +16,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // override puts o in force for somebody, until so long after now.
-func override(t *testing.T, e *limiter.Engine, o limiter.Override, lasts time.Duration) {
+func override(t *testing.T, e *limiter.Engine, o demand.Override, lasts time.Duration) {
 	t.Helper()
 	o.Until = store.InstantOf(time.Now().Add(lasts))
 	if _, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
@@ -31,9 +33,9 @@ func override(t *testing.T, e *limiter.Engine, o limiter.Override, lasts time.Du
 }
 
 // limitOf returns an override of the only limit of p.
-func otherLimit(p *policy.Policy, limit int64) limiter.Override {
-	return limiter.Override{
-		Kind: policy.OverrideLimits, Limits: []limiter.LimitOverride{{Name: p.WithDefaults().Limits[0].Name, Limit: limit}},
+func otherLimit(p *policy.Policy, limit int64) demand.Override {
+	return demand.Override{
+		Kind: policy.OverrideLimits, Limits: []demand.LimitOverride{{Name: p.WithDefaults().Limits[0].Name, Limit: limit}},
 	}
 }
 
@@ -120,7 +122,7 @@ func TestOtherLimits(t *testing.T) {
 func TestAllowAndBlock(t *testing.T) {
 	everyWay(t, func(t *testing.T, _ policy.Policy, a, b *limiter.Engine, s *fakeStore) {
 		mustTake(t, b)
-		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+		override(t, a, demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 		time.Sleep(time.Second)
 		if s != nil { // while the store does not answer, too
 			s.set(func() {
@@ -134,7 +136,7 @@ func TestAllowAndBlock(t *testing.T) {
 				t.Errorf("blocked: %+v", d)
 			}
 		}
-		override(t, a, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
+		override(t, a, demand.Override{Kind: policy.OverrideAllow}, time.Minute)
 		time.Sleep(time.Second)
 		for range 5 {
 			if d := mustTake(t, b); !d.Allowed || d.Override != policy.OverrideAllow || d.Recorded != count.RecordedNo || d.Degraded {
@@ -146,7 +148,7 @@ func TestAllowAndBlock(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		admits(t, b, "afterwards", 1) // one was taken before
-		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+		override(t, a, demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 		endOverride(t, a)
 		time.Sleep(time.Second)
 		admits(t, b, "ended", 0)
@@ -158,7 +160,7 @@ func TestRecordsUnderOverrides(t *testing.T) {
 	for _, kind := range []policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock} {
 		bubble(t, string(kind), func(t *testing.T) {
 			e := instance(t, newFakeStore(), newFakeFeed(), policyOf("sliding-log", 2, time.Hour))
-			override(t, e, limiter.Override{Kind: kind}, time.Minute)
+			override(t, e, demand.Override{Kind: kind}, time.Minute)
 			if d, err := e.Record(t.Context(), somebody); err != nil || d.Recorded != count.RecordedYes || d.Used != 1 || d.Override != "" {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -187,11 +189,11 @@ func TestOverridesInCallsOfSeveral(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			e := instance(t, store(), newFakeFeed(), policyOf("sliding-log", 1, time.Hour), other)
-			override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+			override(t, e, demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 			if a := both(t, e); a.Allowed || !a.Blocked || !a.Demands[1].Allowed || a.Demands[1].Used != 0 {
 				t.Errorf("one is blocked, and nothing of the other is counted: %+v", a)
 			}
-			override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
+			override(t, e, demand.Override{Kind: policy.OverrideAllow}, time.Minute)
 			if a := both(t, e); !a.Allowed || a.Demands[0].Override != policy.OverrideAllow || a.Demands[1].Used != 1 || a.Receipt == "" {
 				t.Errorf("one is allowed, and the other is counted: %+v", a)
 			}
@@ -209,7 +211,7 @@ func TestOverridesAndModes(t *testing.T) {
 			p := policyOf("sliding-log", 1, time.Hour)
 			p.Mode = mode
 			e := instance(t, newFakeStore(), newFakeFeed(), p)
-			override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+			override(t, e, demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 			if d := mustTake(t, e); !d.Allowed || d.WouldAllow != (mode == policy.ModeOff) {
 				t.Errorf("%+v", d)
 			}
@@ -230,7 +232,7 @@ func TestOverridesOfCalls(t *testing.T) {
 			}
 			return a
 		}
-		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
+		override(t, e, demand.Override{Kind: policy.OverrideAllow}, time.Minute)
 		for range 3 {
 			if a := do(limiter.Call{Op: count.OpCheck, Reserve: time.Minute}); !a.Allowed || a.Reservation != "" {
 				t.Errorf("nothing is held for who is allowed: %+v", a)
@@ -239,7 +241,7 @@ func TestOverridesOfCalls(t *testing.T) {
 		if a := do(limiter.Call{Op: count.OpTake, IdempotencyKey: "k"}); !a.Allowed || a.Receipt != "" {
 			t.Errorf("%+v", a)
 		}
-		override(t, e, limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+		override(t, e, demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 		if a := do(limiter.Call{Op: count.OpTake, IdempotencyKey: "k"}); a.Allowed || !a.Blocked || a.Replayed {
 			t.Errorf("nothing was recorded, and it is decided anew: %+v", a)
 		}
@@ -265,7 +267,7 @@ func TestBlocksAndOverrides(t *testing.T) {
 		if d := mustTake(t, e); !d.Blocked || d.Override != policy.OverrideLimits {
 			t.Errorf("other limits lift no block: %+v", d)
 		}
-		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Minute)
+		override(t, e, demand.Override{Kind: policy.OverrideAllow}, time.Minute)
 		mustReset(t, e)
 		if d := mustTake(t, e); !d.Allowed || d.Override != policy.OverrideAllow {
 			t.Errorf("%+v", d)
@@ -287,7 +289,7 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 			return e
 		}
 		a := anew() // which does not run: it would ask for news a million times
-		override(t, a, limiter.Override{Kind: policy.OverrideAllow, By: "operator"}, limiter.MaxOverride)
+		override(t, a, demand.Override{Kind: policy.OverrideAllow, By: "operator"}, overrides.Longest)
 		time.Sleep(20 * 24 * time.Hour)
 		if d := mustTake(t, anew()); d.Override != policy.OverrideAllow {
 			t.Errorf("%+v", d)
@@ -297,12 +299,12 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 		if !ok || err != nil || !reflect.DeepEqual(got, want) || got.By != "operator" {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
-		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, time.Second)
+		override(t, a, demand.Override{Kind: policy.OverrideBlock}, time.Second)
 		time.Sleep(time.Hour)
 		if d := mustTake(t, anew()); d.Override != "" {
 			t.Errorf("what was replaced is back: %+v", d)
 		}
-		override(t, a, limiter.Override{Kind: policy.OverrideBlock}, 24*time.Hour)
+		override(t, a, demand.Override{Kind: policy.OverrideBlock}, 24*time.Hour)
 		endOverride(t, a)
 		time.Sleep(time.Hour)
 		if e := anew(); len(e.Overrides()) > 0 {
@@ -325,11 +327,11 @@ func TestSlowClocksOverrideFastOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			override(t, fast, limiter.Override{Kind: policy.OverrideBlock}, time.Hour)
+			override(t, fast, demand.Override{Kind: policy.OverrideBlock}, time.Hour)
 			if err := slow.CatchUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			override(t, slow, limiter.Override{Kind: policy.OverrideAllow}, time.Hour)
+			override(t, slow, demand.Override{Kind: policy.OverrideAllow}, time.Hour)
 			time.Sleep(time.Second)
 			for _, e := range []*limiter.Engine{fast, slow} {
 				if d := mustTake(t, e); d.Override != policy.OverrideAllow {
@@ -349,11 +351,11 @@ func TestOverrideThatIsNotStored(t *testing.T) {
 		a, b := instance(t, s, feed, p), instance(t, s, feed, p)
 		set := func() error {
 			until := store.InstantOf(time.Now().Add(time.Hour))
-			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{Kind: policy.OverrideBlock, Until: until})
+			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{Kind: policy.OverrideBlock, Until: until})
 			return err
 		}
 		feed.set(func() { feed.deaf = true })
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if err := set(); !errors.As(err, &failed) || !errors.Is(err, store.ErrUnavailable) || mustTake(t, a).Override != "" {
 			t.Errorf("%v", err)
 		}
@@ -394,7 +396,7 @@ func TestOverridesUnderTwoHashKeys(t *testing.T) {
 		}
 		old, both := with(first), with(second, first)
 		for _, way := range [][2]*limiter.Engine{{old, both}, {both, old}} {
-			override(t, way[0], limiter.Override{Kind: policy.OverrideBlock}, time.Minute)
+			override(t, way[0], demand.Override{Kind: policy.OverrideBlock}, time.Minute)
 			time.Sleep(time.Second)
 			if d := mustTake(t, way[1]); !d.Blocked {
 				t.Errorf("not blocked elsewhere: %+v", d)
@@ -450,7 +452,7 @@ func TestInstancesAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 200 {
 		heard := limiter.SomeOverrideChanges(r, 12)
-		var first []limiter.KeyOverride
+		var first []overrides.Keyed
 		for order := range 4 {
 			r.Shuffle(len(heard), func(i, j int) { heard[i], heard[j] = heard[j], heard[i] })
 			inForce := limiter.OverridesAfter(append(heard, heard[:r.IntN(len(heard))]...))
@@ -470,31 +472,31 @@ func TestWrongOverrides(t *testing.T) {
 	slow := policy.Limit{Name: "slow", Algorithm: "token-bucket", Limit: 60, Window: time.Minute, Burst: 1}
 	bubble(t, "wrong", func(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policy.Policy{Name: "p", Limits: []policy.Limit{log, bucket, slow}})
-		limits := func(l ...limiter.LimitOverride) limiter.Override {
-			return limiter.Override{Kind: policy.OverrideLimits, Limits: l}
+		limits := func(l ...demand.LimitOverride) demand.Override {
+			return demand.Override{Kind: policy.OverrideLimits, Limits: l}
 		}
 		for _, c := range []struct {
-			o     limiter.Override
+			o     demand.Override
 			lasts time.Duration
 			field string
 		}{
-			{limiter.Override{Kind: "other"}, time.Hour, "kind"},
-			{limiter.Override{}, time.Hour, "kind"},
-			{limiter.Override{Kind: policy.OverrideAllow}, 0, "expires_in_ms"},
-			{limiter.Override{Kind: policy.OverrideAllow}, limiter.MaxOverride + time.Millisecond, "expires_in_ms"},
-			{limiter.Override{Kind: policy.OverrideAllow, Limits: limits(limiter.LimitOverride{Name: "log"}).Limits}, time.Hour, "limits"},
+			{demand.Override{Kind: "other"}, time.Hour, "kind"},
+			{demand.Override{}, time.Hour, "kind"},
+			{demand.Override{Kind: policy.OverrideAllow}, 0, "expires_in_ms"},
+			{demand.Override{Kind: policy.OverrideAllow}, overrides.Longest + time.Millisecond, "expires_in_ms"},
+			{demand.Override{Kind: policy.OverrideAllow, Limits: limits(demand.LimitOverride{Name: "log"}).Limits}, time.Hour, "limits"},
 			{limits(), time.Hour, "limits"},
-			{limits(limiter.LimitOverride{Name: "lag", Limit: 1}), time.Hour, "limits[0].name"},
-			{limits(limiter.LimitOverride{Name: "log", Limit: 1}, limiter.LimitOverride{Name: "log", Limit: 1}), time.Hour, "limits[1].name"},
-			{limits(limiter.LimitOverride{Name: "log", Limit: -1}), time.Hour, "limits[0].limit"},
-			{limits(limiter.LimitOverride{Name: "log", Limit: policy.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
-			{limits(limiter.LimitOverride{Name: "log", Limit: 1, Burst: 1}), time.Hour, "limits[0].burst"},
-			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10, Burst: 2}), time.Hour, "limits[0].burst"},
-			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: policy.MaxLimit + 1}), time.Hour, "limits[0].burst"},
-			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000}), time.Hour, "limits[0].limit"},
-			{limits(limiter.LimitOverride{Name: "slow", Limit: 120_000, Burst: 2}), time.Hour, ""},
-			{limits(limiter.LimitOverride{Name: "bucket", Limit: 1e10}), time.Hour, ""},
-			{limits(limiter.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, limiter.LimitOverride{Name: "log"}), time.Hour, ""},
+			{limits(demand.LimitOverride{Name: "lag", Limit: 1}), time.Hour, "limits[0].name"},
+			{limits(demand.LimitOverride{Name: "log", Limit: 1}, demand.LimitOverride{Name: "log", Limit: 1}), time.Hour, "limits[1].name"},
+			{limits(demand.LimitOverride{Name: "log", Limit: -1}), time.Hour, "limits[0].limit"},
+			{limits(demand.LimitOverride{Name: "log", Limit: policy.MaxLogLimit + 1}), time.Hour, "limits[0].limit"},
+			{limits(demand.LimitOverride{Name: "log", Limit: 1, Burst: 1}), time.Hour, "limits[0].burst"},
+			{limits(demand.LimitOverride{Name: "bucket", Limit: 1e10, Burst: 2}), time.Hour, "limits[0].burst"},
+			{limits(demand.LimitOverride{Name: "bucket", Limit: 9, Burst: policy.MaxLimit + 1}), time.Hour, "limits[0].burst"},
+			{limits(demand.LimitOverride{Name: "slow", Limit: 120_000}), time.Hour, "limits[0].limit"},
+			{limits(demand.LimitOverride{Name: "slow", Limit: 120_000, Burst: 2}), time.Hour, ""},
+			{limits(demand.LimitOverride{Name: "bucket", Limit: 1e10}), time.Hour, ""},
+			{limits(demand.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, demand.LimitOverride{Name: "log"}), time.Hour, ""},
 		} {
 			c.o.Until = store.InstantOf(time.Now().Add(c.lasts))
 			_, err := e.SetOverride(t.Context(), "p", "a", c.o)
@@ -503,12 +505,12 @@ func TestWrongOverrides(t *testing.T) {
 				t.Errorf("%+v: %v, want %q", c.o, err, c.field)
 			}
 		}
-		lag := limits(limiter.LimitOverride{Name: "lag", Limit: 1})
+		lag := limits(demand.LimitOverride{Name: "lag", Limit: 1})
 		lag.Until = store.InstantOf(time.Now().Add(time.Hour))
 		if _, err := e.SetOverride(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
 			t.Errorf("%v: it should name the limits there are", err)
 		}
-		if _, err := e.SetOverride(t.Context(), "q", "a", limiter.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
+		if _, err := e.SetOverride(t.Context(), "q", "a", demand.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
 			t.Errorf("another policy: %v", err)
 		}
 		if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "b", Cost: 6}); !errors.Is(err, limiter.ErrCostTooLarge) {
@@ -541,7 +543,7 @@ func TestCostsThatNoLimitHolds(t *testing.T) {
 		large := somebody
 		large.Cost = 6
 		for _, kind := range []policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock} {
-			override(t, e, limiter.Override{Kind: kind}, time.Hour)
+			override(t, e, demand.Override{Kind: kind}, time.Hour)
 			if d, err := e.Take(t.Context(), large); err != nil || d.Allowed != (kind == policy.OverrideAllow) {
 				t.Errorf("%s: %+v, %v", kind, d, err)
 			}
@@ -551,7 +553,7 @@ func TestCostsThatNoLimitHolds(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		large.Cost = policy.MaxCost + 1
-		override(t, e, limiter.Override{Kind: policy.OverrideAllow}, time.Hour)
+		override(t, e, demand.Override{Kind: policy.OverrideAllow}, time.Hour)
 		if _, err := e.Take(t.Context(), large); !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
@@ -586,13 +588,13 @@ func TestManyOverrides(t *testing.T) {
 	bubble(t, "many", func(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 2, time.Hour))
 		until := store.InstantOf(time.Now().Add(time.Hour))
-		for i := range limiter.MaxOverrides + 1 {
-			_, err := e.SetOverride(t.Context(), "p", keys.Identifier(fmt.Sprint(i)), limiter.Override{Kind: policy.OverrideBlock, Until: until})
-			if full := i == limiter.MaxOverrides; full != errors.Is(err, store.ErrOverloaded) || !full && err != nil {
+		for i := range overrides.MaxLive + 1 {
+			_, err := e.SetOverride(t.Context(), "p", keys.Identifier(fmt.Sprint(i)), demand.Override{Kind: policy.OverrideBlock, Until: until})
+			if full := i == overrides.MaxLive; full != errors.Is(err, store.ErrOverloaded) || !full && err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
-		if n := len(e.Overrides()); n != limiter.MaxOverrides {
+		if n := len(e.Overrides()); n != overrides.MaxLive {
 			t.Errorf("%d", n)
 		}
 	})
@@ -605,7 +607,7 @@ func TestDerivedUnderOverrides(t *testing.T) {
 	bubble(t, "derived", func(t *testing.T) {
 		e := readingEngine(t, embedded.New(nil), policies...)
 		number := limiter.Demand{Policy: "p", Identifier: "+49 151 12345678"}
-		set := func(policy string, id keys.Identifier, o limiter.Override) {
+		set := func(policy string, id keys.Identifier, o demand.Override) {
 			t.Helper()
 			o.Until = store.InstantOf(time.Now().Add(time.Hour))
 			if _, err := e.SetOverride(t.Context(), policy, id, o); err != nil {
@@ -635,9 +637,9 @@ func TestDerivedUnderOverrides(t *testing.T) {
 			t.Errorf("%+v, %v", x, err)
 		}
 		take(true, true)
-		set("q", "DE", limiter.Override{Kind: policy.OverrideAllow})
+		set("q", "DE", demand.Override{Kind: policy.OverrideAllow})
 		take(true, true)
-		set("q", "DE", limiter.Override{Kind: policy.OverrideBlock})
+		set("q", "DE", demand.Override{Kind: policy.OverrideBlock})
 		if a := take(true, false); a.Allowed || a.Demands[1].Override != policy.OverrideBlock || a.Demands[0].Used != 5 {
 			t.Errorf("%+v", a)
 		}
@@ -682,10 +684,10 @@ func TestOverrideToldOfByHalf(t *testing.T) {
 		secrets := []keys.Keyer{secretOf("1"), secretOf("2")}
 		e := instanceWith(t, newFakeStore(), &limiter.Options{Feed: &halfFeed{fakeFeed: feed}, Keyer: secrets[0], AlsoRead: secrets[1:]},
 			policyOf("sliding-log", 5, time.Hour))
-		_, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, limiter.Override{
+		_, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{
 			Kind: policy.OverrideAllow, Until: store.InstantOf(time.Now().Add(time.Hour)),
 		})
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v", err)
 		}

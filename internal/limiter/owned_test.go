@@ -13,14 +13,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // owners says of all keys what a test wants: this instance owns them, unless another is given.
 type owners struct {
-	right limiter.Right
-	other limiter.Peer
+	right owner.Right
+	other owner.Peer
 	guest error // that ends a guest's right; nil: it lasts
 
 	mu   sync.Mutex
@@ -53,7 +54,7 @@ func (v *visitor) Note(store.Key, time.Duration) error { return nil }
 
 func ownsAll() *owners { return &owners{right: &sole{}} }
 
-func (o *owners) Place(context.Context, store.Key) (limiter.Place, error) {
+func (o *owners) Place(context.Context, store.Key) (owner.Place, error) {
 	o.mu.Lock()
 	hold := o.hold
 	o.hold = nil
@@ -62,23 +63,23 @@ func (o *owners) Place(context.Context, store.Key) (limiter.Place, error) {
 		<-hold
 	}
 	if o.other != nil {
-		return limiter.Place{Owner: o.other}, nil
+		return owner.Place{Owner: o.other}, nil
 	}
-	return limiter.Place{Right: o.right}, nil
+	return owner.Place{Right: o.right}, nil
 }
 
-func (o *owners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
+func (o *owners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
 	return o.right, nil
 }
 
-func (o *owners) Guest(context.Context) (limiter.Right, error) { return &visitor{o.guest}, nil }
+func (o *owners) Guest(context.Context) (owner.Right, error) { return &visitor{o.guest}, nil }
 
 func logOf(limit int64) policy.Policy {
 	return policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: limit, Window: time.Hour}}}
 }
 
 // ownerOf returns an engine with one policy that decides by o.
-func ownerOf(t *testing.T, store store.Store, o limiter.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
+func ownerOf(t *testing.T, store store.Store, o owner.Owners, opts limiter.Options, p policy.Policy) *limiter.Engine {
 	t.Helper()
 	opts.Owners = o
 	e := limiter.New(store, &opts)
@@ -168,9 +169,9 @@ func TestMemoryDoesNotOutliveAClockSetBack(t *testing.T) {
 // owner may have read it before.
 func TestResetOfAGuestThatIsOverIsUnknown(t *testing.T) {
 	o := ownsAll()
-	o.guest = limiter.ErrRightEnded
+	o.guest = owner.ErrRightEnded
 	e := ownerOf(t, newFakeStore(), o, limiter.Options{}, logOf(2))
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	if err := e.Reset(t.Context(), "log", "id"); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
 	}
@@ -230,7 +231,7 @@ func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
 	right := &doubtful{}
 	e := ownerOf(t, newFakeStore(), &owners{right: right}, limiter.Options{StoreTimeout: 100 * time.Millisecond}, logOf(2))
 	_, err := takeOne(t.Context(), e)
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 		t.Errorf("the error is %v, want one that says unknown", err)
 	}
@@ -242,15 +243,15 @@ func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
 // otherPolicy is an owner whose policies are others: it decides nothing, and opens keys.
 type otherPolicy struct{}
 
-func (otherPolicy) Decide(_ context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (otherPolicy) Decide(_ context.Context, call *owner.Call, a *owner.Answer) error {
 	if call.Op != "open" {
-		return limiter.ErrRefused
+		return owner.ErrRefused
 	}
 	a.Recorded = count.RecordedNo
 	return nil
 }
 
-func (otherPolicy) Tell(*limiter.PeerCall) {}
+func (otherPolicy) Tell(*owner.Call) {}
 
 // TestWhoseOwnerHasAnotherPolicyCounts holds that while instances get another policies file one after
 // the other, nobody is turned away.

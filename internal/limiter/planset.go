@@ -1,15 +1,17 @@
 package limiter
 
+import "github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+
 // planSet is the plans in force, by name. It does not change. The zero value is of none.
 type planSet struct {
-	byName map[string]*plan
-	near   [nearPlans]*plan // one at most of those that share a place
+	byName map[string]*demand.Plan
+	near   [nearPlans]*demand.Plan // one at most of those that share a place
 }
 
 // nearPlans is how many are found without hashing their names: most services have fewer.
 const nearPlans = 32
 
-func newPlanSet(byName map[string]*plan) *planSet {
+func newPlanSet(byName map[string]*demand.Plan) *planSet {
 	p := &planSet{byName: byName}
 	for name, made := range byName {
 		p.near[placeOf(name)] = made
@@ -18,7 +20,7 @@ func newPlanSet(byName map[string]*plan) *planSet {
 }
 
 // of returns the plan called name, nil for none.
-func (p *planSet) of(name string) *plan {
+func (p *planSet) of(name string) *demand.Plan {
 	if near := p.near[placeOf(name)]; near != nil && near.Name == name {
 		return near
 	}

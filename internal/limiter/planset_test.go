@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -13,10 +14,10 @@ func TestPlansAreFoundByTheirNames(t *testing.T) {
 	if found := new(planSet).of("p"); found != nil {
 		t.Errorf("%v among none", found)
 	}
-	byName := make(map[string]*plan)
+	byName := make(map[string]*demand.Plan)
 	for i := range 5 * nearPlans {
 		name := fmt.Sprintf("policy-%d", i)
-		byName[name] = &plan{Plan: count.Plan{Policy: policy.Policy{Name: name}}}
+		byName[name] = &demand.Plan{Plan: count.Plan{Policy: policy.Policy{Name: name}}}
 	}
 	plans := newPlanSet(byName)
 	for name, want := range byName {

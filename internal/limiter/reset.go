@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Reset forgets what was counted for id under policy, for every instance as soon
@@ -18,11 +19,11 @@ func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) e
 		return err
 	}
 	if _, err := e.instant(); err != nil { // before anything is forgotten here
-		return &StoreError{Recorded: count.RecordedNo, Err: err}
+		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
-	t := p.of(id)
+	t := p.Of(id)
 	if err := e.forget(ctx, &t); err != nil {
 		return err
 	}
@@ -30,16 +31,16 @@ func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) e
 }
 
 // forget forgets what is counted for t. The error is a StoreError.
-func (e *Engine) forget(ctx context.Context, t *target) error {
+func (e *Engine) forget(ctx context.Context, t *demand.Target) error {
 	if e.local != nil {
-		local := t.as(t.plan.local)
-		if err := resetStill(ctx, e.local.store, &local, e.now()); err != nil {
-			return &StoreError{Recorded: count.RecordedNo, Err: err}
+		local := t.As(t.Plan.Local)
+		if err := held.Reset(ctx, e.local.Store, &local, e.now()); err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 	}
 	if e.exclusive != nil {
-		if err := resetStill(ctx, e.exclusive.store, t, e.now()); err != nil {
-			return &StoreError{Recorded: count.RecordedNo, Err: err}
+		if err := held.Reset(ctx, e.exclusive.Store, t, e.now()); err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 		e.passMilli()
 		return nil
@@ -49,101 +50,24 @@ func (e *Engine) forget(ctx context.Context, t *target) error {
 
 // resetShared forgets what is counted for t in a store that instances share, and has its owner
 // remember nothing of it.
-func (e *Engine) resetShared(ctx context.Context, t *target) error {
-	if !t.plan.countsOutsideCells() {
-		return e.shared.reset(ctx, t)
+func (e *Engine) resetShared(ctx context.Context, t *demand.Target) error {
+	if !t.Plan.CountsOutsideCells() {
+		return e.shared.Reset(ctx, t)
 	}
-	g, err := e.openKeys(ctx, t)
+	g, err := e.owners.OpenKeys(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer g.leave()
-	if err := e.shared.reset(ctx, t); err != nil {
+	defer g.Leave()
+	if err := e.shared.Reset(ctx, t); err != nil {
 		return err
 	}
-	return g.verify(ctx) // else the next owner may have read the key before
+	return g.Verify(ctx) // else the next owner may have read the key before
 }
 
 // passMilli waits until the millisecond is over that a reset is dated: what comes within it is
 // dated later, and would be told to wait for longer than its window.
 func (e *Engine) passMilli() {
-	now := e.opts.timing.Time()
+	now := e.settings.Timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
-}
-
-// resetStill forgets all that is counted for t in a store that holds keys still.
-func resetStill(ctx context.Context, in store.Exclusive, t *target, now store.Instant) error {
-	queries := []store.Query{t.plan.Query(t.key, now, 1, nil)}
-	for _, key := range t.old {
-		older := queries[0]
-		older.Key = key
-		queries = append(queries, older)
-	}
-	return in.UpdateAll(ctx, queries, func(states []store.State, writes []store.Write) {
-		at := now
-		for i := range states {
-			if s := &states[i]; t.plan.IsAhead(s, now) { // by a clock that was set back
-				writes[i].Present, s.Reset = now, min(s.Reset, now-1)
-			}
-			at = max(at, states[i].Reset+1)
-		}
-		for i := range writes {
-			w := &writes[i]
-			w.Reset, w.ResetTTL = at, t.plan.resetTTL
-			w.Logs, w.Counts = t.plan.logWrites, t.plan.Counters
-			if t.plan.Cell {
-				w.Cell = &store.CellWrite{If: states[i].Cell.Version}
-			}
-		}
-	})
-}
-
-// reset forgets all that is counted for t. The error is a StoreError.
-func (s *shared) reset(ctx context.Context, t *target) error {
-	if len(t.plan.parts) == 0 {
-		return s.resetPart(ctx, t)
-	}
-	for _, p := range t.plan.parts {
-		part := t.as(p)
-		if err := s.resetPart(ctx, &part); err != nil {
-			return &StoreError{Recorded: count.RecordedUnknown, Err: err}
-		}
-	}
-	return nil
-}
-
-func (s *shared) resetPart(ctx context.Context, t *target) error {
-	if t.plan.Cell {
-		return s.serial.reset(ctx, t)
-	}
-	return s.counted.reset(ctx, t)
-}
-
-// reset forgets all that is counted for t: as of an instant that is later than
-// whatever was written before, by any instance's clock, and than what was dated after
-// an earlier reset.
-func (c *counted) reset(ctx context.Context, t *target) error {
-	now, err := c.opts.timing.Checked()
-	if err != nil {
-		return &StoreError{Recorded: count.RecordedNo, Err: err}
-	}
-	q := t.plan.Query(t.key, now, 1, nil)
-	state, _, err := c.read(ctx, t, &q)
-	if err != nil {
-		return &StoreError{Recorded: count.RecordedNo, Err: err}
-	}
-	at := max(now.Add(2*c.opts.ClockTolerance), state.Reset+1)
-	for _, key := range append([]store.Key{t.key}, t.old...) {
-		w := &store.Write{
-			Key: key, Level: t.plan.Consistency.Write, Logs: t.plan.logWrites,
-			Counts: t.plan.Counters && !t.plan.Tally, Tally: t.plan.Tally, Span: t.plan.Span,
-			Reset: at, ResetTTL: t.plan.resetTTL,
-		}
-		if err := c.store.Write(ctx, w); err != nil {
-			return &StoreError{Recorded: count.RecordedUnknown, Err: err}
-		}
-	}
-	c.denials.forget(t.key)
-	c.learn(t.key, at) // what is counted from now on is dated after it
-	return nil
 }

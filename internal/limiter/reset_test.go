@@ -207,7 +207,7 @@ func TestCountsThatCannotFollowTheirEvents(t *testing.T) {
 				})
 			}
 		})
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if _, err := fast.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v, want recorded: unknown", err)
 		}

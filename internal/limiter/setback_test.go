@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -37,7 +38,7 @@ func TestNewsAreHeardAfterAClockWentAhead(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		clock.ahead.Store(int64(time.Minute))
 		time.Sleep(time.Second)
-		block := limiter.Override{Kind: policy.OverrideBlock, Until: store.InstantOf(time.Now().Add(time.Hour))}
+		block := demand.Override{Kind: policy.OverrideBlock, Until: store.InstantOf(time.Now().Add(time.Hour))}
 		if _, err := other.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, block); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,10 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -22,12 +25,12 @@ import (
 type ring struct {
 	store   *fakeStore
 	engines []*limiter.Engine
-	rights  []limiter.Right
+	rights  []owner.Right
 	stop    func()
 
 	mu   sync.Mutex
 	rng  *rand.Rand
-	meet func(call *limiter.PeerCall) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
+	meet func(call *owner.Call) (late time.Duration, lost bool) // what a call meets on its way; nil: nothing
 }
 
 // newRing returns engines that run until stop is called, which gives back first what waits for that.
@@ -68,7 +71,7 @@ func (r *ring) ownedBy(t *testing.T, owner int, policy string, nth int) keys.Ide
 	}
 }
 
-func (r *ring) met(call *limiter.PeerCall) (late time.Duration, lost bool) {
+func (r *ring) met(call *owner.Call) (late time.Duration, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.meet == nil {
@@ -83,18 +86,18 @@ type ringOwners struct {
 	self int
 }
 
-func (o *ringOwners) Place(_ context.Context, key store.Key) (limiter.Place, error) {
+func (o *ringOwners) Place(_ context.Context, key store.Key) (owner.Place, error) {
 	if n := o.ring.ownerOf(key); n != o.self {
-		return limiter.Place{Owner: ringPeer{o.ring, n}}, nil
+		return owner.Place{Owner: ringPeer{o.ring, n}}, nil
 	}
-	return limiter.Place{Right: o.ring.rights[o.self]}, nil
+	return owner.Place{Right: o.ring.rights[o.self]}, nil
 }
 
-func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
+func (o *ringOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
 	return o.ring.rights[o.self], nil
 }
 
-func (o *ringOwners) Guest(context.Context) (limiter.Right, error) { return &visitor{}, nil }
+func (o *ringOwners) Guest(context.Context) (owner.Right, error) { return &visitor{}, nil }
 
 type ringPeer struct {
 	ring *ring
@@ -102,7 +105,7 @@ type ringPeer struct {
 }
 
 // Decide asks after a while, or loses the answer.
-func (p ringPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (p ringPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
 	late, lost := p.ring.met(call)
 	time.Sleep(late)
 	if ctx.Err() != nil && call.Op == count.OpTake { // it is under way, and nobody waits for it
@@ -115,11 +118,11 @@ func (p ringPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter
 	return err
 }
 
-func (p ringPeer) Tell(call *limiter.PeerCall) {
+func (p ringPeer) Tell(call *owner.Call) {
 	late, lost := p.ring.met(call)
 	kept := *call
 	if !lost {
-		time.AfterFunc(late, func() { _ = p.ring.engines[p.n].DecideForPeer(context.Background(), &kept, new(limiter.PeerAnswer)) })
+		time.AfterFunc(late, func() { _ = p.ring.engines[p.n].DecideForPeer(context.Background(), &kept, new(owner.Answer)) })
 	}
 }
 
@@ -283,7 +286,7 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", c.other))
 					first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-					r.meet = func(call *limiter.PeerCall) (time.Duration, bool) {
+					r.meet = func(call *owner.Call) (time.Duration, bool) {
 						if call.Policy == "other" && call.Op == count.OpTake {
 							return c.takes, false
 						}
@@ -303,8 +306,8 @@ func TestDenialWaitsForWhatIsInDoubt(t *testing.T) {
 					d, err := asks.Take(t.Context(), limiter.Demand{Policy: "first", Identifier: first})
 					took := time.Since(began)
 					both.Wait()
-					var failed *limiter.StoreError
-					if c.doubt != (errors.Is(err, limiter.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == count.RecordedNo) {
+					var failed *count.StoreError
+					if c.doubt != (errors.Is(err, counted.ErrInDoubt) && errors.As(err, &failed) && failed.Recorded == count.RecordedNo) {
 						t.Errorf("the error is %v", err)
 					}
 					if d.Allowed != c.allowed || took > timeout {
@@ -322,7 +325,7 @@ func TestTwoCallsThatMeetAreBothDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(*limiter.PeerCall) (time.Duration, bool) { return 20 * time.Millisecond, false }
+		r.meet = func(*owner.Call) (time.Duration, bool) { return 20 * time.Millisecond, false }
 		var both sync.WaitGroup
 		var mu sync.Mutex
 		allowed := 0
@@ -357,7 +360,7 @@ func TestAbortsAreAppliedOnce(t *testing.T) {
 				r := newRing(t, 2, policy, oneLimit("none", "sliding-log", 0))
 				shared, none := r.ownedBy(t, 1, "shared", 0), r.ownedBy(t, 0, "none", 0)
 				var lost atomic.Int64
-				r.meet = func(call *limiter.PeerCall) (time.Duration, bool) {
+				r.meet = func(call *owner.Call) (time.Duration, bool) {
 					if call.Op != "abort" {
 						return 0, false
 					}
@@ -398,14 +401,14 @@ func TestAbortMayComeFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		call := limiter.PeerCall{Op: "abort", Key: key, Prepare: store.NewEventIDs().Next(store.InstantOf(time.Now()))}
-		if err := e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer)); err != nil {
+		call := owner.Call{Op: "abort", Key: key, Prepare: store.NewEventIDs().Next(store.InstantOf(time.Now()))}
+		if err := e.DecideForPeer(t.Context(), &call, new(owner.Answer)); err != nil {
 			t.Fatal(err)
 		}
 		call.Op, call.Policy, call.Cost = count.OpTake, "first", 1
 		call.Print = limiter.PrintOf(e, "first")
-		var failed *limiter.StoreError
-		err = e.DecideForPeer(t.Context(), &call, new(limiter.PeerAnswer))
+		var failed *count.StoreError
+		err = e.DecideForPeer(t.Context(), &call, new(owner.Answer))
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo {
 			t.Errorf("the error is %v, want one that says that nothing is counted", err)
 		}
@@ -420,14 +423,14 @@ func TestUnitsOfWhoIsGoneCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(call *limiter.PeerCall) (time.Duration, bool) { return 0, call.Op == "commit" }
+		r.meet = func(call *owner.Call) (time.Duration, bool) { return 0, call.Op == "commit" }
 		a, err := r.engines[1].Do(t.Context(), callOf(
 			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other}))
 		if err != nil || !a.Allowed {
 			t.Fatalf("%+v, %v", a.Decision, err)
 		}
 		one := limiter.Demand{Policy: "first", Identifier: first}
-		if _, err := r.engines[0].Take(t.Context(), one); !errors.Is(err, limiter.ErrInDoubt) {
+		if _, err := r.engines[0].Take(t.Context(), one); !errors.Is(err, counted.ErrInDoubt) {
 			t.Errorf("the error is %v, want one of doubt", err)
 		}
 		time.Sleep(5 * timeout)
@@ -487,7 +490,7 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRing(t, 2, oneLimit("first", "sliding-log", 1), oneLimit("other", "sliding-log", 1))
 		first, other := r.ownedBy(t, 0, "first", 0), r.ownedBy(t, 1, "other", 0)
-		r.meet = func(call *limiter.PeerCall) (time.Duration, bool) { return 0, call.Op == "commit" }
+		r.meet = func(call *owner.Call) (time.Duration, bool) { return 0, call.Op == "commit" }
 		if _, err := r.engines[1].Do(t.Context(), callOf(
 			limiter.Demand{Policy: "first", Identifier: first}, limiter.Demand{Policy: "other", Identifier: other})); err != nil {
 			t.Fatal(err)
@@ -496,7 +499,7 @@ func TestNobodyIsAskedForWhoIsGone(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		_, err := r.engines[0].Take(ctx, limiter.Demand{Policy: "first", Identifier: first})
-		if took := time.Since(began); !errors.Is(err, limiter.ErrInDoubt) || took > 20*time.Millisecond {
+		if took := time.Since(began); !errors.Is(err, counted.ErrInDoubt) || took > 20*time.Millisecond {
 			t.Errorf("the error is %v after %v, want one of doubt as soon as the caller is gone", err, took)
 		}
 	})
@@ -513,7 +516,7 @@ func TestLocalIsWrittenBeforeItIsAborted(t *testing.T) {
 		if a, err := r.engines[0].Do(t.Context(), call); err != nil || !a.Allowed {
 			t.Fatalf("the first call: %+v, error %v", a, err)
 		}
-		time.Sleep(2 * limiter.DefaultSyncInterval)
+		time.Sleep(2 * demand.DefaultSyncInterval)
 		if a, err := r.engines[0].Do(t.Context(), call); err != nil || a.Allowed {
 			t.Fatalf("the second call: %+v, error %v", a, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 )
 
 // record is one call as its client saw it, with times by the true clock.
@@ -67,7 +68,7 @@ func (r *record) String() string {
 
 // recorded says what the client knows of whether its units were counted.
 func (r *record) recorded() count.Recorded {
-	var failed *limiter.StoreError
+	var failed *count.StoreError
 	switch {
 	case r.lost:
 		return count.RecordedUnknown
@@ -202,7 +203,7 @@ func change(c *client) {
 	case n > 0 && c.rng.IntN(2) == 0:
 		c.comeBack(c.open[c.rng.IntN(n)])
 	case c.rng.IntN(2) == 0:
-		hold := limiter.MinReserve + time.Duration(c.rng.IntN(2000))*time.Millisecond
+		hold := once.MinReserve + time.Duration(c.rng.IntN(2000))*time.Millisecond
 		c.keep(c.do(limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{c.demand("p")}, Reserve: hold}))
 	default:
 		c.keep(c.do(limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{c.demand("p")}}))

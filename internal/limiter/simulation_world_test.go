@@ -100,13 +100,13 @@ func (w *world) start(ahead time.Duration) *process {
 	opts := limiter.Options{
 		ClockTolerance: tolerance, StoreTimeout: timeout, Serial: policy.LevelSerial,
 		Consistency: policy.Consistency{Write: policy.LevelQuorum, Read: policy.LevelQuorum},
-		Now:         i.now, Skewed: i.skewed,
+		Now:         i.now, Skewed: i.skewed, Jitter: i.jitter,
 	}
 	if w.scenario.rotated { // half of them write under the new hash key, and all read both
 		secrets := []keys.Keyer{secretOf("1"), secretOf("2")}
 		opts.Keyer, opts.AlsoRead = secrets[i.n%2], secrets[1-i.n%2:][:1]
 	}
-	i.engine = limiter.New(i, opts.Simulated(i.jitter, w.seed%2 == 0))
+	i.engine = limiter.New(i, &opts)
 	if err := i.engine.SetPolicies(w.scenario.policies); err != nil {
 		w.t.Fatal(err)
 	}

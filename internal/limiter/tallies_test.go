@@ -92,7 +92,7 @@ func TestTotalOfAFailedReadIsTakenBackOnce(t *testing.T) {
 		mustTake(t, e)
 		s.afterRead = func(*store.State) error { return errors.Join(store.ErrUnavailable, store.ErrNotStored) }
 		_, err := e.Take(t.Context(), somebody)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%v: want one that may be recorded", err)
 		}
@@ -228,7 +228,7 @@ func TestTotalThatIsNotReadAdmitsNothing(t *testing.T) {
 		in := newFakeStore()
 		e := newEngine(t, in, 0, inRows("fixed-window", 3, time.Hour))
 		in.afterRead = func(s *store.State) error { s.Counts = nil; return nil }
-		failed := (*limiter.StoreError)(nil)
+		failed := (*count.StoreError)(nil)
 		if d, err := e.Take(t.Context(), somebody); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
 			t.Errorf("%+v, error %v", d, err)
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -28,12 +30,12 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 // reach has news reach as far as the promises of plans do: where some hold over the cluster
 // and the feed's own levels within a data centre, what is told in one would be heard in
 // another only while nothing keeps it from getting there.
-func (e *Engine) reach(plans map[string]*plan) {
+func (e *Engine) reach(plans map[string]*demand.Plan) {
 	level := policy.Level("")
 	for _, p := range plans {
 		compared := p.Cell || p.Guarantee == policy.GuaranteeSerial
-		overAll := p.Consistency.Scope() == policy.ScopeCluster || compared && e.opts.Serial.Scope() == policy.ScopeCluster
-		if overAll && e.opts.Consistency.Scope() == policy.ScopeDatacenter {
+		overAll := p.Consistency.Scope() == policy.ScopeCluster || compared && e.settings.Serial.Scope() == policy.ScopeCluster
+		if overAll && e.settings.Consistency.Scope() == policy.ScopeDatacenter {
 			level = policy.LevelQuorum
 		}
 	}
@@ -42,12 +44,12 @@ func (e *Engine) reach(plans map[string]*plan) {
 
 // publish does what kind says for t on this instance, and tells the others; those that read
 // under another hash key, too. Should that fail, they are told later.
-func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *target) error {
+func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *demand.Target) error {
 	now := e.now()
 	_, clockErr := e.instant()
 	var failed error
-	for _, key := range append([]store.Key{t.key}, t.old...) {
-		c := &store.Change{ID: e.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.plan.resetTTL, signals.NewsLives))}
+	for _, key := range append([]store.Key{t.Key}, t.Old...) {
+		c := &store.Change{ID: e.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.Plan.ResetTTL, signals.NewsLives))}
 		e.dropHints(key)
 		lifted := signals.Block{}
 		if kind == store.ChangeReset {
@@ -73,9 +75,9 @@ func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *target) 
 }
 
 // tellReset tells every instance that t was reset. The error is a StoreError.
-func (e *Engine) tellReset(ctx context.Context, t *target) error {
+func (e *Engine) tellReset(ctx context.Context, t *demand.Target) error {
 	if err := e.publish(ctx, store.ChangeReset, t); err != nil {
-		return &StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
+		return &count.StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
 			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
 	}
 	return nil
@@ -115,14 +117,14 @@ func (e *Engine) heardReset(ctx context.Context, c *store.Change) {
 		e.spread(&store.Change{ID: e.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: signals.LivesUntil(lifted.Ends, now)})
 	}
 	if e.local != nil {
-		forgetIn(ctx, e.local.store, c.Key, at, max(c.TTL, time.Second))
+		held.Forget(ctx, e.local.Store, c.Key, at, max(c.TTL, time.Second))
 	}
 }
 
 // resetBy returns the instant up to which c, a reset, forgets: whatever was dated before
 // it, by any clock.
 func (e *Engine) resetBy(c *store.Change) store.Instant {
-	return c.ID.Instant().Add(2 * e.opts.ClockTolerance)
+	return c.ID.Instant().Add(2 * e.settings.ClockTolerance)
 }
 
 // blockIn returns the block that c tells of. A store may not tell c's time to live.
@@ -143,30 +145,7 @@ func (e *Engine) stillTrue(c *store.Change) bool {
 // dropHints forgets what this instance remembers of key to ask less.
 func (e *Engine) dropHints(key store.Key) {
 	if e.shared != nil {
-		e.shared.counted.forgetDenial(key)
+		e.shared.Changed(key)
 	}
-	e.denied.changes.note(&key)
-}
-
-// forgetIn forgets what store, of this instance alone, has counted for key up to at.
-// There is nothing to be done about it if that fails.
-func forgetIn(ctx context.Context, in store.Exclusive, key store.Key, at store.Instant, ttl time.Duration) {
-	q := store.Query{Key: key, Counts: true, Tally: true, Cell: true}
-	w := store.Write{Key: key, Reset: at, ResetTTL: ttl, Counts: true}
-	for span := range store.SpanCount {
-		q.Logs = append(q.Logs, store.LogQuery{Span: span, Max: 1})
-		w.Logs = append(w.Logs, store.LogWrite{Span: span})
-	}
-	if s, err := in.Read(ctx, &q); err != nil || s.Empty() {
-		return
-	}
-	_ = in.Update(ctx, &q, func(s *store.State, to *store.Write) {
-		if s.Reset >= at {
-			return
-		}
-		*to = w
-		if version := s.Cell.Version; version != (store.EventID{}) {
-			to.Cell = &store.CellWrite{If: version}
-		}
-	})
+	e.owners.Changed(key)
 }

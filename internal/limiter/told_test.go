@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -22,7 +23,7 @@ type toOwner struct {
 	after  func() // is called before an answer is told; nil: nothing is
 }
 
-func (o *toOwner) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (o *toOwner) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
 	o.asked.Add(1)
 	if o.after != nil {
 		defer o.after()
@@ -30,8 +31,8 @@ func (o *toOwner) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter
 	return o.engine.DecideForPeer(ctx, call, a)
 }
 
-func (o *toOwner) Tell(call *limiter.PeerCall) {
-	_ = o.engine.DecideForPeer(context.Background(), call, new(limiter.PeerAnswer))
+func (o *toOwner) Tell(call *owner.Call) {
+	_ = o.engine.DecideForPeer(context.Background(), call, new(owner.Answer))
 }
 
 // askerOf returns an engine that asks another one, which owns all keys, and hears of changes as it does.
@@ -170,7 +171,7 @@ func TestNewKeysAreNotRead(t *testing.T) {
 
 // TestNothingIsCountedThatTheNextOwnerMayNotKnowOf ends a right between the decision and the write.
 func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
-	store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool), over: limiter.ErrRightEnded}
+	store, right := newFakeStore(), &newcomers{seen: make(map[store.Key]bool), over: owner.ErrRightEnded}
 	for _, known := range []bool{true, false} {
 		if !known { // it is to be read
 			e := ownerOf(t, store, ownsAll(), limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
@@ -179,7 +180,7 @@ func TestNothingIsCountedThatTheNextOwnerMayNotKnowOf(t *testing.T) {
 		before := len(store.writes)
 		e := ownerOf(t, store, &owners{right: right}, limiter.Options{}, policyOf("sliding-log", 2, time.Hour))
 		_, err := e.Take(t.Context(), somebody)
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.As(err, &failed) || failed.Recorded != count.RecordedNo || len(store.writes) != before {
 			t.Errorf("known %t: error %v and %d writes, want one that says that nothing is recorded", known, err, len(store.writes)-before)
 		}
@@ -203,9 +204,9 @@ func TestOpenedKeysAreNotNew(t *testing.T) {
 		if d := mustTake(t, e); d.Used != 2 {
 			t.Errorf("%d used, want 2", d.Used)
 		}
-		right.over = limiter.ErrRightEnded
-		ask := limiter.PeerCall{Op: "open", Key: store.Key{}, Keep: time.Hour}
-		if err := e.DecideForPeer(t.Context(), &ask, new(limiter.PeerAnswer)); !errors.Is(err, limiter.ErrRefused) {
+		right.over = owner.ErrRightEnded
+		ask := owner.Call{Op: "open", Key: store.Key{}, Keep: time.Hour}
+		if err := e.DecideForPeer(t.Context(), &ask, new(owner.Answer)); !errors.Is(err, owner.ErrRefused) {
 			t.Errorf("a key was opened of which the next owner may not know: %v", err)
 		}
 	})

@@ -3,12 +3,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 )
 
 // behind publishes how far the store is behind what was admitted.
 type behind struct {
-	now     func() limiter.Behind
+	now     func() counted.Behind
 	metrics []behindMetric
 }
 
@@ -16,33 +16,33 @@ type behind struct {
 type behindMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(*limiter.Behind) float64
+	value func(*counted.Behind) float64
 }
 
 // NewBehind returns what publishes how far the store is behind what was admitted: what now says
 // at each scrape.
-func NewBehind(now func() limiter.Behind) prometheus.Collector {
+func NewBehind(now func() counted.Behind) prometheus.Collector {
 	b := &behind{now: now}
-	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return float64(n.Waiting) }, prometheus.Opts{
+	b.add(prometheus.GaugeValue, func(n *counted.Behind) float64 { return float64(n.Waiting) }, prometheus.Opts{
 		Name: "ratelimitd_local_waiting_keys",
 		Help: "Keys of which something that was admitted under guarantee local waits to be written to the store.",
 	})
-	b.add(prometheus.GaugeValue, func(n *limiter.Behind) float64 { return n.Lag.Seconds() }, prometheus.Opts{
+	b.add(prometheus.GaugeValue, func(n *counted.Behind) float64 { return n.Lag.Seconds() }, prometheus.Opts{
 		Name: "ratelimitd_local_lag_seconds",
 		Help: "How long ago the oldest of what waits to be written to the store was admitted.",
 	})
-	b.add(prometheus.CounterValue, func(n *limiter.Behind) float64 { return float64(n.Written) }, prometheus.Opts{
+	b.add(prometheus.CounterValue, func(n *counted.Behind) float64 { return float64(n.Written) }, prometheus.Opts{
 		Name: "ratelimitd_local_written_total",
 		Help: "Writes of what was admitted under guarantee local that the store acknowledged, each of one key.",
 	})
-	b.add(prometheus.CounterValue, func(n *limiter.Behind) float64 { return float64(n.Failed) }, prometheus.Opts{
+	b.add(prometheus.CounterValue, func(n *counted.Behind) float64 { return float64(n.Failed) }, prometheus.Opts{
 		Name: "ratelimitd_local_failures_total",
 		Help: "Writes of what was admitted under guarantee local that failed, and are repeated.",
 	})
 	return b
 }
 
-func (b *behind) add(kind prometheus.ValueType, value func(*limiter.Behind) float64, opts prometheus.Opts) {
+func (b *behind) add(kind prometheus.ValueType, value func(*counted.Behind) float64, opts prometheus.Opts) {
 	b.metrics = append(b.metrics, behindMetric{prometheus.NewDesc(opts.Name, opts.Help, nil, nil), kind, value})
 }
 

@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
 )
 
 func TestBehind(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(NewBehind(func() limiter.Behind {
-		return limiter.Behind{Waiting: 3, Lag: 1500 * time.Millisecond, Written: 40, Failed: 1}
+	reg.MustRegister(NewBehind(func() counted.Behind {
+		return counted.Behind{Waiting: 3, Lag: 1500 * time.Millisecond, Written: 40, Failed: 1}
 	}))
 	want := `
 		# HELP ratelimitd_local_failures_total Writes of what was admitted under guarantee local that failed, and are repeated.

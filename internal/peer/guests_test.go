@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -43,31 +44,31 @@ func (l *lasting) Note(store.Key, time.Duration) error { return nil }
 // fixedOwners says of all keys the same: this instance owns them, or owner does.
 type fixedOwners struct {
 	right, guest *lasting
-	owner        limiter.Peer
+	owner        owner.Peer
 }
 
-func (o *fixedOwners) Place(context.Context, store.Key) (limiter.Place, error) {
+func (o *fixedOwners) Place(context.Context, store.Key) (owner.Place, error) {
 	if o.owner != nil {
-		return limiter.Place{Owner: o.owner}, nil
+		return owner.Place{Owner: o.owner}, nil
 	}
-	return limiter.Place{Right: o.right}, nil
+	return owner.Place{Right: o.right}, nil
 }
 
-func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (limiter.Right, error) {
+func (o *fixedOwners) PlaceFor(context.Context, store.Key, int64) (owner.Right, error) {
 	return o.right, nil
 }
 
-func (o *fixedOwners) Guest(context.Context) (limiter.Right, error) { return o.guest, nil }
+func (o *fixedOwners) Guest(context.Context) (owner.Right, error) { return o.guest, nil }
 
 // near is an owner without a network between.
 type near struct{ engine *limiter.Engine }
 
-func (n near) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (n near) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
 	return n.engine.DecideForPeer(ctx, call, a)
 }
 
-func (n near) Tell(call *limiter.PeerCall) {
-	_ = n.Decide(context.Background(), call, new(limiter.PeerAnswer))
+func (n near) Tell(call *owner.Call) {
+	_ = n.Decide(context.Background(), call, new(owner.Answer))
 }
 
 // pair is the instance that owns all keys, and another one, over one store. A log holds two units.
@@ -82,7 +83,7 @@ func newPair(t *testing.T) *pair {
 	counts := embedded.New(nil)
 	p := &pair{store: &sharedStore{Store: counts}}
 	p.owns = &fixedOwners{right: &lasting{owned: true}, guest: &lasting{}}
-	engine := func(store store.Store, o limiter.Owners) *limiter.Engine {
+	engine := func(store store.Store, o owner.Owners) *limiter.Engine {
 		e := limiter.New(store, &limiter.Options{Owners: o})
 		pol := policy.Policy{Name: "log", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}}}
 		if err := e.SetPolicies([]policy.Policy{pol}); err != nil {
@@ -135,7 +136,7 @@ func TestOwnerKnowsWhatGuestsCount(t *testing.T) {
 func TestGuestWhoseRightIsOverAdmitsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		p.asks.guest.ended = limiter.ErrRightEnded
+		p.asks.guest.ended = owner.ErrRightEnded
 		admits(t, "what a guest counted too late", p.guest, "once", false)
 	})
 }

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
@@ -52,17 +53,17 @@ func newLink(p *Pool, member cluster.Member) *link {
 	return &link{pool: p, member: member, queue: make(chan *outgoing, maxQueued), pending: make(map[uint64]*outgoing)}
 }
 
-var _ limiter.Peer = (*link)(nil)
+var _ owner.Peer = (*link)(nil)
 
 // Decide sends call to the owner and fills in answer; see limiter.Peer.
-func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
 	err := l.ask(ctx, call, answer)
-	switch failed := (*limiter.StoreError)(nil); {
+	switch failed := (*count.StoreError)(nil); {
 	case err == nil:
 		l.pool.answered.Add(1)
 	case errors.As(err, &failed):
 		l.pool.failed.Add(1)
-	case errors.Is(err, limiter.ErrRefused), errors.Is(err, store.ErrNotStored):
+	case errors.Is(err, owner.ErrRefused), errors.Is(err, store.ErrNotStored):
 		l.pool.refused.Add(1)
 	default:
 		l.pool.failed.Add(1)
@@ -70,7 +71,7 @@ func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limit
 	return err
 }
 
-func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+func (l *link) ask(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
 	if !l.connected.Load() {
 		return errGone
 	}
@@ -96,7 +97,7 @@ func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.
 }
 
 // Tell sends call to the owner, who does not answer it; see limiter.Peer.
-func (l *link) Tell(call *limiter.PeerCall) {
+func (l *link) Tell(call *owner.Call) {
 	if !l.connected.Load() {
 		return
 	}

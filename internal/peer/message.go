@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
@@ -18,7 +19,7 @@ const (
 )
 
 // callOf returns h as it travels.
-func callOf(h *limiter.PeerCall) *peerpb.Call {
+func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
 		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
@@ -33,23 +34,23 @@ func callOf(h *limiter.PeerCall) *peerpb.Call {
 }
 
 // peerCallOf returns what call asks for. The error says what can't be.
-func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
-	h := limiter.PeerCall{
+func peerCallOf(call *peerpb.Call) (owner.Call, error) {
+	h := owner.Call{
 		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: count.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
 		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
 		h.Prepare = store.EventID(id)
 	} else if len(id) > 0 {
-		return h, fmt.Errorf("%w: an id of %d bytes", limiter.ErrRefused, len(id))
+		return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(id))
 	}
 	keys := call.GetKeys()
 	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {
-		return h, fmt.Errorf("%w: out of bounds", limiter.ErrRefused)
+		return h, fmt.Errorf("%w: out of bounds", owner.ErrRefused)
 	}
 	for i, key := range keys {
 		if len(key) != store.KeySize {
-			return h, fmt.Errorf("%w: a key of %d bytes", limiter.ErrRefused, len(key))
+			return h, fmt.Errorf("%w: a key of %d bytes", owner.ErrRefused, len(key))
 		}
 		of := store.KeyFrom([store.KeySize]byte(key))
 		if i == 0 {
@@ -62,17 +63,17 @@ func peerCallOf(call *peerpb.Call) (limiter.PeerCall, error) {
 }
 
 // answerOf returns a, or the error instead of it, as it travels.
-func answerOf(number uint64, a *limiter.PeerAnswer, err error) *peerpb.Answer {
+func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 	answer := &peerpb.Answer{Number: number}
 	if err != nil {
 		answer.Failure, answer.Reason, answer.Recorded = peerpb.Failure_UNAVAILABLE, reasonOf(err), string(count.RecordedNo)
-		if failed := (*limiter.StoreError)(nil); errors.As(err, &failed) {
+		if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
 			answer.Recorded = string(failed.Recorded)
 		}
 		switch {
-		case errors.Is(err, limiter.ErrRefused):
+		case errors.Is(err, owner.ErrRefused):
 			answer.Failure = peerpb.Failure_REFUSED
-		case errors.Is(err, limiter.ErrInDoubt):
+		case errors.Is(err, counted.ErrInDoubt):
 			answer.Failure = peerpb.Failure_IN_DOUBT
 		case errors.Is(err, store.ErrOverloaded):
 			answer.Failure = peerpb.Failure_OVERLOADED
@@ -103,11 +104,11 @@ func reasonOf(err error) string {
 
 // failedOf returns what the owner said in the place of a decision.
 func failedOf(recorded count.Recorded, kind error, answer *peerpb.Answer) error {
-	return &limiter.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
+	return &count.StoreError{Recorded: recorded, Err: fmt.Errorf("%w: the owner of the key: %s", kind, answer.GetReason())}
 }
 
 // read fills in a, or returns the error that came instead of it.
-func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
+func read(answer *peerpb.Answer, a *owner.Answer) error {
 	recorded := count.Recorded(answer.GetRecorded())
 	switch recorded {
 	case count.RecordedYes, count.RecordedNo, count.RecordedUnknown:
@@ -117,11 +118,11 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 	switch answer.GetFailure() {
 	case peerpb.Failure_NONE:
 	case peerpb.Failure_REFUSED:
-		return limiter.ErrRefused
+		return owner.ErrRefused
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, store.ErrOverloaded, answer)
 	case peerpb.Failure_IN_DOUBT:
-		return failedOf(recorded, fmt.Errorf("%w: %w", store.ErrUnavailable, limiter.ErrInDoubt), answer)
+		return failedOf(recorded, fmt.Errorf("%w: %w", store.ErrUnavailable, counted.ErrInDoubt), answer)
 	default:
 		return failedOf(recorded, store.ErrUnavailable, answer)
 	}
@@ -138,7 +139,7 @@ func read(answer *peerpb.Answer, a *limiter.PeerAnswer) error {
 		if len(e.GetId()) != len(a.Entry.ID) {
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, errNonsense)
 		}
-		a.Entry = limiter.PeerEntry{
+		a.Entry = owner.Entry{
 			ID: store.EventID(e.GetId()), At: store.Instant(e.GetAt()), Epoch: store.Instant(e.GetEpoch()), Cost: e.GetCost(),
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
 )
@@ -18,7 +18,7 @@ type Owners struct {
 	pool    *Pool
 }
 
-var _ limiter.Owners = (*Owners)(nil)
+var _ owner.Owners = (*Owners)(nil)
 
 // NewOwners returns what goes by c, and reaches other members over pool.
 func NewOwners(c *cluster.Cluster, pool *Pool) *Owners { return &Owners{cluster: c, pool: pool} }
@@ -32,19 +32,19 @@ func hashOf(key store.Key) seen.Hash {
 func SliceOf(key store.Key) int { return cluster.SliceOf(key.Prefix()) }
 
 // Place returns who decides for key; see limiter.Owners.
-func (o *Owners) Place(ctx context.Context, key store.Key) (limiter.Place, error) {
+func (o *Owners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
 	case err != nil:
-		return limiter.Place{}, notYet(err)
+		return owner.Place{}, notYet(err)
 	case p.Tenure != nil:
-		return limiter.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+		return owner.Place{Right: (*right)(p.Tenure), View: p.View}, nil
 	}
 	l := o.pool.link(p.Peer)
 	if l == nil {
-		return limiter.Place{}, notYet(errStopping)
+		return owner.Place{}, notYet(errStopping)
 	}
-	return limiter.Place{Owner: l, View: p.View}, nil
+	return owner.Place{Owner: l, View: p.View}, nil
 }
 
 var errStopping = errors.New("this instance is stopping")
@@ -55,11 +55,11 @@ func notYet(err error) error {
 }
 
 // PlaceFor returns the right to decide for key, which a peer handed on; see limiter.Owners.
-func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (limiter.Right, error) {
+func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (owner.Right, error) {
 	t, err := o.cluster.EnterFor(ctx, SliceOf(key), view)
 	switch {
 	case errors.Is(err, cluster.ErrMoved):
-		return nil, fmt.Errorf("%w: %w", limiter.ErrRefused, err)
+		return nil, fmt.Errorf("%w: %w", owner.ErrRefused, err)
 	case err != nil:
 		return nil, notYet(err)
 	}
@@ -67,7 +67,7 @@ func (o *Owners) PlaceFor(ctx context.Context, key store.Key, view int64) (limit
 }
 
 // Guest returns the right to count for others' keys; see limiter.Owners.
-func (o *Owners) Guest(ctx context.Context) (limiter.Right, error) {
+func (o *Owners) Guest(ctx context.Context) (owner.Right, error) {
 	t, err := o.cluster.EnterGuest(ctx)
 	if err != nil {
 		return nil, notYet(err)
@@ -96,7 +96,7 @@ func (r *right) Note(key store.Key, life time.Duration) error {
 		return nil
 	}
 	if err := t.Note(hashOf(key), time.Now().Add(life)); err != nil {
-		return fmt.Errorf("%w: %w", limiter.ErrRightEnded, err)
+		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (r *right) Verified() time.Time { return (*cluster.Tenure)(r).Verified() }
 func (r *right) Verify(ctx context.Context) error {
 	err := (*cluster.Tenure)(r).Verify(ctx)
 	if errors.Is(err, cluster.ErrOut) {
-		return fmt.Errorf("%w: %w", limiter.ErrRightEnded, err)
+		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)
 	}
 	return err
 }

@@ -15,8 +15,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -38,9 +39,9 @@ func (*one) Others() ([]cluster.Member, <-chan struct{}) { return nil, nil }
 func (o *one) is(how cluster.Reach) bool { return cluster.Reach(o.reach.Load()) == how }
 
 // deciderFunc decides as it says.
-type deciderFunc func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error
+type deciderFunc func(ctx context.Context, h *owner.Call, a *owner.Answer) error
 
-func (f deciderFunc) DecideForPeer(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (f deciderFunc) DecideForPeer(ctx context.Context, h *owner.Call, a *owner.Answer) error {
 	return f(ctx, h, a)
 }
 
@@ -101,7 +102,7 @@ func run(t *testing.T, pool *Pool) {
 }
 
 // handOn has the one member decide h.
-func handOn(ctx context.Context, pool *Pool, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func handOn(ctx context.Context, pool *Pool, h *owner.Call, a *owner.Answer) error {
 	l := pool.link(pool.members.(*one).member)
 	if l == nil {
 		return errGone
@@ -110,10 +111,10 @@ func handOn(ctx context.Context, pool *Pool, h *limiter.PeerCall, a *limiter.Pee
 }
 
 // await asks until the pool hands on, and returns what that gives.
-func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, error) {
+func await(t *testing.T, pool *Pool, h *owner.Call) (owner.Answer, error) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
-		var a limiter.PeerAnswer
+		var a owner.Answer
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		err := handOn(ctx, pool, h, &a)
 		cancel()
@@ -123,27 +124,27 @@ func await(t *testing.T, pool *Pool, h *limiter.PeerCall) (limiter.PeerAnswer, e
 		<-time.After(5 * time.Millisecond)
 	}
 	t.Fatal("nothing was handed on")
-	return limiter.PeerAnswer{}, nil
+	return owner.Answer{}, nil
 }
 
 func keyOf(n byte) store.Key { return store.KeyFrom([store.KeySize]byte{n, 1, 2}) }
 
-func take(n byte) *limiter.PeerCall {
-	return &limiter.PeerCall{
+func take(n byte) *owner.Call {
+	return &owner.Call{
 		Policy: "sms", Print: 5, Key: keyOf(n), Old: []store.Key{keyOf(n + 1)}, Op: count.OpTake, Cost: 3, View: 7,
 		Prepare: store.EventID{n, 4}, AtOnce: true,
 	}
 }
 
 func TestCallsAndAnswersArriveWhole(t *testing.T) {
-	want := limiter.PeerAnswer{
+	want := owner.Answer{
 		Verdicts:   []count.Verdict{{Allowed: true, Used: 3, Remaining: 7, ResetAfter: time.Hour}, {RetryAfter: count.Never, Used: 9}},
 		WouldAllow: true, Remembered: true, Recorded: count.RecordedYes,
-		Entry: limiter.PeerEntry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
+		Entry: owner.Entry{ID: store.EventID{1, 2, 3}, At: 1_700_000_000_123, Epoch: 5, Cost: 3},
 	}
-	var got limiter.PeerCall
+	var got owner.Call
 	var left time.Duration
-	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *owner.Call, a *owner.Answer) error {
 		deadline, _ := ctx.Deadline()
 		got, left, *a = *h, time.Until(deadline), want
 		return nil
@@ -167,7 +168,7 @@ func TestCallsAndAnswersArriveWhole(t *testing.T) {
 // TestErrorsSayWhetherUnitsCount holds that an asker learns of a failure what the owner knows.
 func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 	var fail atomic.Pointer[error]
-	address, _ := serve(t, "127.0.0.1:0", plain, func(context.Context, *limiter.PeerCall, *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(context.Context, *owner.Call, *owner.Answer) error {
 		return *fail.Load()
 	})
 	pool, _ := connect(t, address, plain)
@@ -176,30 +177,30 @@ func TestErrorsSayWhetherUnitsCount(t *testing.T) {
 		is       error
 		recorded count.Recorded
 	}{
-		{&limiter.StoreError{Recorded: count.RecordedUnknown, Err: store.ErrUnavailable}, store.ErrUnavailable, count.RecordedUnknown},
-		{&limiter.StoreError{Recorded: count.RecordedNo, Err: store.ErrOverloaded}, store.ErrOverloaded, count.RecordedNo},
+		{&count.StoreError{Recorded: count.RecordedUnknown, Err: store.ErrUnavailable}, store.ErrUnavailable, count.RecordedUnknown},
+		{&count.StoreError{Recorded: count.RecordedNo, Err: store.ErrOverloaded}, store.ErrOverloaded, count.RecordedNo},
 		{fmt.Errorf("%w: the clock", store.ErrUnavailable), store.ErrUnavailable, count.RecordedNo},
-		{&limiter.StoreError{Recorded: count.RecordedNo, Err: limiter.ErrInDoubt}, limiter.ErrInDoubt, count.RecordedNo},
+		{&count.StoreError{Recorded: count.RecordedNo, Err: counted.ErrInDoubt}, counted.ErrInDoubt, count.RecordedNo},
 	} {
 		fail.Store(&test.err)
 		_, err := await(t, pool, take(1))
-		var failed *limiter.StoreError
+		var failed *count.StoreError
 		if !errors.Is(err, test.is) || !errors.As(err, &failed) || failed.Recorded != test.recorded {
 			t.Errorf("%v arrives as %v, want %v with recorded %q", test.err, err, test.is, test.recorded)
 		}
 	}
-	refused := fmt.Errorf("%w: another policy", limiter.ErrRefused)
+	refused := fmt.Errorf("%w: another policy", owner.ErrRefused)
 	fail.Store(&refused)
-	var a limiter.PeerAnswer
-	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, limiter.ErrRefused) {
-		t.Errorf("what the owner does not decide: %v, want %v", err, limiter.ErrRefused)
+	var a owner.Answer
+	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, owner.ErrRefused) {
+		t.Errorf("what the owner does not decide: %v, want %v", err, owner.ErrRefused)
 	}
 }
 
 // TestWhatIsToldArrives holds that who needs no answer is heard all the same, and that others are answered then.
 func TestWhatIsToldArrives(t *testing.T) {
-	heard := make(chan limiter.PeerCall, 8)
-	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	heard := make(chan owner.Call, 8)
+	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
 		a.Recorded = count.RecordedNo
 		heard <- *h
 		return nil
@@ -209,7 +210,7 @@ func TestWhatIsToldArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-heard
-	told := limiter.PeerCall{Op: "commit", Key: keyOf(2), Prepare: store.EventID{9}}
+	told := owner.Call{Op: "commit", Key: keyOf(2), Prepare: store.EventID{9}}
 	pool.link(pool.members.(*one).member).Tell(&told)
 	if got := <-heard; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", told) {
 		t.Errorf("the owner is told %+v, want %+v", got, told)
@@ -223,7 +224,7 @@ func TestWhatIsToldArrives(t *testing.T) {
 // ones are not handed on, until the owner is back.
 func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	held := make(chan struct{}, 1)
-	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, stop := serve(t, "127.0.0.1:0", plain, func(ctx context.Context, h *owner.Call, a *owner.Answer) error {
 		a.Recorded = count.RecordedNo
 		if h.Cost == 3 {
 			return nil
@@ -240,7 +241,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	go func() {
 		slow := take(2)
 		slow.Cost = 1
-		var a limiter.PeerAnswer
+		var a owner.Answer
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		err := handOn(ctx, pool, slow, &a)
@@ -258,11 +259,11 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 	for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
 		<-time.After(time.Millisecond)
 	}
-	var a limiter.PeerAnswer
+	var a owner.Answer
 	if err := handOn(t.Context(), pool, take(1), &a); !errors.Is(err, store.ErrNotStored) {
 		t.Errorf("with the owner gone: %v; want that nothing was counted", err)
 	}
-	serve(t, address, plain, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	serve(t, address, plain, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
 		a.Recorded = count.RecordedNo
 		return nil
 	})
@@ -272,7 +273,7 @@ func TestOwnerThatDiesLeavesNobodyWaiting(t *testing.T) {
 }
 
 func TestManyCallsTravelTogether(t *testing.T) {
-	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", plain, func(_ context.Context, h *owner.Call, a *owner.Answer) error {
 		a.Recorded, a.Verdicts = count.RecordedNo, []count.Verdict{{Used: h.Cost}}
 		return nil
 	})
@@ -285,7 +286,7 @@ func TestManyCallsTravelTogether(t *testing.T) {
 		all.Go(func() {
 			h := take(byte(i))
 			h.Cost = int64(i + 1)
-			var a limiter.PeerAnswer
+			var a owner.Answer
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			if err := handOn(ctx, pool, h, &a); err != nil || a.Verdicts[0].Used != h.Cost {
@@ -306,7 +307,7 @@ func TestPeersShareASecret(t *testing.T) {
 	}
 	var asked atomic.Int64
 	known := secret("correct horse battery")
-	address, _ := serve(t, "127.0.0.1:0", known, func(_ context.Context, _ *limiter.PeerCall, a *limiter.PeerAnswer) error {
+	address, _ := serve(t, "127.0.0.1:0", known, func(_ context.Context, _ *owner.Call, a *owner.Answer) error {
 		asked.Add(1)
 		a.Recorded = count.RecordedNo
 		return nil
@@ -315,7 +316,7 @@ func TestPeersShareASecret(t *testing.T) {
 		"another secret": secret("correct horse batteries"), "no secret": plain,
 	} {
 		pool, members := connect(t, address, creds)
-		var a limiter.PeerAnswer
+		var a owner.Answer
 		for until := time.Now().Add(20 * time.Second); !members.is(cluster.Refused) && time.Now().Before(until); {
 			if err := handOn(t.Context(), pool, take(1), &a); err == nil {
 				t.Errorf("%s: a call was decided", name)
@@ -339,26 +340,26 @@ func TestPeersShareASecret(t *testing.T) {
 }
 
 func TestNonsenseIsRefused(t *testing.T) {
-	for name, change := range map[string]func(*limiter.PeerCall){
-		"an operation that there is not": func(h *limiter.PeerCall) { h.Op = "steal" },
-		"a cost of none":                 func(h *limiter.PeerCall) { h.Cost = 0 },
-		"a cost beyond any":              func(h *limiter.PeerCall) { h.Cost = policy.MaxCost + 1 },
-		"very many keys":                 func(h *limiter.PeerCall) { h.Old = make([]store.Key, maxKeys) },
+	for name, change := range map[string]func(*owner.Call){
+		"an operation that there is not": func(h *owner.Call) { h.Op = "steal" },
+		"a cost of none":                 func(h *owner.Call) { h.Cost = 0 },
+		"a cost beyond any":              func(h *owner.Call) { h.Cost = policy.MaxCost + 1 },
+		"very many keys":                 func(h *owner.Call) { h.Old = make([]store.Key, maxKeys) },
 	} {
 		h := take(1)
 		change(h)
-		if _, err := peerCallOf(callOf(h)); !errors.Is(err, limiter.ErrRefused) {
-			t.Errorf("%s: %v, want %v", name, err, limiter.ErrRefused)
+		if _, err := peerCallOf(callOf(h)); !errors.Is(err, owner.ErrRefused) {
+			t.Errorf("%s: %v, want %v", name, err, owner.ErrRefused)
 		}
 	}
 	call := callOf(take(1))
 	call.Keys[0] = call.Keys[0][1:]
-	if _, err := peerCallOf(call); !errors.Is(err, limiter.ErrRefused) {
-		t.Errorf("a short key: %v, want %v", err, limiter.ErrRefused)
+	if _, err := peerCallOf(call); !errors.Is(err, owner.ErrRefused) {
+		t.Errorf("a short key: %v, want %v", err, owner.ErrRefused)
 	}
-	answer := answerOf(1, &limiter.PeerAnswer{Recorded: count.RecordedYes}, nil)
+	answer := answerOf(1, &owner.Answer{Recorded: count.RecordedYes}, nil)
 	answer.Entry.Id = answer.Entry.GetId()[1:]
-	var a limiter.PeerAnswer
+	var a owner.Answer
 	if err := read(answer, &a); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a short id: %v, want %v", err, store.ErrUnavailable)
 	}

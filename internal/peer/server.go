@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 )
 
@@ -31,7 +31,7 @@ const (
 
 // Decider decides what is handed to this instance. A limiter.Engine is one.
 type Decider interface {
-	DecideForPeer(ctx context.Context, h *limiter.PeerCall, answer *limiter.PeerAnswer) error
+	DecideForPeer(ctx context.Context, h *owner.Call, answer *owner.Answer) error
 }
 
 // Server decides what other instances hand on. Make one with NewServer.
@@ -129,7 +129,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var a limiter.PeerAnswer
+	var a owner.Answer
 	h, err := peerCallOf(call)
 	if err == nil {
 		err = s.decider.DecideForPeer(ctx, &h, &a)

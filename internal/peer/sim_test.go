@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
@@ -423,15 +424,15 @@ type simOwners struct {
 	in *simInstance
 }
 
-func (o *simOwners) Place(ctx context.Context, key store.Key) (limiter.Place, error) {
+func (o *simOwners) Place(ctx context.Context, key store.Key) (owner.Place, error) {
 	p, err := o.cluster.Enter(ctx, SliceOf(key))
 	switch {
 	case err != nil:
-		return limiter.Place{}, notYet(err)
+		return owner.Place{}, notYet(err)
 	case p.Tenure != nil:
-		return limiter.Place{Right: (*right)(p.Tenure), View: p.View}, nil
+		return owner.Place{Right: (*right)(p.Tenure), View: p.View}, nil
 	}
-	return limiter.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
+	return owner.Place{Owner: simPeer{o.in, p.Peer}, View: p.View}, nil
 }
 
 type simPeer struct {
@@ -439,7 +440,7 @@ type simPeer struct {
 	to   cluster.Member
 }
 
-func (p simPeer) Decide(ctx context.Context, call *limiter.PeerCall, a *limiter.PeerAnswer) error {
+func (p simPeer) Decide(ctx context.Context, call *owner.Call, a *owner.Answer) error {
 	w := p.from.w
 	w.costs.hops.Add(1)
 	if err := w.wait(ctx); err != nil {
@@ -475,9 +476,9 @@ func (in *simInstance) dial(ctx context.Context) {
 }
 
 // Tell loses some of what it is told.
-func (p simPeer) Tell(call *limiter.PeerCall) {
+func (p simPeer) Tell(call *owner.Call) {
 	kept := *call
-	go func() { _ = p.Decide(context.Background(), &kept, new(limiter.PeerAnswer)) }()
+	go func() { _ = p.Decide(context.Background(), &kept, new(owner.Answer)) }()
 }
 
 func (w *simWorld) start() {

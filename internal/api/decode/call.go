@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -75,7 +76,7 @@ func (c *Call) readMember(name string, v Value) (err error) {
 		c.Op, err = v.op()
 	case "reserve_ms":
 		var ms int64
-		ms, err = v.Integer(limiter.MinReserve.Milliseconds(), limiter.MaxReserve.Milliseconds())
+		ms, err = v.Integer(once.MinReserve.Milliseconds(), once.MaxReserve.Milliseconds())
 		c.Reserve = time.Duration(ms) * time.Millisecond
 	case "reservation":
 		c.Reservation, err = v.Token()

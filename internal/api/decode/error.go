@@ -97,7 +97,7 @@ func (c *Call) Failed(recorded count.Recorded, err error) *CallError {
 
 // RecordedOf returns what err says of the units: that it is unknown if it says nothing.
 func RecordedOf(err error) count.Recorded {
-	if store := (*limiter.StoreError)(nil); errors.As(err, &store) {
+	if store := (*count.StoreError)(nil); errors.As(err, &store) {
 		return store.Recorded
 	}
 	return count.RecordedUnknown

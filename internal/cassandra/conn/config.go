@@ -17,7 +17,7 @@ import (
 
 	"github.com/gocql/gocql"
 
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -74,7 +74,7 @@ var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 // WithDefaults returns c with a value in every field but Hosts and Keyspace.
 func (c Config) WithDefaults() Config {
 	if c.Timeout == 0 {
-		c.Timeout = limiter.DefaultStoreTimeout
+		c.Timeout = demand.DefaultStoreTimeout
 	}
 	if c.Connections == 0 {
 		c.Connections = DefaultConnections

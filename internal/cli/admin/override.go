@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -28,12 +28,12 @@ const overridesRoute = "overrides"
 
 // overrideInForce is an override as a server answers it.
 type overrideInForce struct {
-	Key         string                  `json:"key"`
-	Policy      string                  `json:"policy"`
-	Kind        string                  `json:"kind"`
-	Limits      []limiter.LimitOverride `json:"limits"`
-	ExpiresInMS int64                   `json:"expires_in_ms"`
-	By          string                  `json:"by"`
+	Key         string                 `json:"key"`
+	Policy      string                 `json:"policy"`
+	Kind        string                 `json:"kind"`
+	Limits      []demand.LimitOverride `json:"limits"`
+	ExpiresInMS int64                  `json:"expires_in_ms"`
+	By          string                 `json:"by"`
 }
 
 // printOverride prints the override that a is. It returns false if a is none.

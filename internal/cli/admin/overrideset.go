@@ -11,7 +11,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -70,7 +71,7 @@ func (o *overrideFlags) add(flags *pflag.FlagSet) {
 
 func overrideTime(text string) (time.Duration, error) {
 	d, err := policy.ParseWindow(text)
-	if err != nil || d < limiter.MinOverride || d > limiter.MaxOverride {
+	if err != nil || d < overrides.Shortest || d > overrides.Longest {
 		return 0, errors.New("use a duration from 1s to 31d, such as 30m or 7d")
 	}
 	return d, nil
@@ -79,9 +80,9 @@ func overrideTime(text string) (time.Duration, error) {
 // newOverrideBody is the body of a request that sets an override.
 type newOverrideBody struct {
 	remote.Demand
-	Kind        string                  `json:"kind"`
-	Limits      []limiter.LimitOverride `json:"limits,omitempty"`
-	ExpiresInMS int64                   `json:"expires_in_ms"`
+	Kind        string                 `json:"kind"`
+	Limits      []demand.LimitOverride `json:"limits,omitempty"`
+	ExpiresInMS int64                  `json:"expires_in_ms"`
 }
 
 // body returns what the flags ask for.
@@ -113,7 +114,7 @@ func (o *overrideFlags) body(about remote.Demand) (*newOverrideBody, error) {
 }
 
 // parseLimit reads NAME=UNITS or NAME=UNITS/BURST.
-func parseLimit(text string) (l limiter.LimitOverride, err error) {
+func parseLimit(text string) (l demand.LimitOverride, err error) {
 	wrong := errors.New("--limit: write NAME=UNITS such as per-hour=50 or, of a token bucket, NAME=UNITS/BURST")
 	name, units, found := strings.Cut(text, "=")
 	units, burst, bursts := strings.Cut(units, "/")

@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
@@ -99,7 +100,7 @@ func addressForPeers(s *settings.Peers, listens net.Addr) (string, error) {
 }
 
 // owners returns what says who decides for a key; nil: this instance does, for all.
-func (p *peers) owners() limiter.Owners {
+func (p *peers) owners() owner.Owners {
 	if p.cluster == nil {
 		return nil
 	}

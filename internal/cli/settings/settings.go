@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
 )
@@ -134,9 +134,9 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		command.OneOf(ClockRefuse, clockWarn))
 	command.Var(flags, &s.Consistency, "consistency", string(policy.LevelLocalQuorum), "level",
 		"to write and read at, for policies that do not say", policy.ParseReadLevel)
-	command.Var(flags, &s.StoreTimeout, "store-timeout", limiter.DefaultStoreTimeout.String(), "duration",
+	command.Var(flags, &s.StoreTimeout, "store-timeout", demand.DefaultStoreTimeout.String(), "duration",
 		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
-	command.Var(flags, &s.SyncInterval, "sync-interval", limiter.DefaultSyncInterval.String(), "duration",
+	command.Var(flags, &s.SyncInterval, "sync-interval", demand.DefaultSyncInterval.String(), "duration",
 		"after how long owners write what they admitted under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
 }
 

@@ -32,7 +32,7 @@ type blockShard struct {
 type Block struct {
 	Made    store.Instant // when the decision behind it began
 	Until   store.Instant // its end
-	Strikes int           // Blocks in a row, this one included
+	Strikes int           // blocks in a row, this one included
 	Ends    store.Instant // when nothing depends on it any more
 	Mine    bool          // this process made it, or one that it is merged with
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -28,21 +29,21 @@ func testOverrides(t *testing.T, s store.Store) {
 			a := NewEngine(t, s, o, p)
 			o.Keyer.Namespace = a.namespace
 			b := NewEngine(t, s, o, p)
-			limits := func(units int64) (l []limiter.LimitOverride) {
+			limits := func(units int64) (l []demand.LimitOverride) {
 				for _, of := range p.WithDefaults().Limits {
-					l = append(l, limiter.LimitOverride{Name: of.Name, Limit: units})
+					l = append(l, demand.LimitOverride{Name: of.Name, Limit: units})
 				}
 				return l
 			}
 			for i, c := range []struct {
-				override limiter.Override
+				override demand.Override
 				allowed  []bool // of takes by the other one
 			}{
-				{limiter.Override{Kind: policy.OverrideBlock}, []bool{false}},
-				{limiter.Override{Kind: policy.OverrideLimits, Limits: limits(1)}, []bool{true, false}},
-				{limiter.Override{Kind: policy.OverrideAllow}, []bool{true, true, true}},
-				{limiter.Override{Kind: policy.OverrideLimits, Limits: limits(3)}, []bool{true, true, false}},
-				{limiter.Override{}, []bool{false}},
+				{demand.Override{Kind: policy.OverrideBlock}, []bool{false}},
+				{demand.Override{Kind: policy.OverrideLimits, Limits: limits(1)}, []bool{true, false}},
+				{demand.Override{Kind: policy.OverrideAllow}, []bool{true, true, true}},
+				{demand.Override{Kind: policy.OverrideLimits, Limits: limits(3)}, []bool{true, true, false}},
+				{demand.Override{}, []bool{false}},
 			} {
 				a.override(t, p.Name, c.override)
 				if err := b.CatchUp(t.Context()); err != nil {
@@ -65,7 +66,7 @@ func testOverrides(t *testing.T, s store.Store) {
 }
 
 // override puts o in force for an hour; the zero Override ends what is.
-func (e Engine) override(t *testing.T, policy string, o limiter.Override) {
+func (e Engine) override(t *testing.T, policy string, o demand.Override) {
 	t.Helper()
 	if o.Kind == "" {
 		if err := e.EndOverride(t.Context(), policy, "a"); err != nil {

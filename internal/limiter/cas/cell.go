@@ -1,0 +1,290 @@
+package cas
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// What a policy keeps in its key's cell: the levels of its buckets and, under
+// GuaranteeSerial, all else but its events. cellFormat is the first byte of a value;
+// one that a later version wrote is refused rather than misread.
+const cellFormat = 1
+
+var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
+
+// Bounds of a cell.
+const (
+	// KeptVersions is how many of its last versions a cell tells of, so that whoever
+	// lost an answer finds out whether its write is among what came since. At a few
+	// milliseconds a write, that is longer than a store timeout.
+	keptVersions = 64
+	// KeptInDoubt is for how long a cell whose changes are written behind tells of the latest
+	// version of each process: longer than most outages.
+	keptInDoubt = time.Hour
+	// LongestCell is the longest time that a cell is kept, some nine years: as much as a
+	// bucket that somebody filled by record can take to drain, and more than anyone waits.
+	longestCell = 1 << 28 * time.Second
+	// CellMargin is how much longer than its windows a cell lives: a write that was
+	// delayed must find the version that it did not expect, not none.
+	CellMargin = time.Minute
+)
+
+// Chain is what a cell says of its own past.
+type Chain struct {
+	newest   store.Instant // of anything written with it: instants never go back
+	versions versions      // the last ones, the cell's own first
+	whole    bool          // there were no others, as far as anyone may still ask
+}
+
+// Has reports whether version was among the cell's last.
+func (c *Chain) has(version store.EventID) bool {
+	for i := range c.versions.Len() {
+		if c.versions.At(i) == version {
+			return true
+		}
+	}
+	return false
+}
+
+// Versions is a list of them as it is in a cell, one after the other.
+type versions []byte
+
+// VersionSize is the length of a version in bytes.
+const versionSize = len(store.EventID{})
+
+func (v versions) Len() int { return len(v) / versionSize }
+
+func (v versions) At(i int) store.EventID { return store.EventID(v[i*versionSize:]) }
+
+// Before returns what of v, the newest first, somebody may still ask for once another
+// version comes before them: those that were the cell's since the horizon, which is longer
+// ago than any attempt that is under way.
+func (v versions) before(horizon store.Instant) versions {
+	for i := range v.Len() {
+		if i+2 == keptVersions || v.At(i).Instant() < horizon { // what came before it was over by then
+			return v[:(i+1)*versionSize]
+		}
+	}
+	return v
+}
+
+// OfEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
+// of the rest the latest of each process that is not dated before the horizon: whoever could not
+// reach the store finds out for longer whether its last write is stored.
+func (v versions) ofEach(recent versions, horizon store.Instant) versions {
+	kept := slices.Clip(recent[:min(len(recent), keptVersions/2*versionSize)])
+	for i := kept.Len(); i < v.Len() && kept.Len() < keptVersions-1; i++ {
+		if id := v.At(i); id.Instant() >= horizon && !kept.hasOf(id.Node()) {
+			kept = append(kept, id[:]...)
+		}
+	}
+	return kept
+}
+
+// hasOf reports whether one of v is of a process.
+func (v versions) hasOf(node [6]byte) bool {
+	for i := range v.Len() {
+		if v.At(i).Node() == node {
+			return true
+		}
+	}
+	return false
+}
+
+// Open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
+// counts.
+func Open(p *demand.Plan, s *store.State) (Chain, error) {
+	s.Levels = s.Levels[:0]
+	if len(s.Cell.Value) == 0 {
+		return Chain{whole: true}, nil
+	}
+	r := Reader{B: s.Cell.Value}
+	if r.Byte() != cellFormat {
+		return Chain{}, errCellFormat
+	}
+	c := Chain{newest: store.Instant(r.Int()), whole: r.Byte() == 1}
+	c.versions = r.take(r.Len() * versionSize)
+	reset := store.Instant(r.Int())
+	for range r.Len() {
+		level := store.Bucket{Limit: p.LimitID(r.take(r.Len())), At: store.Instant(r.Int())}
+		level.Level = store.Amount{Hi: r.Uint(), Lo: r.Uint()}
+		s.Levels = append(s.Levels, level)
+	}
+	for range r.Len() {
+		count := store.Count{Limit: p.LimitID(r.take(r.Len())), Start: store.Instant(r.Int()), Expires: store.Instant(r.Int())}
+		count.Epoch, count.Units = store.Instant(r.Int()), r.Int()
+		s.Counts = append(s.Counts, count)
+	}
+	s.Reset = max(s.Reset, reset)
+	if r.Bad {
+		return Chain{}, errCellFormat
+	}
+	return c, nil
+}
+
+// Shut returns the write that puts s in the place of the cell that it was read
+// from, with c as its past. Its value is appended to b.
+func Shut(
+	p *demand.Plan, b []byte, s *store.State, c *Chain, version store.EventID, now store.Instant, o *demand.Settings,
+) store.CellWrite {
+	earlier := c.versions.before(now.Add(-2 * (o.StoreTimeout + o.ClockTolerance)))
+	if p.Behind {
+		earlier = c.versions.ofEach(earlier, now.Add(-keptInDoubt))
+	}
+	whole := c.whole && len(earlier) == len(c.versions)
+	b = append(b, cellFormat)
+	b = binary.AppendVarint(b, int64(max(c.newest, now)))
+	b = append(b, BoolByte(whole))
+	b = binary.AppendUvarint(b, uint64(1+earlier.Len()))
+	b = append(append(b, version[:]...), earlier...)
+	b = binary.AppendVarint(b, int64(s.Reset))
+	b = appendLevels(p, b, s, now)
+	counts := liveCounts(p, s, now)
+	b = binary.AppendUvarint(b, uint64(len(counts)))
+	for _, count := range counts {
+		b = keys.AppendPart(b, string(count.Limit))
+		for _, n := range []int64{int64(count.Start), int64(count.Expires), int64(count.Epoch), count.Units} {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	return store.CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: cellTTL(p, s, now, o), Serial: o.Serial}
+}
+
+// appendLevels appends to b the buckets of s that are not those of limits gone or drained.
+func appendLevels(p *demand.Plan, b []byte, s *store.State, now store.Instant) []byte {
+	live := 0
+	for i := range s.Levels {
+		if isLive(p, &s.Levels[i], s, now) {
+			live++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(live))
+	for i := range s.Levels {
+		if l := &s.Levels[i]; isLive(p, l, s, now) {
+			b = keys.AppendPart(b, string(l.Limit))
+			b = binary.AppendVarint(b, int64(l.At))
+			b = binary.AppendUvarint(binary.AppendUvarint(b, l.Level.Hi), l.Level.Lo)
+		}
+	}
+	return b
+}
+
+// IsLive reports whether b, a bucket of s, holds anything at now.
+func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) bool {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.ID == b.Limit {
+			level, _ := r.LevelAt(s, now)
+			return level != store.Amount{}
+		}
+	}
+	return true // another version of the policy may still count in it
+}
+
+// LiveCounts returns the counts that still matter, nothing unless the plan is
+// serial.
+func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count {
+	if !p.Serial {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Counts), func(c store.Count) bool {
+		return c.Expires <= now || c.Epoch < s.Reset
+	})
+}
+
+// cellTTL returns how long the cell must live: until everything in it has no meaning
+// any more, and no delayed write can take its absence for the one that it knew.
+func cellTTL(p *demand.Plan, s *store.State, now store.Instant, o *demand.Settings) time.Duration {
+	lasts := max(2*p.LongestWindow(), p.ResetTTL)
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
+			lasts = max(lasts, count.WaitForBucket(r, s, now, r.Capacity))
+		}
+	}
+	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+CellMargin+o.ClockError))
+}
+
+// Reader reads what binary.Append wrote. After bad input it returns zeros.
+type Reader struct {
+	B   []byte
+	Bad bool
+}
+
+func (r *Reader) take(n int) []byte {
+	if n < 0 || n > len(r.B) {
+		r.Bad, r.B = true, nil
+		return make([]byte, max(0, min(n, len(store.EventID{}))))
+	}
+	taken := r.B[:n]
+	r.B = r.B[n:]
+	return taken
+}
+
+// Byte reads one byte.
+func (r *Reader) Byte() byte { return r.take(1)[0] }
+
+// ID reads an event id.
+func (r *Reader) ID() (id store.EventID) {
+	copy(id[:], r.take(len(id)))
+	return id
+}
+
+// Key reads a key.
+func (r *Reader) Key() store.Key {
+	var sum [store.KeySize]byte
+	copy(sum[:], r.take(len(sum)))
+	return store.KeyFrom(sum)
+}
+
+// Int reads what binary.AppendVarint wrote.
+func (r *Reader) Int() int64 {
+	n, size := binary.Varint(r.B)
+	r.skip(size)
+	return n
+}
+
+// Uint reads what binary.AppendUvarint wrote.
+func (r *Reader) Uint() uint64 {
+	n, size := binary.Uvarint(r.B)
+	r.skip(size)
+	return n
+}
+
+func (r *Reader) skip(size int) {
+	if size <= 0 {
+		r.Bad, r.B = true, nil
+		return
+	}
+	r.B = r.B[size:]
+}
+
+// Len reads how many items follow; each has a byte at least.
+func (r *Reader) Len() int {
+	n := r.Uint()
+	if n > uint64(len(r.B)) {
+		r.Bad, r.B = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+// Text reads what keys.AppendPart wrote.
+func (r *Reader) Text() string {
+	return string(r.take(r.Len()))
+}
+
+// BoolByte returns 1 for true, else 0.
+func BoolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,296 @@
+package cas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Decider decides by compare-and-set on a key's cell: it reads, judges, and writes on
+// the condition that nobody wrote meanwhile; else it begins again. What it answers is
+// exact, and nobody is denied for units that are about to be taken back.
+type Decider struct {
+	store store.Store
+	ids   *store.EventIDs
+	opts  *demand.Settings
+	full  *denied.Denials // what decides while the store does not answer; nothing else of it is gone by
+}
+
+// New returns a Decider over store. full is told what leaves no room.
+func New(store store.Store, ids *store.EventIDs, set *demand.Settings, full *denied.Denials) *Decider {
+	return &Decider{store: store, ids: ids, opts: set, full: full}
+}
+
+const (
+	// SerialTries is into how many parts the store timeout is cut, each as long as one
+	// conditional write may take before its fate is looked into.
+	SerialTries = 3
+	// ConflictWait is the longest first wait after another instance came first; it
+	// doubles up to maxConflictWait.
+	ConflictWait    = 2 * time.Millisecond
+	maxConflictWait = 64 * time.Millisecond
+)
+
+// Settle answers every request of batch, all of them for t.
+func (x *Decider) Settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+	mark := x.full.Since(t.Key)
+	var last *store.State
+	var at store.Instant
+	err := x.update(ctx, t, len(batch), func(s *store.State, now store.Instant, w *store.Write) bool {
+		last, at = s, now
+		recorded := false
+		ahead := now.Sub(x.opts.Timing.Instant())
+		for _, r := range batch {
+			id := x.ids.Next(now)
+			if r.Alone {
+				t.Plan.Decide(&r.Without, s, count.OpCheck, id, now, r.Cost)
+				r.Without.Postpone(ahead)
+			}
+			t.Plan.Decide(&r.Decision, s, r.Op, id, now, r.Cost)
+			r.Decision.Postpone(ahead)
+			if r.Decision.Recorded != count.RecordedYes {
+				continue
+			}
+			recorded = true
+			r.Decision.Entry = count.Entry{ID: id, At: now, Epoch: s.Reset, Cost: r.Cost}
+			if len(t.Plan.Logs) > 0 {
+				w.Events = append(w.Events, store.Event{ID: id, At: now, Cost: r.Cost, Ends: demand.EndsAfter(now, r.Hold)})
+			}
+		}
+		if len(w.Events) > 0 && batch[0].Hold > 0 {
+			w.Logs = t.Plan.HoldWrites(batch[0].Hold, x.opts)
+		}
+		return recorded
+	})
+	if err == nil {
+		x.full.KeepFull(t, last, at, mark)
+	}
+	for _, r := range batch {
+		r.Err = err
+	}
+}
+
+// Check answers r as if it came now, and records nothing. It reads past whatever is
+// under way, so that it is exact as of some moment while it ran.
+func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request) {
+	mark := x.full.Since(t.Key)
+	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
+	if err != nil {
+		r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		return
+	}
+	now, err := x.instant(&s, &c)
+	if err != nil {
+		r.Err = &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		return
+	}
+	t.Plan.Decide(&r.Decision, &s, count.OpCheck, store.EventID{}, now, r.Cost)
+	r.Decision.Postpone(now.Sub(x.opts.Timing.Instant()))
+	x.full.KeepFull(t, &s, now, mark)
+}
+
+// GiveBack takes what e counted for t out of its cell. Like all that is given back it
+// is done once: a refund in doubt is not repeated.
+func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry, sums bool) error {
+	defer x.full.Forget(t.Key)
+	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
+		if s.Reset >= e.At {
+			return false
+		}
+		if sums {
+			t.Plan.GiveBack(s, e, now)
+		}
+		if len(t.Plan.Logs) > 0 {
+			w.Remove = []store.EventID{e.ID}
+		}
+		return true
+	})
+}
+
+// Reset forgets all that is counted for t.
+func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
+	defer x.full.Forget(t.Key)
+	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, _ *store.Write) bool {
+		s.Reset, s.Counts, s.Levels = now, nil, nil
+		return true
+	})
+}
+
+// update changes t's cell: change is given its state and the instant of the change,
+// and reports whether there is anything to store; it puts events to append or to
+// remove into the write, and everything else into the state. It may be called several
+// times, each time with another state, and what it did last counts. The error is a
+// StoreError.
+func (x *Decider) update(
+	ctx context.Context, t *demand.Target, own int, change func(s *store.State, now store.Instant, w *store.Write) bool,
+) error {
+	once := func(s *store.State, _ bool, now store.Instant, w *store.Write) bool { return change(s, now, w) }
+	return x.UpdateOnce(ctx, t, own, new(Attempts), once)
+}
+
+// Attempts are the versions of conditional writes of the same change, one of which may be
+// stored, now or later. Of more than keptVersions the oldest are surely not.
+type Attempts []store.EventID
+
+// Add notes an attempt to write version.
+func (a *Attempts) Add(version store.EventID) {
+	*a = append(*a, version)
+	*a = (*a)[max(0, len(*a)-keptVersions):]
+}
+
+// UpdateOnce is update for a change that may have been tried before, by the attempts in tried:
+// change is also told whether one of these is stored. It adds to tried those that it makes, so
+// that whoever gets an error may try the same change again, and have it stored once. They are
+// found for as long as the cell tells of them.
+func (x *Decider) UpdateOnce(
+	ctx context.Context, t *demand.Target, own int, tried *Attempts,
+	change func(s *store.State, stored bool, now store.Instant, w *store.Write) bool,
+) error {
+	for wait := ConflictWait; ; wait = min(2*wait, maxConflictWait) {
+		s, c, err := x.Read(ctx, t, own, x.opts.Serial.Quorum())
+		if err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
+		now, err := x.instant(&s, &c)
+		if err != nil {
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
+		w := &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Logs: t.Plan.LogWrites}
+		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
+			return nil
+		}
+		err = x.swap(ctx, t, w, func() store.CellWrite {
+			cell := Shut(t.Plan, nil, &s, &c, x.ids.Next(now), now, x.opts)
+			tried.Add(cell.Version)
+			return cell
+		})
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		if err := clock.Pause(ctx, x.opts.Jitter(wait)); err != nil {
+			err = fmt.Errorf("%w: other instances kept coming first: %w", store.ErrUnavailable, err)
+			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		}
+	}
+}
+
+// instant returns when a change of the state takes place: never before anything that
+// is in it. The error says that this instance's clock is beyond the tolerance.
+func (x *Decider) instant(s *store.State, c *Chain) (store.Instant, error) {
+	now, err := x.opts.Timing.Checked()
+	return max(now, c.newest, s.Reset+1), err
+}
+
+// Read returns the state of t and the past of its cell.
+func (x *Decider) Read(ctx context.Context, t *demand.Target, own int, level policy.Level) (store.State, Chain, error) {
+	q := t.Plan.Query(t.Key, x.opts.Timing.Instant(), own, nil)
+	q.Level = level
+	s, err := ReadPatiently(ctx, x.opts, x.store, &q)
+	if err != nil {
+		return store.State{}, Chain{}, err
+	}
+	c, err := Open(t.Plan, &s)
+	return s, c, err
+}
+
+// swap makes the conditional write w with a cell from seal, which gives every attempt
+// a version of its own. Its error is ErrConflict when somebody else came first and
+// nothing of w is stored or will ever be; else a StoreError.
+//
+// An attempt without an answer may be stored later: that there is no trace of it now
+// proves nothing. It is dead only once another version is stored on the same
+// condition; so it is repeated, with the same events, until one of the attempts or
+// somebody else's write is there.
+func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, seal func() store.CellWrite) error {
+	var tried []store.EventID
+	var failed error
+	for ctx.Err() == nil {
+		cell := seal()
+		w.Cell, tried = &cell, append(tried, cell.Version)
+		failed = x.attempt(ctx, w)
+		switch {
+		case failed == nil:
+			return nil
+		case len(tried) == 1 && errors.Is(failed, store.ErrConflict):
+			return store.ErrConflict
+		case len(tried) == 1 && errors.Is(failed, store.ErrNotStored):
+			return &count.StoreError{Recorded: count.RecordedNo, Err: failed}
+		}
+		switch x.fate(ctx, t, w.Cell.If, tried) {
+		case fateStored:
+			return nil
+		case fateDead:
+			return store.ErrConflict
+		case fateLost:
+			return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
+		case fateOpen:
+			_ = clock.Pause(ctx, x.opts.Jitter(ConflictWait))
+		}
+	}
+	if len(tried) == 0 {
+		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())}
+	}
+	return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Untold(failed)}
+}
+
+// fate is what became of attempts without an answer.
+type fate int
+
+const (
+	fateOpen   fate = iota // any of them may still be stored
+	fateStored             // one of them is
+	fateDead               // none is, and none will be
+	fateLost               // nobody can tell any more
+)
+
+// fate finds out what became of the attempts with the versions tried, all on the
+// condition that the cell's version was expected. A serial read completes what is half
+// done, so what it doesn't show is stored never or by a later write.
+func (x *Decider) fate(ctx context.Context, t *demand.Target, expected store.EventID, tried []store.EventID) fate {
+	s, c, err := x.Read(ctx, t, 1, x.opts.Serial)
+	switch {
+	case err != nil || s.Cell.Version == expected:
+		return fateOpen
+	case slices.ContainsFunc(tried, c.has):
+		return fateStored
+	case s.Cell.Version == store.EventID{}: // it expired, and its version never comes back
+		return fateDead
+	case c.has(expected), expected == store.EventID{} && c.whole:
+		return fateDead
+	}
+	return fateLost
+}
+
+// attempt makes one conditional write, in a part of the time there is.
+func (x *Decider) attempt(ctx context.Context, w *store.Write) error {
+	ctx, cancel := context.WithTimeout(ctx, x.opts.StoreTimeout/SerialTries)
+	defer cancel()
+	return x.store.Write(ctx, w)
+}
+
+// serialReads is how often a serial read is tried: where others compare and set the
+// same cell it is refused at once, and may be the next time again.
+const serialReads = 5
+
+// ReadPatiently reads, and at a serial level tries again what is refused.
+func ReadPatiently(ctx context.Context, o *demand.Settings, store store.Store, q *store.Query) (s store.State, err error) {
+	tries := 1
+	if q.Level == policy.LevelSerial || q.Level == policy.LevelLocalSerial {
+		tries = serialReads
+	}
+	for wait := ConflictWait; ; wait *= 2 {
+		s, err = store.Read(ctx, q)
+		if tries--; err == nil || tries == 0 || clock.Pause(ctx, wait/2+o.Jitter(wait)) != nil {
+			return s, err
+		}
+	}
+}

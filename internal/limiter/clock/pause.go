@@ -1,0 +1,18 @@
+package clock
+
+import (
+	"context"
+	"time"
+)
+
+// Pause waits for d. The error says that ctx ended before.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

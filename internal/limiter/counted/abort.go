@@ -1,0 +1,197 @@
+package counted
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// askPatiently answers c by what the store has of its key. What is in doubt is asked again once there is one
+// doubt less, within half of the time that is left: whoever is told that it still is may ask elsewhere.
+func (s *Decider) askPatiently(ctx context.Context, c *demand.Charge) {
+	until, ok := ctx.Deadline()
+	if !ok {
+		until = time.Now().Add(s.opts.StoreTimeout)
+	}
+	patience := time.Now().Add(time.Until(until) / 2)
+	for {
+		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
+		s.ask(ctx, c.Target, r)
+		c.Decision, c.Err = r.Decision, r.Err
+		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, ErrInDoubt) {
+			return
+		}
+		if left := time.Until(patience); left <= 0 || s.prepared.wait(ctx, r.Fewer, left, s.opts) != nil {
+			return
+		}
+	}
+}
+
+// doubt makes those denials of batch errors that are owed to units which may yet be given back.
+func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
+	var known *known
+	var without store.State // the prepared units
+	var fewer <-chan struct{}
+	looked := false
+	for _, r := range batch {
+		if r.Err != nil || !r.Op.MayDeny() || r.Decision.WouldAllow || t.Plan.Mode != policy.ModeEnforce || t.Plan.Count == policy.CountAll {
+			continue
+		}
+		if !looked {
+			looked = true
+			var in []count.Entry
+			if in, fewer = s.prepared.of(t.Key); len(in) == 0 {
+				return
+			}
+			if r.Right != nil && r.Right.Owned() {
+				if known = s.counted.owned.of(t, r.Right); known != nil {
+					without = known.without(in)
+				}
+			}
+		}
+		if known == nil || known.fits(&without, r.Cost, s.opts) {
+			r.Err, r.Fewer = inDoubt(), fewer
+		}
+	}
+}
+
+// without returns a copy of what k knows, without units.
+func (k *known) without(in []count.Entry) store.State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
+	for i := range s.Logs {
+		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
+	}
+	takeOut(k.plan, &s, in)
+	return s
+}
+
+// fits reports whether s, of k, has room for cost now.
+func (k *known) fits(s *store.State, cost int64, o *demand.Settings) bool {
+	var d count.Decision
+	return k.plan.Weigh(&d, s, max(o.Timing.Instant(), s.Reset+1), cost)
+}
+
+// TakeOut takes units out of s, whose logs and counters p's are.
+func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
+	for i := range s.Logs {
+		log := &s.Logs[i]
+		log.Sum = 0
+		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
+			return slices.ContainsFunc(units, func(u count.Entry) bool { return u.ID == e.ID })
+		})
+	}
+	for i := range units {
+		for _, c := range p.AppendCounts(nil, units[i].Epoch, units[i].At, -units[i].Cost) {
+			s.Add(c)
+		}
+	}
+}
+
+// Abort gives back what id has prepared for key, once. It is safe to repeat.
+func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) error {
+	t, right, ok := s.prepared.aborts(key, id, s.opts)
+	if !ok {
+		return nil
+	}
+	r := &demand.Request{Op: owner.OpAbort, Prepare: id, Under: t.Plan, Right: right}
+	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) { s.settle(ctx, &t, batch) })
+	return r.Err
+}
+
+// abortAll does what batch aborts, and returns the others, and what waits until all of it is done. Memory
+// changes first: it must not lack a unit that is read once more. What is read while the store still has them
+// is not remembered.
+func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest []*demand.Request, done func()) {
+	var ids []store.EventID
+	var gone []count.Entry
+	for _, r := range batch {
+		if r.Op != owner.OpAbort {
+			rest = append(rest, r)
+		} else if e, ok := s.prepared.counted(t.Key, r.Prepare); ok {
+			ids, gone = append(ids, r.Prepare), append(gone, e)
+		}
+	}
+	if len(gone) == 0 {
+		return rest, func() {}
+	}
+	if err := s.counted.behind.writeKey(ctx, t.Key); err != nil { // what is not there yet can't be taken out
+		failAborts(batch, err)
+		return rest, func() {}
+	}
+	var storing sync.WaitGroup
+	storing.Go(func() { s.giveAllBack(ctx, t, gone) })
+	k := s.counted.owned.takeOut(t, batch[0].Right, gone)
+	if k == nil {
+		storing.Wait() // else what is read next is not what is counted
+	}
+	for _, id := range ids {
+		s.prepared.commit(t.Key, id)
+	}
+	return rest, func() {
+		storing.Wait()
+		if k != nil && s.counted.owned.of(t, k.right) != k {
+			s.counted.owned.change(t.Key)
+		}
+	}
+}
+
+// failAborts answers the aborts of batch, of which nothing is done: they are safe to repeat.
+func failAborts(batch []*demand.Request, err error) {
+	for _, r := range batch {
+		if r.Op == owner.OpAbort {
+			r.Err = &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
+		}
+	}
+}
+
+// TakeOut takes units out of what is known of t by right, and returns that. Nil: nothing is known of it any
+// more.
+func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *known {
+	k := o.of(t, right)
+	if k == nil || !k.takeOut(units) {
+		o.change(t.Key)
+		return nil
+	}
+	return k
+}
+
+// TakeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
+// to its limit may lack older events, which count once others are gone.
+func (k *known) takeOut(units []count.Entry) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.State.Logs {
+		if len(k.State.Logs[i].Events) >= k.plan.Logs[i].Limit {
+			return false
+		}
+	}
+	takeOut(k.plan, &k.State, units)
+	return true
+}
+
+// giveAllBack takes what was counted for t out of the store, in one step if that can be. What fails is
+// repeated where that can't count twice.
+func (s *Decider) giveAllBack(ctx context.Context, t *demand.Target, gone []count.Entry) {
+	own := &units{}
+	var sums store.State
+	for i := range gone {
+		e := &gone[i]
+		own.events = append(own.events, store.Event{ID: e.ID})
+		for _, c := range t.Plan.AppendCounts(nil, e.Epoch, e.At, e.Cost) {
+			sums.Add(c)
+		}
+	}
+	own.counts = sums.Counts
+	s.counted.takeBack(ctx, t, own)
+	s.counted.denials.Forget(t.Key)
+}

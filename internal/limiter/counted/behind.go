@@ -1,0 +1,361 @@
+package counted
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
+)
+
+// behind holds what owners admitted from memory under GuaranteeLocal until the store has it. It writes every
+// sync interval what was gathered, many keys at a time, and has what waits for a key written before
+// anybody reads or opens that.
+//
+// What an owner admits rests on its right, which was seen to hold no longer ago than patience. What waits
+// for longer than that is written before anything else is admitted for its key. So an owner that is set
+// out, or that the store does not answer, soon admits nothing.
+type behind struct {
+	tallies *totals.Totals
+	serial  *cas.Decider
+	owned   *owned
+	opts    *demand.Settings
+
+	shards          [behindShards]behindShard
+	keys, events    atomic.Int64 // that wait
+	written, failed atomic.Uint64
+}
+
+// behindShard is a part of the keys that wait.
+type behindShard struct {
+	mu   sync.Mutex
+	keys map[store.Key]*unwritten
+}
+
+// unwritten is what the store does not have yet of one key. All of it is of one plan: where another one comes
+// into force, the key is read anew.
+type unwritten struct {
+	target   demand.Target
+	since    time.Time // when the oldest of it was admitted
+	gathered gathered
+	poured   *poured // into the key's buckets; nil: nothing was
+	doubt    *poured // what was poured before, and may be stored already
+
+	trip  chan struct{} // closed when the write under way is answered; nil: none is
+	going gathered      // by that
+	began time.Time     // when it did
+}
+
+// gathered is units on their way to logs and totals.
+type gathered struct {
+	events []store.Event
+	counts []store.Count
+}
+
+// Bounds of what waits. Past them units are written before they are admitted.
+const (
+	behindShards       = 64      // large enough that two cores rarely meet
+	MaxUnwrittenKeys   = 1 << 16 // of 300 bytes: 20 MiB; no more than tallies remember while they are retried
+	maxUnwrittenEvents = 1 << 20 // of 40 bytes: 40 MiB
+	// tripKeys is how many keys are written together, and trips how many such groups are under way: enough
+	// that the keys of one node fill its requests, and few enough to leave the store to decisions.
+	tripKeys, trips = 32, 2
+	tripEvents      = 32              // of a key, by one request
+	lastTrips       = 2 * time.Second // for all that waits when the engine ends
+)
+
+// localCaveat is what GuaranteeLocal does not promise.
+const localCaveat = "guarantee local writes behind what it admits: beyond the limit, what an instance that dies or is set out " +
+	"has admitted and not written yet may be admitted again"
+
+// LocalPromise says what p, which is written behind, does not promise.
+func LocalPromise(p *policy.Policy, serial policy.Level) (caveat string) {
+	scope, more := p.Consistency.Scope(), p.Consistency.Caveat()
+	if inCells, _ := p.Kept(); inCells {
+		scope, more = serial.Scope(), serial.Caveat()
+	}
+	switch {
+	case scope == policy.ScopeDatacenter:
+		more = "each data centre counts on its own"
+	case more == "":
+		return localCaveat
+	}
+	return localCaveat + "; " + more
+}
+
+// Behind is what an engine has admitted and written behind, and what it still has to.
+type Behind struct {
+	Waiting int           // keys that something waits to be written for
+	Lag     time.Duration // since the oldest of that was admitted
+	Written uint64        // writes that the store acknowledged, of one key each
+	Failed  uint64        // writes that failed, and are repeated
+}
+
+// lag returns for how long the oldest of s waits.
+func (s *behindShard) lag() (lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.keys {
+		lag = max(lag, time.Since(u.since))
+	}
+	return lag
+}
+
+func (b *behind) shard(key store.Key) *behindShard { return &b.shards[key.Prefix()%behindShards] }
+
+// patience is for how long something may wait to be written, and a right be gone by that was not seen to
+// hold.
+func (b *behind) patience() time.Duration { return b.opts.SyncInterval + b.opts.StoreTimeout }
+
+// holds returns nil if right holds, as far as anybody knew a moment ago. Errors are those of Right.Verify.
+func (b *behind) holds(ctx context.Context, right owner.Right) error {
+	if time.Since(right.Verified()) < b.patience() {
+		return nil
+	}
+	return right.Verify(ctx)
+}
+
+// hasRoom reports whether units of key may wait: else they are to be written first.
+func (b *behind) hasRoom(key store.Key) bool {
+	sh := b.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	u := sh.keys[key]
+	return b.events.Load() < maxUnwrittenEvents &&
+		(u == nil && b.keys.Load() < MaxUnwrittenKeys || u != nil && time.Since(u.since) < b.patience())
+}
+
+// add has own, which was admitted for t by what k knows, written soon.
+func (b *behind) add(t *demand.Target, own *units, k *known) {
+	sh := b.shard(t.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	u := sh.keys[t.Key]
+	if u == nil {
+		if sh.keys == nil {
+			sh.keys = make(map[store.Key]*unwritten)
+		}
+		u = &unwritten{target: *t, since: time.Now()}
+		sh.keys[t.Key] = u
+		b.keys.Add(1)
+	}
+	switch {
+	case t.Plan.Cell:
+		u.pour(own, k)
+	case len(t.Plan.Logs) > 0:
+		u.gathered.events = append(u.gathered.events, own.events...)
+		b.events.Add(int64(len(own.events)))
+	}
+	u.gathered.add(own.counts)
+}
+
+// add adds counts to those of g.
+func (g *gathered) add(counts []store.Count) {
+	s := store.State{Counts: g.counts}
+	for _, c := range counts {
+		s.Add(c)
+	}
+	g.counts = s.Counts
+}
+
+// run writes what waits every interval until ctx ends, and then what is left.
+func (b *behind) run(ctx context.Context) {
+	tick := time.NewTicker(b.opts.SyncInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			b.sync(ctx)
+		case <-ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTrips)
+	defer cancel()
+	b.flush(ctx)
+}
+
+// flush writes all that waits, until ctx ends.
+func (b *behind) flush(ctx context.Context) {
+	for b.keys.Load() > 0 && ctx.Err() == nil {
+		if b.sync(ctx); b.keys.Load() > 0 {
+			_ = clock.Pause(ctx, owner.Pause)
+		}
+	}
+}
+
+// sync writes what waits and is not on its way.
+func (b *behind) sync(ctx context.Context) {
+	bounded.Each(trips, b.waiting(), func(group []*unwritten) { _ = b.write(ctx, group) })
+}
+
+// waiting returns what waits, which is on its way then. It is taken part by part, as what is
+// admitted meanwhile needs room.
+func (b *behind) waiting() iter.Seq[[]*unwritten] {
+	return func(yield func([]*unwritten) bool) {
+		var group []*unwritten
+		for i := range b.shards {
+			sh := &b.shards[i]
+			sh.mu.Lock()
+			for _, u := range sh.keys {
+				if u.trip == nil {
+					u.begin()
+					group = append(group, u)
+				}
+			}
+			sh.mu.Unlock()
+			for ; len(group) >= tripKeys; group = group[tripKeys:] {
+				yield(group[:tripKeys])
+			}
+		}
+		if len(group) > 0 {
+			yield(group)
+		}
+	}
+}
+
+// writeKey writes what waits for key.
+func (b *behind) writeKey(ctx context.Context, key store.Key) error {
+	sh := b.shard(key)
+	for {
+		sh.mu.Lock()
+		u := sh.keys[key]
+		if u == nil {
+			sh.mu.Unlock()
+			return nil
+		}
+		trip := u.trip
+		if trip == nil {
+			u.begin()
+		}
+		sh.mu.Unlock()
+		if trip == nil {
+			if err := b.write(ctx, []*unwritten{u}); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-trip:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: what was admitted before is not written yet: %w", store.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+// begin puts what waits on its way. The shard is locked.
+func (u *unwritten) begin() {
+	u.trip, u.began = make(chan struct{}), time.Now()
+	u.going, u.gathered = u.gathered, gathered{}
+	if u.doubt == nil {
+		u.doubt, u.poured = u.poured, nil
+	}
+}
+
+// departure is one key's part of a trip.
+type departure struct {
+	*unwritten
+	open   int      // writes that are not answered
+	left   gathered // by those that failed
+	failed error
+}
+
+// write writes what is on its way of group, and returns an error if some of it has to be written again.
+func (b *behind) write(ctx context.Context, group []*unwritten) (failed error) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.StoreTimeout)
+	defer cancel()
+	var writes []store.Write
+	var of []*departure // whose each of writes is
+	var mu sync.Mutex
+	answered := func(d *departure, left gathered, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		d.left.events, d.failed = append(d.left.events, left.events...), cmp.Or(err, d.failed)
+		d.left.add(left.counts)
+		if d.open--; d.open == 0 {
+			failed = cmp.Or(d.failed, failed)
+			b.arrive(d)
+		}
+	}
+	var all sync.WaitGroup
+	for _, u := range group {
+		d := &departure{unwritten: u}
+		if u.target.Plan.Cell {
+			d.open = 1
+			all.Go(func() { answered(d, gathered{}, b.writeBuckets(ctx, u)) })
+			continue
+		}
+		from := len(writes)
+		writes = u.appendWrites(writes)
+		d.open = len(writes) - from
+		of = append(of, slices.Repeat([]*departure{d}, d.open)...)
+	}
+	if len(writes) == 0 {
+		all.Wait()
+		return failed
+	}
+	b.tallies.WriteEach(ctx, writes, func(i int, err error) {
+		left := gathered{}
+		if err != nil {
+			left = gathered{writes[i].Events, writes[i].Again(err).Add}
+		}
+		answered(of[i], left, err)
+	})
+	all.Wait()
+	return failed
+}
+
+// appendWrites appends to writes what it takes to write what of u is on its way.
+func (u *unwritten) appendWrites(writes []store.Write) []store.Write {
+	p := u.target.Plan
+	w := store.Write{Key: u.target.Key, Level: p.Consistency.Write, Logs: p.LogWrites, Add: u.going.counts, Tally: p.Tally, Span: p.Span}
+	for events := u.going.events; ; w.Add = nil {
+		n := min(len(events), tripEvents)
+		w.Events, events = events[:n:n], events[n:]
+		writes = append(writes, w)
+		if len(events) == 0 {
+			return writes
+		}
+	}
+}
+
+// arrive ends d's part of its trip. What failed waits again, unless nobody counts it any more.
+func (b *behind) arrive(d *departure) {
+	u, now := d.unwritten, b.opts.Timing.Instant()
+	if d.failed != nil {
+		b.failed.Add(1)
+		horizon := now.Add(-u.target.Plan.LongestWindow() - b.opts.Timing.Slack())
+		d.left.events = slices.DeleteFunc(d.left.events, func(e store.Event) bool { return e.At < horizon })
+		d.left.counts = slices.DeleteFunc(d.left.counts, func(c store.Count) bool { return c.Expires.Add(b.opts.Timing.Slack()) < now })
+	} else {
+		b.written.Add(1)
+	}
+	sh := b.shard(u.target.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b.events.Add(int64(len(d.left.events) - len(u.going.events)))
+	u.gathered.events, u.going = append(d.left.events, u.gathered.events...), gathered{}
+	u.gathered.add(d.left.counts)
+	if d.failed == nil {
+		u.since, u.doubt = u.began, nil
+	} else if u.doubt != nil && u.doubt.hasDrained(&u.target, now) {
+		u.doubt = nil
+	}
+	close(u.trip)
+	u.trip = nil
+	if len(u.gathered.events)+len(u.gathered.counts) == 0 && u.poured == nil && u.doubt == nil {
+		delete(sh.keys, u.target.Key)
+		b.keys.Add(-1)
+	}
+}

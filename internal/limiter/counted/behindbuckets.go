@@ -1,0 +1,125 @@
+package counted
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// settleInMemory answers batch by what is known of t's buckets, and reports whether it could: else
+// nothing is known of them any more, and what was poured by that is in the cell.
+func (s *Decider) settleInMemory(ctx context.Context, t *demand.Target, batch []*demand.Request) bool {
+	c := s.counted
+	right := c.owned.rightOf(t, batch)
+	if right != nil && remembers(t) && c.behind.hasRoom(t.Key) {
+		k, err := s.buckets(ctx, t, batch, right)
+		if err != nil {
+			failAll(batch, count.RecordedNo, err)
+			return true
+		}
+		if k != nil {
+			c.settleOwned(ctx, t, batch, k)
+			return true
+		}
+	}
+	c.owned.forget(t.Key)
+	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return true
+	}
+	return false
+}
+
+// buckets returns what is known of t's buckets by right, for batch: read anew if it is old and denies.
+func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) (*known, error) {
+	c := s.counted
+	now, err := s.opts.Timing.Checked()
+	if err != nil {
+		return nil, err
+	}
+	k := c.owned.of(t, right)
+	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
+		return k, nil
+	}
+	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+		return nil, err
+	}
+	changes := c.owned.changes.Of(&t.Key)
+	state, _, err := s.serial.Read(ctx, t, 1, s.opts.Serial)
+	if err != nil {
+		return nil, err
+	}
+	c.owned.forget(t.Key)
+	c.owned.Keep(t, right, &state, now, changes)
+	return c.owned.of(t, right), nil
+}
+
+// poured is what was poured into a key's buckets in memory, and is not in the cell yet.
+type poured struct {
+	units int64
+	last  store.Instant // of it
+	known *known        // whose buckets hold it
+	tried cas.Attempts  // of conditional writes of it: one of them may be stored
+	mixed bool          // others changed the cell, too: guests, or the next owner
+}
+
+// pour notes that own went into the buckets of k. The shard is locked.
+func (u *unwritten) pour(own *units, k *known) {
+	if u.poured == nil {
+		u.poured = new(poured)
+	}
+	p := u.poured
+	p.known, p.units, p.last = k, store.AddSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
+}
+
+// writeBuckets puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
+// for first, so that nothing is poured twice; what came since waits for the next trip. All of it is poured now,
+// which is too much by no more than what has drained meanwhile.
+func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
+	p := u.doubt
+	if p == nil {
+		return nil
+	}
+	p.known.mu.Lock()
+	built := slices.Clone(p.known.built)
+	p.known.mu.Unlock()
+	err := b.serial.UpdateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
+		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
+		if stored || p.last <= s.Reset {
+			return false
+		}
+		for i := range u.target.Plan.Rules {
+			u.target.Plan.Rules[i].Pour(s, now, p.units)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if p.mixed {
+		b.owned.forgetIf(u.target.Key, p.known)
+		return nil
+	}
+	p.known.mu.Lock()
+	defer p.known.mu.Unlock()
+	for _, version := range p.tried {
+		p.known.built.Add(version)
+	}
+	return nil
+}
+
+// hasDrained reports whether p, poured into t's buckets, waits for so long that a full one has drained twice.
+func (p *poured) hasDrained(t *demand.Target, now store.Instant) bool {
+	lasts := time.Duration(0)
+	for i := range t.Plan.Rules {
+		r := &t.Plan.Rules[i]
+		lasts = max(lasts, time.Duration(store.AmountOf(r.Capacity, r.Window.Milliseconds()).Over(r.Limit.Limit))*time.Millisecond)
+	}
+	return p.last < now.Add(-2*lasts)
+}

@@ -1,0 +1,451 @@
+package counted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
+)
+
+// counted decides over a store that instances share, by writing first and
+// counting then: units are written, all that is written is read, and what does
+// not fit is taken back. As long as every read meets every write, no more than
+// the limit is ever admitted, with any number of instances: of the batches that
+// admit anything, consider the one whose write was acknowledged last; its read
+// saw every unit that the others admitted. docs/design/write-then-count.md
+// has the whole proof, and what each step here is needed for.
+type counted struct {
+	store     store.Store
+	tallies   *totals.Totals // the same store, with additions made running totals where a policy says so
+	ids       *store.EventIDs
+	opts      *demand.Settings
+	denied    bounded.Recent[store.Instant] // keys that were over their limit when last seen, and until when a read may save a write
+	denials   *denied.Denials               // what their denials rest on
+	resets    bounded.Recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
+	takeBacks *totals.TakeBacks
+	owned     owned    // what is known of the keys that this instance owns
+	behind    *behind  // what was admitted by that and is not written yet
+	prepared  prepared // what of that is to be committed or aborted
+}
+
+// Bounds of one decision over a shared store.
+const (
+	// retryWithin is the longest wait before the one retry of a denial that other
+	// instances' units in flight may have caused.
+	retryWithin = 10 * time.Millisecond
+	// resetRounds bounds how often units are written anew because a reset came in
+	// between; more than one reset within a decision is no honest use.
+	resetRounds = 3
+)
+
+func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *counted {
+	tallies := totals.New(store, ids, opts.Timing)
+	c := &counted{
+		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: totals.NewTakeBacks(tallies, opts.StoreTimeout),
+	}
+	c.denials = denied.New(opts, c.prepared.doubted)
+	c.owned = owned{opts: opts, prepared: &c.prepared}
+	return c
+}
+
+// check answers r as if it came now, and records nothing.
+func (c *counted) check(ctx context.Context, t *demand.Target, r *demand.Request) {
+	_, _ = c.foresee(ctx, t, []*demand.Request{r})
+}
+
+// settle answers every request of batch, all of them for t.
+func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+	if right := c.owned.rightOf(t, batch); right != nil {
+		if k := c.known(ctx, t, batch, right); k != nil {
+			c.settleOwned(ctx, t, batch, k)
+			return
+		}
+		c.owned.forget(t.Key) // what is under another policy or right will lack what this batch counts
+	}
+	batch = c.recall(t, batch)
+	if len(batch) == 0 {
+		return
+	}
+	if right := batch[0].Right; right != nil {
+		if err := right.Note(t.Key, t.Plan.Life()); err != nil {
+			failAll(batch, count.RecordedNo, store.Unavailable(err))
+			return
+		}
+	}
+	open := c.attempt(ctx, t, batch)
+	if len(open) == 0 {
+		return
+	}
+	timer := time.NewTimer(c.opts.Jitter(retryWithin))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		c.attemptAgain(ctx, t, open)
+	case <-ctx.Done():
+	}
+}
+
+// recall answers the requests of batch that need not ask the store by now: the batch
+// before may have found out what they want to know.
+func (c *counted) recall(t *demand.Target, batch []*demand.Request) (rest []*demand.Request) {
+	now, err := c.opts.Timing.Checked()
+	if err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return nil
+	}
+	for _, r := range batch {
+		if !r.Op.MayDeny() || !c.denials.Answer(&r.Decision, t, r.Cost, now) {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// attemptAgain answers batch, whose requests are denied already. Where the store
+// fails now, that denial stands.
+func (c *counted) attemptAgain(ctx context.Context, t *demand.Target, batch []*demand.Request) {
+	denials := make([]count.Decision, len(batch))
+	for i, r := range batch {
+		denials[i], r.Denied = r.Decision, true
+	}
+	c.attempt(ctx, t, batch)
+	for i, r := range batch {
+		if r.Err != nil {
+			r.Decision, r.Err = denials[i], nil
+		}
+	}
+}
+
+// attempt answers batch. It returns the requests whose denial may be owed to
+// units that others are about to take back; they are answered as well.
+func (c *counted) attempt(ctx context.Context, t *demand.Target, batch []*demand.Request) (open []*demand.Request) {
+	batch, open = c.readFirst(ctx, t, batch)
+	if len(batch) == 0 {
+		return open
+	}
+	changes := c.owned.changes.Of(&t.Key)
+	own, state, ok := c.place(ctx, t, batch)
+	if !ok {
+		return open
+	}
+	refused, unsettled := c.judge(t, own, &state)
+	if len(t.Plan.Logs) > 0 {
+		if until := t.Plan.FullUntil(&state, own.now); until > own.now {
+			c.denied.Put(t.Key, until) // whoever took the last unit knows that the next is too many
+		}
+	}
+	c.denials.KeepFull(t, &state, own.now, own.mark)
+	right := c.owned.rightOf(t, batch)
+	if refused.any() {
+		c.denied.Put(t.Key, store.Distant)
+		if !c.takeBack(ctx, t, refused) {
+			return open
+		}
+		if unsettled {
+			return append(open, refused.batch...)
+		}
+	}
+	if right != nil && !unsettled {
+		c.owned.Keep(t, right, &state, own.now, changes)
+	}
+	return open
+}
+
+// place stores units for batch and returns them with all that is counted then. It is
+// false when the store failed; the requests are answered then.
+func (c *counted) place(ctx context.Context, t *demand.Target, batch []*demand.Request) (*units, store.State, bool) {
+	own, err := c.newUnits(t, batch)
+	if err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return nil, store.State{}, false
+	}
+	if batch[0].ID != (store.EventID{}) && own.now <= own.epoch {
+		batch[0].Err = &demand.DatedError{After: own.epoch}
+		return own, store.State{}, false
+	}
+	for range resetRounds {
+		state, ok := c.writeThenRead(ctx, t, own)
+		if !ok {
+			return own, store.State{}, false
+		}
+		if !c.renew(t, own, &state) {
+			return own, state, c.complete(t, own, &state)
+		}
+		if batch[0].ID != (store.EventID{}) && !own.dated {
+			batch[0].Err = &demand.DatedError{After: state.Reset}
+			return own, store.State{}, false
+		}
+	}
+	// What the earlier rounds wrote is forgotten, and the last one has not been written.
+	failAll(batch, count.RecordedNo, fmt.Errorf("%w: %d resets of one key within one decision", store.ErrOverloaded, resetRounds))
+	return own, store.State{}, false
+}
+
+// readFirst answers the takes that what is counted already leaves no room for,
+// without writing anything, and returns the rest. It asks only where it may save
+// a write: for costs above one, which would deny others meanwhile, and for keys
+// that were over their limit when last seen. Those of the denied that deserve
+// another attempt are open.
+func (c *counted) readFirst(ctx context.Context, t *demand.Target, batch []*demand.Request) (rest, open []*demand.Request) {
+	large := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Op.MayDeny() && r.Cost > 1 })
+	if t.Plan.Count == policy.CountAll || !large && !c.wasDenied(t.Key) {
+		return batch, nil
+	}
+	unsettled, err := c.foresee(ctx, t, batch)
+	if err != nil {
+		return nil, nil
+	}
+	for _, r := range batch {
+		switch {
+		case r.Decision.WouldAllow:
+			rest = append(rest, r)
+		case unsettled:
+			open = append(open, r)
+		}
+	}
+	if len(rest) == len(batch) {
+		c.denied.Remove(t.Key)
+	}
+	return rest, open
+}
+
+// allOwn reports whether all sums in state, which was read for t, are running totals of this process.
+func (c *counted) allOwn(t *demand.Target, state *store.State) bool {
+	return t.Plan.Tally && c.tallies.AreAllOwn(t.Key, state)
+}
+
+// wasDenied reports whether key was over its limit when last seen, or full and is likely to be.
+func (c *counted) wasDenied(key store.Key) bool {
+	until, ok := c.denied.Get(key)
+	return ok && c.opts.Timing.Instant() < until
+}
+
+// foresee answers batch as if it came now, one after the other, and records
+// nothing.
+func (c *counted) foresee(ctx context.Context, t *demand.Target, batch []*demand.Request) (unsettled bool, err error) {
+	now, err := c.opts.Timing.Checked()
+	if err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return false, err
+	}
+	q := t.Plan.Query(t.Key, now, len(batch), nil)
+	mark := c.denials.Since(t.Key)
+	state, _, err := c.read(ctx, t, &q)
+	if err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return false, err
+	}
+	unsettled = c.hasUnsettled(t.Plan, &state, now)
+	at := max(now, state.Reset+1)
+	c.denials.KeepFull(t, &state, at, mark)
+	denied := true
+	for _, r := range batch {
+		t.Plan.Decide(&r.Decision, &state, r.Op, store.EventID{}, at, r.Cost)
+		r.Decision.Postpone(at.Sub(now))
+		denied = denied && r.Op != count.OpRecord && !r.Decision.WouldAllow
+	}
+	if denied {
+		c.denials.Put(t, &state, unsettled, batch[0].Op != count.OpCheck && c.allOwn(t, &state), now, mark)
+	}
+	return unsettled, nil
+}
+
+// forgetDenial ends what is remembered of key's denials: something was given back.
+func (c *counted) forgetDenial(key store.Key) {
+	c.denied.Remove(key)
+	c.owned.change(key)
+	c.denials.Forget(key)
+}
+
+// writeThenRead stores own and returns all that is counted then, own included.
+// It is false when the store failed; the requests are answered then.
+func (c *counted) writeThenRead(ctx context.Context, t *demand.Target, own *units) (store.State, bool) {
+	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
+	if len(t.Plan.Logs) > 0 && !own.dated {
+		w.Events, w.Logs = own.events, own.logWrites(t.Plan, c.opts)
+	}
+	q := t.Plan.Query(t.Key, own.now, len(own.batch), nil)
+	state, discounted, wrote, err := c.readAfter(ctx, t, &w, &q)
+	own.discounted = discounted
+	if !wrote {
+		c.failUnwritten(t, own, err)
+		return store.State{}, false
+	}
+	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
+		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
+	}
+	if err != nil {
+		c.forget(t, own, count.RecordedYes)
+		failAll(own.batch, count.RecordedUnknown, err) // even of a record: a reset that was not read may have forgotten it
+		return store.State{}, false
+	}
+	return state, true
+}
+
+// failUnwritten answers the batch of own, whose write failed with err.
+func (c *counted) failUnwritten(t *demand.Target, own *units, err error) {
+	if errors.Is(err, store.ErrNotStored) && !own.dated {
+		failAll(own.batch, count.RecordedNo, err)
+		return
+	}
+	c.forget(t, own, count.FateOf(err))
+	failAll(own.batch, count.RecordedUnknown, err)
+}
+
+// read returns what is counted under all of t's keys, less what this process is
+// going to subtract, which it returns as well.
+func (c *counted) read(ctx context.Context, t *demand.Target, q *store.Query) (store.State, totals.Refused, error) {
+	state, discounted, _, err := c.readAfter(ctx, t, &store.Write{}, q)
+	return state, discounted, err
+}
+
+// readAfter stores w, if anything is in it, and reads then. wrote is false when the error is
+// that of the write.
+func (c *counted) readAfter(
+	ctx context.Context, t *demand.Target, w *store.Write, q *store.Query,
+) (state store.State, discounted totals.Refused, wrote bool, err error) {
+	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+		return store.State{}, totals.Refused{}, false, fmt.Errorf("%w: %w", store.ErrNotStored, err)
+	}
+	before := c.takeBacks.Before(q)
+	if wrote = len(w.Add) == 0 && len(w.Events) == 0; wrote {
+		state, err = c.store.Read(ctx, q)
+	} else {
+		state, wrote, err = store.WriteThenRead(ctx, c.store, w, q)
+	}
+	if err != nil {
+		return store.State{}, totals.Refused{}, wrote, err
+	}
+	if c.takeBacks.Discount(before, &state) {
+		discounted = before
+	}
+	for _, key := range t.Old {
+		older := *q
+		older.Key = key
+		more, err := c.store.Read(ctx, &older)
+		if err != nil {
+			return store.State{}, totals.Refused{}, wrote, err
+		}
+		state.Merge(&more)
+	}
+	return state, discounted, wrote, nil
+}
+
+// complete takes own's units out of state, so that each can be judged in its turn.
+// It is false, and answers the requests, when they were not all among what was read.
+func (c *counted) complete(t *demand.Target, own *units, state *store.State) bool {
+	if t.Plan.Tally {
+		own.totals = c.tallies.TotalsOf(t.Key, own.counts)
+		c.takeBacks.Recount(own.discounted, state) // from which totals may be lower by that
+	}
+	if strip(t.Plan, own, state, own.now.Add(-c.opts.Timing.Slack())) || !t.Plan.Promising {
+		return true
+	}
+	c.forget(t, own, count.RecordedYes)
+	failAll(own.batch, count.RecordedUnknown, fmt.Errorf("%w: a read did not see what was written before it", store.ErrUnavailable))
+	return false
+}
+
+// judge answers the batch of own, first come first served, by what state says
+// beside own's units. It returns the units that are not admitted, and whether others
+// that stood in their way may yet be taken back.
+func (c *counted) judge(t *demand.Target, own *units, state *store.State) (refused *units, unsettled bool) {
+	unsettled = c.hasUnsettled(t.Plan, state, own.now)
+	ahead := own.now.Sub(c.opts.Timing.Instant())
+	refused = own.filter(func(i int, r *demand.Request) bool {
+		e := &own.events[i]
+		if r.Alone {
+			t.Plan.Decide(&r.Without, state, count.OpCheck, e.ID, e.At, r.Cost)
+			r.Without.Postpone(ahead)
+		}
+		t.Plan.Decide(&r.Decision, state, r.Op, e.ID, e.At, r.Cost)
+		r.Decision.Postpone(ahead)
+		r.Decision.Entry = count.Entry{ID: e.ID, At: e.At, Epoch: own.epoch, Cost: r.Cost}
+		return r.Decision.Recorded != count.RecordedYes
+	})
+	if slices.ContainsFunc(own.batch, func(r *demand.Request) bool { return r.Op == count.OpRecord }) {
+		c.denials.Forget(t.Key) // more is counted now, whatever the limit
+	}
+	return refused, unsettled
+}
+
+// hasUnsettled reports whether state holds events of other instances that are so
+// young that they may yet be taken back. Counters do not tell.
+func (c *counted) hasUnsettled(p *demand.Plan, state *store.State, now store.Instant) bool {
+	if p.Counters {
+		return false
+	}
+	settled := now.Add(-2*c.opts.StoreTimeout - 2*c.opts.ClockTolerance)
+	for i := range state.Logs {
+		for _, e := range state.Logs[i].Events {
+			if e.At > settled && !c.ids.Made(e.ID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takeBack removes refused's units, whose write was acknowledged. Events and running
+// totals go at once, and it reports whether they did; counters are subtracted from later.
+func (c *counted) takeBack(ctx context.Context, t *demand.Target, refused *units) bool {
+	w := removal(t, refused.events)
+	if t.Plan.Tally {
+		w.Add = totals.Negated(refused.counts)
+	} else {
+		c.takeBacks.Subtract(sumsFor(t, refused.counts))
+	}
+	if len(t.Plan.Logs) == 0 && !t.Plan.Tally {
+		return true
+	}
+	if err := c.store.Write(ctx, w); err != nil {
+		c.takeBacks.Push(totals.TakeBack{Write: w.Again(err)})
+		return false
+	}
+	return true
+}
+
+// forget takes back later what may have been stored for takes that are not
+// admitted because the store failed. Records stay, and takes that the policy
+// allows in the store's place. counts says whether the counts of own were stored.
+func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
+	p := t.Plan
+	if p.Count == policy.CountAll {
+		return
+	}
+	allows := p.OnStoreError != policy.OnStoreErrorDeny || p.Mode == policy.ModeShadow
+	takes := own.filter(func(_ int, r *demand.Request) bool { return r.Op.MayDeny() && (r.Denied || !allows) })
+	// A counter whose add timed out may not have counted: leave it, its window ends.
+	if counts == count.RecordedYes || p.Tally && counts == count.RecordedUnknown {
+		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
+	}
+	if len(p.Logs) > 0 && len(takes.batch) > 0 {
+		c.takeBacks.Push(totals.TakeBack{Write: removal(t, takes.events)})
+	}
+}
+
+// give gives back counts that were acknowledged and that nobody was admitted for.
+func (c *counted) give(t *demand.Target, counts []store.Count) {
+	if t.Plan.Tally {
+		c.takeBacks.Push(totals.TakeBack{Write: &store.Write{
+			Key: t.Key, Level: t.Plan.Consistency.Write, Add: c.tallies.Lower(t.Key, counts), Tally: true, Span: t.Plan.Span,
+		}})
+		return
+	}
+	c.takeBacks.Subtract(sumsFor(t, counts))
+}
+
+func failAll(batch []*demand.Request, recorded count.Recorded, err error) {
+	for _, r := range batch {
+		r.Err = &count.StoreError{Recorded: recorded, Err: err}
+	}
+}

@@ -1,0 +1,66 @@
+package counted
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
+)
+
+// GiveBack takes out of the store what n counted for t, of each part of it.
+func (s *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
+	if len(t.Plan.Parts) == 0 {
+		return s.giveBackPart(ctx, t, n, sums)
+	}
+	var failed error
+	for _, p := range t.Plan.Parts {
+		part := t.As(p)
+		failed = errors.Join(failed, s.giveBackPart(ctx, &part, n, sums))
+	}
+	return failed
+}
+
+func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
+	switch {
+	case !t.Plan.Cell:
+		return s.counted.giveBack(ctx, t, n, sums)
+	case sums || t.Plan.Serial && len(t.Plan.Logs) > 0:
+		return s.serial.GiveBack(ctx, t, n, sums)
+	}
+	return nil
+}
+
+// GiveBack takes out of the store what n, whose write was acknowledged, counted for t.
+// Events go at once. Counters are subtracted from once, and no sooner than a store
+// timeout after the addition: later, if it is not sure to be that old.
+func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
+	var counts []store.Count
+	if sums {
+		counts = t.Plan.AppendCounts(nil, n.Epoch, n.At, -n.Cost)
+	}
+	events := removal(t, []store.Event{{ID: n.ID}})
+	now, err := c.opts.Timing.Checked()
+	old := err == nil && now.Sub(n.At) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
+	var failed error
+	switch {
+	case len(counts) == 0:
+	case old:
+		w := sumsFor(t, counts)
+		if failed = c.store.Write(ctx, w); failed != nil && t.Plan.Tally {
+			c.takeBacks.Push(totals.TakeBack{Write: w.Again(failed)})
+		}
+	default:
+		c.takeBacks.Subtract(sumsFor(t, t.Plan.AppendCounts(nil, n.Epoch, n.At, n.Cost)))
+	}
+	if len(t.Plan.Logs) == 0 {
+		return failed
+	}
+	if err := c.store.Write(ctx, events); err != nil {
+		c.takeBacks.Push(totals.TakeBack{Write: events})
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}

@@ -1,0 +1,509 @@
+package counted
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Owned is what this instance knows of the keys that it owns: all that is counted for them. It
+// decides from memory, and writes what it admits before it answers. What is known of a key belongs
+// to the right that it was read by, and means nothing under another.
+type owned struct {
+	opts     *demand.Settings
+	prepared *prepared
+	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
+	shards   [ownedShards]ownedShard
+}
+
+// OwnedShard is a part of the keys.
+type ownedShard struct {
+	mu         sync.Mutex
+	young, Old map[store.Key]*known
+	events     int                     // in young, and that were added to it since
+	open       map[store.Key]time.Time // until when a key is not remembered
+}
+
+// Known is all that is counted for a key.
+type known struct {
+	right owner.Right
+	plan  *demand.Plan
+	until time.Time // after which it is read again; zero: never
+	read  time.Time // when it was
+
+	mu      sync.Mutex
+	writing int // requests whose units are not acknowledged yet
+	State   store.State
+	latest  store.Instant // by which it was decided last
+	built   cas.Attempts  // versions of the key's cell that what is known came by
+}
+
+// Bounds of what is known, beside Options.MaxKeys.
+const (
+	ownedShards = 64      // large enough that two cores rarely meet
+	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
+	maxOpen     = 1 << 12 // open keys of a shard; beyond, none is opened
+	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
+	spareEvents = maxJoined
+)
+
+// OpenFor returns for how long a key that is opened is not remembered: who opened it has one store
+// timeout of its own for all that it does, which it measures from an earlier moment.
+func (o *owned) openFor(theirs time.Duration) time.Duration {
+	return 2 * max(theirs, o.opts.StoreTimeout)
+}
+
+func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
+
+// Of returns what is known of t by right; nil: nothing, and it has to be read.
+func (o *owned) of(t *demand.Target, right owner.Right) *known {
+	sh := o.shard(t.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	k, ok := sh.young[t.Key]
+	if !ok {
+		if k, ok = sh.Old[t.Key]; ok {
+			sh.put(t.Key, k, o.mostKnown())
+		}
+	}
+	if !ok || k.right != right || k.plan != t.Plan || !k.until.IsZero() && time.Now().After(k.until) {
+		return nil
+	}
+	return k
+}
+
+func (o *owned) put(key store.Key, k *known) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.put(key, k, o.mostKnown())
+}
+
+// mostKnown returns how many keys each generation of a shard holds.
+func (o *owned) mostKnown() int { return max(1, o.opts.MaxKeys/(2*ownedShards)) }
+
+// put remembers k. What falls out for it is read again when it is asked for, as what is forgotten is: its units
+// on their way to the store, and what is prepared for it, are kept elsewhere.
+func (sh *ownedShard) put(key store.Key, k *known, most int) {
+	if sh.young == nil || len(sh.young) >= most {
+		sh.age()
+	}
+	sh.young[key] = k
+	delete(sh.Old, key)
+	sh.grow(k.events())
+}
+
+// age begins another generation: what is not asked for in it is forgotten with the next.
+func (sh *ownedShard) age() { sh.Old, sh.young, sh.events = sh.young, make(map[store.Key]*known), 0 }
+
+// grow notes that events were added to young.
+func (sh *ownedShard) grow(events int) {
+	if sh.events += events; sh.events > maxEvents {
+		sh.age()
+	}
+}
+
+// Events returns how many k holds.
+func (k *known) events() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.State.Logs {
+		n += len(k.State.Logs[i].Events)
+	}
+	return n
+}
+
+// Grew notes that events were added to what is known of key.
+func (o *owned) grew(key store.Key, events int) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.grow(events)
+}
+
+// remembered returns of how many keys something is known.
+func (o *owned) remembered() (n int) {
+	for i := range o.shards {
+		sh := &o.shards[i]
+		sh.mu.Lock()
+		n += len(sh.young) + len(sh.Old)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// forgetIf ends what is known of key, if that is k.
+func (o *owned) forgetIf(key store.Key, k *known) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
+		if generation[key] == k {
+			delete(generation, key)
+		}
+	}
+}
+
+// forget ends what is known of key.
+func (o *owned) forget(key store.Key) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.young, key)
+	delete(sh.Old, key)
+}
+
+// change ends what is known of key, and what is being read of it: something was given back.
+func (o *owned) change(key store.Key) {
+	o.changes.Note(&key)
+	o.forget(key)
+}
+
+// Open forgets key, and has nothing of it remembered for a while, in which somebody with that store
+// timeout counts for it.
+func (o *owned) open(key store.Key, theirs time.Duration) error {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	delete(sh.young, key)
+	delete(sh.Old, key)
+	now := time.Now()
+	if len(sh.open) >= maxOpen {
+		for other, until := range sh.open {
+			if now.After(until) {
+				delete(sh.open, other)
+			}
+		}
+	}
+	if len(sh.open) >= maxOpen {
+		return fmt.Errorf("%w: %d keys are open", store.ErrOverloaded, maxOpen)
+	}
+	if sh.open == nil {
+		sh.open = make(map[store.Key]time.Time)
+	}
+	sh.open[key] = now.Add(o.openFor(theirs))
+	return nil
+}
+
+// remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
+// under one key.
+func remembers(t *demand.Target) bool {
+	return t.Plan.Promising && t.Plan.Regional && len(t.Old) == 0 && t.Plan.CountsOutsideCells()
+}
+
+// new returns what is known of t by right if nothing is counted for it: nil if that is not sure.
+func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *known {
+	if !remembers(t) || t.Plan.Cell || !right.IsNew(t.Key, t.Plan.Life()) {
+		return nil
+	}
+	return &known{
+		right: right, plan: t.Plan, State: store.State{Logs: make([]store.Log, len(t.Plan.Logs))}, latest: now, read: time.Now(),
+	}
+}
+
+// Keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
+// after so many changes. It keeps state itself.
+func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
+	if !remembers(t) || holdsAnything(state) {
+		return
+	}
+	k := &known{right: right, plan: t.Plan, latest: now}
+	k.State = store.State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, Levels: state.Levels}
+	if t.Plan.Cell {
+		k.built.Add(state.Cell.Version)
+	}
+	began := time.Now()
+	k.read = began
+	sh := o.shard(t.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	until, wasOpen := sh.open[t.Key]
+	if wasOpen && began.Before(until) || o.changes.Of(&t.Key) != changes {
+		return
+	}
+	// Others may still take back what they counted before this instance owned the key, or while it
+	// was open.
+	settled := right.Began().Add(2 * o.opts.StoreTimeout)
+	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
+		settled = later
+	}
+	if t.Plan.Counters && began.Before(settled) {
+		k.until = began.Add(o.opts.StoreTimeout / denied.UnsettledPart)
+	}
+	if wasOpen && began.After(settled) {
+		delete(sh.open, t.Key)
+	}
+	sh.put(t.Key, k, o.mostKnown())
+}
+
+// isOpen reports whether nothing of key is to be remembered.
+func (o *owned) isOpen(key store.Key) bool {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	until, ok := sh.open[key]
+	return ok && time.Now().Before(until)
+}
+
+// holdsAnything reports whether s has holds, which others may settle or end.
+func holdsAnything(s *store.State) bool {
+	for i := range s.Logs {
+		for j := range s.Logs[i].Events {
+			if s.Logs[i].Events[j].Ends != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// answer decides c at now if memory does without writing: a check, or a take that is over the
+// limit by units that are acknowledged.
+func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (decided bool) {
+	if c.Op == count.OpRecord || c.Plan.Count == policy.CountAll && c.Op == count.OpTake || !c.Right.Owned() || !c.Plan.CountsOutsideCells() {
+		return false
+	}
+	k := o.of(&c.Target, c.Right)
+	if k == nil && c.Op == count.OpCheck && !o.isOpen(c.Key) {
+		k = o.new(&c.Target, c.Right, now)
+	}
+	if k == nil {
+		return false
+	}
+	changed := o.prepared.changes.Of(&c.Key)
+	if c.Op == count.OpTake && o.prepared.doubted(c.Key) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o.opts.Timing.IsSetBack(k.latest, now) {
+		return false
+	}
+	at := max(now, k.State.Reset+1)
+	if c.Op == count.OpTake {
+		return k.writing == 0 && !k.isOld() && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.changes.Of(&c.Key)
+	}
+	c.Plan.Decide(d, &k.State, count.OpCheck, store.EventID{}, at, c.Cost)
+	d.Postpone(at.Sub(now))
+	d.Remembered = true
+	return true
+}
+
+// isOld reports whether k was read so long ago that it is read again before it denies anything: some
+// of what was counted then may have been taken back since, by others or by this instance itself.
+func (k *known) isOld() bool { return time.Since(k.read) > denied.MaxDenialAge }
+
+// denies reports whether k leaves no room for some of batch at now.
+func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := max(now, k.State.Reset+1)
+	return slices.ContainsFunc(batch, func(r *demand.Request) bool {
+		var d count.Decision
+		return r.Op.MayDeny() && !k.plan.Weigh(&d, &k.State, at, r.Cost)
+	})
+}
+
+// Known returns what is known of t by right, for batch, which leads t's flight: read anew if it is old
+// and denies. Nil: it has to be read, by who counts.
+func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *known {
+	k := c.owned.of(t, right)
+	now, err := c.opts.Timing.Checked()
+	switch {
+	case err != nil:
+		return k
+	case k == nil:
+		if k = c.owned.new(t, right, now); k != nil {
+			c.owned.put(t.Key, k)
+		}
+		return k
+	case c.opts.Timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
+		return nil
+	case !k.isOld() || !k.denies(batch, now):
+		return k
+	}
+	changes := c.owned.changes.Of(&t.Key)
+	q := t.Plan.Query(t.Key, now, len(batch), nil)
+	state, _, err := c.read(ctx, t, &q)
+	if err != nil {
+		return k
+	}
+	c.owned.forget(t.Key)
+	if !c.hasUnsettled(t.Plan, &state, now) {
+		c.owned.Keep(t, right, &state, now, changes)
+	}
+	return c.owned.of(t, right)
+}
+
+// admit decides batch over what is known, and returns the units that are to be written.
+func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := max(now, k.State.Reset+1)
+	own := &units{now: at, epoch: k.State.Reset}
+	k.prune(at.Add(-o.Timing.Slack() - time.Second)) // by as much the clock may be set back without anybody's notice
+	for _, r := range batch {
+		id := ids.Next(at)
+		t.Plan.Decide(&r.Decision, &k.State, r.Op, id, at, r.Cost)
+		r.Decision.Postpone(at.Sub(now))
+		if r.Decision.Recorded != count.RecordedYes {
+			continue
+		}
+		r.Decision.Entry = count.Entry{ID: id, At: at, Epoch: own.epoch, Cost: r.Cost}
+		own.batch = append(own.batch, r)
+		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost})
+	}
+	k.latest = max(k.latest, now)
+	if len(own.batch) > 0 {
+		own.counts = t.Plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
+		k.writing++
+	}
+	return own
+}
+
+// written says that the units of a batch are acknowledged.
+func (k *known) written() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writing--
+}
+
+// prune forgets what no longer counts at now, and what is beyond any limit.
+func (k *known) prune(now store.Instant) {
+	for i := range k.State.Logs {
+		log, p := &k.State.Logs[i], &k.plan.Logs[i]
+		gone := 0
+		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
+			gone++
+		}
+		gone = max(gone, len(log.Events)-p.Limit-spareEvents)
+		if gone > 0 {
+			*log = log.From(gone)
+		}
+	}
+	counts := k.State.Counts[:0]
+	for _, c := range k.State.Counts {
+		if c.Expires > now {
+			counts = append(counts, c)
+		}
+	}
+	k.State.Counts = counts
+}
+
+// settleOwned answers batch by what is known of t.
+func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*demand.Request, k *known) {
+	now, err := c.opts.Timing.Checked()
+	if err != nil {
+		failAll(batch, count.RecordedNo, err)
+		return
+	}
+	mark := c.denials.Since(t.Key)
+	own := k.admit(t, batch, c.ids, now, c.opts)
+	if len(own.batch) == 0 {
+		return
+	}
+	if len(t.Plan.Logs) > 0 {
+		c.owned.grew(t.Key, len(t.Plan.Logs)*len(own.events))
+	}
+	later, unnoted := t.Plan.Cell || t.Plan.Behind && c.behind.hasRoom(t.Key), count.RecordedNo
+	if later {
+		c.behind.add(t, own, k) // before it is noted: what the tenure's end does not find in time is not admitted
+		unnoted = count.RecordedUnknown
+	}
+	if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
+		c.owned.forget(t.Key)
+		failAll(own.batch, unnoted, store.Unavailable(err))
+		return
+	}
+	if !later && !c.write(ctx, t, own) {
+		return
+	}
+	k.written()
+	if t.Plan.OnStoreError == policy.OnStoreErrorLocal {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		c.denials.KeepFull(t, &k.State, max(now, k.State.Reset+1), mark)
+	}
+}
+
+// write writes own, which is decided by what is known of t. It is false, and answers the requests, when the
+// store failed.
+func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool {
+	w := store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: own.counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
+	if len(t.Plan.Logs) > 0 {
+		w.Events, w.Logs = own.events, t.Plan.LogWrites
+	}
+	err := c.store.Write(ctx, &w)
+	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
+		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
+	}
+	if err != nil { // nobody knows what is counted until it is read again
+		c.owned.forget(t.Key)
+		c.failUnwritten(t, own, err)
+		return false
+	}
+	return true
+}
+
+// rightOf returns the right by which this instance alone decides batch; nil: others do, too.
+func (o *owned) rightOf(t *demand.Target, batch []*demand.Request) owner.Right {
+	right := batch[0].Right
+	if right == nil || !right.Owned() || batch[0].Alone || !t.Plan.CountsOutsideCells() || o.isOpen(t.Key) {
+		return nil
+	}
+	return right
+}
+
+// Open has nothing remembered of key for a while. It returns when no batch that went by memory is
+// under way.
+func (s *Decider) Open(ctx context.Context, key store.Key, theirs time.Duration) error {
+	r := &demand.Request{Alone: true}
+	var err error
+	led := false
+	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
+		led = true
+		if err = s.counted.behind.writeKey(ctx, key); err == nil {
+			err = s.counted.owned.open(key, theirs)
+		}
+	})
+	if !led && r.Err != nil {
+		return r.Err
+	}
+	return err
+}
+
+// steadyFor returns for how long, from now on, a request of t that was denied would be told the same;
+// 0 if that is not known.
+func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant) time.Duration {
+	k := o.of(t, right)
+	if k == nil {
+		return 0
+	}
+	changed := o.prepared.changes.Of(&t.Key)
+	if o.prepared.doubted(t.Key) {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(&k.State, max(now, k.State.Reset+1)) {
+		return 0
+	}
+	steady := min(k.plan.SteadyUntil(&k.State, now).Sub(now), denied.MaxDenialAge-time.Since(k.read))
+	if !k.until.IsZero() {
+		steady = min(steady, time.Until(k.until))
+	}
+	if changed != o.prepared.changes.Of(&t.Key) {
+		return 0
+	}
+	return max(0, steady)
+}

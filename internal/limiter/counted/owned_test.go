@@ -1,0 +1,87 @@
+package counted
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// holder is the right of who owns a key.
+type holder struct{ owner.Right }
+
+func (holder) Owned() bool      { return true }
+func (holder) Began() time.Time { return time.Time{} }
+
+// TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
+// read or counted.
+func TestWhatOwnersRememberIsBounded(t *testing.T) {
+	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+	p := &demand.Plan{Promising: true, Regional: true}
+	held := func(sh *ownedShard) (events int) {
+		for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
+			for _, k := range generation {
+				events += k.events()
+			}
+		}
+		return events
+	}
+	for i := range 500 {
+		key := store.KeyFrom([store.KeySize]byte{9: byte(i), 10: byte(i >> 8)})
+		state := store.State{Logs: []store.Log{{Events: make([]store.Event, 1000)}}}
+		o.Keep(&demand.Target{Plan: p, Key: key}, holder{}, &state, 1, 0)
+		if o.of(&demand.Target{Plan: p, Key: key}, holder{}) == nil {
+			t.Fatalf("key %d is not remembered", i)
+		}
+	}
+	for i := range o.shards {
+		if n := held(&o.shards[i]); n > 2*(maxEvents+1000) {
+			t.Errorf("%d events are remembered", n)
+		}
+	}
+	key := store.KeyFrom([store.KeySize]byte{1})
+	o.Keep(&demand.Target{Plan: p, Key: key}, holder{}, &store.State{Logs: []store.Log{{}}}, 1, 0)
+	o.grew(key, maxEvents+1)
+	if sh := o.shard(key); len(sh.young) > 0 {
+		t.Error("a generation that grew beyond its bound goes on")
+	}
+}
+
+// TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as whoever opened it may
+// count, be its store timeout longer than this instance's or not.
+func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
+	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+	for theirs, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, 500 * time.Millisecond: 2 * time.Second, 5 * time.Second: 10 * time.Second,
+	} {
+		if got := o.openFor(theirs); got != want {
+			t.Errorf("opened by who has %v, a key stays open for %v, want %v", theirs, got, want)
+		}
+	}
+}
+
+// TestWhatIsAbortedInAFullLogIsReadAgain holds that memory of a log which was read up to its limit, and may lack
+// what is older, is not gone by once units of it are given back.
+func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
+	p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Logs: []count.LogPlan{{Limit: 3}}}}
+	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
+	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
+	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
+		o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+		state := store.State{Logs: []store.Log{{}}}
+		for i := range events {
+			state.Logs[0].Events = append(state.Logs[0].Events, store.Event{ID: store.EventID{byte(i)}, At: 1, Cost: 1})
+		}
+		o.Keep(at, holder{}, &state, 1, 0)
+		if got := o.takeOut(at, holder{}, gone) != nil; got != want {
+			t.Errorf("of %d events, one is taken out of memory: %t, want %t", events, got, want)
+		}
+		k := o.of(at, holder{})
+		if (k != nil) != want || k != nil && len(k.State.Logs[0].Events) != events-1 {
+			t.Errorf("of %d events, memory has %+v", events, k)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package counted
+
+import (
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
+)
+
+// units are what one attempt writes for a batch.
+type units struct {
+	batch  []*demand.Request
+	now    store.Instant
+	epoch  store.Instant // the reset that they are counted under
+	events []store.Event // one for each request of batch, in its order
+	counts []store.Count // the sum of the batch, for each counter
+	totals []store.Count // what this process has counted altogether, for each of counts; nil: in counters
+	dated  bool          // events are stored, and count: only the counts are to be written
+
+	discounted totals.Refused // what was taken out of the state that was read
+
+	mark uint64 // of denials, before anything was written
+}
+
+// newUnits returns units for batch, dated now. The error says that this instance's clock is
+// beyond the tolerance.
+func (c *counted) newUnits(t *demand.Target, batch []*demand.Request) (*units, error) {
+	now, err := c.opts.Timing.Checked()
+	if err != nil {
+		return nil, err
+	}
+	epoch, _ := c.resets.Get(t.Key)
+	own := &units{batch: batch, epoch: epoch, mark: c.denials.Since(t.Key)}
+	now = max(now, epoch+1)
+	if id := batch[0].ID; id != (store.EventID{}) { // dated by whoever made it, and alone
+		now = id.Instant()
+	}
+	c.date(t.Plan, own, now)
+	return own, nil
+}
+
+// date makes own's events and counts for now.
+func (c *counted) date(p *demand.Plan, own *units, now store.Instant) {
+	own.now, own.dated, own.events = now, false, nil
+	for _, r := range own.batch {
+		id, at := r.ID, r.ID.Instant()
+		if id == (store.EventID{}) {
+			id, at = c.ids.Next(now), now
+		}
+		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost, Ends: demand.EndsAfter(at, r.Hold)})
+	}
+	own.count(p)
+}
+
+// count makes own's counts.
+func (u *units) count(p *demand.Plan) { u.counts = p.AppendCounts(nil, u.epoch, u.now, sumOf(u.batch)) }
+
+// renew makes own anew if a reset that came before the read has forgotten it,
+// and reports whether it did: what is forgotten must not be admitted.
+func (c *counted) renew(t *demand.Target, own *units, state *store.State) bool {
+	eventsGone := state.Reset >= own.now
+	if !eventsGone && (!t.Plan.Counters || state.Reset <= own.epoch) {
+		return false
+	}
+	own.epoch = state.Reset
+	c.learn(t.Key, state.Reset)
+	switch {
+	case eventsGone && own.batch[0].ID == (store.EventID{}):
+		c.date(t.Plan, own, state.Reset+1)
+	case eventsGone: // whoever dated it has to do so again
+		own.dated = false
+	default:
+		own.dated = true
+		own.count(t.Plan)
+	}
+	return true
+}
+
+// learn remembers the latest reset of key.
+func (c *counted) learn(key store.Key, reset store.Instant) {
+	if known, _ := c.resets.Get(key); known < reset {
+		c.resets.Put(key, reset)
+	}
+}
+
+func sumOf(batch []*demand.Request) int64 {
+	sum := int64(0)
+	for _, r := range batch {
+		sum = store.AddSaturating(sum, r.Cost)
+	}
+	return sum
+}
+
+// strip removes own's units from state. It is false when some were not among what
+// was read, though fewer than the limit stood before them: the read missed a write.
+func strip(p *demand.Plan, own *units, state *store.State, endedBy store.Instant) (complete bool) {
+	complete = true
+	mine := make(map[store.EventID]bool, len(own.events))
+	for _, e := range own.events {
+		mine[e.ID] = true
+	}
+	for i := range state.Logs {
+		log := &state.Logs[i]
+		before := len(log.Events)
+		log.Events, log.Sum = slices.DeleteFunc(log.Events, func(e store.Event) bool { return mine[e.ID] }), 0
+		seen := before - len(log.Events)
+		complete = complete && (seen == len(mine) || countAfter(log.Events, state.Reset, endedBy) >= p.Logs[i].Limit)
+	}
+	for i, add := range own.counts {
+		var seen bool
+		if own.totals != nil {
+			seen = state.Replace(own.totals[i])
+			add.Row = own.totals[i].Row
+		} else {
+			seen = slices.ContainsFunc(state.Counts, func(c store.Count) bool { return c.Same(add) && c.Units >= add.Units })
+		}
+		complete = complete && seen
+		if seen || own.totals != nil {
+			add.Units = -add.Units
+			state.Add(add)
+		}
+	}
+	return complete
+}
+
+// countAfter returns how many of events are later than bound, without the holds that
+// have ended.
+func countAfter(events []store.Event, bound, endedBy store.Instant) (n int) {
+	for _, e := range events {
+		if e.At > bound && (e.Ends == 0 || e.Ends > endedBy) {
+			n++
+		}
+	}
+	return n
+}
+
+// filter returns the part of u for which keep is true. keep is called for each
+// request in turn.
+func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
+	part := &units{now: u.now, epoch: u.epoch}
+	for i, r := range u.batch {
+		if keep(i, r) {
+			part.batch = append(part.batch, r)
+			part.events = append(part.events, u.events[i])
+		}
+	}
+	part.counts = slices.Clone(u.counts)
+	for i := range part.counts {
+		part.counts[i].Units = sumOf(part.batch)
+	}
+	return part
+}
+
+// any reports whether u has anything to take back.
+func (u *units) any() bool { return len(u.batch) > 0 }
+
+func removal(t *demand.Target, events []store.Event) *store.Write {
+	w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Tally: t.Plan.Tally, Span: t.Plan.Span}
+	for _, e := range events {
+		w.Remove = append(w.Remove, e.ID)
+	}
+	return w
+}
+
+// sums returns the write that adds counts for t.
+func sumsFor(t *demand.Target, counts []store.Count) *store.Write {
+	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
+}
+
+// logWrites returns the logs of p that u's events are appended to.
+func (u *units) logWrites(p *demand.Plan, o *demand.Settings) []store.LogWrite {
+	if hold := u.batch[0].Hold; hold > 0 { // a request that holds travels alone
+		return p.HoldWrites(hold, o)
+	}
+	return p.LogWrites
+}

@@ -1,0 +1,41 @@
+package denied
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// TestMemoryIsBounded holds that however many keys are denied, and however long their logs are, the memory
+// has an end.
+func TestMemoryIsBounded(t *testing.T) {
+	for _, c := range []struct{ keys, each int }{{3 * maxDenials, 1}, {1000, 10_000}} {
+		log := policy.Limit{Algorithm: "sliding-log", Limit: int64(c.each), Window: time.Hour}
+		set := demand.Settings{StoreTimeout: time.Second}.WithDefaults()
+		d, p := New(set, nil), demand.NewPlan(policy.Policy{Limits: []policy.Limit{log}}, set, false)
+		now := store.InstantOf(time.Now())
+		state := store.State{Logs: []store.Log{{Events: make([]store.Event, c.each)}}}
+		for i := range state.Logs[0].Events {
+			state.Logs[0].Events[i] = store.Event{At: now, Cost: 1}
+		}
+		for i := range c.keys {
+			var sum [store.KeySize]byte
+			binary.BigEndian.PutUint64(sum[:], uint64(i))
+			d.Put(&demand.Target{Plan: p, Key: store.KeyFrom(sum)}, &state, false, false, now, 0)
+		}
+		keys, events := 0, 0
+		for _, generation := range []map[store.Key]*denial{d.young, d.old} {
+			keys += len(generation)
+			for _, memory := range generation {
+				events += len(memory.state.Logs[0].Events)
+			}
+		}
+		if keys == 0 || keys > 2*maxDenials || events > 2*(maxDenialEvents+c.each) {
+			t.Errorf("%d keys of %d events: %d and %d are remembered", c.keys, c.each, keys, events)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package handon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// What takes more than one step, and does not suit owners (see several.go), counts as it would without: by
+// writing first and counting then. So that owners don't go by memory meanwhile, each key is opened
+// before: its owner remembers nothing of it for openFor, in which it counts like everybody. What
+// is done then is admitted only if this instance's right to be a guest still holds in the end:
+// that is over before any key gets another owner.
+
+// guest is the right to do something for keys that are open.
+type guest struct {
+	rights []owner.Right
+}
+
+// OpenKeys opens the keys of targets. The error is a StoreError: nothing was counted.
+func (r *Router) OpenKeys(ctx context.Context, targets ...*demand.Target) (*guest, error) {
+	g := new(guest)
+	if r == nil {
+		return g, nil
+	}
+	for {
+		again, err := r.openAll(ctx, g, targets)
+		if err == nil {
+			return g, nil
+		}
+		g.Leave() // members may wait for it, and any of the keys may get another owner now: all are opened anew
+		if again && clock.Pause(ctx, owner.Pause) == nil {
+			continue
+		}
+		return nil, &count.StoreError{Recorded: count.RecordedNo, Err: store.Unavailable(err)}
+	}
+}
+
+// openAll opens the keys of targets, and reports whether it can be tried again where it can't.
+func (r *Router) openAll(ctx context.Context, g *guest, targets []*demand.Target) (again bool, err error) {
+	for _, t := range targets {
+		if again, err = r.openKey(ctx, g, t.Key, t.Plan.Life()); err != nil {
+			return again, err
+		}
+	}
+	return false, nil
+}
+
+func (r *Router) openKey(ctx context.Context, g *guest, key store.Key, life time.Duration) (again bool, err error) {
+	mine, err := r.owners.Guest(ctx)
+	if err != nil {
+		return false, err
+	}
+	g.rights = append(g.rights, mine) // before the owner is asked: it ends before the owner changes
+	place, err := r.owners.Place(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	if place.Right != nil {
+		g.rights = append(g.rights, place.Right)
+		if !place.Right.Owned() {
+			return false, nil
+		}
+		return false, r.open(ctx, place.Right, key, r.set.StoreTimeout, life)
+	}
+	var a owner.Answer
+	call := owner.Call{Op: owner.OpOpen, Key: key, View: place.View, Cost: r.set.StoreTimeout.Milliseconds(), Keep: life}
+	err = place.Owner.Decide(ctx, &call, &a)
+	switch {
+	case errors.Is(err, owner.ErrRefused):
+		return true, fmt.Errorf("%w: the owner of the key changes: %w", store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrNotStored):
+		return true, err
+	}
+	return false, err
+}
+
+// open has nothing remembered of key, which right is for, by whoever owns it now or next.
+func (r *Router) open(ctx context.Context, right owner.Right, key store.Key, theirs, life time.Duration) error {
+	if err := right.Note(key, life); err != nil {
+		return fmt.Errorf("%w: %w", owner.ErrRefused, err)
+	}
+	return r.shared.Open(ctx, key, theirs)
+}
+
+// Verify returns nil if all that was done may be admitted. The error is a StoreError.
+func (g *guest) Verify(ctx context.Context) error {
+	for _, right := range g.rights {
+		if err := verify(ctx, right); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *guest) Leave() {
+	for _, right := range g.rights {
+		right.Leave()
+	}
+	g.rights = nil
+}
+
+// AsGuest decides charges, which do not suit their owners' memory, by do.
+func (r *Router) AsGuest(ctx context.Context, charges []demand.Charge, do func(context.Context)) {
+	if r == nil {
+		do(ctx)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
+	defer cancel()
+	var targets []*demand.Target
+	for i := range charges {
+		if c := &charges[i]; c.Plan.CountsOutsideCells() && c.Op != count.OpCheck {
+			targets = append(targets, &c.Target)
+		}
+	}
+	g, err := r.OpenKeys(ctx, targets...)
+	if err != nil {
+		FailCharges(charges, err)
+		return
+	}
+	defer g.Leave()
+	do(ctx)
+	if err := g.Verify(ctx); err != nil {
+		for i := range charges {
+			if c := &charges[i]; c.Err == nil && c.Decision.Recorded == count.RecordedYes && c.Plan.CountsOutsideCells() {
+				c.Err = err
+			}
+		}
+	}
+}
+
+// DecideAsGuest decides c, which does not suit its owner's memory.
+func (r *Router) DecideAsGuest(ctx context.Context, c *demand.Charge, now store.Instant) {
+	one := []demand.Charge{*c}
+	r.AsGuest(ctx, one, func(ctx context.Context) { r.shared.Decide(ctx, &one[0], now) })
+	*c = one[0]
+}
+
+// FailCharges has each of charges fail with err.
+func FailCharges(charges []demand.Charge, err error) {
+	for i := range charges {
+		charges[i].Err = err
+	}
+}

@@ -1,0 +1,244 @@
+package handon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/counted"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
+// as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
+// docs/design/owners.md has the protocol.
+
+// Suits reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
+// bucket that a unit is given back to has drained less meanwhile than one that never held it.
+func (r *Router) Suits(charges []demand.Charge) bool {
+	if r == nil {
+		return false
+	}
+	return !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !c.IsPlain() || c.Plan.Cell || c.Cost < 1 })
+}
+
+// DecideAll decides charges, which suit owners, all or none of them.
+func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
+	all := make(several, len(charges))
+	for i := range charges {
+		all[i] = &charges[i]
+	}
+	if charges[0].Op != count.OpTake { // what is recorded is not undone
+		all.each(func(c *demand.Charge) { r.Decide(ctx, c) })
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
+	defer cancel()
+	slices.SortFunc(all, func(a, b *demand.Charge) int { return bytes.Compare(a.Key.Sum[:], b.Key.Sum[:]) })
+	r.prepareAll(ctx, all)
+	r.concludeAll(ctx, all)
+}
+
+// several are charges that stand or fall together, in the order of their keys.
+type several []*demand.Charge
+
+// each calls do for all at the same time and waits for them.
+func (s several) each(do func(*demand.Charge)) {
+	if len(s) == 1 {
+		do(s[0])
+		return
+	}
+	var all sync.WaitGroup
+	for _, c := range s {
+		all.Go(func() { do(c) })
+	}
+	all.Wait()
+}
+
+// that returns those of s that are such.
+func (s several) that(are func(*demand.Charge) bool) (some several) {
+	for _, c := range s {
+		if are(c) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// prepareAll has each of all prepared, or says why not all are. Those that are likely to deny come first, as
+// they spare the others, together with those that count in any case.
+func (r *Router) prepareAll(ctx context.Context, all several) {
+	var first, rest several // each is in one of them: what is known of its key may change meanwhile
+	for _, c := range all {
+		if !canAbort(c) || r.shared.WasDenied(c.Key) {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	first.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
+	if all.blocked() {
+		return
+	}
+	rest.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
+	if !all.blocked() {
+		r.prepareInOrder(ctx, all)
+	}
+}
+
+// prepareInOrder has those prepared that depend on other calls. It waits for these only while it has prepared
+// nothing for a key that comes later: no two calls wait for each other.
+func (r *Router) prepareInOrder(ctx context.Context, all several) {
+	at := slices.IndexFunc(all, isInDoubt)
+	if at < 0 {
+		return
+	}
+	r.abort(ctx, all[at+1:].that(isPrepared))
+	for _, c := range all[at:] {
+		if isPrepared(c) || !canAbort(c) {
+			continue
+		}
+		if r.prepare(ctx, c, false); all.blocked() {
+			return
+		}
+	}
+}
+
+// prepare has the owner of c's key decide it. At once: it does not wait for other calls.
+func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
+	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
+	if canAbort(c) {
+		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
+	}
+	r.Decide(ctx, c)
+	if c.Err != nil {
+		return
+	}
+	r.shared.Saw(c.Key, c.Decision.Stands())
+}
+
+// canAbort reports whether c does not count if others deny.
+func canAbort(c *demand.Charge) bool { return c.Plan.Count != policy.CountAll }
+
+// inDoubt reports whether nobody could tell what becomes of c.
+func isInDoubt(c *demand.Charge) bool { return c.Err != nil && errors.Is(c.Err, counted.ErrInDoubt) }
+
+// isPrepared reports whether c is prepared, or may be.
+func isPrepared(c *demand.Charge) bool {
+	if c.Prepare == (store.EventID{}) {
+		return false
+	}
+	failed := (*count.StoreError)(nil)
+	return c.Err == nil && c.Decision.Recorded == count.RecordedYes || errors.As(c.Err, &failed) && failed.Recorded != count.RecordedNo
+}
+
+// blocked reports whether some of s denies all of them, for good.
+func (s several) blocked() bool {
+	return slices.ContainsFunc(s, func(c *demand.Charge) bool { return c.Asked && !isInDoubt(c) && deniesCall(c) })
+}
+
+// blocks reports whether c denies the call that it is a part of.
+func deniesCall(c *demand.Charge) bool {
+	if c.Err != nil {
+		return c.Plan.OnFailure() == policy.OnStoreErrorDeny
+	}
+	return !c.Decision.Stands()
+}
+
+// concludeAll commits what was prepared if all pass, or else aborts it. What is not counted is answered as if
+// it were checked then.
+func (r *Router) concludeAll(ctx context.Context, all several) {
+	if !slices.ContainsFunc(all, func(c *demand.Charge) bool { return !c.Asked || deniesCall(c) }) {
+		for _, c := range all.that(isPrepared) {
+			r.commit(c)
+		}
+		return
+	}
+	if all.blocked() { // whatever becomes of other calls
+		for _, c := range all.that(isInDoubt) {
+			c.Err, c.Asked = nil, false
+		}
+	}
+	undone := all.that(func(c *demand.Charge) bool { return !c.Asked || isPrepared(c) })
+	r.abort(ctx, undone.that(isPrepared))
+	undone.that(func(c *demand.Charge) bool { return c.Err == nil }).each(func(c *demand.Charge) { r.foretell(ctx, c) })
+}
+
+// foretell answers c, of which nothing counts, as a check would be. If that can't be told, what was told before
+// is as good, or nothing is.
+func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
+	check := *c
+	check.Op, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, false
+	check.Decision, check.Err = count.Decision{}, nil
+	r.Decide(ctx, &check)
+	was := c.Decision.Recorded
+	switch {
+	case check.Err == nil:
+		c.Decision = check.Decision
+	case c.Decision.Policy == nil:
+		c.Decision = c.Plan.Unasked()
+	}
+	if c.Decision.Recorded = count.RecordedNo; was == count.RecordedUnknown {
+		c.Decision.Recorded = count.RecordedUnknown
+	}
+}
+
+// commit says that what was prepared for c stays. Should that get lost, the key is in doubt for a while.
+func (r *Router) commit(c *demand.Charge) {
+	if c.Owner == nil {
+		r.shared.Commit(c.Key, c.Prepare)
+		return
+	}
+	c.Owner.Tell(&owner.Call{Op: owner.OpCommit, Key: c.Key, Prepare: c.Prepare})
+}
+
+// abort gives back what was prepared for each of all, whoever waits for them or not. What can't be given back
+// in time is later, and Recorded says so.
+func (r *Router) abort(ctx context.Context, all several) {
+	until, _ := ctx.Deadline()
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	all.each(func(c *demand.Charge) {
+		undo := r.undoing(c)
+		recorded := count.RecordedNo
+		if undo(ctx) != nil {
+			recorded = count.RecordedUnknown
+			r.shared.UndoLater(c, undo)
+		}
+		if c.Err == nil {
+			c.Decision.Recorded = recorded
+		}
+		c.Prepare = store.EventID{}
+	})
+}
+
+// undoing returns what gives back what was prepared for c, which is safe to repeat.
+func (r *Router) undoing(c *demand.Charge) func(context.Context) error {
+	key, id, by := c.Key, c.Prepare, c.Owner
+	if by == nil {
+		return func(ctx context.Context) error { return r.shared.Abort(ctx, key, id) }
+	}
+	return func(ctx context.Context) error {
+		var a owner.Answer
+		return by.Decide(ctx, &owner.Call{Op: owner.OpAbort, Key: key, Prepare: id}, &a)
+	}
+}
+
+// patience is the least time, in parts of the store timeout, in which who is in doubt asks once more.
+const patience = 8
+
+// mayAskAgain reports whether c depends on other calls, and has time to be asked again.
+func (r *Router) mayAskAgain(ctx context.Context, c *demand.Charge) bool {
+	if c.AtOnce || !isInDoubt(c) || ctx.Err() != nil {
+		return false
+	}
+	until, ok := ctx.Deadline()
+	return ok && time.Until(until) > r.set.StoreTimeout/patience
+}

@@ -1,0 +1,170 @@
+package once
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Claims are cells that stand for something that may happen once: an idempotency key
+// that is used, a receipt that is refunded, a reservation that is settled or over. Who
+// makes the cell's first version, or changes the version that it read, has the say.
+type Claims struct {
+	store  store.Store
+	ids    *store.EventIDs
+	opts   *demand.Settings
+	Serial policy.Level // claims are unique over a data centre or over the cluster, as it says
+}
+
+// Names of the spaces of claims' keys. No policy has such a name.
+const (
+	spaceSecret      = " secret"
+	SpaceIdempotency = " idempotency"
+	SpaceRefund      = " refund"
+	SpaceReservation = " reservation"
+	SpaceIdentity    = " identity"
+)
+
+// Key returns the key of what is called name in space. It does not depend on the hash
+// key, which may change meanwhile: name is a hash itself, or random.
+func (c *Claims) Key(space string, name []byte) store.Key {
+	keyer := keys.Keyer{Namespace: c.opts.Keyer.Namespace}
+	of := keys.KeySpace{Policy: space, SerialLevel: string(c.Serial)}
+	if c.Serial.Scope() == policy.ScopeDatacenter {
+		of.Scope = c.opts.Region()
+	}
+	return keyer.For(of).Of(keys.Identifier(name))
+}
+
+// Get returns the cell of key, the zero Cell if there is none.
+func (c *Claims) Get(ctx context.Context, key store.Key, level policy.Level) (store.Cell, error) {
+	s, err := cas.ReadPatiently(ctx, c.opts, c.store, &store.Query{Key: key, Level: level, Cell: true, ExpireAfter: c.opts.Timing.Instant()})
+	return s.Cell, err
+}
+
+// Swap puts value in the place of the version that is expected, and returns its own.
+// The error is ErrConflict when the cell has another version. An attempt without an
+// answer is looked into and repeated until ctx ends.
+func (c *Claims) Swap(ctx context.Context, key store.Key, expected store.EventID, value []byte, ttl time.Duration) (store.EventID, error) {
+	w := &store.Write{Key: key, Level: c.Serial.Quorum()}
+	var tried []store.EventID
+	for {
+		w.Cell = &store.CellWrite{
+			If: expected, Version: c.ids.Next(c.opts.Timing.Instant()), Value: value, TTL: clock.WholeSeconds(ttl), Serial: c.Serial,
+		}
+		tried = append(tried, w.Cell.Version)
+		err := c.attempt(ctx, w)
+		if err == nil {
+			return w.Cell.Version, nil
+		}
+		if len(tried) == 1 && (errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotStored)) {
+			return store.EventID{}, err
+		}
+		cell, readErr := c.Get(ctx, key, c.Serial)
+		for _, version := range tried {
+			if readErr == nil && cell.Version == version {
+				return version, nil
+			}
+		}
+		if readErr == nil && cell.Version != expected {
+			return store.EventID{}, store.ErrConflict
+		}
+		if ctx.Err() != nil || clock.Pause(ctx, c.opts.Jitter(cas.ConflictWait)) != nil {
+			return store.EventID{}, store.Untold(err)
+		}
+	}
+}
+
+// attempt makes one conditional write, in a part of the time there is.
+func (c *Claims) attempt(ctx context.Context, w *store.Write) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.StoreTimeout/cas.SerialTries)
+	defer cancel()
+	return c.store.Write(ctx, w)
+}
+
+// Scopes are where something can happen once: where promises end at a data centre's border, and everywhere.
+type Scopes struct{ regional, Anywhere *Claims }
+
+// NewScopes returns those of a store.
+func NewScopes(store store.Store, ids *store.EventIDs, set *demand.Settings) Scopes {
+	return Scopes{
+		regional: &Claims{store: store, ids: ids, opts: set, Serial: set.Serial},
+		Anywhere: &Claims{store: store, ids: ids, opts: set, Serial: policy.LevelSerial},
+	}
+}
+
+// Of returns where something about charges can happen once: as far as the
+// promises of all of their policies reach.
+func (s *Scopes) Of(charges []demand.Charge) *Claims {
+	plans := make([]*demand.Plan, len(charges))
+	for i := range charges {
+		plans[i] = charges[i].Plan
+	}
+	return s.About(plans)
+}
+
+// About is of for plans of charges.
+func (s *Scopes) About(plans []*demand.Plan) *Claims {
+	for _, p := range plans {
+		if !p.Regional {
+			return s.Anywhere
+		}
+	}
+	return s.regional
+}
+
+// What became of a reservation whose units don't free themselves: its claim's value.
+const (
+	ReservationSettled = 's' // recorded: the units stay
+	reservationBegun   = 'b' // units that were given back are about to be recorded anew
+	ReservationFree    = 'f' // they were about to be, and surely were not
+	ReservationOver    = 'o' // its time was over before: the units were given back
+)
+
+// Reservation says what became of t, and reports whether that is the first word
+// on it or the same as the first.
+func (c *Claims) Reservation(ctx context.Context, t *Token, what byte) (same bool, err error) {
+	key := c.Key(SpaceReservation, t.Entries[0].ID[:])
+	_, err = c.Swap(ctx, key, store.EventID{}, []byte{what}, 2*MaxReserve)
+	if !errors.Is(err, store.ErrConflict) {
+		return err == nil, err
+	}
+	cell, err := c.Get(ctx, key, c.Serial)
+	if err != nil {
+		return false, err
+	}
+	return len(cell.Value) == 1 && cell.Value[0] == what, nil
+}
+
+// BeginAnew claims key for who records anew what a reservation was for, or says that it was
+// done.
+func (c *Claims) BeginAnew(ctx context.Context, key store.Key) (version store.EventID, done bool, err error) {
+	var expected store.EventID
+	for range 2 { // the second, where it is free
+		version, err = c.Swap(ctx, key, expected, []byte{reservationBegun}, 2*MaxReserve)
+		if !errors.Is(err, store.ErrConflict) {
+			return version, false, err
+		}
+		var cell store.Cell
+		cell, err = c.Get(ctx, key, c.Serial)
+		switch {
+		case err != nil:
+			return store.EventID{}, false, err
+		case bytes.Equal(cell.Value, []byte{ReservationSettled}):
+			return store.EventID{}, true, nil
+		case !bytes.Equal(cell.Value, []byte{ReservationFree}):
+			return store.EventID{}, false, fmt.Errorf("%w: an earlier record of this reservation ended without an answer", store.ErrUnavailable)
+		}
+		expected = cell.Version
+	}
+	return store.EventID{}, false, fmt.Errorf("%w: this reservation is being recorded elsewhere", store.ErrUnavailable)
+}

@@ -1,0 +1,243 @@
+package once
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Secrets seal what callers are given to bring back, and hash what they call their
+// requests. They come from one secret of the namespace that the store keeps, so that
+// any instance opens what another one sealed, whatever hash keys come and go.
+type Secrets struct {
+	Claims *Claims
+	loaded atomic.Pointer[Keyring]
+}
+
+// Keyring is what is derived from the namespace's secret.
+type Keyring struct {
+	aead cipher.AEAD
+	mac  []byte // for HMAC-SHA-256
+
+	sealings sync.Pool // of *sealing
+}
+
+const secretLen = 32 // bytes: as many as AES-256 and HMAC-SHA-256 take
+
+// Known reports whether the keys are in memory: nothing has to be asked for them.
+func (s *Secrets) Known() bool { return s.loaded.Load() != nil }
+
+// Keyring returns the namespace's keys; the first instance of all makes the secret.
+func (s *Secrets) Keyring(ctx context.Context) (*Keyring, error) {
+	if k := s.loaded.Load(); k != nil {
+		return k, nil
+	}
+	secret, err := s.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k, err := newKeyring(secret)
+	if err != nil {
+		return nil, err
+	}
+	s.loaded.Store(k)
+	return k, nil
+}
+
+// load reads the secret, or makes it if there is none: the same for all data centres,
+// which takes most of all replicas once. A read in this one suffices to find it.
+func (s *Secrets) load(ctx context.Context) ([]byte, error) {
+	key := s.Claims.Key(spaceSecret, []byte("tokens"))
+	cell, err := s.Claims.Get(ctx, key, s.Claims.opts.Serial.Quorum())
+	if err != nil || len(cell.Value) > 0 {
+		return cell.Value, err
+	}
+	made := make([]byte, secretLen)
+	_, _ = rand.Read(made) // never fails: crypto/rand ends the process instead
+	_, err = s.Claims.Swap(ctx, key, store.EventID{}, made, 0)
+	if errors.Is(err, store.ErrConflict) { // another instance was first
+		cell, err = s.Claims.Get(ctx, key, s.Claims.Serial)
+		return cell.Value, err
+	}
+	return made, err
+}
+
+func newKeyring(secret []byte) (*Keyring, error) {
+	block, err := aes.NewCipher(derive(secret, "seal"))
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	return &Keyring{aead: aead, mac: derive(secret, "mac")}, nil
+}
+
+func derive(secret []byte, use string) []byte {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(use))
+	return mac.Sum(nil)
+}
+
+// Sum returns the HMAC of parts, each preceded by its length.
+func (k *Keyring) Sum(parts ...string) []byte {
+	mac := hmac.New(sha256.New, k.mac)
+	var b []byte
+	for _, part := range parts {
+		b = keys.AppendPart(b[:0], part)
+		mac.Write(b)
+	}
+	return mac.Sum(nil)
+}
+
+// Kind tells apart what tokens are for.
+type Kind byte
+
+// The kinds.
+const (
+	Receipt  Kind = 'r'
+	Reserved Kind = 'h'
+)
+
+// Token is what a caller is given to bring back: which units were counted where. It
+// says nothing to anyone who can't open it, and can't be made by anyone else.
+type Token struct {
+	Kind    Kind
+	Ends    store.Instant // of a reservation
+	Entries []Entry
+}
+
+// Entry is one demand's part of a token.
+type Entry struct {
+	Policy string
+	Space  uint64 // of the policy's keys then: it may count elsewhere now
+	Sums   uint64 // of its limits then: it may have others now
+	Key    store.Key
+	Cell   store.Key // of the target, if it has one
+	count.Entry
+}
+
+// ErrToken is a text that is no token of this service.
+var ErrToken = errors.New("not a token that this service made")
+
+const (
+	tokenFormat = 1
+	// MaxTokenLen is longer than any token: MaxDemands entries of the longest names.
+	maxTokenLen = 4096
+)
+
+// sealing is memory to seal a token in: in plain, sealed and as text, one after the
+// other. That of a call of one demand fits; append makes what does not.
+type sealing [1 << 10]byte
+
+// dash is what base64 for URLs writes as '-'.
+const dash = 62
+
+// Seal returns t in a form that nobody else can read or make. It begins with no dash, which a
+// command line would take for a flag.
+func (k *Keyring) Seal(t *Token) string {
+	memory, ok := k.sealings.Get().(*sealing)
+	if !ok {
+		memory = new(sealing)
+	}
+	defer k.sealings.Put(memory)
+	plain := t.append(memory[:0])
+	sealed := k.aead.Seal(plain[len(plain):], nil, plain, nil)
+	for sealed[0]>>2 == dash { // one of 64: the nonce, which it begins with, is random
+		sealed = k.aead.Seal(plain[len(plain):], nil, plain, nil)
+	}
+	return string(base64.RawURLEncoding.AppendEncode(sealed[len(sealed):], sealed))
+}
+
+// append appends what t says to b.
+func (t *Token) append(b []byte) []byte {
+	b = append(b, tokenFormat, byte(t.Kind))
+	b = binary.AppendVarint(b, int64(t.Ends))
+	b = binary.AppendUvarint(b, uint64(len(t.Entries)))
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		b = keys.AppendPart(b, e.Policy)
+		b = binary.AppendUvarint(binary.AppendUvarint(b, e.Space), e.Sums)
+		b = append(e.Key.AppendTo(b), e.ID[:]...)
+		b = append(b, cas.BoolByte(e.Cell != store.Key{}))
+		if e.Cell != (store.Key{}) {
+			b = e.Cell.AppendTo(b)
+		}
+		for _, n := range []int64{int64(e.At), int64(e.Epoch), e.Cost} {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	return b
+}
+
+// Open reads what seal returned, if it is of this kind.
+func (k *Keyring) Open(text string, kind Kind) (*Token, error) {
+	if len(text) > maxTokenLen {
+		return nil, ErrToken
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, ErrToken
+	}
+	b, err := k.aead.Open(nil, nil, sealed, nil)
+	if err != nil {
+		return nil, ErrToken
+	}
+	r := cas.Reader{B: b}
+	if r.Byte() != tokenFormat || Kind(r.Byte()) != kind {
+		return nil, ErrToken
+	}
+	t := &Token{Kind: kind, Ends: store.Instant(r.Int())}
+	for range r.Len() {
+		e := Entry{Policy: r.Text(), Space: r.Uint(), Sums: r.Uint()}
+		e.Key = r.Key()
+		e.ID = r.ID()
+		if r.Byte() == 1 {
+			e.Cell = r.Key()
+		}
+		e.At, e.Epoch, e.Cost = store.Instant(r.Int()), store.Instant(r.Int()), r.Int()
+		t.Entries = append(t.Entries, e)
+	}
+	if r.Bad || len(t.Entries) == 0 {
+		return nil, ErrToken
+	}
+	return t, nil
+}
+
+// TokenOf returns the token for what was counted for charges, without those that
+// counted nothing.
+func TokenOf(kind Kind, charges []demand.Charge) *Token {
+	return &Token{Kind: kind, Entries: AppendEntries(nil, charges)}
+}
+
+// AppendEntries appends what was counted for charges, without those that counted nothing.
+func AppendEntries(entries []Entry, charges []demand.Charge) []Entry {
+	for i := range charges {
+		c := &charges[i]
+		if c.Decision.Recorded == count.RecordedYes && c.Decision.Entry != (count.Entry{}) {
+			entries = append(entries, EntryOf(&c.Target, &c.Decision.Entry))
+		}
+	}
+	return entries
+}
+
+// EntryOf returns what a token says of n, which was counted for t.
+func EntryOf(t *demand.Target, n *count.Entry) Entry {
+	p := t.Plan
+	return Entry{Policy: p.Name, Space: p.Keys[0].ID(), Sums: p.Sums, Key: t.Key, Cell: t.Cell, Entry: *n}
+}

@@ -1,0 +1,2 @@
+// Package overrides keeps, in the memory of every instance, which keys are decided otherwise than their policy says.
+package overrides

@@ -1,0 +1,267 @@
+package overrides
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Set are those of keys that are decided otherwise than their policy says. They are
+// all in memory, of every instance: what is allowed or blocked costs the store nothing, and
+// is while it does not answer. The zero value is none.
+type Set struct {
+	Opts  *demand.Settings // nil: no clock is ever set back
+	count atomic.Int64     // of live: nobody looks further where there are none
+	mu    sync.RWMutex
+	live  map[store.Key]*live
+	known map[store.Key]store.EventID // the latest change of a key, of one that is over too
+}
+
+// Live is one of overrides. It does not change, but for what is made of it.
+type live struct {
+	demand.Override
+	policy string
+	made   store.EventID
+	plan   atomic.Pointer[overridePlan] // of OverrideLimits; nil: nobody has asked yet
+}
+
+// overridePlan is what an override made of a policy's plan.
+type overridePlan struct{ from, made *demand.Plan }
+
+// learned is how many overrides are taken from others, who may each have put in force as
+// many as fit at the same time; past it, none are.
+const learned = 2 * MaxLive
+
+// Any reports whether there may be one of any key.
+func (o *Set) Any() bool { return o.count.Load() > 0 }
+
+// Of returns the override of t in force at now, under whichever of its keys; nil: none. One that
+// was made by a clock that was set back since begins now.
+func (o *Set) Of(t *demand.Target, now store.Instant) *live {
+	latest := o.latestOf(t)
+	if latest != nil && o.isAhead(latest, now) {
+		o.redate(now)
+		latest = o.latestOf(t)
+	}
+	if latest == nil || latest.Until <= now {
+		return nil
+	}
+	return latest
+}
+
+func (o *Set) isAhead(of *live, now store.Instant) bool {
+	return o.Opts != nil && o.Opts.Timing.IsSetBack(of.Made, now)
+}
+
+// redate has all that were made by a clock that was set back since begin now.
+func (o *Set) redate(now store.Instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, of := range o.live {
+		if !o.isAhead(of, now) {
+			continue
+		}
+		again := &live{Override: of.Override, policy: of.policy, made: of.made}
+		again.Made, again.Until = now, of.Until-(of.Made-now)
+		again.plan.Store(of.plan.Load())
+		o.live[key] = again
+	}
+}
+
+func (o *Set) latestOf(t *demand.Target) *live {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	latest := o.live[t.Key]
+	for _, key := range t.Old {
+		if other := o.live[key]; latest == nil || other != nil && isAfter(other.made, latest.made) {
+			latest = other
+		}
+	}
+	return latest
+}
+
+// isAfter reports whether what a made stands above what b made: every instance says the
+// same of two.
+func isAfter(a, b store.EventID) bool {
+	return cmp.Or(cmp.Compare(a.Instant(), b.Instant()), bytes.Compare(a[:], b[:])) > 0
+}
+
+// Latest returns when the latest change of key was made, as far as this instance knows.
+func (o *Set) Latest(key store.Key) store.Instant {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.known[key].Instant()
+}
+
+// Room reports whether key may have an override.
+func (o *Set) Room(key store.Key) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	_, has := o.live[key]
+	return has || len(o.live) < MaxLive
+}
+
+// Learn puts in force what c tells, or ends what it ends, unless something later is known.
+func (o *Set) Learn(c *store.Change, now store.Instant) {
+	news := overrideIn(c)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if news == nil && c.Details != "" { // of a later version: what is in force stays
+		return
+	}
+	if before, heard := o.known[c.Key]; heard && !isAfter(c.ID, before) {
+		return
+	}
+	if news != nil && news.Until <= now {
+		news = nil
+	}
+	if news != nil && o.live[c.Key] == nil && len(o.live) >= learned {
+		return
+	}
+	if o.live == nil {
+		o.live, o.known = make(map[store.Key]*live), make(map[store.Key]store.EventID)
+	}
+	o.known[c.Key] = c.ID
+	delete(o.live, c.Key)
+	if news != nil {
+		o.live[c.Key] = news
+	}
+	o.count.Store(int64(len(o.live)))
+}
+
+// overrideIn returns what c puts in force; nil for nothing, or nothing that is known here.
+func overrideIn(c *store.Change) *live {
+	var d Details
+	if c.Details == "" || len(c.Details) > store.MaxChangeDetails || json.Unmarshal([]byte(c.Details), &d) != nil {
+		return nil
+	}
+	if d.Kind != policy.OverrideAllow && d.Kind != policy.OverrideBlock && d.Kind != policy.OverrideLimits {
+		return nil
+	}
+	return &live{
+		policy: d.Policy, made: c.ID,
+		Override: demand.Override{Kind: d.Kind, Limits: d.Limits, Until: c.Until, By: d.By, Made: cmp.Or(d.At, c.ID.Instant())},
+	}
+}
+
+// sweep forgets what is over at now, and what is known of keys for longer than anything
+// of theirs is told.
+func (o *Set) sweep(now store.Instant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, of := range o.live {
+		if of.Until <= now {
+			delete(o.live, key)
+		}
+	}
+	for key, made := range o.known {
+		if made.Instant().Add(2*signals.ChangesLive) < now {
+			delete(o.known, key)
+		}
+	}
+	o.count.Store(int64(len(o.live)))
+}
+
+// All returns those in force at now, the one that ends first first.
+func (o *Set) All(now store.Instant) []Keyed {
+	o.redate(now)
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	list := make([]Keyed, 0, len(o.live))
+	for key, of := range o.live {
+		if of.Until > now {
+			list = append(list, Keyed{Key: key, Policy: of.policy, Override: of.Override})
+		}
+	}
+	slices.SortFunc(list, func(a, b Keyed) int {
+		return cmp.Or(cmp.Compare(a.Until, b.Until), a.Key.Compare(b.Key))
+	})
+	return list
+}
+
+// PlanFor returns the plan of base's policy with the override's limits in place of its
+// own: keys and counts are the same, as after a reload that changes nothing but these. Of
+// limits that are none, because the policy is another since, base decides.
+func (o *live) PlanFor(base *demand.Plan, planOf func(policy.Policy) *demand.Plan) *demand.Plan {
+	if made := o.plan.Load(); made != nil && made.from == base {
+		return made.made
+	}
+	made := base
+	if policy := base.Overridden(o.Limits); len(policy.Problems()) == 0 {
+		made = planOf(policy)
+		made.Read, made.Derives = base.Read, base.Derives
+		keepAsMuchAs(made, base)
+	}
+	o.plan.Store(&overridePlan{base, made})
+	return made
+}
+
+// keepAsMuchAs has p keep no fewer events than base, which is of the same limits but for
+// how much they hold, needs when the override is over.
+func keepAsMuchAs(p *demand.Plan, base *demand.Plan) {
+	for i := range p.LogWrites {
+		p.LogWrites[i].Keep = max(p.LogWrites[i].Keep, base.LogWrites[i].Keep)
+	}
+	for i := range p.Parts {
+		keepAsMuchAs(p.Parts[i], base.Parts[i])
+	}
+	if p.Local != nil {
+		keepAsMuchAs(p.Local, base.Local)
+	}
+}
+
+// Run forgets what is over, until ctx ends.
+func (o *Set) Run(ctx context.Context, opts *demand.Settings) {
+	tick := time.NewTicker(sweepOverridesEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			o.sweep(opts.Timing.Instant())
+		}
+	}
+}
+
+// sweepOverridesEvery is how soon one that is over is forgotten: until then it costs a
+// look at the time.
+const sweepOverridesEvery = time.Minute
+
+// Bounds of overrides.
+const (
+	// Shortest is the shortest: other instances learn of it within a second.
+	Shortest = time.Second
+	// Longest is how far back an instance reads the news when it starts.
+	Longest = signals.ChangesLive
+	// MaxLive bounds those that are live: each is some 300 bytes, and one of
+	// OverrideLimits that is asked for some 3 KiB.
+	MaxLive = 1 << 15
+)
+
+// Details are the details of a ChangeOverride: none for one that ends what was
+// there.
+type Details struct {
+	Policy string                 `json:"policy"`
+	Kind   policy.OverrideKind    `json:"kind"`
+	Limits []demand.LimitOverride `json:"limits,omitempty"`
+	By     string                 `json:"by,omitempty"`
+	At     store.Instant          `json:"at,omitempty"` // when it was made, if its ID says more: it replaces one by a clock that was ahead
+}
+
+// Keyed is an override and whose it is.
+type Keyed struct {
+	Key    store.Key
+	Policy string
+	demand.Override
+}
