@@ -66,6 +66,34 @@ func TestEveryBuildIsCaughtBySomething(t *testing.T) {
 	}
 }
 
+// TestTestsThatCatchBuildsExist holds that each test that is to catch a build is in the package that it names:
+// one that is gone would be found by who runs all builds, which takes an hour.
+func TestTestsThatCatchBuildsExist(t *testing.T) {
+	texts := make(map[string]string)
+	for _, b := range broken.Builds() {
+		for _, test := range b.Tests {
+			pkg, name := broken.Split(test)
+			if _, known := texts[pkg]; !known {
+				files, err := filepath.Glob(filepath.Join(root, "internal", pkg, "*_test.go"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, file := range files {
+					text, err := os.ReadFile(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					texts[pkg] += string(text)
+				}
+			}
+			name, _, _ = strings.Cut(name, "/")
+			if !strings.Contains(texts[pkg], "\nfunc "+name+"(") {
+				t.Errorf("%s: there is no %s in internal/%s", b.Name, name, pkg)
+			}
+		}
+	}
+}
+
 // TestEveryBuildIsInTheTable makes sure that the page tells of all of them, by the tests
 // that catch each, and of none that is gone.
 func TestEveryBuildIsInTheTable(t *testing.T) {

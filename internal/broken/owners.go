@@ -34,7 +34,7 @@ func owners() []Build {
 		{
 			Name: "a guest that does not verify", Broke: limit,
 			Tests: []string{"peer.TestGuestWhoseRightIsOverAdmitsNothing"},
-			Edits: []Edit{{guestsFile, `if err := g.Verify(ctx); err`, `if err := ctx.Err(); err`}},
+			Edits: []Edit{{guestsFile, `if err := g.verify(ctx); err`, `if err := ctx.Err(); err`}},
 		},
 		{
 			Name: "guests' keys that stay new", Broke: limit, Tests: []string{"TestOpenedKeysAreNotNew"},
@@ -73,13 +73,13 @@ func owners() []Build {
 		{
 			Name: "told denials that outlive a reset", Broke: "denials that are told end in time",
 			Tests: []string{"TestToldDenialEndsWithWhatItRestsOn", "TestWhatIsGivenBackEndsWhatIsKnown"},
-			Edits: []Edit{{"internal/limiter/tellnews.go", `	e.owners.Changed(key)`, ``}},
+			Edits: []Edit{{"internal/limiter/handon/router.go", `	r.told.Changes.Note(&key)`, ``}},
 		},
 		{
 			Name: "a refund that ends no memory of others", Broke: "what is given back ends what is known",
 			Tests: []string{"TestWhatIsGivenBackEndsWhatIsKnown"},
 			Edits: []Edit{{"internal/limiter/tellnews.go", `	case store.ChangeRefund:
-		e.dropHints(c.Key)`, `	case store.ChangeRefund:`}},
+		e.decider.Changed(c.Key)`, `	case store.ChangeRefund:`}},
 		},
 		{
 			Name: "an owner that remembers what it read before a refund", Broke: "what is given back ends what is known",
@@ -222,7 +222,7 @@ func prepared() []Build {
 		},
 		{
 			Name: "room that a full log does not show", Broke: "no more than the limit, with owners",
-			Tests: []string{"TestWhatIsAbortedInAFullLogIsReadAgain"},
+			Tests: []string{"limiter/counted.TestWhatIsAbortedInAFullLogIsReadAgain"},
 			Edits: []Edit{{abortFile, `if len(k.State.Logs[i].Events) >= k.plan.Logs[i].Limit {`, `if i < 0 {`}},
 		},
 	}

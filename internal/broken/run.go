@@ -52,14 +52,14 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	compiled := make(map[string]string)
 	tests := slices.DeleteFunc(slices.Clone(b.Tests), needsMore)
 	for _, test := range append([]string{"TestSimulation"}, tests...) {
-		if pkg, _ := split(test); compiled[pkg] == "" {
+		if pkg, _ := Split(test); compiled[pkg] == "" {
 			if compiled[pkg], err = n.compile(ctx, pkg, overlay); err != nil {
 				return r, fmt.Errorf("%s: %w", b.Name, err)
 			}
 		}
 	}
 	for _, test := range tests {
-		pkg, name := split(test)
+		pkg, name := Split(test)
 		failed, _, err := n.try(ctx, pkg, compiled[pkg], "-test.run="+exactly(name))
 		if err != nil {
 			return r, fmt.Errorf("%s: %s: %w", b.Name, test, err)
@@ -80,8 +80,8 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 // limiterPackage is the package that a test is of unless it names another.
 const limiterPackage = "limiter"
 
-// split returns the package of a test, and its name there.
-func split(test string) (pkg, name string) {
+// Split returns the package of a test that catches a build, as a folder of internal, and its name there.
+func Split(test string) (pkg, name string) {
 	if pkg, name, found := strings.Cut(test, "."); found {
 		return pkg, name
 	}
@@ -104,7 +104,7 @@ func exactly(name string) string {
 
 // compile returns the path of pkg's tests, compiled with overlay.
 func (n *Bench) compile(ctx context.Context, pkg, overlay string) (string, error) {
-	path := filepath.Join(n.Folder, pkg+".test")
+	path := filepath.Join(n.Folder, strings.ReplaceAll(pkg, "/", "-")+".test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", path, "./internal/"+pkg)
 	build.Dir = n.Root
 	if out, err := build.CombinedOutput(); err != nil {

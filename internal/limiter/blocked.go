@@ -38,7 +38,7 @@ func (e *Engine) punish(c *demand.Charge, d *count.Decision, asked store.Instant
 	if !c.Plan.Blocks() || c.Op != count.OpTake || d.Allowed {
 		return
 	}
-	now, err := e.instant()
+	now, err := e.decider.Instant()
 	if err != nil { // by such a clock it would end at the wrong time, everywhere
 		return
 	}
@@ -72,7 +72,7 @@ func (e *Engine) askInVain(ctx context.Context, charges []demand.Charge) {
 			}
 		}
 		if len(alike) > 0 {
-			e.askAll(ctx, alike)
+			e.decider.DecideAll(ctx, alike)
 		}
 		for j, i := range at {
 			charges[i] = alike[j]

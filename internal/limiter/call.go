@@ -9,7 +9,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/handon"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -208,7 +207,7 @@ func (e *Engine) halfDone(charges []demand.Charge, failed error) error {
 // decideSeveral decides those of charges that count at all and are not blocked.
 func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
 	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
-	ask, began := e.askAll, e.now()
+	ask, began := e.decider.DecideAll, e.now()
 	for i := range charges {
 		c := &charges[i]
 		switch {
@@ -240,22 +239,6 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
 		}
 		c.Op = charges[i].Op
 		charges[i] = *c
-	}
-}
-
-func (e *Engine) askAll(ctx context.Context, charges []demand.Charge) {
-	if e.owners.Suits(charges) {
-		e.owners.DecideAll(ctx, charges) // by whose clocks they are decided
-		return
-	}
-	now, err := e.instant()
-	switch {
-	case err != nil:
-		handon.FailCharges(charges, err)
-	case e.exclusive != nil:
-		e.exclusive.DecideAll(ctx, charges, now)
-	default:
-		e.owners.AsGuest(ctx, charges, func(ctx context.Context) { e.shared.DecideAll(ctx, charges) })
 	}
 }
 

@@ -31,10 +31,10 @@ type Engine struct {
 	setting   sync.Mutex       // held while plans change
 	plans     atomic.Pointer[planSet]
 	ids       *store.EventIDs
-	exclusive *held.Decider    // decides over a store that can hold keys still; else nil
-	shared    *counted.Decider // decides over one that can't; else nil
-	local     *held.Decider    // decides for OnStoreErrorLocal; nil: nobody does
-	owners    *handon.Router   // decide for keys; nil: nobody owns any
+	store     store.Store
+	decider   decider
+	shared    *handon.Router // the decider over a store that instances share; else nil
+	local     *held.Decider  // decides for OnStoreErrorLocal; nil: nobody does
 	blocks    *signals.Blocks
 	overrides overrides.Set
 	news      *signals.News // nil: there is no feed
@@ -89,22 +89,20 @@ func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
 	}
-	e := &Engine{opts: *opts, settings: opts.settings()}
+	e := &Engine{opts: *opts, settings: opts.settings(), store: s}
 	e.ids = store.NewEventIDs()
 	e.claims = once.NewScopes(s, e.ids, e.settings)
 	e.secrets.Claims = e.claims.Anywhere
 	for _, keyer := range append([]keys.Keyer{e.settings.Keyer}, e.settings.AlsoRead...) {
 		e.identities = append(e.identities, keyer.For(keys.KeySpace{Policy: once.SpaceIdentity}))
 	}
-	e.reservations = once.NewReservations(&e.claims, e.settings, e.ready, e.giveAllBack)
 	if still, ok := s.(store.Exclusive); ok {
-		e.exclusive = held.New(still, e.ids, e.settings)
+		e.decider = held.New(still, e.ids, e.settings)
 	} else {
-		e.shared = counted.New(s, e.ids, e.settings)
-		if opts.Owners != nil {
-			e.owners = handon.New(opts.Owners, e.shared, e.ids, e.settings)
-		}
+		e.shared = handon.New(opts.Owners, counted.New(s, e.ids, e.settings), e.ids, e.settings)
+		e.decider = e.shared
 	}
+	e.reservations = once.NewReservations(&e.claims, e.settings, e.decider.Instant, e.giveAllBack)
 	if e.opts.Local != nil {
 		e.local = held.New(e.opts.Local, e.ids, e.settings)
 	}
@@ -158,7 +156,7 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 
 // newPlans returns the plan of p, with the one by which it is decided locally.
 func (e *Engine) newPlans(p policy.Policy) *demand.Plan {
-	made := demand.NewPlan(p, e.settings, e.exclusive != nil)
+	made := demand.NewPlan(p, e.settings, e.InMemory())
 	if e.local != nil {
 		made.Local = demand.NewPlan(p, e.settings, true)
 	}
@@ -188,12 +186,12 @@ func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 
 // InMemory reports whether the store is in this process's memory: no decision waits for
 // anybody.
-func (e *Engine) InMemory() bool { return e.exclusive != nil }
+func (e *Engine) InMemory() bool { return e.shared == nil }
 
 // Promise says how far "never more than the limit" holds for p, and in a sentence
 // what it does not cover; a store with a single copy holds it everywhere.
 func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
-	if e.exclusive != nil {
+	if e.InMemory() {
 		return policy.ScopeCluster, ""
 	}
 	if p.Guarantee == policy.GuaranteeLocal {
@@ -243,9 +241,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	all.Go(func() { defer rest(); e.reservations.Run(reserving) })
 	all.Go(func() { e.blocks.Run(ctx) })
 	all.Go(func() { e.overrides.Run(ctx, e.settings) })
-	if e.shared != nil {
-		all.Go(func() { e.shared.Run(ctx) })
-	}
+	all.Go(func() { e.decider.Run(ctx) })
 	if e.news != nil {
 		all.Go(func() { e.news.Run(ctx) })
 	}
@@ -253,29 +249,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) store() store.Store {
-	if e.exclusive != nil {
-		return e.exclusive.Store
-	}
-	return e.shared.Store
-}
-
 func (e *Engine) now() store.Instant { return e.settings.Timing.Instant() }
-
-// instant is now by a clock that others go by as well: the error says that it is beyond
-// the tolerance.
-func (e *Engine) instant() (store.Instant, error) {
-	if e.exclusive != nil {
-		return e.now(), nil
-	}
-	return e.settings.Timing.Checked()
-}
-
-// ready returns nil if this instance can go by its clock.
-func (e *Engine) ready() error {
-	_, err := e.instant()
-	return err
-}
 
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
 	one := e.borrow()
@@ -346,7 +320,7 @@ func (e *Engine) decide(ctx context.Context, c *demand.Charge) {
 		return
 	}
 	asked := e.asking(p)
-	e.ask(ctx, c)
+	e.decider.Decide(ctx, c)
 	switch {
 	case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
 		c.Decision = p.Unasked()
@@ -366,12 +340,8 @@ func (e *Engine) decideUnasked(c *demand.Charge) (decided bool) {
 
 // recallDenial decides c if what is remembered of its key leaves no room.
 func (e *Engine) recallDenial(c *demand.Charge) (decided bool) {
-	if e.shared == nil {
-		return false
-	}
 	asked := e.asking(c.Plan)
-	now, err := e.instant()
-	if err != nil || !e.owners.ToldDenied(c) && !e.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
+	if !e.decider.Recall(c) {
 		return false
 	}
 	e.punish(c, &c.Decision, asked)
@@ -393,30 +363,12 @@ func (e *Engine) deniedUnasked(charges []demand.Charge) (denied bool) {
 	return denied
 }
 
-func (e *Engine) ask(ctx context.Context, c *demand.Charge) {
-	if e.owners != nil && c.IsPlain() {
-		e.owners.Decide(ctx, c) // by whose clock it is decided
-		return
-	}
-	now, err := e.instant()
-	switch {
-	case err != nil:
-		c.Err = err
-	case e.exclusive != nil:
-		e.exclusive.Decide(ctx, c, now)
-	case e.owners == nil:
-		e.shared.Decide(ctx, c, now)
-	default:
-		e.owners.DecideAsGuest(ctx, c, now)
-	}
-}
-
 // remember counts in this instance's own store what it let through: that is what it
 // goes by should the shared one fail.
 func (e *Engine) remember(ctx context.Context, c *demand.Charge, d *count.Decision) {
 	if c.Plan.OnStoreError == policy.OnStoreErrorLocal && e.local != nil && d.Recorded == count.RecordedYes {
 		local := locally(c, count.OpRecord)
-		e.local.Decide(ctx, local, e.now())
+		e.local.Decide(ctx, local)
 		c.Memory = local.Memory
 	}
 }
@@ -441,12 +393,12 @@ func (e *Engine) onStoreError(ctx context.Context, c *demand.Charge, cause error
 		d := p.Unasked()
 		d.Degraded, d.Recorded = true, failed.Recorded
 		return d, nil
-	case e.shared != nil && e.shared.KnownFull(c, e.now()):
+	case e.decider.KnownFull(c):
 		c.Decision.Degraded, c.Decision.Recorded = true, failed.Recorded
 		return c.Decision, nil
 	case p.OnStoreError == policy.OnStoreErrorLocal && e.local != nil:
 		local := locally(c, c.Op)
-		e.local.Decide(ctx, local, e.now())
+		e.local.Decide(ctx, local)
 		if local.Err != nil {
 			return refusal(p, failed), failed
 		}
@@ -492,8 +444,8 @@ func (e *Engine) Remembered() int {
 // Take, and ErrRefused. It tells no observer, and blocks nobody: the instance that was asked
 // does.
 func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.Answer) error {
-	if e.owners == nil {
+	if e.shared == nil {
 		return owner.ErrRefused
 	}
-	return e.owners.DecideForPeer(ctx, call, e.plans.Load().of(call.Policy), a)
+	return e.shared.DecideForPeer(ctx, call, e.plans.Load().of(call.Policy), a)
 }

@@ -64,7 +64,7 @@ func (e *Engine) explain(ctx context.Context, c *demand.Charge) *Explanation {
 	}
 	counted := *c
 	counted.Ends = true // it is asked for by itself, whatever is remembered
-	if e.ask(ctx, &counted); counted.Err == nil {
+	if e.decider.Decide(ctx, &counted); counted.Err == nil {
 		x.Counted = counted.Decision
 		x.Reset, counted.Err = e.resetOf(ctx, &c.Target)
 	}
@@ -102,7 +102,7 @@ func (e *Engine) resetOf(ctx context.Context, t *demand.Target) (latest store.In
 	for _, p := range plans {
 		part := t.As(p)
 		q := p.Query(part.Key, e.now(), 1, nil)
-		s, err := e.store().Read(ctx, &q)
+		s, err := e.store.Read(ctx, &q)
 		if err == nil && p.Cell {
 			_, err = cas.Open(p, &s)
 		}
@@ -111,9 +111,5 @@ func (e *Engine) resetOf(ctx context.Context, t *demand.Target) (latest store.In
 		}
 		latest = max(latest, s.Reset)
 	}
-	if e.shared != nil { // a counter does not tell until something was counted after it
-		known := e.shared.LastReset(t.Key)
-		latest = max(latest, known)
-	}
-	return latest, nil
+	return max(latest, e.decider.LastReset(t.Key)), nil // a counter does not tell until something was counted after it
 }

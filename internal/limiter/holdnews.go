@@ -22,7 +22,7 @@ const holdNewsLives = time.Minute
 // keepHold has whoever is started after this process end the reservation t, sealed as text, of what
 // was held for charges. There is nothing to be done about it if that fails.
 func (e *Engine) keepHold(ctx context.Context, t *once.Token, text string, charges []demand.Charge) {
-	if e.exclusive == nil || e.opts.Feed == nil || len(text) > store.MaxChangeDetails {
+	if !e.InMemory() || e.opts.Feed == nil || len(text) > store.MaxChangeDetails {
 		return
 	}
 	for i := range charges {
@@ -40,7 +40,7 @@ func (e *Engine) keepHold(ctx context.Context, t *once.Token, text string, charg
 // that are others since stays; all of it, where the reservation's first one is.
 func (e *Engine) heardHold(ctx context.Context, c *store.Change) {
 	keys, err := e.secrets.Keyring(ctx)
-	if err != nil || e.exclusive == nil {
+	if err != nil || !e.InMemory() {
 		return
 	}
 	t, err := keys.Open(c.Details, once.Reserved)
@@ -63,26 +63,4 @@ func (e *Engine) heardHold(ctx context.Context, c *store.Change) {
 		}
 	}
 	e.reservations.EndLater(held, charges, max(0, min(rest, lasts)))
-}
-
-// endHold gives back, once, what n holds for t until an instant, in a store that holds keys still. What
-// it changes and the mark that it did so are one.
-func (e *Engine) endHold(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant) error {
-	held, now := *n, e.now()
-	held.Held = ends.Sub(n.At)
-	mark := e.claims.About([]*demand.Plan{t.Plan}).Key(once.SpaceReservation, append([]byte("given back"), n.ID[:]...))
-	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
-	var failed error
-	err := e.exclusive.Store.UpdateAll(ctx, queries, func(s []store.State, w []store.Write) {
-		if s[1].Cell.Version != (store.EventID{}) {
-			return
-		}
-		if failed = e.exclusive.TakeOut(t, &held, sums, now, &s[0], &w[0]); failed == nil {
-			w[1].Cell = &store.CellWrite{Version: e.ids.Next(now), Value: []byte{once.ReservationOver}, TTL: 2 * once.MaxReserve}
-		}
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
 }

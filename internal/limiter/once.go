@@ -143,7 +143,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		err := o.engine.decideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
 		return answerOf(o.charges), true, err
 	}
-	now, err := o.engine.instant()
+	now, err := o.engine.decider.Instant()
 	if err != nil {
 		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
 		return answer, true, err
@@ -276,7 +276,7 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 		w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
 		for _, key := range append([]store.Key{t.Key}, t.Old...) {
 			w.Key = key
-			if err := o.engine.store().Write(ctx, w); err != nil {
+			if err := o.engine.store.Write(ctx, w); err != nil {
 				return err
 			}
 		}

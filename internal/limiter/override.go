@@ -135,7 +135,7 @@ func (e *Engine) publishOverride(
 ) (made store.Instant, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
-	now, err := e.instant()
+	now, err := e.decider.Instant()
 	if err != nil { // news by a clock that is wrong would stand above later ones, or below earlier ones
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
@@ -162,7 +162,7 @@ func (e *Engine) publishOverride(
 // learnOverride puts the override that c tells of in force, or its end.
 func (e *Engine) learnOverride(c *store.Change) {
 	e.overrides.Learn(c, e.now())
-	e.dropHints(c.Key)
+	e.decider.Changed(c.Key)
 }
 
 // override has c decided as its key's override says, if there is one.

@@ -50,7 +50,7 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
-	now, err := e.instant()
+	now, err := e.decider.Instant()
 	switch {
 	case err != nil: // what can't be given back now must not be claimed
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
@@ -122,11 +122,7 @@ func (e *Engine) giveAllBack(ctx context.Context, t *once.Token, plans []*demand
 	for i := range t.Entries {
 		n := &t.Entries[i]
 		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
-		if t.Kind == once.Reserved && e.exclusive != nil {
-			failed = errors.Join(failed, e.endHold(ctx, &at, &n.Entry, n.Sums == plans[i].Sums, t.Ends))
-		} else {
-			failed = errors.Join(failed, e.giveBack(ctx, &at, &n.Entry, n.Sums == plans[i].Sums))
-		}
+		failed = errors.Join(failed, e.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
 		_ = e.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
@@ -135,21 +131,15 @@ func (e *Engine) giveAllBack(ctx context.Context, t *once.Token, plans []*demand
 	return nil
 }
 
-// giveBack takes out of the store what n counted for t, of counters and cells only if
+// giveBack takes out of the store what n, an entry of t, counted for at, of counters and cells only if
 // sums says that they are those that counted it. It must be called once only. This
 // instance's own counts keep it: they are what it goes by in an outage, and few.
-func (e *Engine) giveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	if e.exclusive != nil {
-		return e.exclusive.GiveBack(ctx, t, n, sums, e.now())
+func (e *Engine) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
+	if t.Kind != once.Reserved {
+		return e.decider.GiveBack(ctx, at, &n.Entry, sums)
 	}
-	if t.Plan.Behind { // it may not be written yet
-		g, err := e.owners.OpenKeys(ctx, t)
-		if err != nil {
-			return err
-		}
-		defer g.Leave()
-	}
-	return e.shared.GiveBack(ctx, t, n, sums)
+	mark := e.claims.About([]*demand.Plan{at.Plan}).Key(once.SpaceReservation, append([]byte("given back"), n.ID[:]...))
+	return e.decider.EndHold(ctx, at, &n.Entry, sums, t.Ends, mark, 2*once.MaxReserve)
 }
 
 // planFor returns the plan that counts where e was counted.

@@ -44,7 +44,7 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []demand.Charg
 // settleReservation records what call's reservation holds. However often it is
 // recorded, it counts once; after its end, as a record of its own.
 func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
-	now, err := e.instant()
+	now, err := e.decider.Instant()
 	if err != nil { // what can't be recorded now must not be claimed
 		return e.failAll(ctx, charges, count.RecordedUnknown, err)
 	}
@@ -81,23 +81,16 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []de
 func (e *Engine) settleAsGuest(
 	ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge,
 ) (receipt *once.Token, err error) {
-	if e.owners == nil {
-		return e.settle(ctx, t, held, charges)
-	}
 	var targets []*demand.Target
 	for i := range charges {
 		if c := &charges[i]; c.Plan.Mode != policy.ModeOff && c.Plan.CountsOutsideCells() {
 			targets = append(targets, &c.Target)
 		}
 	}
-	g, err := e.owners.OpenKeys(ctx, targets...)
-	if err != nil {
-		return nil, err
-	}
-	defer g.Leave()
-	if receipt, err = e.settle(ctx, t, held, charges); err == nil {
-		err = g.Verify(ctx)
-	}
+	err = e.decider.AsGuest(ctx, targets, func(ctx context.Context) (err error) {
+		receipt, err = e.settle(ctx, t, held, charges)
+		return err
+	})
 	return receipt, err
 }
 
@@ -174,7 +167,7 @@ func (e *Engine) settle(ctx context.Context, t *once.Token, held []*once.Entry, 
 		default:
 			at := c.Target
 			at.Key = held[i].Key
-			if err := e.settleEvents(ctx, &at, &held[i].Entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
+			if err := e.decider.SettleEvent(ctx, &at, &held[i].Entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
 				return nil, err
 			}
 			receipt.Entries = append(receipt.Entries, once.EntryOf(&at, &held[i].Entry))
@@ -266,15 +259,6 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 		return once.ReservationFree, !kept && !doubt
 	}
 	return once.ReservationSettled, !doubt
-}
-
-// settleEvents makes n's event stay, if t keeps events. It may ask whether one that is
-// not there was removed.
-func (e *Engine) settleEvents(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
-	if e.exclusive != nil {
-		return e.exclusive.SettleEvent(ctx, t, n)
-	}
-	return e.shared.SettleEvent(ctx, t, n, removed)
 }
 
 // removed reports whether an event of reservation t that is not there was given back: a

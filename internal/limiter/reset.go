@@ -6,7 +6,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 )
 
@@ -18,7 +17,7 @@ func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) e
 	if err != nil {
 		return err
 	}
-	if _, err := e.instant(); err != nil { // before anything is forgotten here
+	if _, err := e.decider.Instant(); err != nil { // before anything is forgotten here
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
@@ -34,35 +33,17 @@ func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) e
 func (e *Engine) forget(ctx context.Context, t *demand.Target) error {
 	if e.local != nil {
 		local := t.As(t.Plan.Local)
-		if err := held.Reset(ctx, e.local.Store, &local, e.now()); err != nil {
-			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
+		if err := e.local.Reset(ctx, &local); err != nil {
+			return err
 		}
 	}
-	if e.exclusive != nil {
-		if err := held.Reset(ctx, e.exclusive.Store, t, e.now()); err != nil {
-			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
-		}
+	if err := e.decider.Reset(ctx, t); err != nil {
+		return err
+	}
+	if e.InMemory() {
 		e.passMilli()
-		return nil
 	}
-	return e.resetShared(ctx, t)
-}
-
-// resetShared forgets what is counted for t in a store that instances share, and has its owner
-// remember nothing of it.
-func (e *Engine) resetShared(ctx context.Context, t *demand.Target) error {
-	if !t.Plan.CountsOutsideCells() {
-		return e.shared.Reset(ctx, t)
-	}
-	g, err := e.owners.OpenKeys(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer g.Leave()
-	if err := e.shared.Reset(ctx, t); err != nil {
-		return err
-	}
-	return g.Verify(ctx) // else the next owner may have read the key before
+	return nil
 }
 
 // passMilli waits until the millisecond is over that a reset is dated: what comes within it is

@@ -9,7 +9,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -46,11 +45,11 @@ func (e *Engine) reach(plans map[string]*demand.Plan) {
 // under another hash key, too. Should that fail, they are told later.
 func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *demand.Target) error {
 	now := e.now()
-	_, clockErr := e.instant()
+	_, clockErr := e.decider.Instant()
 	var failed error
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
 		c := &store.Change{ID: e.ids.Next(now), Kind: kind, Key: key, TTL: clock.WholeSeconds(min(t.Plan.ResetTTL, signals.NewsLives))}
-		e.dropHints(key)
+		e.decider.Changed(key)
 		lifted := signals.Block{}
 		if kind == store.ChangeReset {
 			lifted = e.blocks.Lift(key, e.resetBy(c))
@@ -58,7 +57,7 @@ func (e *Engine) publish(ctx context.Context, kind store.ChangeKind, t *demand.T
 		}
 		switch {
 		case e.news == nil:
-		case e.exclusive == nil:
+		case !e.InMemory():
 			err := clockErr
 			if err == nil {
 				err = e.news.Publish(ctx, c)
@@ -97,7 +96,7 @@ func (e *Engine) heard(ctx context.Context, c *store.Change) {
 	case store.ChangeReset:
 		e.heardReset(ctx, c)
 	case store.ChangeRefund:
-		e.dropHints(c.Key)
+		e.decider.Changed(c.Key)
 	case store.ChangeBlock:
 		e.blocks.Learn(c.Key, e.blockIn(c), e.now())
 	case store.ChangeOverride:
@@ -109,7 +108,7 @@ func (e *Engine) heard(ctx context.Context, c *store.Change) {
 
 func (e *Engine) heardReset(ctx context.Context, c *store.Change) {
 	at, now := e.resetBy(c), e.now()
-	e.dropHints(c.Key)
+	e.decider.Changed(c.Key)
 	lifted := e.blocks.Lift(c.Key, at)
 	if lifted.Mine && lifted.Ends > c.ID.Instant().Add(c.TTL) {
 		// Who reset the key did not know of this block yet: whoever starts anew must not
@@ -117,7 +116,7 @@ func (e *Engine) heardReset(ctx context.Context, c *store.Change) {
 		e.spread(&store.Change{ID: e.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: signals.LivesUntil(lifted.Ends, now)})
 	}
 	if e.local != nil {
-		held.Forget(ctx, e.local.Store, c.Key, at, max(c.TTL, time.Second))
+		e.local.Forget(ctx, c.Key, at, max(c.TTL, time.Second))
 	}
 }
 
@@ -140,12 +139,4 @@ func (e *Engine) blockIn(c *store.Change) signals.Block {
 // have been lifted, or be part of a longer one that others told.
 func (e *Engine) stillTrue(c *store.Change) bool {
 	return c.Kind != store.ChangeBlock || e.blocks.Get(c.Key).Until == c.Until
-}
-
-// dropHints forgets what this instance remembers of key to ask less.
-func (e *Engine) dropHints(key store.Key) {
-	if e.shared != nil {
-		e.shared.Changed(key)
-	}
-	e.owners.Changed(key)
 }

@@ -24,10 +24,10 @@ type guest struct {
 	rights []owner.Right
 }
 
-// OpenKeys opens the keys of targets. The error is a StoreError: nothing was counted.
-func (r *Router) OpenKeys(ctx context.Context, targets ...*demand.Target) (*guest, error) {
+// openKeys opens the keys of targets. The error is a StoreError: nothing was counted.
+func (r *Router) openKeys(ctx context.Context, targets ...*demand.Target) (*guest, error) {
 	g := new(guest)
-	if r == nil {
+	if r.owners == nil {
 		return g, nil
 	}
 	for {
@@ -35,7 +35,7 @@ func (r *Router) OpenKeys(ctx context.Context, targets ...*demand.Target) (*gues
 		if err == nil {
 			return g, nil
 		}
-		g.Leave() // members may wait for it, and any of the keys may get another owner now: all are opened anew
+		g.leave() // members may wait for it, and any of the keys may get another owner now: all are opened anew
 		if again && clock.Pause(ctx, owner.Pause) == nil {
 			continue
 		}
@@ -90,8 +90,8 @@ func (r *Router) open(ctx context.Context, right owner.Right, key store.Key, the
 	return r.shared.Open(ctx, key, theirs)
 }
 
-// Verify returns nil if all that was done may be admitted. The error is a StoreError.
-func (g *guest) Verify(ctx context.Context) error {
+// verify returns nil if all that was done may be admitted. The error is a StoreError.
+func (g *guest) verify(ctx context.Context) error {
 	for _, right := range g.rights {
 		if err := verify(ctx, right); err != nil {
 			return err
@@ -100,16 +100,16 @@ func (g *guest) Verify(ctx context.Context) error {
 	return nil
 }
 
-func (g *guest) Leave() {
+func (g *guest) leave() {
 	for _, right := range g.rights {
 		right.Leave()
 	}
 	g.rights = nil
 }
 
-// AsGuest decides charges, which do not suit their owners' memory, by do.
-func (r *Router) AsGuest(ctx context.Context, charges []demand.Charge, do func(context.Context)) {
-	if r == nil {
+// asGuest decides charges, which do not suit their owners' memory, by do.
+func (r *Router) asGuest(ctx context.Context, charges []demand.Charge, do func(context.Context)) {
+	if r.owners == nil {
 		do(ctx)
 		return
 	}
@@ -121,14 +121,14 @@ func (r *Router) AsGuest(ctx context.Context, charges []demand.Charge, do func(c
 			targets = append(targets, &c.Target)
 		}
 	}
-	g, err := r.OpenKeys(ctx, targets...)
+	g, err := r.openKeys(ctx, targets...)
 	if err != nil {
-		FailCharges(charges, err)
+		failCharges(charges, err)
 		return
 	}
-	defer g.Leave()
+	defer g.leave()
 	do(ctx)
-	if err := g.Verify(ctx); err != nil {
+	if err := g.verify(ctx); err != nil {
 		for i := range charges {
 			if c := &charges[i]; c.Err == nil && c.Decision.Recorded == count.RecordedYes && c.Plan.CountsOutsideCells() {
 				c.Err = err
@@ -137,16 +137,30 @@ func (r *Router) AsGuest(ctx context.Context, charges []demand.Charge, do func(c
 	}
 }
 
-// DecideAsGuest decides c, which does not suit its owner's memory.
-func (r *Router) DecideAsGuest(ctx context.Context, c *demand.Charge, now store.Instant) {
+// decideAsGuest decides c, which does not suit its owner's memory.
+func (r *Router) decideAsGuest(ctx context.Context, c *demand.Charge, now store.Instant) {
 	one := []demand.Charge{*c}
-	r.AsGuest(ctx, one, func(ctx context.Context) { r.shared.Decide(ctx, &one[0], now) })
+	r.asGuest(ctx, one, func(ctx context.Context) { r.shared.Decide(ctx, &one[0], now) })
 	*c = one[0]
 }
 
-// FailCharges has each of charges fail with err.
-func FailCharges(charges []demand.Charge, err error) {
+// failCharges has each of charges fail with err.
+func failCharges(charges []demand.Charge, err error) {
 	for i := range charges {
 		charges[i].Err = err
 	}
+}
+
+// AsGuest does do, which decides for targets, while their keys are open. What it did stands only if the
+// error is nil.
+func (r *Router) AsGuest(ctx context.Context, targets []*demand.Target, do func(context.Context) error) error {
+	g, err := r.openKeys(ctx, targets...)
+	if err != nil {
+		return err
+	}
+	defer g.leave()
+	if err := do(ctx); err != nil {
+		return err
+	}
+	return g.verify(ctx)
 }

@@ -64,7 +64,7 @@ func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
 	first, second := of(1), of(2)
 	v := &views{second: second.Key, view: 1, opened: make(map[store.Key][]int64), held: make(map[int64]int)}
 	r := New(v, nil, nil, demand.Settings{}.WithDefaults())
-	g, err := r.OpenKeys(t.Context(), first, second)
+	g, err := r.openKeys(t.Context(), first, second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestAllKeysAreOpenedUnderTheViewThatIsGoneBy(t *testing.T) {
 			t.Errorf("key %v was opened by views %v, and is counted for by view 2", key, by)
 		}
 	}
-	g.Leave()
+	g.leave()
 	if v.held[2] != 0 {
 		t.Errorf("%d rights are never left", v.held[2])
 	}

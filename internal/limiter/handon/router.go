@@ -17,7 +17,7 @@ import (
 )
 
 // Router decides charges by the owners of their keys: here, if this instance has the right to, or else by handing them
-// on. A nil one has no owners to go by.
+// on. Without owners all instances decide for all keys.
 type Router struct {
 	owners owner.Owners
 	shared *counted.Decider
@@ -26,29 +26,125 @@ type Router struct {
 	set    *demand.Settings
 }
 
-// New returns one that goes by owners.
+// New returns one that goes by owners, nil for none.
 func New(owners owner.Owners, shared *counted.Decider, ids *store.EventIDs, set *demand.Settings) *Router {
 	return &Router{owners: owners, shared: shared, told: denied.Told{Opts: set}, ids: ids, set: set}
 }
 
-// ToldDenied decides c, and reports true, if what its owner told does.
-func (r *Router) ToldDenied(c *demand.Charge) bool {
-	return r != nil && c.IsPlain() && r.told.Answer(c)
+// Instant is now by a clock that others go by as well: the error says that it is beyond the tolerance.
+func (r *Router) Instant() (store.Instant, error) { return r.set.Timing.Checked() }
+
+// Decide decides c, and fills in its decision and error.
+func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
+	if r.owners != nil && c.IsPlain() {
+		r.byOwner(ctx, c) // by whose clock it is decided
+		return
+	}
+	now, err := r.Instant()
+	if err != nil {
+		c.Err = err
+		return
+	}
+	if r.owners == nil {
+		r.shared.Decide(ctx, c, now)
+		return
+	}
+	r.decideAsGuest(ctx, c, now)
 }
 
-// Changed ends what owners told of key.
-func (r *Router) Changed(key store.Key) {
-	if r != nil {
-		r.told.Changes.Note(&key)
+// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
+func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
+	if r.suits(charges) {
+		r.byOwners(ctx, charges) // by whose clocks they are decided
+		return
 	}
+	if _, err := r.Instant(); err != nil {
+		failCharges(charges, err)
+		return
+	}
+	r.asGuest(ctx, charges, func(ctx context.Context) { r.shared.DecideAll(ctx, charges) })
 }
+
+// Recall decides c if what is remembered of its key leaves no room.
+func (r *Router) Recall(c *demand.Charge) bool {
+	now, err := r.Instant()
+	if err != nil {
+		return false
+	}
+	if r.owners != nil && c.IsPlain() && r.told.Answer(c) {
+		return true
+	}
+	return r.shared.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now)
+}
+
+// KnownFull denies c, where its policy goes by what this instance knows, if what the store said
+// last leaves no room.
+func (r *Router) KnownFull(c *demand.Charge) bool {
+	return r.shared.KnownFull(c, r.set.Timing.Instant())
+}
+
+// GiveBack takes out of the store what n, whose write was acknowledged, counted for t.
+func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
+	if !t.Plan.Behind {
+		return r.shared.GiveBack(ctx, t, n, sums)
+	}
+	g, err := r.openKeys(ctx, t) // it may not be written yet
+	if err != nil {
+		return err
+	}
+	defer g.leave()
+	return r.shared.GiveBack(ctx, t, n, sums)
+}
+
+// EndHold is GiveBack of what was held: that it happens once is for its claim to say.
+func (r *Router) EndHold(
+	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, _ store.Instant, _ store.Key, _ time.Duration,
+) error {
+	return r.GiveBack(ctx, t, n, sums)
+}
+
+// SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is
+// not there was removed.
+func (r *Router) SettleEvent(ctx context.Context, t *demand.Target, n *count.Entry, removed func() (bool, error)) error {
+	return r.shared.SettleEvent(ctx, t, n, removed)
+}
+
+// Reset forgets what is counted for t, and has its owner remember nothing of it. The error is a StoreError.
+func (r *Router) Reset(ctx context.Context, t *demand.Target) error {
+	if !t.Plan.CountsOutsideCells() {
+		return r.shared.Reset(ctx, t)
+	}
+	// The next owner may have read the key before.
+	return r.AsGuest(ctx, []*demand.Target{t}, func(ctx context.Context) error { return r.shared.Reset(ctx, t) })
+}
+
+// Changed ends what is remembered of key, and what owners told of it.
+func (r *Router) Changed(key store.Key) {
+	r.shared.Changed(key)
+	r.told.Changes.Note(&key)
+}
+
+// LastReset returns the latest reset of key that this instance has seen; 0: none.
+func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastReset(key) }
+
+// Run does what is to be done beside decisions, until ctx ends, and then what is left of it.
+func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
+
+// Behind returns how far the store is behind what was admitted.
+func (r *Router) Behind() counted.Behind { return r.shared.Behind() }
+
+// Flush writes what was admitted and is not written yet, until ctx ends.
+func (r *Router) Flush(ctx context.Context) { r.shared.Flush(ctx) }
+
+// Remembered returns of how many keys all that is counted is remembered, as their owner.
+func (r *Router) Remembered() int { return r.shared.Remembered() }
 
 // maxRefused is how many times an owner may refuse a call before whoever asks counts it as a guest: it
 // has another policy then, as instances do that are given another file one after the other.
 const maxRefused = 3
 
-// Decide has c decided by who owns its key.
-func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
+// byOwner has c decided by who owns its key.
+func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	if r.told.Answer(c) {
 		return
 	}
@@ -88,7 +184,7 @@ func (r *Router) Decide(ctx context.Context, c *demand.Charge) {
 		return
 	}
 	c.Owner = nil
-	r.DecideAsGuest(ctx, c, now)
+	r.decideAsGuest(ctx, c, now)
 }
 
 // What comes of asking an owner.
@@ -190,6 +286,9 @@ func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 
 // DecideForPeer decides what another instance handed on, by the plan in force here, and fills in a.
 func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, a *owner.Answer) error {
+	if r.owners == nil {
+		return owner.ErrRefused
+	}
 	switch call.Op {
 	case owner.OpCommit: // by whatever right it was prepared
 		a.Recorded = count.RecordedYes

@@ -20,23 +20,23 @@ import (
 // as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
 // docs/design/owners.md has the protocol.
 
-// Suits reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
+// suits reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
 // bucket that a unit is given back to has drained less meanwhile than one that never held it.
-func (r *Router) Suits(charges []demand.Charge) bool {
-	if r == nil {
+func (r *Router) suits(charges []demand.Charge) bool {
+	if r.owners == nil {
 		return false
 	}
 	return !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !c.IsPlain() || c.Plan.Cell || c.Cost < 1 })
 }
 
-// DecideAll decides charges, which suit owners, all or none of them.
-func (r *Router) DecideAll(ctx context.Context, charges []demand.Charge) {
+// byOwners decides charges, which suit owners, all or none of them.
+func (r *Router) byOwners(ctx context.Context, charges []demand.Charge) {
 	all := make(several, len(charges))
 	for i := range charges {
 		all[i] = &charges[i]
 	}
 	if charges[0].Op != count.OpTake { // what is recorded is not undone
-		all.each(func(c *demand.Charge) { r.Decide(ctx, c) })
+		all.each(func(c *demand.Charge) { r.byOwner(ctx, c) })
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
@@ -117,7 +117,7 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	if canAbort(c) {
 		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
 	}
-	r.Decide(ctx, c)
+	r.byOwner(ctx, c)
 	if c.Err != nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (r *Router) foretell(ctx context.Context, c *demand.Charge) {
 	check := *c
 	check.Op, check.Prepare, check.AtOnce = count.OpCheck, store.EventID{}, false
 	check.Decision, check.Err = count.Decision{}, nil
-	r.Decide(ctx, &check)
+	r.byOwner(ctx, &check)
 	was := c.Decision.Recorded
 	switch {
 	case check.Err == nil:

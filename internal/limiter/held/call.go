@@ -22,10 +22,9 @@ type heldCall struct {
 	writes  writes
 }
 
-// DecideAll decides charges at now, all or none of them, and fills in their decisions
-// and errors.
-func (x *Decider) DecideAll(ctx context.Context, charges []demand.Charge, now store.Instant) {
-	call := x.call(now)
+// DecideAll decides charges, all or none of them, and fills in their decisions and errors.
+func (x *Decider) DecideAll(ctx context.Context, charges []demand.Charge) {
+	call := x.call(x.now())
 	for i := range charges {
 		call.charges = append(call.charges, &charges[i])
 	}
@@ -61,7 +60,7 @@ func (c *heldCall) update(ctx context.Context) error {
 			c.queries = append(c.queries, q)
 		}
 	}
-	if err := c.decider.Store.UpdateAll(ctx, c.queries, c.judge); err != nil {
+	if err := c.decider.store.UpdateAll(ctx, c.queries, c.judge); err != nil {
 		return err
 	}
 	return c.failed

@@ -14,7 +14,7 @@ import (
 // Decider decides over a store that can hold keys still: read, judge and write
 // with nobody in between, so nothing is ever taken back.
 type Decider struct {
-	Store store.Exclusive
+	store store.Exclusive
 	ids   *store.EventIDs
 	opts  *demand.Settings
 	calls sync.Pool // of *exclusiveCall
@@ -22,11 +22,17 @@ type Decider struct {
 
 // New returns a Decider over store.
 func New(store store.Exclusive, ids *store.EventIDs, opts *demand.Settings) *Decider {
-	return &Decider{Store: store, ids: ids, opts: opts}
+	return &Decider{store: store, ids: ids, opts: opts}
 }
 
-// Decide decides one charge at now, and fills in its decision and error.
-func (x *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instant) {
+// Instant returns the instant to decide at: no other clock dates what is counted here.
+func (x *Decider) Instant() (store.Instant, error) { return x.now(), nil }
+
+func (x *Decider) now() store.Instant { return x.opts.Timing.Instant() }
+
+// Decide decides c, and fills in its decision and error.
+func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
+	now := x.now()
 	if len(c.Old) > 0 {
 		call := x.call(now)
 		call.charges = append(call.charges, c)
@@ -69,7 +75,7 @@ func (c *stillCharge) update(ctx context.Context, x *Decider, ch *demand.Charge,
 	} else {
 		c.plan, c.query = ch.Plan, ch.Plan.Query(ch.Key, now, 1, c.logs[:0])
 	}
-	err := x.Store.Update(ctx, &c.query, c.judge)
+	err := x.store.Update(ctx, &c.query, c.judge)
 	c.charge = nil
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package held
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -11,15 +12,36 @@ import (
 )
 
 // GiveBack takes out of the store what n counted for t.
-func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool, now store.Instant) error {
+func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
+	now := x.now()
 	var failed error
 	q := t.Plan.Query(t.Key, now, 1, nil)
-	err := x.Store.Update(ctx, &q, func(s *store.State, w *store.Write) { failed = x.TakeOut(t, n, sums, now, s, w) })
+	err := x.store.Update(ctx, &q, func(s *store.State, w *store.Write) { failed = x.takeOut(t, n, sums, now, s, w) })
 	return errors.Join(failed, err)
 }
 
-// TakeOut has w take out of s, which was read for t, what n counted.
-func (x *Decider) TakeOut(t *demand.Target, n *count.Entry, sums bool, now store.Instant, s *store.State, w *store.Write) error {
+// EndHold gives back, once, what n holds for t until an instant. What it changes and mark, the key of a
+// cell that says that it did so for as long as kept, are one.
+func (x *Decider) EndHold(
+	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration,
+) error {
+	held, now := *n, x.now()
+	held.Held = ends.Sub(n.At)
+	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
+	var failed error
+	err := x.store.UpdateAll(ctx, queries, func(s []store.State, w []store.Write) {
+		if s[1].Cell.Version != (store.EventID{}) {
+			return
+		}
+		if failed = x.takeOut(t, &held, sums, now, &s[0], &w[0]); failed == nil {
+			w[1].Cell = &store.CellWrite{Version: x.ids.Next(now), Value: []byte{1}, TTL: kept}
+		}
+	})
+	return errors.Join(failed, err)
+}
+
+// takeOut has w take out of s, which was read for t, what n counted.
+func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store.Instant, s *store.State, w *store.Write) error {
 	var c cas.Chain
 	if t.Plan.Cell {
 		var err error

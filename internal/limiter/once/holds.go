@@ -20,11 +20,11 @@ import (
 // process die, the units stay charged until their window ends or their bucket drains.
 // Holds in logs need nobody to end them.
 type Reservations struct {
-	claims *Scopes
-	set    *demand.Settings
-	ready  func() error // nil: what is held can be given back now
-	back   func(ctx context.Context, t *Token, plans []*demand.Plan) error
-	sooner chan struct{} // holds one token when another hold is the first to end
+	claims  *Scopes
+	set     *demand.Settings
+	instant func() (store.Instant, error) // the error says that this instance's clock is wrong
+	back    func(ctx context.Context, t *Token, plans []*demand.Plan) error
+	sooner  chan struct{} // holds one token when another hold is the first to end
 
 	mu    sync.Mutex
 	queue holdQueue
@@ -59,12 +59,13 @@ const (
 	lastEnds = time.Second
 )
 
-// NewReservations returns none. What is held is given back by back, unless ready says why it can't be.
+// NewReservations returns none. What is held is given back by back, unless instant says that this instance's
+// clock is wrong.
 func NewReservations(
-	claims *Scopes, set *demand.Settings, ready func() error, back func(context.Context, *Token, []*demand.Plan) error,
+	claims *Scopes, set *demand.Settings, instant func() (store.Instant, error), back func(context.Context, *Token, []*demand.Plan) error,
 ) *Reservations {
 	return &Reservations{
-		claims: claims, set: set, ready: ready, back: back, sooner: make(chan struct{}, 1), known: make(map[store.EventID]*hold),
+		claims: claims, set: set, instant: instant, back: back, sooner: make(chan struct{}, 1), known: make(map[store.EventID]*hold),
 	}
 }
 
@@ -178,7 +179,7 @@ func (r *Reservations) pop(by time.Time) *hold {
 // not end by itself, early all of it. In doubt whether it was settled, the units stay
 // charged.
 func (r *Reservations) end(ctx context.Context, h *hold, early bool) {
-	if r.ready() != nil { // what can't be given back now must not be claimed
+	if _, err := r.instant(); err != nil { // what can't be given back now must not be claimed
 		if !early && time.Since(h.over) < MaxReserve { // after that, the claim of a record may be forgotten
 			h.due = time.Now().Add(endAgain)
 			r.push(h)
