@@ -37,6 +37,10 @@ func TestPageOfOneOfTwo(t *testing.T) {
 			t.Fatal(text)
 		}
 	}
+	code, stdout, stderr := clitest.Execute(t, nil, "top", "--once", "--server="+one.URL)
+	if code != 0 || strings.Count(stdout, "127.0.0.1:") != 3 || strings.Count(stdout, "(asked)") != 1 {
+		t.Errorf("exit code %d, %s, output\n%s", code, stderr, stdout)
+	}
 }
 
 // knowsTheOther reports whether two members, of which this is one, own all keys.
