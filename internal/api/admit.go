@@ -7,12 +7,17 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
 // open are the scopes of a route that needs none: nobody is asked who they are.
 const open auth.Scope = 0
+
+// otherSites refuses what changes something and was sent by a browser for a page of another site: a browser
+// shows a client certificate, and the address of this machine, whichever page has it ask (CSRF).
+var otherSites = http.NewCrossOriginProtection()
 
 // admit finds out who asks, and refuses those who have none of scopes, before anything of
 // the body is read.
@@ -22,6 +27,9 @@ func (s *Server) admit(x *exchange, r *http.Request, scopes auth.Scope) error {
 	}
 	if err := s.addressed(r.Host); err != nil {
 		return err
+	}
+	if scopes == auth.Admin && otherSites.Check(r) != nil {
+		return encode.ErrOtherSite
 	}
 	credentials := r.Header["Authorization"]
 	authorization := ""

@@ -30,8 +30,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// Options of a Server. The zero value serves all but /metrics and overshoot, is
-// always ready and logs nothing.
+// Options of a Server. The zero value serves all but /metrics, overshoot and the
+// live page, is always ready and logs nothing.
 type Options struct {
 	Logger  *slog.Logger                // of requests; nil: nothing is logged
 	Metrics http.Handler                // of GET /metrics; nil: that route is unknown
@@ -48,6 +48,9 @@ type Options struct {
 	// Overshoot tells how far callers went past the limits of a policy, with the top
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
 	Overshoot func(policy string, top int) (Overshoot, bool)
+
+	// UI is the live page; nil: its routes are unknown.
+	UI *UI
 
 	// ForwardAuth says which gateways may ask by GET /v1/forward-auth, and how they identify.
 	ForwardAuth ForwardAuth
@@ -131,6 +134,9 @@ func (s *Server) routes() {
 	s.mux.Get("/openapi.yaml", s.openapi)
 	if s.opts.Overshoot != nil {
 		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, auth.Admin, decodeOvershoot, s.overshoot))
+	}
+	if s.opts.UI != nil {
+		s.routeUI()
 	}
 	if s.opts.Metrics != nil {
 		s.mux.Method(http.MethodGet, "/metrics", s.guard(auth.Metrics|auth.Admin, s.opts.Metrics))

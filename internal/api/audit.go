@@ -77,7 +77,9 @@ func reasonOf(err error) string {
 	if missing := (*scopeError)(nil); errors.As(err, &missing) {
 		return missing.Error()
 	}
-	for _, known := range []error{auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer, auth.ErrForbidden, encode.ErrHost} {
+	for _, known := range []error{
+		auth.ErrNoToken, auth.ErrUnknownToken, auth.ErrNotBearer, auth.ErrForbidden, encode.ErrHost, encode.ErrOtherSite,
+	} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

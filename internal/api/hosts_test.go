@@ -107,3 +107,31 @@ func TestParseHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesOfOtherSites has a browser send what an administrator may change, for a page of another site, with what
+// the browser shows by itself: nothing is changed. Nobody else is asked where a request comes from.
+func TestPagesOfOtherSites(t *testing.T) {
+	f := newFront(t, nil, smsSend, tail)
+	for _, c := range []struct {
+		header, value string
+		want          bool // it is refused
+	}{
+		{"Sec-Fetch-Site", "cross-site", true}, {"Sec-Fetch-Site", "same-site", true}, {"Origin", "https://evil.example", true},
+		{"Origin", "null", true}, {"Sec-Fetch-Site", "same-origin", false}, {"Sec-Fetch-Site", "none", false},
+		{"Origin", "http://127.0.0.1:8080", false}, {"Accept", "*/*", false},
+	} {
+		for _, path := range []string{"/v1/reset", "/v1/explain", "/v1/overrides", "/v1/overrides/get", "/v1/overrides/delete"} {
+			body := one
+			if path == "/v1/overrides" {
+				body = blockOne
+			}
+			status := f.sentTo("127.0.0.1:8080", "POST", path, body, c.header, c.value)
+			if refused := status == http.StatusForbidden; refused != c.want {
+				t.Errorf("%s with %s: %s is answered %d", path, c.header, c.value, status)
+			}
+		}
+	}
+	if status := f.sentTo("127.0.0.1:8080", "POST", "/v1/take", one, "Sec-Fetch-Site", "cross-site"); status == http.StatusForbidden {
+		t.Error("a take is refused")
+	}
+}

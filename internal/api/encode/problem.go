@@ -38,6 +38,7 @@ var (
 	ErrNoOverride = errors.New("no override")
 	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of who asks
 	ErrHost       = errors.New("sent to a host that is none of --allowed-hosts") // of where it was sent, likewise
+	ErrOtherSite  = errors.New("sent by a page of another site")                 // likewise
 )
 
 // problemKinds maps every error to its status, the first that matches. The
@@ -51,6 +52,8 @@ var problemKinds = []problemKind{
 		"Gateways that are trusted may ask here, and this address is of none of them: see --trusted-proxies."},
 	{ErrHost, http.StatusForbidden, typeBlank, "Host",
 		"Nobody is asked who they are here, so requests must be sent to an address, to localhost or to a name of --allowed-hosts."},
+	{ErrOtherSite, http.StatusForbidden, typeBlank, "Origin",
+		"A browser sent this for a page of another site, which may not act for who uses the browser."},
 	{decode.ErrBody, http.StatusBadRequest, typeBlank, "", "The body is malformed."},
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type Question struct {
 	Body           any
 	Policy         string // that it is about; empty: none
 	IdempotencyKey string // empty: none
+	NoRoute        string // what to do about a server that does not know the route; empty: to name another one
 
 	// Aftermath is the sentence for what the question left behind that was not answered, by
 	// what is known of that: one of RecordedNo, RecordedYes and RecordedUnknown, or empty. Nil:
@@ -66,7 +68,7 @@ func (c *Client) Tell(ctx context.Context, q *Question) error {
 type policyInForce struct{ Name, Description string }
 
 func (c *Client) policies(ctx context.Context) ([]policyInForce, error) {
-	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil, nil)
+	a, _, err := c.exchange(ctx, http.MethodGet, "v1/policies", nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
 	if q.IdempotencyKey != "" {
 		header.Set("Idempotency-Key", q.IdempotencyKey)
 	}
-	a, sent, err := c.exchange(ctx, http.MethodPost, q.Route, header, body)
+	a, sent, err := c.exchange(ctx, http.MethodPost, "v1/"+q.Route, header, body)
 	switch {
 	case err == nil:
 		return a, nil
@@ -124,14 +126,14 @@ func (c *Client) noTLS(err error, q *Question) error {
 	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
 }
 
-// exchange sends one request. When there is no answer, sent says whether the
+// exchange sends one request to a route below the server's URL. When there is no answer, sent says whether the
 // server may have seen the request all the same.
 func (c *Client) exchange(ctx context.Context, method, route string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath("v1", route).String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath(route).String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -233,7 +235,7 @@ func (c *Client) Refused(ctx context.Context, q *Question, a *Answer) error {
 	case a.Status == http.StatusUnauthorized:
 		return &failure{what, "The token to show is in the file that --token-file names, or in " + command.TokenVariable + "."}
 	case a.Status == http.StatusNotFound:
-		return &failure{what, serverNamedBy}
+		return &failure{what, cmp.Or(q.NoRoute, serverNamedBy)}
 	case a.Status == http.StatusUnprocessableEntity && p.Field == "cost":
 		return &failure{what, "Give a smaller --cost, or raise the policy's limit."}
 	case a.Status == http.StatusUnprocessableEntity && q.IdempotencyKey != "":
@@ -283,14 +285,24 @@ func (a *Answer) foreign(q *Question) error {
 
 // Get makes out of the answer to a GET of a route below /v1, and returns the answer as it came.
 func (c *Client) Get(ctx context.Context, route string, out any) (document []byte, err error) {
+	return c.get(ctx, "v1/"+route, &Question{}, out)
+}
+
+// GetState is Get of what the live page shows.
+func (c *Client) GetState(ctx context.Context, out any) (document []byte, err error) {
+	return c.get(ctx, "ui/state", &Question{NoRoute: "It tells how it is where it serves the live page: start it with --ui."}, out)
+}
+
+// get is Get of a route below the server's URL; q says what to do about failures.
+func (c *Client) get(ctx context.Context, route string, q *Question, out any) (document []byte, err error) {
 	a, _, err := c.exchange(ctx, http.MethodGet, route, nil, nil)
 	switch {
 	case err != nil && handshake.FailureOf(err) != handshake.None:
-		return nil, c.noTLS(err, &Question{})
+		return nil, c.noTLS(err, q)
 	case err != nil:
 		return nil, &failure{fmt.Sprintf("%s cannot be reached: %v", c.server, err), runningThere + serverNamedBy}
 	case !a.Into(out):
-		return nil, c.Refused(ctx, &Question{}, a)
+		return nil, c.Refused(ctx, q, a)
 	}
 	return a.Body, nil
 }

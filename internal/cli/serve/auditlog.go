@@ -23,7 +23,8 @@ type auditLog struct {
 
 	mu   sync.Mutex
 	out  io.Writer
-	file *os.File // nil: standard error
+	also func(line []byte) // is given every line, too; nil: nobody is
+	file *os.File          // nil: standard error
 }
 
 // openAuditLog opens the file at path, or takes stderr if path is empty. What can't be
@@ -56,11 +57,21 @@ func (a *auditLog) open() error {
 func (a *auditLog) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.also != nil {
+		a.also(line)
+	}
 	n, err := a.out.Write(line)
 	if err != nil {
 		a.log.Error("the audit log cannot be written", "error", err)
 	}
 	return n, err
+}
+
+// tee has every line that is written from now on given to also, too.
+func (a *auditLog) tee(also func(line []byte)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.also = also
 }
 
 // reload opens the file anew. If that fails, the one that is open stays.

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
 // service is what a service is made of, in the order in which that comes to be.
@@ -35,6 +36,7 @@ type service struct {
 	measured *metrics.Metrics
 	bounds   *boundSeries
 
+	ui    *ui.UI // nil: there is no live page
 	audit *auditLog
 	guard *security
 
@@ -79,6 +81,7 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 	if err := s.agree(ctx, options); err != nil {
 		return err
 	}
+	s.openUI()
 	servers, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -177,7 +180,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	err := inOrder(ctx, servers, reloads, s.peers.run(s.engine, s.agreed), s.engine.Run, s.store.run, s.measured.Run, garbage)
+	err := inOrder(ctx, servers, s.runUI, reloads, s.peers.run(s.engine, s.agreed), s.engine.Run, s.store.run, s.measured.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

@@ -51,6 +51,7 @@ type Settings struct {
 	Security    Security
 	Peers       Peers
 	AuditLog    string // file; empty: standard error
+	UI          bool   // the live page is served
 
 	ClockTolerance       time.Duration
 	ClockBeyondTolerance string
@@ -108,6 +109,7 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 	s.Peers.addFlags(flags)
 	flags.StringVar(&s.AuditLog, "audit-log", "",
 		"`file` that gets a line of JSON for everything that an administrator does (default: standard error)")
+	flags.BoolVar(&s.UI, "ui", false, "serve a live page at /ui: decisions, owners, store and clock, explain and overrides")
 	command.Var(flags, &s.EnvoyListen, "envoy-listen", "", "address",
 		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
 	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",

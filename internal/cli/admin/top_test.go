@@ -1,0 +1,98 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/command"
+)
+
+const topPolicies = `policies:
+  - {name: login, limits: [{algorithm: sliding-log, limit: 2, window: 1h}]}
+  - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
+`
+
+// TestTop shows what a server has decided.
+func TestTop(t *testing.T) {
+	s := clitest.Start(t, nil, "--ui", "--policies="+clitest.Write(t, "p.yaml", topPolicies))
+	for range 5 {
+		s.Take(t, "login")
+	}
+	for range 3 {
+		s.Take(t, "tighter")
+	}
+	code, stdout, stderr := clitest.Execute(t, nil, "top", "--once", "--server="+s.URL)
+	if code != command.ExitOK || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range [][]string{
+		{"POLICY", "MODE", "ALLOWED/S", "DENIED/S", "WOULD", "DENY/S", "ALLOWED/H", "DENIED/H", "WOULD", "DENY/H"},
+		{"login", "enforce", "", "", "", "2", "3", "0"},
+		{"tighter", "shadow", "", "", "", "1", "0", "2"},
+		{"clock", "one,", "which", "all", "go", "by"},
+	} {
+		if !hasLine(stdout, want) {
+			t.Errorf("no line %q in\n%s", want, stdout)
+		}
+	}
+	code, stdout, _ = clitest.Execute(t, nil, "top", "--once", "-o", "json", "--server="+s.URL)
+	var read struct{ Policies []struct{ Denied int } }
+	if err := json.Unmarshal([]byte(stdout), &read); err != nil || code != command.ExitOK || read.Policies[0].Denied != 3 {
+		t.Errorf("exit code %d, %v: %s", code, err, stdout)
+	}
+}
+
+// hasLine reports whether a line of text has these words; an empty one is any.
+func hasLine(text string, want []string) bool {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		same := len(words) == len(want)
+		for i := range words {
+			same = same && (want[i] == "" || want[i] == words[i])
+		}
+		if same {
+			return true
+		}
+	}
+	return false
+}
+
+// TestTopGoesOn shows frame after frame until it is interrupted.
+func TestTopGoesOn(t *testing.T) {
+	s := clitest.Start(t, nil, "--ui")
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out := &frames{want: 2, enough: interrupt}
+	code := clitest.Run(ctx, []string{"top", "--server=" + s.URL}, nil, strings.NewReader(""), out, out)
+	if code != command.ExitOK || strings.Count(out.text.String(), "POLICY") < 2 {
+		t.Errorf("exit code %d: %s", code, out.text.String())
+	}
+}
+
+// frames calls enough when it has as many as are wanted.
+type frames struct {
+	text   bytes.Buffer
+	want   int
+	enough func()
+}
+
+func (f *frames) Write(p []byte) (int, error) {
+	n, err := f.text.Write(p)
+	if strings.Count(f.text.String(), "POLICY") >= f.want {
+		f.enough()
+	}
+	return n, err
+}
+
+// TestTopWithoutAPage says what is missing.
+func TestTopWithoutAPage(t *testing.T) {
+	s := clitest.Start(t, nil)
+	code, _, stderr := clitest.Execute(t, nil, "top", "--server="+s.URL)
+	if code != command.ExitError || !strings.Contains(stderr, "start it with --ui") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}

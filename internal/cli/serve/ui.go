@@ -1,0 +1,82 @@
+package serve
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/ui"
+)
+
+// openUI makes the live page, if there is to be one, of what is put together already.
+func (s *service) openUI() {
+	if !s.settings.UI {
+		return
+	}
+	options := ui.Options{
+		Instance: ui.Instance{
+			Name: s.name(), Version: s.process.Version, Started: s.process.Now(), Store: s.settings.Store,
+			Namespace: s.settings.Namespace, ClockToleranceMS: float64(s.settings.ClockTolerance.Microseconds()) / 1000,
+		},
+		Metrics: s.registry, Now: s.process.Now, Ready: s.store.ready, Warnings: s.warnings,
+		Policies: s.policiesOfUI, Worst: s.worstOfUI,
+	}
+	if s.peers.cluster != nil {
+		options.Members = func() ui.Members {
+			status := s.peers.cluster.Status()
+			return membersOfUI(&status)
+		}
+	}
+	s.ui = ui.New(options)
+	s.audit.tee(s.ui.AuditLine)
+}
+
+// apiUI returns the live page as the API serves it; nil: there is none.
+func (s *service) apiUI() *api.UI {
+	if s.ui == nil {
+		return nil
+	}
+	return &api.UI{
+		Page:    ui.Page(),
+		State:   func(may func(string) bool) any { return s.ui.State(may) },
+		History: func(policy string, may func(string) bool) any { return s.ui.History(policy, may) },
+	}
+}
+
+// policiesOfUI returns the policies in force.
+func (s *service) policiesOfUI() (all []ui.Policy) {
+	for _, p := range s.engine.Policies() {
+		all = append(all, ui.Policy{Name: p.Name, Mode: string(p.Mode)})
+	}
+	return all
+}
+
+// worstOfUI returns the keys that went furthest past the limits of a policy.
+func (s *service) worstOfUI(policy string, top int) (worst []ui.WorstKey) {
+	r, _ := s.measured.Overshoot(policy, top)
+	for _, w := range r.Worst {
+		worst = append(worst, ui.WorstKey{Policy: policy, Key: hex.EncodeToString(w.Key.Bytes()), Attempts: w.Attempts})
+	}
+	return worst
+}
+
+// membersOfUI returns what status says.
+func membersOfUI(status *cluster.Status) ui.Members {
+	m := ui.Members{View: status.View.Number, Mode: string(status.View.Mode), Installed: status.Installed, List: []ui.Member{}}
+	shares := status.View.Shares()
+	for i, member := range status.View.Members {
+		m.List = append(m.List, ui.Member{
+			ID: string(member.ID), Address: member.Address, Share: float64(shares[i]) / cluster.Slices, Self: member.ID == status.Self,
+		})
+	}
+	return m
+}
+
+// runUI keeps what the page shows of the last hour, until ctx ends.
+func (s *service) runUI(ctx context.Context) error {
+	if s.ui == nil {
+		return untilDone(ctx)
+	}
+	return s.ui.Run(ctx)
+}
