@@ -44,6 +44,9 @@ func (s *shared) buckets(ctx context.Context, t *target, batch []*request, right
 	if k != nil && !s.opts.timing.IsSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
 		return k, nil
 	}
+	if k == nil {
+		c.owned.cold.Add(int64(len(batch)))
+	}
 	if err := c.behind.writeKey(ctx, t.key); err != nil {
 		return nil, err
 	}

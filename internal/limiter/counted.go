@@ -57,13 +57,18 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *Options) *counted 
 
 // check answers r as if it came now, and records nothing.
 func (c *counted) check(ctx context.Context, t *target, r *request) {
-	_, _ = c.foresee(ctx, t, []*request{r})
+	batch := []*request{r}
+	if c.owned.rightOf(t, batch) != nil {
+		c.owned.cold.Add(1)
+	}
+	_, _ = c.foresee(ctx, t, batch)
 }
 
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
-	if right := c.owned.rightOf(t, batch); right != nil {
-		if k := c.known(ctx, t, batch, right); k != nil {
+	owner := c.owned.rightOf(t, batch)
+	if owner != nil {
+		if k := c.known(ctx, t, batch, owner); k != nil {
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
@@ -72,6 +77,9 @@ func (c *counted) settle(ctx context.Context, t *target, batch []*request) {
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {
 		return
+	}
+	if owner != nil {
+		c.owned.cold.Add(int64(len(batch)))
 	}
 	if right := batch[0].right; right != nil {
 		if err := right.Note(t.key, t.plan.life()); err != nil {

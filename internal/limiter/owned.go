@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -18,7 +19,8 @@ import (
 type owned struct {
 	opts     *Options
 	prepared *prepared
-	changes  changes // what was given back of keys: a read that was under way then is not remembered
+	changes  changes      // what was given back of keys: a read that was under way then is not remembered
+	cold     atomic.Int64 // decisions that had to read their key, as nothing was known of it
 	shards   [ownedShards]ownedShard
 }
 
@@ -147,6 +149,15 @@ func (e *Engine) Remembered() int {
 		return 0
 	}
 	return e.shared.counted.owned.remembered()
+}
+
+// ColdReads returns how many decisions e has made as the owner of their key that had to read it from the
+// store first, as e remembered nothing of it.
+func (e *Engine) ColdReads() int64 {
+	if e.shared == nil {
+		return 0
+	}
+	return e.shared.counted.owned.cold.Load()
 }
 
 // forgetIf ends what is known of key, if that is k.

@@ -129,7 +129,9 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		s.registry.MustRegister(metrics.NewSaving(s.process.Now, s.store.saving))
 	}
 	if !s.engine.InMemory() {
-		s.registry.MustRegister(metrics.NewBehind(s.engine.Behind), metrics.NewRemembered(s.engine.Remembered))
+		s.registry.MustRegister(
+			metrics.NewBehind(s.engine.Behind), metrics.NewRemembered(s.engine.Remembered), metrics.NewColdReads(s.engine.ColdReads),
+		)
 	}
 	return nil
 }
