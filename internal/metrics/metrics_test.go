@@ -209,7 +209,7 @@ func TestReload(t *testing.T) {
 	f.take("stays")
 	f.reload(aPolicy("stays", 9))
 	f.take("stays")
-	if c := f.metrics.resolve(gone, &gone.limits[0], 0, outcomeDenied); c != nil {
+	if c := f.metrics.resolve(gone, &gone.limits[0], 0, count.OutcomeDenied); c != nil {
 		t.Error("a decision that was under way brings a removed policy's series back")
 	}
 	f.want(`
