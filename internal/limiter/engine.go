@@ -63,6 +63,10 @@ type Options struct {
 	Identifiers    policy.Identifiers // reads those of policies with Normalize, else such policies are refused
 	Owners         Owners             // say which instance decides for a key; nil: every instance does, for all keys
 
+	// Together returns ctx for what the store is asked for several calls at once, which have the contexts calls: so
+	// that a trace of any of them has it. It must not block. nil: it is asked by the context of the first.
+	Together func(ctx context.Context, calls []context.Context) context.Context
+
 	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
 	timing    *clock.Timing                           // of what is given above
 	keys      *keys.Cache                             // of all policies; an Engine has one

@@ -28,6 +28,7 @@ type request struct {
 	prepare store.EventID   // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
 	fewer   <-chan struct{} // closed when it can be asked again, if it is in doubt
 
+	ctx   context.Context // its caller's; nil unless what is done together is told
 	until time.Time       // when its caller gives up; zero: never
 	turn  chan []*request // receives the batch to lead, or is closed when answered
 }
@@ -44,6 +45,8 @@ func endsAfter(now store.Instant, hold time.Duration) store.Instant {
 // decided travel together afterwards: one write and one read for all of them, and
 // no two batches of a key at the same time in this process.
 type flights struct {
+	together func(ctx context.Context, calls []context.Context) context.Context // Options.Together
+
 	mu   sync.Mutex
 	keys map[store.Key]*flight
 }
@@ -90,6 +93,9 @@ func (f *flights) join(ctx context.Context, k store.Key, r *request, timeout tim
 		return
 	}
 	r.until, _ = ctx.Deadline()
+	if f.together != nil {
+		r.ctx = ctx
+	}
 	batch, err := f.enter(k, r)
 	if err == nil && batch == nil {
 		batch, err = f.wait(ctx, k, r, timeout/2)
@@ -169,7 +175,19 @@ func (f *flights) lead(ctx context.Context, k store.Key, batch []*request, settl
 			close(r.turn)
 		}
 	}()
-	settle(ctx, batch)
+	settle(f.ofAll(ctx, batch), batch)
+}
+
+// ofAll returns ctx as the one of all of batch.
+func (f *flights) ofAll(ctx context.Context, batch []*request) context.Context {
+	if f.together == nil || len(batch) < 2 {
+		return ctx
+	}
+	calls := make([]context.Context, len(batch))
+	for i, r := range batch {
+		calls[i] = r.ctx
+	}
+	return f.together(ctx, calls)
 }
 
 // dropLate answers those whose time is over: where this process stood still they do not know it yet.

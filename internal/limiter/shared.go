@@ -23,6 +23,7 @@ func newShared(store store.Store, ids *store.EventIDs, opts *Options) *shared {
 	counted := newCounted(store, ids, opts)
 	s := &shared{
 		store: store, opts: opts,
+		flights: flights{together: opts.Together},
 		counted: counted,
 		serial:  &serial{store: store, ids: ids, opts: opts, full: &counted.denials},
 

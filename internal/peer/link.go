@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 const (
@@ -56,7 +57,9 @@ var _ limiter.Peer = (*link)(nil)
 
 // Decide sends call to the owner and fills in answer; see limiter.Peer.
 func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
-	err := l.ask(ctx, call, answer)
+	span, parent := tracing.HandOn(ctx, string(l.member.ID), call)
+	err := l.ask(ctx, call, parent, answer)
+	span.HandedOn(answer, err)
 	switch failed := (*limiter.StoreError)(nil); {
 	case err == nil:
 		l.pool.answered.Add(1)
@@ -70,11 +73,12 @@ func (l *link) Decide(ctx context.Context, call *limiter.PeerCall, answer *limit
 	return err
 }
 
-func (l *link) ask(ctx context.Context, call *limiter.PeerCall, answer *limiter.PeerAnswer) error {
+func (l *link) ask(ctx context.Context, call *limiter.PeerCall, parent tracing.Parent, answer *limiter.PeerAnswer) error {
 	if !l.connected.Load() {
 		return errGone
 	}
 	o := &outgoing{call: callOf(call), done: make(chan struct{})}
+	o.call.Traceparent, o.call.Tracestate = parent.Traceparent, parent.Tracestate
 	if deadline, ok := ctx.Deadline(); ok {
 		o.until = deadline
 	}
