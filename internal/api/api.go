@@ -28,6 +28,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Options of a Server. The zero value serves all but /metrics, overshoot and the
@@ -56,8 +57,12 @@ type Options struct {
 	ForwardAuth ForwardAuth
 
 	// Observe learns of every answered request: the route as written in the
-	// OpenAPI document, or RouteUnknown. It must not block. nil: nobody does.
-	Observe func(route string, status int, d time.Duration)
+	// OpenAPI document, or RouteUnknown, and the id of its trace, empty unless somebody
+	// will see that. It must not block. nil: nobody does.
+	Observe func(route string, status int, d time.Duration, trace string)
+
+	// Tracer begins spans of requests and decisions; nil: nothing is traced.
+	Tracer *tracing.Tracer
 
 	// Warnings returns what readyz says beside ready, for people. nil: nothing.
 	Warnings func() []string

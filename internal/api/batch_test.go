@@ -355,7 +355,7 @@ func TestBatchWithoutTime(t *testing.T) {
 func TestBatchOfAClientThatHangsUp(t *testing.T) {
 	eitherWay(t, func(t *testing.T, f *front) {
 		var status int
-		f.server.opts.Observe = func(_ string, s int, _ time.Duration) { status = s }
+		f.server.opts.Observe = func(_ string, s int, _ time.Duration, _ string) { status = s }
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, accept := range []string{"", mediaLines} {

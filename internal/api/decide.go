@@ -53,10 +53,18 @@ func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
 
 // ask has the engine decide c.
 func (s *Server) ask(ctx context.Context, c *call) error {
-	a, err := s.engine.Do(ctx, &c.asked.Call)
+	a, err := s.do(ctx, &c.asked.Call)
 	if err != nil {
 		return c.asked.Failed(a.Recorded, err)
 	}
 	c.decided = encode.Decided{Answer: a, Listed: c.asked.Listed || a.Demands != nil, Families: s.opts.Headers}
 	return nil
+}
+
+// do has the engine decide c, as a part of the trace of ctx.
+func (s *Server) do(ctx context.Context, c *limiter.Call) (limiter.Answer, error) {
+	ctx, span := s.opts.Tracer.Decide(ctx, c.Op)
+	a, err := s.engine.Do(ctx, c)
+	span.Decided(&a.Decision, max(len(a.Demands), len(c.Demands)), err)
+	return a, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // exchange is a request on its way through the server: the response, of which the status
@@ -22,6 +23,7 @@ type exchange struct {
 	status  int   // 0: none yet
 	err     error // that was answered as a problem, or as a part of the answer; nil: none was
 	kind    error // of err, in words that hold nothing of the request
+	span    tracing.Span
 
 	scratch
 }
@@ -101,6 +103,14 @@ func (m *scratch) settle() bool {
 	}
 	m.body.Shrink()
 	return m.share.Settle(m.body.Len(), cap(m.out))
+}
+
+// failure returns the error that is the server's, nil if there is none.
+func (x *exchange) failure() error {
+	if x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError {
+		return nil
+	}
+	return x.err
 }
 
 // WriteHeader remembers the status.

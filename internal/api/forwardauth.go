@@ -156,7 +156,7 @@ func forwardCost(query url.Values, i int) (int64, error) {
 
 // forwardAuth takes what a gateway asks for.
 func (s *Server) forwardAuth(ctx context.Context, f *forwarded) (answer, error) {
-	a, err := s.engine.Do(ctx, &f.Call)
+	a, err := s.do(ctx, &f.Call)
 	if err != nil {
 		recorded := a.Recorded
 		if recorded == "" {

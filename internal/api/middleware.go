@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // RouteUnknown stands for the route of a request that none matches. Paths
@@ -88,6 +90,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		id := requestID(r)
 		w.Header()[requestIDHeader], x.requestID = id, id[0]
 		start := s.opts.Now()
+		r, x.span = s.trace(r)
 		next.ServeHTTP(x, r)
 		took := s.opts.Now().Sub(start)
 		if x.status == 0 {
@@ -95,10 +98,19 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		}
 		route := routeOf(r)
 		if s.opts.Observe != nil {
-			s.opts.Observe(route, x.status, took)
+			s.opts.Observe(route, x.status, took, x.span.SampledID())
 		}
 		s.logRequest(r, route, x, took)
+		x.span.Answered(r.Method, route, x.status, x.failure())
 	})
+}
+
+// trace begins the span of a request that asks for something that takes more than a look at this process.
+func (s *Server) trace(r *http.Request) (*http.Request, tracing.Span) {
+	if s.opts.Tracer == nil || !strings.HasPrefix(r.URL.Path, "/v1/") {
+		return r, tracing.Span{}
+	}
+	return s.opts.Tracer.Request(r)
 }
 
 // routeOf returns the pattern that r matched, never its path.
@@ -121,9 +133,9 @@ func methodOf(r *http.Request) string {
 }
 
 func (s *Server) logRequest(r *http.Request, route string, x *exchange, took time.Duration) {
-	failed := x.err != nil && (x.status < http.StatusBadRequest || x.status >= http.StatusInternalServerError)
+	failed := x.failure()
 	level := levelOf(x.status)
-	if failed {
+	if failed != nil {
 		level = slog.LevelWarn
 	}
 	if level == slog.LevelWarn && !s.failures.Open(s.opts.Now()) {
@@ -139,9 +151,12 @@ func (s *Server) logRequest(r *http.Request, route string, x *exchange, took tim
 		slog.Duration("took", took),
 		slog.String("request_id", x.Header().Get(requestIDHeader)),
 	}
+	if id := x.span.TraceID(); id != "" {
+		attrs = append(attrs, slog.String("trace_id", id))
+	}
 	switch {
-	case failed:
-		attrs = append(attrs, slog.Any("error", x.err))
+	case failed != nil:
+		attrs = append(attrs, slog.Any("error", failed))
 	case x.kind != nil: // what a caller got wrong may hold what they sent
 		attrs = append(attrs, slog.Any("error", x.kind))
 	}

@@ -79,7 +79,7 @@ func TestRequestsAreLoggedAndObserved(t *testing.T) {
 		var observed []string
 		f := newFront(t, &Options{
 			Ready: func(context.Context) error { return errors.New("no host answers") },
-			Observe: func(route string, status int, _ time.Duration) {
+			Observe: func(route string, status int, _ time.Duration, _ string) {
 				observed = append(observed, route+" "+strconv.Itoa(status))
 			},
 		}, smsSend, closed)
@@ -164,7 +164,7 @@ func TestAbortedAnswersAreCutShort(t *testing.T) {
 // TestClientsThatHangUp are not logged as failures of the store.
 func TestClientsThatHangUp(t *testing.T) {
 	var status int
-	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration) { status = s }}, tail)
+	f := newFront(t, &Options{Observe: func(_ string, s int, _ time.Duration, _ string) { status = s }}, tail)
 	f.store.err = errStoreDown
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -66,7 +66,7 @@ type conversation struct {
 func newConversation(t *testing.T, http2 bool) *conversation {
 	t.Helper()
 	c := &conversation{t: t}
-	f := newFront(t, &Options{Observe: func(route string, status int, _ time.Duration) {
+	f := newFront(t, &Options{Observe: func(route string, status int, _ time.Duration, _ string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.observed = append(c.observed, route+" "+strconv.Itoa(status))

@@ -97,7 +97,7 @@ func startInstances(b *testing.B, n int, policies []policy.Policy) (engines []*l
 		if err := e.SetPolicies(policies); err != nil {
 			b.Fatal(err)
 		}
-		server := peer.NewServer(listener, creds, e, c)
+		server := peer.NewServer(listener, creds, e, c, nil)
 		for _, run := range []func(context.Context) error{c.Run, pool.Run, server.Run, e.Run, store.Run} {
 			running.Go(func() { _ = run(ctx) })
 		}

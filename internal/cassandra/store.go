@@ -54,6 +54,9 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	}
 	cl, nodes := config.Settings(datacenter)
 	cl.Keyspace = config.Keyspace
+	if config.Traced {
+		cl.QueryObserver, cl.BatchObserver = observer{}, observer{}
+	}
 	session, err := conn.Connect(ctx, cl)
 	if err != nil {
 		return nil, conn.KeyspaceError(&config, err)
@@ -72,15 +75,15 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 
 // openRoads lets requests travel together.
 func (s *Store) openRoads() {
-	timeout := s.config.Timeout
-	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout}
-	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout}
-	s.writes = trips[*keyWrite]{send: s.writeKeysTogether, most: maxWritten, timeout: timeout}
+	timeout, traced := s.config.Timeout, s.config.Traced
+	s.reads = trips[*logRead]{send: s.readTogether, most: maxRead, timeout: timeout, traced: traced}
+	s.tallies = trips[*tallyRead]{send: s.readTalliesTogether, most: maxRead, timeout: timeout, traced: traced}
+	s.writes = trips[*keyWrite]{send: s.writeKeysTogether, most: maxWritten, timeout: timeout, traced: traced}
 	s.logsWritten = trips[*writeRead[*logRead]]{
-		send: bothWays(s.writeKeysTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout,
+		send: bothWays(s.writeKeysTogether, s.readTogether), most: maxWrittenAndRead, timeout: timeout, traced: traced,
 	}
 	s.talliesWritten = trips[*writeRead[*tallyRead]]{
-		send: bothWays(s.writeKeysTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout,
+		send: bothWays(s.writeKeysTogether, s.readTalliesTogether), most: maxWrittenAndRead, timeout: timeout, traced: traced,
 	}
 }
 

@@ -3,12 +3,14 @@ package cassandra
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // trips has requests of one kind, for different keys, share trips to Cassandra: ten rows in one
@@ -20,6 +22,7 @@ type trips[R any] struct {
 	send    func(context.Context, lane, []*rider[R]) // answers every rider of a trip; it must not panic
 	most    int                                      // keys in a trip
 	timeout time.Duration                            // of a trip
+	traced  bool                                     // trips are parts of the traces of riders
 
 	mu    sync.Mutex
 	roads map[lane]*road[R]
@@ -46,7 +49,8 @@ type road[R any] struct {
 // rider is a request that waits for its trip, or is on it.
 type rider[R any] struct {
 	request R
-	parts   int // how much of a trip it takes
+	ctx     context.Context // whose trace the trip is part of; nil: no trace
+	parts   int             // how much of a trip it takes
 	since   time.Time
 	err     error
 	done    chan struct{} // closed when it is answered; nil: told is called
@@ -85,7 +89,7 @@ const (
 // do has r answered, by calling alone if it can go at once. The error wraps limiter.ErrNotStored
 // if r was not sent.
 func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(context.Context) error) error {
-	mine, err := t.enter(l, r, parts)
+	mine, err := t.enter(ctx, l, r, parts)
 	switch {
 	case err != nil:
 		return err
@@ -105,7 +109,7 @@ func (t *trips[R]) do(ctx context.Context, l lane, r R, parts int, alone func(co
 }
 
 // enter returns the rider for a request that has to wait, nil for one that may go.
-func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
+func (t *trips[R]) enter(ctx context.Context, l lane, r R, parts int) (*rider[R], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	on := t.road(l)
@@ -116,7 +120,7 @@ func (t *trips[R]) enter(l lane, r R, parts int) (*rider[R], error) {
 	if len(on.waiting) >= maxTripWaiting {
 		return nil, errTooManyWait
 	}
-	mine := &rider[R]{request: r, parts: parts, since: time.Now(), done: make(chan struct{})}
+	mine := &rider[R]{request: r, ctx: ctx, parts: parts, since: time.Now(), done: make(chan struct{})}
 	on.waiting = append(on.waiting, mine)
 	on.parts += parts
 	t.setOff(l, on)
@@ -259,11 +263,23 @@ func (t *trips[R]) sendOff(l lane, on *road[R]) {
 	on.underWay++
 	go func() {
 		defer t.end(l)
-		ctx, cancel := context.WithTimeout(context.Background(), t.timeout)
+		ctx, cancel := context.WithTimeout(t.ofAll(trip), t.timeout)
 		defer cancel()
 		t.send(ctx, l, trip)
 		for _, r := range trip {
 			r.answered()
 		}
 	}()
+}
+
+// ofAll returns a context that is that of all riders of a trip, and ends with none of theirs.
+func (t *trips[R]) ofAll(trip []*rider[R]) context.Context {
+	if !t.traced || !slices.ContainsFunc(trip, func(r *rider[R]) bool { return tracing.Sampled(r.ctx) }) {
+		return context.Background()
+	}
+	calls := make([]context.Context, len(trip))
+	for i, r := range trip {
+		calls[i] = r.ctx
+	}
+	return tracing.Together(context.Background(), calls)
 }

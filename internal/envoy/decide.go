@@ -98,6 +98,13 @@ func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
 }
 
 func (s *Server) do(ctx context.Context, op count.Op, d limiter.Demand) (count.Decision, error) {
+	ctx, span := s.opts.Tracer.Decide(ctx, op)
+	decision, err := s.ask(ctx, op, d)
+	span.Decided(&decision, 1, err)
+	return decision, err
+}
+
+func (s *Server) ask(ctx context.Context, op count.Op, d limiter.Demand) (count.Decision, error) {
 	switch op {
 	case count.OpCheck:
 		return s.engine.Check(ctx, d)

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Outcome is what became of one descriptor.
@@ -50,15 +51,18 @@ type Options struct {
 	Now     func() time.Time // for durations only; nil: time.Now
 	Keyring *auth.Keyring    // knows who may ask; nil: everybody may ask for everything
 
-	// Observe learns of every answered request: the method as RLS calls it, and the overall
-	// code or that of gRPC. It must not block. nil: nobody does.
-	Observe func(method, code string, d time.Duration)
+	// Observe learns of every answered request: the method as RLS calls it, the overall
+	// code or that of gRPC, and the id of its trace, empty unless somebody will see that.
+	// It must not block. nil: nobody does.
+	Observe func(method, code string, d time.Duration, trace string)
 	// Refused learns of every request that was refused because of its caller, whose name is
 	// empty if it is not known. It must not block. nil: nobody does.
 	Refused func(ctx context.Context, caller string, err error)
 	// Descriptor learns of every descriptor: its domain, or DomainUnknown. It must not
 	// block. nil: nobody does.
 	Descriptor func(domain string, became Outcome)
+
+	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced
 }
 
 // Server answers what Envoy asks. It is safe for concurrent use; make one with New.

@@ -10,11 +10,13 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // failures maps every error to its code: the first that matches. Its texts, which callers see,
@@ -59,20 +61,38 @@ func (s *Server) intercept(ctx context.Context, r any, info *grpc.UnaryServerInf
 	conn.begin()
 	defer conn.end()
 	start := s.opts.Now()
+	ctx, span := s.trace(ctx, method)
 	answer, err := s.handleSafely(ctx, r, handle)
-	code := ""
+	code, failed := "", err
 	if err != nil {
-		failed := err
 		err = statusOf(ctx, err)
 		code = status.Code(err).String()
-		s.logFailure(ctx, method, failed, err)
+		s.logFailure(ctx, method, span.TraceID(), failed, err)
 	} else if response, ok := answer.(*rls.RateLimitResponse); ok {
 		code = response.GetOverallCode().String()
 	}
 	if s.opts.Observe != nil {
-		s.opts.Observe(method, code, s.opts.Now().Sub(start))
+		s.opts.Observe(method, code, s.opts.Now().Sub(start), span.SampledID())
 	}
+	if isMistake(status.Code(err)) {
+		failed = nil
+	}
+	span.Returned(method, code, failed)
 	return answer, err
+}
+
+// trace begins the span of a request.
+func (s *Server) trace(ctx context.Context, method string) (context.Context, tracing.Span) {
+	if s.opts.Tracer == nil {
+		return ctx, tracing.Span{}
+	}
+	from := tracing.ParentFrom(func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) })
+	return s.opts.Tracer.Call(ctx, method, from)
+}
+
+// isMistake reports whether code is of what the caller got wrong.
+func isMistake(code codes.Code) bool {
+	return code == codes.InvalidArgument || code == codes.Unauthenticated || code == codes.PermissionDenied
 }
 
 // handleSafely calls handle, whose error is a panic's, too.
@@ -88,16 +108,20 @@ func (s *Server) handleSafely(ctx context.Context, r any, handle grpc.UnaryHandl
 
 // logFailure logs why a request failed: a mistake of the caller at info, and a failure of the
 // service as a warning, once a second.
-func (s *Server) logFailure(ctx context.Context, method string, failed, told error) {
+func (s *Server) logFailure(ctx context.Context, method, trace string, failed, told error) {
 	code, level := status.Code(told), slog.LevelWarn
-	switch code {
-	case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
+	switch {
+	case isMistake(code):
 		level = slog.LevelInfo
-	case codes.Canceled:
+	case code == codes.Canceled:
 		level = slog.LevelDebug
 	}
 	if level > slog.LevelDebug && !s.failures.Open(s.opts.Now()) {
 		level = slog.LevelDebug
 	}
-	s.opts.Logger.Log(ctx, level, "Envoy's request failed", "method", method, "code", code.String(), "error", failed)
+	attrs := []slog.Attr{slog.String("method", method), slog.String("code", code.String()), slog.Any("error", failed)}
+	if trace != "" {
+		attrs = append(attrs, slog.String("trace_id", trace))
+	}
+	s.opts.Logger.LogAttrs(ctx, level, "Envoy's request failed", attrs...)
 }

@@ -128,7 +128,7 @@ func (f *front) serve(l *envoy.Listener) {
 	})
 }
 
-func (f *front) observe(method, code string, _ time.Duration) {
+func (f *front) observe(method, code string, _ time.Duration, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.observed = append(f.observed, method+" "+code)

@@ -35,7 +35,9 @@ func (s *Server) decideTogether(ctx context.Context, asks []ask) {
 		return
 	}
 	demands, of := sumUp(asks, group)
-	answer, err := s.engine.Do(ctx, &limiter.Call{Op: count.OpTake, Demands: demands})
+	within, span := s.opts.Tracer.Decide(ctx, count.OpTake)
+	answer, err := s.engine.Do(within, &limiter.Call{Op: count.OpTake, Demands: demands})
+	span.Decided(&answer.Decision, len(demands), err)
 	if err == nil {
 		spread(asks, group, of, &answer)
 		return

@@ -67,6 +67,10 @@ type Options struct {
 	Identifiers    policy.Identifiers                // reads those of policies with Normalize, else such policies are refused
 	Jitter         func(time.Duration) time.Duration // how long instances that met wait to part, below what it is given; nil: at random
 	Owners         owner.Owners                      // say which instance decides for a key; nil: every instance does, for all keys
+
+	// Together returns ctx for what the store is asked for several calls at once, which have the contexts calls: so
+	// that a trace of any of them has it. It must not block. nil: it is asked by the context of the first.
+	Together func(ctx context.Context, calls []context.Context) context.Context
 }
 
 // Observer learns of every decision, those that the store's failure prevented
@@ -120,7 +124,7 @@ func (o *Options) settings() *demand.Settings {
 	return demand.Settings{
 		Keyer: o.Keyer, AlsoRead: o.AlsoRead, Consistency: o.Consistency, Serial: o.Serial, Datacenter: o.Datacenter,
 		StoreTimeout: o.StoreTimeout, ClockTolerance: o.ClockTolerance, ClockError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
-		SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys, Jitter: o.Jitter, News: o.Feed != nil,
+		SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys, Jitter: o.Jitter, News: o.Feed != nil, Together: o.Together,
 	}.WithDefaults()
 }
 
@@ -448,4 +452,13 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 		return owner.ErrRefused
 	}
 	return e.shared.DecideForPeer(ctx, call, e.plans.Load().of(call.Policy), a)
+}
+
+// ColdReads returns how many decisions e has made as the owner of their key that had to read it from the
+// store first, as e remembered nothing of it.
+func (e *Engine) ColdReads() int64 {
+	if e.shared == nil {
+		return 0
+	}
+	return e.shared.ColdReads()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -182,6 +183,62 @@ func TestTooManyWaitersOfOneKey(t *testing.T) {
 		}
 		if want := 5000 - 1 - 4096; overloaded != want {
 			t.Errorf("%d of 5000 refused, want %d", overloaded, want)
+		}
+	})
+}
+
+// callers is a fakeStore that knows for whom it is asked to write.
+type callers struct {
+	*fakeStore
+	mu  sync.Mutex
+	was [][]string // whose calls each write was for
+}
+
+type callerKey struct{}
+
+func (c *callers) Write(ctx context.Context, w *store.Write) error {
+	c.mu.Lock()
+	switch who := ctx.Value(callerKey{}).(type) {
+	case []string:
+		c.was = append(c.was, who)
+	case string:
+		c.was = append(c.was, []string{who})
+	}
+	c.mu.Unlock()
+	return c.fakeStore.Write(ctx, w)
+}
+
+// TestStoreIsAskedForAllWhoShareIt holds that what is written for several calls is written by a context that says
+// whose they are, and for a lone one by its own.
+func TestStoreIsAskedForAllWhoShareIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := &callers{fakeStore: newFakeStore()}
+		s.writeTakes = 10 * time.Millisecond
+		e := limiter.New(s, &limiter.Options{
+			StoreTimeout: timeout,
+			Together: func(ctx context.Context, calls []context.Context) context.Context {
+				var who []string
+				for _, call := range calls {
+					who = append(who, call.Value(callerKey{}).(string))
+				}
+				return context.WithValue(ctx, callerKey{}, who)
+			},
+		})
+		if err := e.SetPolicies([]policy.Policy{policyOf("sliding-log", 10, time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for _, who := range []string{"first", "second", "third"} {
+			all.Go(func() {
+				if _, err := e.Take(context.WithValue(t.Context(), callerKey{}, who), somebody); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		if len(s.was) != 2 || !slices.Equal(s.was[0], []string{"first"}) || !slices.Equal(s.was[1], []string{"second", "third"}) {
+			t.Errorf("writes are for %v", s.was)
 		}
 	})
 }

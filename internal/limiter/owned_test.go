@@ -330,3 +330,35 @@ func TestMemoryOfAnyBoundKeepsTheLimit(t *testing.T) {
 		})
 	}
 }
+
+// TestColdReadsAreCounted holds that an owner counts the decisions which had to read their key, and no others.
+func TestColdReadsAreCounted(t *testing.T) {
+	written := inMemory("sliding-log", 3, time.Hour)
+	poured := inMemory("token-bucket", 3, time.Hour)
+	for _, p := range []policy.Policy{logOf(3), written, poured} {
+		for _, c := range []struct {
+			name  string
+			right owner.Right
+			op    count.Op
+			want  int64
+		}{
+			{"take by the owner", &sole{}, count.OpTake, 1},
+			{"check by the owner", &sole{}, count.OpCheck, 4}, // what a check reads is not kept
+			{"take of a key that is new", &tenancy{}, count.OpTake, 0},
+			{"take where nobody owns", &visitor{}, count.OpTake, 0},
+		} {
+			if p.Limits[0].Algorithm == "token-bucket" && (c.op == count.OpCheck || c.want == 0) {
+				continue // a cell is compared and set, or read whatever is known
+			}
+			e := ownerOf(t, newFakeStore(), &owners{right: c.right}, limiter.Options{}, p)
+			for range 4 {
+				if _, err := e.Do(t.Context(), &limiter.Call{Op: c.op, Demands: []limiter.Demand{{Policy: p.Name, Identifier: "id"}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := e.ColdReads(); n != c.want {
+				t.Errorf("%s, %s under %s: %d cold reads of 4 decisions, want %d", c.name, p.Limits[0].Algorithm, p.Guarantee, n, c.want)
+			}
+		}
+	}
+}

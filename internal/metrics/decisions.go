@@ -11,23 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/overshoot"
 )
 
-// outcome is what became of a decision.
-type outcome int
-
-const (
-	outcomeAllowed outcome = iota
-	outcomeDenied
-	outcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
-	outcomeWouldDeny       // mode shadow: allowed, and denied under enforce
-	outcomeOff             // mode off: nobody was asked
-	outcomeDegradedAllowed // the store did not answer, and on_store_error allowed
-	outcomeDegradedDenied  // the store did not answer, and on_store_error denied
-	outcomeCount
-)
-
-// outcomeNames are the outcomes as the label has them.
-var outcomeNames = [outcomeCount]string{"allowed", "denied", "blocked", "would_deny", "off", "degraded_allowed", "degraded_denied"}
-
 // ops are the operations by the index that their counters have.
 var ops = [...]count.Op{count.OpCheck, count.OpRecord, count.OpTake}
 
@@ -88,8 +71,8 @@ func (v *decisionVecs) remove(s *policySeries) {
 // removeLimit deletes the series of one limit of a policy.
 func (v *decisionVecs) removeLimit(policy, limit string) {
 	for _, op := range ops {
-		for _, outcome := range outcomeNames {
-			v.total.DeleteLabelValues(policy, limit, string(op), outcome)
+		for outcome := range count.OutcomeCount {
+			v.total.DeleteLabelValues(policy, limit, string(op), outcome.String())
 		}
 	}
 	v.limits.DeleteLabelValues(policy, limit)
@@ -110,7 +93,7 @@ type policySeries struct {
 // on: most pairs of operation and outcome never come.
 type limitSeries struct {
 	name  string
-	total [len(ops)][outcomeCount]atomic.Pointer[prometheus.Counter]
+	total [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
 }
 
 // SetPolicies gives the policies metrics, in place of all earlier ones: their
@@ -181,7 +164,7 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	if s == nil {
 		return
 	}
-	outcome := outcomeOf(d)
+	outcome := d.Outcome()
 	if limit := s.limit(d.Tightest, d.TightestLimit().Name); limit != nil {
 		m.count(s, limit, opIndex(op), outcome)
 	}
@@ -196,24 +179,6 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	}
 }
 
-func outcomeOf(d *count.Decision) outcome {
-	switch {
-	case d.Policy.Mode == policy.ModeOff:
-		return outcomeOff
-	case d.Degraded && d.Allowed:
-		return outcomeDegradedAllowed
-	case d.Degraded:
-		return outcomeDegradedDenied
-	case d.Blocked:
-		return outcomeBlocked
-	case !d.Allowed:
-		return outcomeDenied
-	case !d.WouldAllow:
-		return outcomeWouldDeny
-	}
-	return outcomeAllowed
-}
-
 func opIndex(op count.Op) int {
 	for i, known := range ops {
 		if op == known {
@@ -223,7 +188,7 @@ func opIndex(op count.Op) int {
 	return 0 // there are no others
 }
 
-func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome outcome) {
+func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome count.Outcome) {
 	c := limit.total[op][outcome].Load()
 	if c == nil {
 		c = m.resolve(s, limit, op, outcome)
@@ -235,14 +200,14 @@ func (m *Metrics) count(s *policySeries, limit *limitSeries, op int, outcome out
 
 // resolve makes a counter at its first decision. It returns nil when the limit is
 // gone meanwhile: its series must not come back.
-func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome outcome) *prometheus.Counter {
+func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome count.Outcome) *prometheus.Counter {
 	m.setting.Lock()
 	defer m.setting.Unlock()
 	current := (*m.policies.Load())[s.name]
 	if current == nil || current.limit(0, limit.name) == nil {
 		return nil
 	}
-	c := m.decisions.total.WithLabelValues(s.name, limit.name, string(ops[op]), outcomeNames[outcome])
+	c := m.decisions.total.WithLabelValues(s.name, limit.name, string(ops[op]), outcome.String())
 	limit.total[op][outcome].Store(&c)
 	return &c
 }

@@ -62,9 +62,10 @@ func NewEnvoy(reg prometheus.Registerer) *Envoy {
 	return e
 }
 
-// ObserveRequest counts an answered request. method and code must be of few.
-func (e *Envoy) ObserveRequest(method, code string, d time.Duration) {
-	e.byRequest.of([2]string{method, code}, e.requests.WithLabelValues).Observe(d.Seconds())
+// ObserveRequest counts an answered request, and shows its trace, if that is not empty. method and code must be
+// of few.
+func (e *Envoy) ObserveRequest(method, code string, d time.Duration, trace string) {
+	observe(e.byRequest.of([2]string{method, code}, e.requests.WithLabelValues), d, trace)
 }
 
 // ObserveDescriptor counts a descriptor. domain must be of few: those of the file of

@@ -68,6 +68,16 @@ func NewRemembered(now func() int) prometheus.Collector {
 	}, func() float64 { return float64(now()) })
 }
 
+// NewColdReads returns what publishes how many decisions of this instance had to read their key first: what now says
+// at each scrape.
+func NewColdReads(now func() int64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_members_cold_reads_total",
+		Help: "Decisions of this instance, as the owner of their key, that had to read it from the store first, " +
+			"as nothing of it was in memory.",
+	}, func() float64 { return float64(now()) })
+}
+
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.handed} {

@@ -33,6 +33,8 @@ type Metrics struct {
 	process   processSeries
 	overshoot *overshoot.Table
 
+	traced bool // operations on the store may be part of traces
+
 	setting  sync.Mutex // held while the set of series changes
 	policies atomic.Pointer[map[string]*policySeries]
 	requests atomic.Pointer[httpSeries]
@@ -64,6 +66,10 @@ func New(reg prometheus.Registerer, now func() time.Time) *Metrics {
 	reg.MustRegister(m.process.collectors()...)
 	return m
 }
+
+// ShowTraces has the time of the store's operations shown with a trace that they were part of. It is to be
+// called before anything is observed.
+func (m *Metrics) ShowTraces() { m.traced = true }
 
 // Run publishes episodes of overshoot as they end, until ctx does. It returns nil.
 func (m *Metrics) Run(ctx context.Context) error {
@@ -100,13 +106,22 @@ func newHTTPVec() *prometheus.HistogramVec {
 // as hashing labels costs more than counting. It is copied to be changed.
 type httpSeries map[[2]string]prometheus.Observer
 
-// ObserveHTTP counts an answered request. route must be one of few: a pattern,
-// never a path.
-func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration) {
+// ObserveHTTP counts an answered request, and shows its trace, if that is not empty. route must
+// be one of few: a pattern, never a path.
+func (m *Metrics) ObserveHTTP(route string, status int, d time.Duration, trace string) {
 	labels := [2]string{route, statusClass(status)}
 	series, known := (*m.requests.Load())[labels]
 	if !known {
 		series = m.resolveHTTP(labels)
+	}
+	observe(series, d, trace)
+}
+
+// observe counts d, with the id of a trace in which it was taken as exemplar; empty: none.
+func observe(series prometheus.Observer, d time.Duration, trace string) {
+	if trace != "" {
+		series.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": trace})
+		return
 	}
 	series.Observe(d.Seconds())
 }

@@ -209,7 +209,7 @@ func TestReload(t *testing.T) {
 	f.take("stays")
 	f.reload(aPolicy("stays", 9))
 	f.take("stays")
-	if c := f.metrics.resolve(gone, &gone.limits[0], 0, outcomeDenied); c != nil {
+	if c := f.metrics.resolve(gone, &gone.limits[0], 0, count.OutcomeDenied); c != nil {
 		t.Error("a decision that was under way brings a removed policy's series back")
 	}
 	f.want(`
@@ -339,7 +339,7 @@ func TestHTTPDurations(t *testing.T) {
 			t.Errorf("%d is %s, want %s", status, got, class)
 		}
 	}
-	f.metrics.ObserveHTTP("/v1/take", 429, 2*time.Millisecond)
+	f.metrics.ObserveHTTP("/v1/take", 429, 2*time.Millisecond, "")
 	for _, line := range []string{
 		`ratelimitd_http_request_duration_seconds_bucket{route="/v1/take",status="4xx",le="0.001"} 0`,
 		`ratelimitd_http_request_duration_seconds_bucket{route="/v1/take",status="4xx",le="0.0025"} 1`,
@@ -384,7 +384,7 @@ func TestGauges(t *testing.T) {
 func TestNamesFollowConventions(t *testing.T) {
 	f := newFixture(t, aPolicy("p", 1))
 	f.take("p")
-	f.metrics.ObserveHTTP("/v1/take", 200, 0)
+	f.metrics.ObserveHTTP("/v1/take", 200, 0, "")
 	problems, err := testutil.GatherAndLint(f.reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)

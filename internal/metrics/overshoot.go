@@ -109,11 +109,11 @@ func (o openKeys) Collect(to chan<- prometheus.Metric) {
 
 // overLimit returns the limit that the attempt went past; nil when it did not, was
 // none, as a check is, or was not counted by the store.
-func overLimit(op count.Op, outcome outcome, d *count.Decision) *count.LimitDecision {
+func overLimit(op count.Op, outcome count.Outcome, d *count.Decision) *count.LimitDecision {
 	switch {
-	case op == count.OpTake && (outcome == outcomeDenied || outcome == outcomeBlocked || outcome == outcomeWouldDeny):
+	case op == count.OpTake && (outcome == count.OutcomeDenied || outcome == count.OutcomeBlocked || outcome == count.OutcomeWouldDeny):
 		return &d.Limits()[d.Tightest]
-	case op == count.OpRecord && outcome == outcomeAllowed:
+	case op == count.OpRecord && outcome == count.OutcomeAllowed:
 		for i := range d.Limits() {
 			if d.Limits()[i].Used > d.Limits()[i].Limit.Limit {
 				return &d.Limits()[i]

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // The operations on a store, as the label has them.
@@ -43,14 +44,18 @@ func newStoreSeries() storeSeries {
 	return s
 }
 
-// ObserveStore counts an operation that took d and ended with err. op must be one
+// ObserveStore counts an operation for ctx that took d and ended with err. op must be one
 // of few.
-func (m *Metrics) ObserveStore(op string, d time.Duration, err error) {
+func (m *Metrics) ObserveStore(ctx context.Context, op string, d time.Duration, err error) {
 	series, known := m.store.ok[op]
 	if err != nil || !known {
 		series = m.store.durations.WithLabelValues(op, storeOutcome(err))
 	}
-	series.Observe(d.Seconds())
+	trace := ""
+	if m.traced {
+		trace = tracing.SampledID(ctx)
+	}
+	observe(series, d, trace)
 }
 
 func storeOutcome(err error) string {
@@ -90,7 +95,7 @@ type observedStore struct {
 func (s *observedStore) Read(ctx context.Context, q *store.Query) (store.State, error) {
 	start := s.metrics.now()
 	state, err := s.next.Read(ctx, q)
-	s.metrics.ObserveStore(storeRead, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeRead, s.metrics.now().Sub(start), err)
 	return state, err
 }
 
@@ -98,7 +103,7 @@ func (s *observedStore) Read(ctx context.Context, q *store.Query) (store.State, 
 func (s *observedStore) Write(ctx context.Context, w *store.Write) error {
 	start := s.metrics.now()
 	err := s.next.Write(ctx, w)
-	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
 	return err
 }
 
@@ -108,7 +113,7 @@ func (s *observedStore) WriteThenRead(
 ) (state store.State, wrote bool, err error) {
 	start := s.metrics.now()
 	state, wrote, err = store.WriteThenRead(ctx, s.next, w, q)
-	s.metrics.ObserveStore(storeWriteRead, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeWriteRead, s.metrics.now().Sub(start), err)
 	return state, wrote, err
 }
 
@@ -116,7 +121,7 @@ func (s *observedStore) WriteThenRead(
 func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote func(i int, err error)) {
 	start := s.metrics.now()
 	store.WriteEach(ctx, s.next, w, func(i int, err error) {
-		s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+		s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
 		wrote(i, err)
 	})
 }
@@ -125,7 +130,7 @@ func (s *observedStore) WriteEach(ctx context.Context, w []store.Write, wrote fu
 func (s *observedStore) WriteAll(ctx context.Context, w []store.Write) error {
 	start := s.metrics.now()
 	err := s.next.WriteAll(ctx, w)
-	s.metrics.ObserveStore(storeWrite, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeWrite, s.metrics.now().Sub(start), err)
 	return err
 }
 
@@ -139,7 +144,7 @@ type observedExclusive struct {
 func (s *observedExclusive) Update(ctx context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
 	start := s.metrics.now()
 	err := s.next.Update(ctx, q, decide)
-	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeUpdate, s.metrics.now().Sub(start), err)
 	return err
 }
 
@@ -147,6 +152,6 @@ func (s *observedExclusive) Update(ctx context.Context, q *store.Query, decide f
 func (s *observedExclusive) UpdateAll(ctx context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
 	start := s.metrics.now()
 	err := s.next.UpdateAll(ctx, q, decide)
-	s.metrics.ObserveStore(storeUpdate, s.metrics.now().Sub(start), err)
+	s.metrics.ObserveStore(ctx, storeUpdate, s.metrics.now().Sub(start), err)
 	return err
 }

@@ -19,7 +19,7 @@ func TestKnowledgeIsHandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	taker := new(views)
-	server := NewServer(listener, plain, nil, taker)
+	server := NewServer(listener, plain, nil, taker, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()

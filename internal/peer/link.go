@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 const (
@@ -57,7 +58,9 @@ var _ owner.Peer = (*link)(nil)
 
 // Decide sends call to the owner and fills in answer; see limiter.Peer.
 func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
-	err := l.ask(ctx, call, answer)
+	span, parent := tracing.HandOn(ctx, string(l.member.ID), call)
+	err := l.ask(ctx, call, parent, answer)
+	span.HandedOn(answer, err)
 	switch failed := (*count.StoreError)(nil); {
 	case err == nil:
 		l.pool.answered.Add(1)
@@ -71,11 +74,12 @@ func (l *link) Decide(ctx context.Context, call *owner.Call, answer *owner.Answe
 	return err
 }
 
-func (l *link) ask(ctx context.Context, call *owner.Call, answer *owner.Answer) error {
+func (l *link) ask(ctx context.Context, call *owner.Call, parent tracing.Parent, answer *owner.Answer) error {
 	if !l.connected.Load() {
 		return errGone
 	}
 	o := &outgoing{call: callOf(call), done: make(chan struct{})}
+	o.call.Traceparent, o.call.Tracestate = parent.Traceparent, parent.Tracestate
 	if deadline, ok := ctx.Deadline(); ok {
 		o.until = deadline
 	}

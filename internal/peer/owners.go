@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // Owners says who decides for a key, by what members agree on. It implements limiter.Owners.
@@ -109,7 +110,9 @@ func (r *right) Verified() time.Time { return (*cluster.Tenure)(r).Verified() }
 
 // Verify returns nil if it still holds.
 func (r *right) Verify(ctx context.Context) error {
+	ctx, span := tracing.Verify(ctx)
 	err := (*cluster.Tenure)(r).Verify(ctx)
+	span.Verified(err)
 	if errors.Is(err, cluster.ErrOut) {
 		return fmt.Errorf("%w: %w", owner.ErrRightEnded, err)
 	}

@@ -66,7 +66,7 @@ func serve(t *testing.T, address string, creds credentials.TransportCredentials,
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := NewServer(listener, creds, f, new(views))
+	server := NewServer(listener, creds, f, new(views), nil)
 	go func() { done <- server.Run(ctx) }()
 	end := sync.OnceFunc(func() {
 		stop()

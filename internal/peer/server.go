@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 const (
@@ -41,13 +42,17 @@ type Server struct {
 	listener net.Listener
 	decider  Decider
 	members  Views
+	tracer   *tracing.Tracer
 	server   *grpc.Server
 }
 
 // NewServer returns what has decider decide the calls of those who connect to listener by
-// creds, and members, which is a cluster.Cluster, take over what they hand over.
-func NewServer(listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views) *Server {
-	s := &Server{listener: listener, decider: decider, members: members}
+// creds, and members, which is a cluster.Cluster, take over what they hand over. Calls that are traced go
+// on in spans of tracer's; nil: they don't.
+func NewServer(
+	listener net.Listener, creds credentials.TransportCredentials, decider Decider, members Views, tracer *tracing.Tracer,
+) *Server {
+	s := &Server{listener: listener, decider: decider, members: members, tracer: tracer}
 	s.server = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -132,7 +137,10 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 	var a owner.Answer
 	h, err := peerCallOf(call)
 	if err == nil {
-		err = s.decider.DecideForPeer(ctx, &h, &a)
+		parent := tracing.Parent{Traceparent: call.GetTraceparent(), Tracestate: call.GetTracestate()}
+		within, span := s.tracer.DecideForPeer(ctx, parent, &h)
+		err = s.decider.DecideForPeer(within, &h, &a)
+		span.HandedOn(&a, err)
 	}
 	answer := answerOf(call.GetNumber(), &a, err)
 	answer.View = s.members.Known()

@@ -103,7 +103,9 @@ func newFront(t *testing.T, routes string, app http.HandlerFunc, change ...func(
 		t.Fatal(err)
 	}
 	opts := &proxy.Options{Upstream: upstream, Routes: parsed, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
-		Observe: func(route string, status int, _ time.Duration) { f.seen <- route + " " + http.StatusText(status) }}
+		Observe: func(route string, status int, _ time.Duration, _ string) {
+			f.seen <- route + " " + http.StatusText(status)
+		}}
 	for _, change := range change {
 		change(opts)
 	}

@@ -126,7 +126,7 @@ func (x *passage) ask(w http.ResponseWriter, op count.Op, demands []limiter.Dema
 	if len(demands) == 0 {
 		return true
 	}
-	a, err := x.proxy.engine.Do(x.request.Context(), &limiter.Call{Op: op, Demands: demands})
+	a, err := x.proxy.do(x.request.Context(), op, demands)
 	switch {
 	case err != nil:
 		x.refuse(w, err)
@@ -142,6 +142,14 @@ func (x *passage) ask(w http.ResponseWriter, op count.Op, demands []limiter.Dema
 		*receipt = a.Receipt
 	}
 	return true
+}
+
+// do has the engine decide, as a part of the trace of ctx.
+func (p *Proxy) do(ctx context.Context, op count.Op, demands []limiter.Demand) (limiter.Answer, error) {
+	ctx, span := p.opts.Tracer.Decide(ctx, op)
+	a, err := p.engine.Do(ctx, &limiter.Call{Op: op, Demands: demands})
+	span.Decided(&a.Decision, len(demands), err)
+	return a, err
 }
 
 // refuse answers a request of which nobody could tell, or which can never be within its limit.
@@ -227,7 +235,7 @@ func (x *passage) end() {
 		return
 	}
 	ctx := context.WithoutCancel(x.request.Context())
-	if _, err := x.proxy.engine.Do(ctx, &limiter.Call{Op: count.OpRecord, Demands: demands}); err != nil {
+	if _, err := x.proxy.do(ctx, count.OpRecord, demands); err != nil {
 		x.proxy.note("what was passed on may not be counted", "route", x.name(), "error", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/origin"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // DefaultUpstreamTimeout is how long an application may think, as nginx has it by default
@@ -44,9 +45,11 @@ type Options struct {
 	Logger          *slog.Logger          // nil: nothing is logged
 	Now             func() time.Time      // for durations only; nil: time.Now
 
-	// Observe learns of every answered request: the name of its route, or RouteNone. It must
-	// not block. nil: nobody does.
-	Observe func(route string, status int, d time.Duration)
+	// Observe learns of every answered request: the name of its route, or RouteNone, and the id of
+	// its trace, empty unless somebody will see that. It must not block. nil: nobody does.
+	Observe func(route string, status int, d time.Duration, trace string)
+
+	Tracer *tracing.Tracer // begins spans of requests and decisions; nil: nothing is traced
 }
 
 // RouteNone stands for the route of a request that none matches.
@@ -140,6 +143,7 @@ func newTransport(opts *Options) (*http.Transport, error) {
 // application the addresses that are known: of a client that is not trusted, the connection's.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(p.opts.Upstream)
+	tracing.Inject(r.In.Context(), r.Out.Header)
 	r.Out.Host = r.In.Host
 	if p.opts.TrustedProxies.Trust(r.In.RemoteAddr) {
 		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
@@ -158,6 +162,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // ServeHTTP passes one request on, if nothing denies it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := p.opts.Now()
+	r, span := p.opts.Tracer.Request(r)
 	out := newWriter(w, p.opts.Stalled)
 	x := &passage{proxy: p, request: r}
 	dropHopByHop(r.Header)
@@ -169,9 +174,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		x.end()
 		out.finish()
+		status := cmp.Or(out.status, x.status)
 		if p.opts.Observe != nil {
-			p.opts.Observe(x.name(), cmp.Or(out.status, x.status), p.opts.Now().Sub(start))
+			p.opts.Observe(x.name(), status, p.opts.Now().Sub(start), span.SampledID())
 		}
+		span.Answered(r.Method, "proxy "+x.name(), status, nil)
 	}()
 	wrong := ""
 	if x.route, wrong = p.routeFor(r); wrong != "" {

@@ -159,8 +159,8 @@ func (h *hour) pass(t *testing.T) {
 			if attack {
 				took *= 1.4
 			}
-			h.measured.ObserveHTTP("/v1/take", 200, time.Duration(took*float64(time.Second)))
-			h.measured.ObserveStore("write_read", time.Duration(0.8*took*float64(time.Second)), nil)
+			h.measured.ObserveHTTP("/v1/take", 200, time.Duration(took*float64(time.Second)), "")
+			h.measured.ObserveStore(t.Context(), "write_read", time.Duration(0.8*took*float64(time.Second)), nil)
 		}
 		h.page.Read(t.Context())
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -114,8 +115,12 @@ func (p *panel) build() *timeseries.PanelBuilder {
 			DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
 	for i, q := range p.queries {
-		b.WithTarget(prometheus.NewDataqueryBuilder().
-			Datasource(source()).Expr(q.expr).LegendFormat(q.legend).RefId(string(rune('A' + i))))
+		target := prometheus.NewDataqueryBuilder().
+			Datasource(source()).Expr(q.expr).LegendFormat(q.legend).RefId(string(rune('A' + i)))
+		if strings.HasPrefix(q.expr, "histogram_quantile(") {
+			target.Exemplar(true) // a point for each trace that Prometheus was shown
+		}
+		b.WithTarget(target)
 	}
 	return b
 }

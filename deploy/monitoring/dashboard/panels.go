@@ -116,6 +116,11 @@ var rows = []row{
 			[]query{{perSecond("ratelimitd_peer_calls_total", scope, "outcome"), "{{outcome}}"}},
 		},
 		{
+			"Cold reads", "Decisions whose key the owner had to read first: after a restart, or where --max-keys is too low.",
+			units.RequestsPerSecond,
+			[]query{{perSecond("ratelimitd_members_cold_reads_total", scope, "instance"), "{{instance}}"}},
+		},
+		{
 			"View", "Its number rises whenever members come and go.", units.Short,
 			[]query{{"ratelimitd_members_view{" + scope + "}", "{{instance}}"}},
 		},

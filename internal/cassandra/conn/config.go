@@ -44,6 +44,7 @@ type Config struct {
 	SweepAge   time.Duration // how long counters must have expired before they are deleted; zero: DefaultSweepAge
 	SweepPause time.Duration // between slices of a sweep, of which there are 1024; zero: DefaultSweepPause
 
+	Traced bool             // requests are parts of the traces of the calls that they are for
 	Logger *slog.Logger     // nil: logs nothing
 	Now    func() time.Time // nil: time.Now
 }

@@ -43,6 +43,7 @@ func (s *service) newAPI() *api.Server {
 		Hosts:       &given.Security.Hosts,
 		Audit:       s.audit.Log,
 		ForwardAuth: given.ForwardAuth,
+		Tracer:      s.traces.Tracer(),
 	})
 }
 

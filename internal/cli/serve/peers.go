@@ -21,6 +21,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
 // peers are what an instance needs to decide together with others. The zero value is of an
@@ -117,7 +118,7 @@ func (p *peers) metrics() []prometheus.Collector {
 
 // run is a member once settings are agreed on, and decides what is handed on, until its context
 // ends.
-func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement) stage {
+func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer) stage {
 	if p.cluster == nil {
 		return untilDone
 	}
@@ -125,7 +126,7 @@ func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement) stage
 	member := afterAwait(settings, together(p.cluster.Run, settings.Run))
 	stages := []stage{member, p.pool.Run}
 	if p.listener != nil {
-		server := peer.NewServer(p.listener, p.creds, engine, p.cluster)
+		server := peer.NewServer(p.listener, p.creds, engine, p.cluster, tracer)
 		stages = []stage{member, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

@@ -88,8 +88,9 @@ func (s *service) newProxy() (*proxy.Proxy, error) {
 	}
 	return proxy.New(s.engine, &proxy.Options{
 		Upstream: given.Proxy.Upstream, UpstreamTimeout: given.Proxy.Timeout, Routes: routes, TrustedProxies: given.Trusted,
-		Headers: given.Headers, Logger: s.log, Observe: func(route string, status int, d time.Duration) {
-			s.measured.ObserveHTTP("proxy "+route, status, d)
+		Headers: given.Headers, Logger: s.log, Tracer: s.traces.Tracer(),
+		Observe: func(route string, status int, d time.Duration, trace string) {
+			s.measured.ObserveHTTP("proxy "+route, status, d, trace)
 		},
 	})
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/otlp"
 	"github.com/ratelimitd/ratelimitd/internal/ui"
 )
 
@@ -35,6 +37,7 @@ type service struct {
 	registry *prometheus.Registry
 	measured *metrics.Metrics
 	bounds   *boundSeries
+	traces   *otlp.Exporter // nil: nothing is traced
 
 	ui    *ui.UI // nil: there is no live page
 	audit *auditLog
@@ -57,6 +60,9 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 
 	s := &service{process: process, settings: given, stdout: cmd.OutOrStdout(), log: log}
 	s.measure()
+	if err := s.follow(ctx); err != nil {
+		return err
+	}
 	watcher, policies, err := readPolicies(given.Policies)
 	if err != nil {
 		return err
@@ -98,6 +104,17 @@ func (s *service) measure() {
 	s.bounds = newBoundSeries(s.registry)
 }
 
+// follow opens what sends traces, if the environment asks for them.
+func (s *service) follow(ctx context.Context) (err error) {
+	if s.traces, err = otlp.Open(ctx, s.process.Version, s.log); err != nil {
+		return command.Fail(err)
+	}
+	if s.traces != nil {
+		s.measured.ShowTraces()
+	}
+	return nil
+}
+
 // secure opens the audit log and reads who may ask, and refuses addresses that are open to
 // everybody.
 func (s *service) secure(stderr io.Writer) (err error) {
@@ -123,6 +140,9 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	options.Now, options.Observer, options.Owners = s.process.Now, s.measured, s.peers.owners()
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
+	if s.traces != nil {
+		options.Together = tracing.Together
+	}
 	s.engine = limiter.New(s.store.store, options)
 	if s.store.onMove != nil {
 		s.store.onMove(s.engine.MoveTo)
@@ -132,7 +152,9 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 		s.registry.MustRegister(metrics.NewSaving(s.process.Now, s.store.saving))
 	}
 	if !s.engine.InMemory() {
-		s.registry.MustRegister(metrics.NewBehind(s.engine.Behind), metrics.NewRemembered(s.engine.Remembered))
+		s.registry.MustRegister(
+			metrics.NewBehind(s.engine.Behind), metrics.NewRemembered(s.engine.Remembered), metrics.NewColdReads(s.engine.ColdReads),
+		)
 	}
 	return nil
 }
@@ -180,7 +202,8 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	err := inOrder(ctx, servers, s.runUI, reloads, s.peers.run(s.engine, s.agreed), s.engine.Run, s.store.run, s.measured.Run, garbage)
+	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer())
+	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, s.measured.Run, s.traces.Run, garbage)
 	if err != nil {
 		return command.Fail(err)
 	}

@@ -100,7 +100,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 		s.measured.SetExpiry(metrics.CertificateCassandra, config.TLS.Certificates[0].Leaf.NotAfter)
 	}
 	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
-	config.MigrateFirst = given.Migrate
+	config.MigrateFirst, config.Traced = given.Migrate, s.traces != nil
 	store, err := cassandra.OpenLater(ctx, config)
 	if err != nil {
 		return nil, command.Fail(err)

@@ -47,6 +47,9 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
 		return k, nil
 	}
+	if k == nil {
+		c.owned.cold.Add(int64(len(batch)))
+	}
 	if err := c.behind.writeKey(ctx, t.Key); err != nil {
 		return nil, err
 	}

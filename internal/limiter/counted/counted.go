@@ -59,13 +59,18 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 
 // check answers r as if it came now, and records nothing.
 func (c *counted) check(ctx context.Context, t *demand.Target, r *demand.Request) {
-	_, _ = c.foresee(ctx, t, []*demand.Request{r})
+	batch := []*demand.Request{r}
+	if c.owned.rightOf(t, batch) != nil {
+		c.owned.cold.Add(1)
+	}
+	_, _ = c.foresee(ctx, t, batch)
 }
 
 // settle answers every request of batch, all of them for t.
 func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
-	if right := c.owned.rightOf(t, batch); right != nil {
-		if k := c.known(ctx, t, batch, right); k != nil {
+	mine := c.owned.rightOf(t, batch)
+	if mine != nil {
+		if k := c.known(ctx, t, batch, mine); k != nil {
 			c.settleOwned(ctx, t, batch, k)
 			return
 		}
@@ -74,6 +79,9 @@ func (c *counted) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	batch = c.recall(t, batch)
 	if len(batch) == 0 {
 		return
+	}
+	if mine != nil {
+		c.owned.cold.Add(int64(len(batch)))
 	}
 	if right := batch[0].Right; right != nil {
 		if err := right.Note(t.Key, t.Plan.Life()); err != nil {

@@ -30,7 +30,7 @@ type Decider struct {
 func New(store store.Store, ids *store.EventIDs, opts *demand.Settings) *Decider {
 	counted := newCounted(store, ids, opts)
 	s := &Decider{
-		Store: store, opts: opts,
+		Store: store, opts: opts, flights: flights{together: opts.Together},
 		counted: counted,
 		serial:  cas.New(store, ids, opts, counted.denials),
 
@@ -181,6 +181,10 @@ func (s *Decider) LastReset(key store.Key) store.Instant {
 
 // Remembered returns of how many keys all that is counted is Remembered, as their owner.
 func (s *Decider) Remembered() int { return s.counted.owned.remembered() }
+
+// ColdReads returns how many decisions were made as the owner of their key that had to read it from the store
+// first, as nothing of it was remembered.
+func (s *Decider) ColdReads() int64 { return s.counted.owned.cold.Load() }
 
 // Behind returns how far the store is behind what was admitted.
 func (s *Decider) Behind() Behind {

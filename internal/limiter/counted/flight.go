@@ -18,6 +18,8 @@ import (
 type flights struct {
 	mu   sync.Mutex
 	keys map[store.Key]*flight
+
+	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
 }
 
 // travelsWith reports whether one batch can hold r and other: not the same key under a policy
@@ -62,6 +64,9 @@ func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, time
 		return
 	}
 	r.Until, _ = ctx.Deadline()
+	if f.together != nil {
+		r.Ctx = ctx
+	}
 	batch, err := f.enter(k, r)
 	if err == nil && batch == nil {
 		batch, err = f.wait(ctx, k, r, timeout/2)
@@ -142,7 +147,19 @@ func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request
 			close(r.Turn)
 		}
 	}()
-	settle(ctx, batch)
+	settle(f.ofAll(ctx, batch), batch)
+}
+
+// ofAll returns ctx as the one of all of batch.
+func (f *flights) ofAll(ctx context.Context, batch []*demand.Request) context.Context {
+	if f.together == nil || len(batch) < 2 {
+		return ctx
+	}
+	calls := make([]context.Context, len(batch))
+	for i, r := range batch {
+		calls[i] = r.Ctx
+	}
+	return f.together(ctx, calls)
 }
 
 // dropLate answers those whose time is over: where this process stood still they do not know it yet.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
@@ -23,6 +24,7 @@ type owned struct {
 	opts     *demand.Settings
 	prepared *prepared
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
+	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
 	shards   [ownedShards]ownedShard
 }
 

@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"context"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -25,6 +26,7 @@ type Request struct {
 	Prepare store.EventID   // of a take, under which it is prepared; of an abort, what is aborted; zero: it stays
 	Fewer   <-chan struct{} // closed when it can be asked again, if it is in doubt
 
+	Ctx   context.Context // its caller's; nil unless what is done together is told
 	Until time.Time       // when its caller gives up; zero: never
 	Turn  chan []*Request // receives the batch to lead, or is closed when answered
 }

@@ -2,6 +2,7 @@ package demand
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,9 @@ type Settings struct {
 	MaxKeys        int                                     // whose counts an owner remembers at most; zero: DefaultMaxKeys
 	Jitter         func(below time.Duration) time.Duration // how long to wait for instances that met to part; nil: at random
 	News           bool                                    // instances tell each other of resets, refunds and blocks
+
+	// Together is for what the store is asked for several calls at once: see the engine's Options. Nil: nobody is told.
+	Together func(ctx context.Context, calls []context.Context) context.Context
 
 	Timing *clock.Timing // of what is given above
 	keys   *keys.Cache   // of all policies

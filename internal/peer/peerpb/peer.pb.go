@@ -135,6 +135,8 @@ type Call struct {
 	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
 	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
 	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
+	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
+	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +246,20 @@ func (x *Call) GetAtOnce() bool {
 		return x.AtOnce
 	}
 	return false
+}
+
+func (x *Call) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *Call) GetTracestate() string {
+	if x != nil {
+		return x.Tracestate
+	}
+	return ""
 }
 
 type Knowledge struct {
@@ -759,7 +775,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\x91\x02\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xd3\x02\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -773,7 +789,11 @@ const file_peer_proto_rawDesc = "" +
 	"keepMillis\x12\x18\n" +
 	"\aprepare\x18\n" +
 	" \x01(\fR\aprepare\x12\x17\n" +
-	"\aat_once\x18\v \x01(\bR\x06atOnce\"R\n" +
+	"\aat_once\x18\v \x01(\bR\x06atOnce\x12 \n" +
+	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1e\n" +
+	"\n" +
+	"tracestate\x18\r \x01(\tR\n" +
+	"tracestate\"R\n" +
 	"\tKnowledge\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
 	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// traced returns a front whose spans are recorded, if sampler says so.
+func traced(t *testing.T, sampler trace.Sampler) (*front, *tracetest.SpanRecorder, *[]string) {
+	t.Helper()
+	recorder, shown := tracetest.NewSpanRecorder(), new([]string)
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder), trace.WithSampler(sampler))
+	f := newFront(t, &Options{
+		Tracer:      tracing.New(provider),
+		Observe:     func(_ string, _ int, _ time.Duration, trace string) { *shown = append(*shown, trace) },
+		ForwardAuth: gateways,
+	}, smsSend, tail, closed)
+	return f, recorder, shown
+}
+
+const (
+	callersTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
+	callersParent = "00-" + callersTrace + "-00f067aa0ba902b7-"
+)
+
+func spanNames(recorder *tracetest.SpanRecorder) (names []string) {
+	for _, s := range recorder.Ended() {
+		names = append(names, s.Name())
+	}
+	return names
+}
+
+// TestSpansOfRequests sends requests that are part of a trace, and holds them to the spans that they should have,
+// the one of the request last.
+func TestSpansOfRequests(t *testing.T) {
+	const one = `{"policy":"api","identifier":"+4915112345678"}`
+	for _, c := range []struct {
+		name, method, path, body string
+		down                     bool
+		status                   int
+		spans, outcomes          string
+	}{
+		{"take", "POST", "/v1/take", one, false, 200, "decide, POST /v1/take", "allowed"},
+		{"check", "POST", "/v1/check", one, false, 200, "decide, POST /v1/check", "allowed"},
+		{"denied", "POST", "/v1/take", `{"policy":"closed","identifier":"a"}`, false, 429, "decide, POST /v1/take", "denied"},
+		{"unknown policy", "POST", "/v1/take", `{"policy":"+4915112345678","identifier":"a"}`, false, 404, "decide, POST /v1/take", "invalid"},
+		{"no JSON", "POST", "/v1/take", `+4915112345678`, false, 400, "POST /v1/take", ""},
+		{"no route", "GET", "/v1/+4915112345678", "", false, 404, "GET unknown", ""},
+		{"store down", "POST", "/v1/take", one, true, 503, "decide, POST /v1/take", "failed"},
+		{"batch", "POST", "/v1/batch", operationsOf(oneOp, oneOp), false, 200, "decide, decide, POST /v1/batch", "allowed, allowed"},
+		{"gateway", "GET", "/v1/forward-auth?policy=api", "", false, 200, "decide, GET /v1/forward-auth", "allowed"},
+		{"liveness", "GET", "/healthz", "", false, 200, "", ""},
+	} {
+		f, recorder, shown := traced(t, trace.ParentBased(trace.NeverSample()))
+		if c.down {
+			f.store.err = errStoreDown
+		}
+		res := f.do(c.method, c.path, c.body, "Traceparent", callersParent+"01", "X-Forwarded-For", "203.0.113.7")
+		if res.StatusCode != c.status {
+			t.Errorf("%s: status %d, want %d", c.name, res.StatusCode, c.status)
+		}
+		var outcomes []string
+		for _, s := range recorder.Ended() {
+			said := attribute.NewSet(s.Attributes()...)
+			if outcome, ok := said.Value("ratelimitd.outcome"); ok {
+				outcomes = append(outcomes, outcome.AsString())
+			}
+			if failed := s.Status().Code == otelcodes.Error; failed != (c.status == http.StatusServiceUnavailable) {
+				t.Errorf("%s: %s failed: %t", c.name, s.Name(), failed)
+			}
+			if s.SpanContext().TraceID().String() != callersTrace || strings.Contains(said.Encoded(attribute.DefaultEncoder()), "15112345") {
+				t.Errorf("%s: %s of trace %s says %v", c.name, s.Name(), s.SpanContext().TraceID(), said)
+			}
+		}
+		if got := strings.Join(spanNames(recorder), ", "); got != c.spans {
+			t.Errorf("%s: the spans %s, want %s", c.name, got, c.spans)
+		}
+		if got := strings.Join(outcomes, ", "); got != c.outcomes {
+			t.Errorf("%s: the outcomes %s, want %s", c.name, got, c.outcomes)
+		}
+		want := ""
+		if c.spans != "" {
+			want = callersTrace
+		}
+		if (*shown)[0] != want || strings.Contains(f.log.String(), "trace_id="+callersTrace) != (want != "") {
+			t.Errorf("%s: the metrics show trace %q, want %q; the log:\n%s", c.name, (*shown)[0], want, f.log)
+		}
+	}
+}
+
+// TestWhatIsNotSampledHasNoSpans, whoever says that it is not. The log has its id all the same.
+func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
+	for flags, sampler := range map[string]trace.Sampler{
+		"00": trace.ParentBased(trace.AlwaysSample()),
+		"01": trace.NeverSample(),
+	} {
+		f, recorder, shown := traced(t, sampler)
+		f.do(http.MethodPost, "/v1/take", `{"policy":"api","identifier":"a"}`, "Traceparent", callersParent+flags)
+		if n := len(recorder.Started()); n > 0 || (*shown)[0] != "" || !strings.Contains(f.log.String(), "trace_id="+callersTrace) {
+			t.Errorf("flags %s: %d spans, the metrics show %q, the log:\n%s", flags, n, (*shown)[0], f.log)
+		}
+	}
+}
+
+// BenchmarkTraces measures a take with nothing traced, with one that nobody will see, and with one that
+// somebody will.
+func BenchmarkTraces(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		sampler trace.Sampler // nil: nothing is traced
+	}{{"off", nil}, {"not sampled", trace.NeverSample()}, {"sampled", trace.AlwaysSample()}} {
+		b.Run(c.name, func(b *testing.B) {
+			opts := new(Options)
+			if c.sampler != nil {
+				opts.Tracer = tracing.New(trace.NewTracerProvider(trace.WithSampler(c.sampler)))
+			}
+			newFront(&testing.T{}, opts, policy.Policy{Name: "api", Limits: []policy.Limit{
+				{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Minute},
+			}}).benchmark(b, "/v1/take", oneTail)
+		})
+	}
+}

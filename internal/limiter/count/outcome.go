@@ -1,0 +1,43 @@
+package count
+
+import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+
+// Outcome is what became of a decision.
+type Outcome int
+
+// The outcomes of decisions.
+const (
+	OutcomeAllowed Outcome = iota
+	OutcomeDenied
+	OutcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
+	OutcomeWouldDeny       // mode shadow: allowed, and denied under enforce
+	OutcomeOff             // mode off: nobody was asked
+	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
+	OutcomeDegradedDenied  // the store did not answer, and on_store_error denied
+
+	OutcomeCount // how many there are
+)
+
+// String returns the outcome as metrics and traces have it.
+func (o Outcome) String() string {
+	return [OutcomeCount]string{"allowed", "denied", "blocked", "would_deny", "off", "degraded_allowed", "degraded_denied"}[o]
+}
+
+// Outcome returns what became of d.
+func (d *Decision) Outcome() Outcome {
+	switch {
+	case d.Policy.Mode == policy.ModeOff:
+		return OutcomeOff
+	case d.Degraded && d.Allowed:
+		return OutcomeDegradedAllowed
+	case d.Degraded:
+		return OutcomeDegradedDenied
+	case d.Blocked:
+		return OutcomeBlocked
+	case !d.Allowed:
+		return OutcomeDenied
+	case !d.WouldAllow:
+		return OutcomeWouldDeny
+	}
+	return OutcomeAllowed
+}

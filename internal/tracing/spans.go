@@ -1,0 +1,204 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+)
+
+// The attributes of spans that OpenTelemetry has no name for.
+const (
+	attrOp         = attribute.Key("ratelimitd.op")
+	attrPolicy     = attribute.Key("ratelimitd.policy")
+	attrLimit      = attribute.Key("ratelimitd.limit")     // the tightest one of the policy
+	attrAlgorithm  = attribute.Key("ratelimitd.algorithm") // of that limit
+	attrOutcome    = attribute.Key("ratelimitd.outcome")
+	attrDemands    = attribute.Key("ratelimitd.demands")    // of a call
+	attrRemembered = attribute.Key("ratelimitd.remembered") // decided from memory
+	attrMember     = attribute.Key("ratelimitd.member")     // who owns the key
+	attrView       = attribute.Key("ratelimitd.view")       // that says so
+)
+
+// Request begins the span of a request over HTTP, and returns the request with it. It is to be ended by
+// Answered.
+func (t *Tracer) Request(r *http.Request) (*http.Request, Span) {
+	if t == nil {
+		return r, Span{}
+	}
+	ctx, span := t.enter(r.Context(), "request", ParentFrom(r.Header.Values))
+	if span.Sampled() {
+		r = r.WithContext(ctx)
+	}
+	return r, span
+}
+
+// Answered ends the span of a request over HTTP. route is to be one of few: a pattern, never a path. failed is why
+// the service could not answer; nil: it could.
+func (s Span) Answered(method, route string, status int, failed error) {
+	if !s.Sampled() {
+		return
+	}
+	method = knownMethod(method)
+	s.span.SetName(method + " " + route)
+	s.span.SetAttributes(
+		attribute.String("http.request.method", method), attribute.String("http.route", route),
+		attribute.Int("http.response.status_code", status),
+	)
+	s.fail(failed)
+	s.span.End()
+}
+
+// knownMethod returns the method if it is one of HTTP's own; anything may be in others.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return "_OTHER"
+}
+
+// Call begins the span of a request over gRPC, which is part of from. It is to be ended by Returned.
+func (t *Tracer) Call(ctx context.Context, method string, from Parent) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	return t.enter(ctx, method, from)
+}
+
+// Returned ends the span of a request over gRPC. method and code are to be of few. failed is why the
+// service could not answer; nil: it could.
+func (s Span) Returned(method, code string, failed error) {
+	if !s.Sampled() {
+		return
+	}
+	s.span.SetAttributes(
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", method), attribute.String("ratelimitd.code", code),
+	)
+	s.fail(failed)
+	s.span.End()
+}
+
+// Decide begins the span of a decision. It is to be ended by Decided. A nil t has none.
+func (t *Tracer) Decide(ctx context.Context, op count.Op) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	ctx, span := begin(ctx, "decide", ofOwn)
+	if span.Sampled() {
+		span.span.SetAttributes(attrOp.String(string(op)))
+	}
+	return ctx, span
+}
+
+// Decided ends the span of a decision of so many demands, which is d, unless there is an error.
+func (s Span) Decided(d *count.Decision, demands int, err error) {
+	if !s.Sampled() {
+		return
+	}
+	if demands > 1 {
+		s.span.SetAttributes(attrDemands.Int(demands))
+	}
+	if err != nil || d.Policy == nil {
+		s.undecided(err)
+		return
+	}
+	limit := d.TightestLimit()
+	s.span.SetAttributes(
+		attrPolicy.String(d.Policy.Name), attrLimit.String(limit.Name), attrAlgorithm.String(limit.Algorithm),
+		attrOutcome.String(d.Outcome().String()), attrRemembered.Bool(d.Remembered),
+	)
+	s.span.End()
+}
+
+// undecided ends the span of a decision that there is none of. What a caller got wrong may be what they
+// sent, and is not said.
+func (s Span) undecided(err error) {
+	failed := (*count.StoreError)(nil)
+	switch {
+	case errors.Is(err, owner.ErrRefused): // it is tried again
+		s.span.SetAttributes(attrOutcome.String("refused"))
+	case errors.As(err, &failed):
+		s.span.SetAttributes(attrOutcome.String("failed"))
+		s.fail(err)
+	default:
+		s.span.SetAttributes(attrOutcome.String("invalid"))
+	}
+	s.span.End()
+}
+
+// HandOn begins the span of having the owner of its key, a member, decide call, and returns what the
+// owner goes on by. It is to be ended by HandedOn.
+func HandOn(ctx context.Context, member string, call *owner.Call) (Span, Parent) {
+	ctx, span := begin(ctx, "hand on", ofClient)
+	if !span.Sampled() {
+		return span, Parent{}
+	}
+	span.ofCall(call)
+	span.span.SetAttributes(attrMember.String(member))
+	return span, parentOf(ctx)
+}
+
+// DecideForPeer begins the span of deciding call, which another instance handed on. It is to be ended by
+// HandedOn. Where from is zero, or t is nil, there is none.
+func (t *Tracer) DecideForPeer(ctx context.Context, from Parent, call *owner.Call) (context.Context, Span) {
+	if t == nil || from.Traceparent == "" {
+		return ctx, Span{}
+	}
+	ctx, span := t.enter(ctx, "decide for peer", from)
+	if span.Sampled() {
+		span.ofCall(call)
+	}
+	return ctx, span
+}
+
+func (s Span) ofCall(call *owner.Call) {
+	s.span.SetAttributes(attrOp.String(string(call.Op)), attrView.Int64(call.View))
+	if call.Policy != "" {
+		s.span.SetAttributes(attrPolicy.String(call.Policy))
+	}
+}
+
+// HandedOn ends the span of what was handed on, of which the owner says a, unless there is an error.
+func (s Span) HandedOn(a *owner.Answer, err error) {
+	switch {
+	case !s.Sampled():
+		return
+	case err != nil && errors.Is(err, owner.ErrRefused):
+		s.span.SetAttributes(attrOutcome.String("refused"))
+	case err != nil:
+		s.span.SetAttributes(attrOutcome.String("failed"))
+		s.span.SetStatus(codes.Error, err.Error())
+	case len(a.Verdicts) > 0:
+		s.span.SetAttributes(attrOutcome.String(verdict(a)), attrRemembered.Bool(a.Remembered))
+	}
+	s.span.End()
+}
+
+func verdict(a *owner.Answer) string {
+	if a.WouldAllow {
+		return count.OutcomeAllowed.String()
+	}
+	return count.OutcomeDenied.String()
+}
+
+// Verify begins the span of finding out whether the right to decide still holds. It is to be ended by
+// Verified.
+func Verify(ctx context.Context) (context.Context, Span) {
+	return begin(ctx, "fence", ofOwn)
+}
+
+// Verified ends the span of finding out whether the right to decide still holds: it does, unless there is an
+// error.
+func (s Span) Verified(err error) {
+	if s.Sampled() {
+		s.fail(err)
+		s.span.End()
+	}
+}

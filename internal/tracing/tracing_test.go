@@ -1,0 +1,216 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// newTracer returns what begins spans that are recorded.
+func newTracer(sampler trace.Sampler) (*tracing.Tracer, *tracetest.SpanRecorder) {
+	recorder := tracetest.NewSpanRecorder()
+	return tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder), trace.WithSampler(sampler))), recorder
+}
+
+func request() *http.Request { return httptest.NewRequest(http.MethodPost, "/v1/take", nil) }
+
+// values returns what the span of that name says under key.
+func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (found []string) {
+	for _, s := range recorder.Ended() {
+		for _, a := range s.Attributes() {
+			if s.Name() == name && a.Key == key {
+				found = append(found, fmt.Sprint(a.Value.AsInterface()))
+			}
+		}
+	}
+	return found
+}
+
+// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and in a context of nothing that
+// somebody will see.
+func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
+	never, _ := newTracer(trace.NeverSample())
+	unseen, _ := never.Request(request())
+	r, call := request(), &owner.Call{Policy: "p", Op: count.OpTake}
+	trip, nobody := tracing.Trip{Statement: "SELECT", Statements: 1}, context.Context(nil)
+	for name, c := range map[string]struct {
+		tracer *tracing.Tracer
+		ctx    context.Context
+	}{"off": {nil, context.Background()}, "not sampled": {never, unseen.Context()}} {
+		got := testing.AllocsPerRun(100, func() {
+			span := tracing.Span{}
+			if c.tracer == nil {
+				_, span = c.tracer.Request(r)
+			}
+			within, decided := c.tracer.Decide(c.ctx, count.OpTake)
+			handed, parent := tracing.HandOn(within, "member", call)
+			at, peer := c.tracer.DecideForPeer(context.Background(), parent, call)
+			verifying, verified := tracing.Verify(at)
+			trip.Add(verifying)
+			verified.Verified(nil)
+			peer.HandedOn(nil, nil)
+			handed.HandedOn(nil, nil)
+			decided.Decided(nil, 1, nil)
+			span.Answered("POST", "/v1/take", 200, nil)
+			if tracing.SampledID(within)+span.SampledID() != "" || tracing.Sampled(within) || tracing.Sampled(nobody) {
+				t.Error("what is not traced has an id")
+			}
+		})
+		if got > 0 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+	}
+}
+
+// TestCallerIsFollowed holds that a request goes on with the trace of its caller if there is one whole header of it,
+// and begins one of its own otherwise.
+func TestCallerIsFollowed(t *testing.T) {
+	const id, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for name, c := range map[string]struct {
+		parents, states []string
+		follows         bool
+		state           string
+	}{
+		"none":            {nil, nil, false, ""},
+		"one":             {[]string{parent}, []string{"a=1"}, true, "a=1"},
+		"several states":  {[]string{parent}, []string{"a=1", "b=2"}, true, "a=1,b=2"},
+		"no state at all": {[]string{parent}, []string{"=,=,"}, true, ""},
+		"two":             {[]string{parent, parent}, nil, false, ""},
+		"nonsense":        {[]string{"00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01"}, nil, false, ""},
+	} {
+		tracer, recorder := newTracer(trace.AlwaysSample())
+		r := request()
+		r.Header["Traceparent"], r.Header["Tracestate"] = c.parents, c.states
+		_, span := tracer.Request(r)
+		span.Answered("POST", "/v1/take", 200, nil)
+		got := recorder.Ended()[0].SpanContext()
+		if follows := got.TraceID().String() == id; follows != c.follows || got.TraceState().String() != c.state {
+			t.Errorf("%s: trace %s, state %q", name, got.TraceID(), got.TraceState())
+		}
+		if span.TraceID() != got.TraceID().String() {
+			t.Errorf("%s: it is told as %s", name, span.TraceID())
+		}
+	}
+}
+
+// TestTripIsPartOfEachTrace that it was made for, and says for how many calls: those of a key that were decided
+// together, and those of other keys that share the request.
+func TestTripIsPartOfEachTrace(t *testing.T) {
+	tracer, recorder := newTracer(trace.AlwaysSample())
+	var calls []context.Context
+	var want []string
+	for range 3 {
+		r, span := tracer.Request(request())
+		calls, want = append(calls, r.Context()), append(want, span.TraceID())
+	}
+	unseen, _ := newTracer(trace.NeverSample())
+	call, _ := unseen.Request(request())
+	ofOneKey := tracing.Together(context.Background(), []context.Context{calls[0], call.Context(), calls[1]})
+	shared := tracing.Together(context.Background(), []context.Context{ofOneKey, calls[2], nil})
+	began := time.Now().Add(-time.Second)
+	trip := tracing.Trip{
+		Statement: "INSERT INTO t (key) VALUES (?)", Statements: 5, Node: "10.0.0.1", Attempt: 1,
+		Began: began, Ended: began.Add(time.Millisecond), Err: errors.New("too few replicas"),
+	}
+	trip.Add(shared)
+	var got []string
+	for _, s := range recorder.Ended() {
+		got = append(got, s.SpanContext().TraceID().String())
+		if !s.StartTime().Equal(began) || s.EndTime().Sub(began) != time.Millisecond || s.Status().Code != codes.Error {
+			t.Errorf("from %v to %v, %v", s.StartTime(), s.EndTime(), s.Status())
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the trip is in the traces %s, want %s", got, want)
+	}
+	for key, want := range map[attribute.Key]string{
+		"ratelimitd.trip.calls": "5", "db.operation.batch.size": "5", "server.address": "10.0.0.1", "ratelimitd.trip.attempt": "1",
+	} {
+		if got := values(recorder, "cassandra BATCH", key); len(got) != 3 || got[0] != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	if id := tracing.SampledID(shared); id != want[0] || !tracing.Sampled(shared) || !tracing.Sampled(calls[2]) {
+		t.Errorf("the trip is shown with trace %s, want %s", id, want[0])
+	}
+}
+
+// TestCallHandedOnIsFollowed holds that the owner of a key goes on with the trace of a call, and says what became
+// of it.
+func TestCallHandedOnIsFollowed(t *testing.T) {
+	down := &count.StoreError{Recorded: count.RecordedNo, Err: store.ErrUnavailable}
+	decided := &owner.Answer{Verdicts: make([]count.Verdict, 1)}
+	admitted := &owner.Answer{Verdicts: make([]count.Verdict, 1), WouldAllow: true, Remembered: true}
+	for want, c := range map[string]struct {
+		answer *owner.Answer
+		err    error
+		failed codes.Code
+	}{
+		"allowed": {admitted, nil, codes.Unset}, "denied": {decided, nil, codes.Unset},
+		"refused": {decided, owner.ErrRefused, codes.Unset}, "failed": {decided, down, codes.Error},
+	} {
+		asker, ofAsker := newTracer(trace.AlwaysSample())
+		other, ofOther := newTracer(trace.ParentBased(trace.NeverSample()))
+		r, request := asker.Request(request())
+		call := &owner.Call{Policy: "p", Op: count.OpTake, View: 7}
+		span, parent := tracing.HandOn(r.Context(), "member", call)
+		_, peer := other.DecideForPeer(context.Background(), parent, call)
+		peer.HandedOn(c.answer, c.err)
+		span.HandedOn(c.answer, c.err)
+		for name, recorder := range map[string]*tracetest.SpanRecorder{"hand on": ofAsker, "decide for peer": ofOther} {
+			if got := values(recorder, name, "ratelimitd.outcome"); fmt.Sprint(got) != "["+want+"]" {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+			if got := values(recorder, name, "ratelimitd.view"); fmt.Sprint(got) != "[7]" {
+				t.Errorf("%s: view %s", name, got)
+			}
+			if s := recorder.Ended()[0]; s.Status().Code != c.failed || s.SpanContext().TraceID().String() != request.TraceID() {
+				t.Errorf("%s: %v, of trace %s", name, s.Status(), s.SpanContext().TraceID())
+			}
+		}
+		if handed, at := ofAsker.Ended()[0], ofOther.Ended()[0]; at.Parent().SpanID() != handed.SpanContext().SpanID() {
+			t.Error("the owner's span is not below that of the call")
+		}
+	}
+}
+
+// TestWhoeverIsAskedGoesOn holds that a request that is passed on goes on below the span that it was passed
+// on by, and that what nobody will see stays as the caller sent it.
+func TestWhoeverIsAskedGoesOn(t *testing.T) {
+	for want, sampler := range map[bool]trace.Sampler{true: trace.AlwaysSample(), false: trace.NeverSample()} {
+		tracer, _ := newTracer(sampler)
+		r, span := tracer.Request(request())
+		passed := http.Header{"Traceparent": {"as it was sent"}}
+		tracing.Inject(r.Context(), passed)
+		if got := passed.Get("Traceparent"); strings.HasPrefix(got, "00-"+span.TraceID()) != want || (got == "as it was sent") == want {
+			t.Errorf("sampled %t: %s", want, got)
+		}
+	}
+}
+
+// TestNoMethodIsMadeUp holds that a span is called after HTTP's own methods alone.
+func TestNoMethodIsMadeUp(t *testing.T) {
+	tracer, recorder := newTracer(trace.AlwaysSample())
+	for _, method := range []string{"GET", "+4915112345678"} {
+		_, span := tracer.Request(request())
+		span.Answered(method, "/v1/take", 200, nil)
+	}
+	if a, b := recorder.Ended()[0].Name(), recorder.Ended()[1].Name(); a != "GET /v1/take" || b != "_OTHER /v1/take" {
+		t.Errorf("%q and %q", a, b)
+	}
+}
