@@ -66,7 +66,7 @@ func (c *Client) Tell(ctx context.Context, q *Question) error {
 type policyInForce struct{ Name, Description string }
 
 func (c *Client) policies(ctx context.Context) ([]policyInForce, error) {
-	a, _, err := c.exchange(ctx, http.MethodGet, "policies", nil, nil)
+	a, _, err := c.exchange(ctx, http.MethodGet, version+"policies", nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (c *Client) Ask(ctx context.Context, q *Question) (*Answer, error) {
 	if q.IdempotencyKey != "" {
 		header.Set("Idempotency-Key", q.IdempotencyKey)
 	}
-	a, sent, err := c.exchange(ctx, http.MethodPost, q.Route, header, body)
+	a, sent, err := c.exchange(ctx, http.MethodPost, version+q.Route, header, body)
 	switch {
 	case err == nil:
 		return a, nil
@@ -124,14 +124,17 @@ func (c *Client) noTLS(err error, q *Question) error {
 	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
 }
 
+// version is what the paths of the API begin with; those of health have none.
+const version = "v1/"
+
 // exchange sends one request. When there is no answer, sent says whether the
 // server may have seen the request all the same.
-func (c *Client) exchange(ctx context.Context, method, route string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
+func (c *Client) exchange(ctx context.Context, method, path string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath("v1", route).String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -283,7 +286,26 @@ func (a *Answer) foreign(q *Question) error {
 
 // Get makes out of the answer to a GET of a route below /v1, and returns the answer as it came.
 func (c *Client) Get(ctx context.Context, route string, out any) (document []byte, err error) {
-	a, _, err := c.exchange(ctx, http.MethodGet, route, nil, nil)
+	return c.get(ctx, version+route, out)
+}
+
+// Health returns the status of a server that is healthy, such as ok, and what a person should look at all the same. With
+// ready it is healthy only if it can decide. An error says why it is not, or that there is no answer.
+func (c *Client) Health(ctx context.Context, ready bool) (status string, warnings []string, err error) {
+	path := "healthz"
+	if ready {
+		path = "readyz"
+	}
+	var healthy struct {
+		Status   string
+		Warnings []string
+	}
+	_, err = c.get(ctx, path, &healthy)
+	return healthy.Status, healthy.Warnings, err
+}
+
+func (c *Client) get(ctx context.Context, path string, out any) (document []byte, err error) {
+	a, _, err := c.exchange(ctx, http.MethodGet, path, nil, nil)
 	switch {
 	case err != nil && handshake.FailureOf(err) != handshake.None:
 		return nil, c.noTLS(err, &Question{})
