@@ -18,7 +18,7 @@ import (
 // TestImage builds the image and runs it: it answers, becomes healthy, and tells when it is not.
 //
 // The stage that compiles begins with an image to be pulled. It is played here: its last command is run on what
-// .dockerignore lets into the build, and what it makes is the stage. The other stage is built by Docker as it is.
+// .dockerignore lets into the build. The other stage is built by Docker, from what that made.
 func TestImage(t *testing.T) {
 	engine(t)
 	tag := fmt.Sprintf("ratelimitd:check-%d", os.Getpid())
@@ -33,7 +33,7 @@ func TestImage(t *testing.T) {
 	}
 	t.Run("serves", func(t *testing.T) { checkServes(t, tag) })
 	t.Run("is not healthy", func(t *testing.T) { // nobody listens where health asks
-		ill := container(t, soon, "--health-retries=1", "--health-start-period=0s", "-e", "RATELIMITD_LISTEN=127.0.0.1:9999", tag)
+		ill := container(t, soon, "--health-retries=1", "--health-start-period=1ms", "-e", "RATELIMITD_LISTEN=127.0.0.1:9999", tag)
 		waitHealth(t, ill, "unhealthy")
 	})
 }
@@ -90,7 +90,7 @@ func buildImage(t *testing.T, tag string) {
 	authorities := read(t, "/etc/ssl/certs/ca-certificates.crt")
 	write(t, made+"/etc/ssl/certs/ca-certificates.crt", authorities)
 	runIn(t, buildContext(t), []string{"VERSION=v1.2.3", "GOWORK=off"}, "sh", "-c", replace(t, command[1], " -o /ratelimitd ", " -o "+made+"/ratelimitd "))
-	write(t, made+"/Dockerfile", "FROM scratch AS build\nCOPY . /\n\nFROM scratch\n"+last)
+	write(t, made+"/Dockerfile", "FROM scratch\n"+replace(t, last, "COPY --from=build ", "COPY "))
 	runIn(t, "", []string{"DOCKER_BUILDKIT=0"}, "docker", "build", "-q", "-t", tag, "--build-arg=VERSION=v1.2.3", "--build-arg=REVISION=abc", made)
 }
 
