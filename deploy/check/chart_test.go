@@ -340,7 +340,8 @@ func TestPodsServe(t *testing.T) {
 		pod(m.deployment.Spec.Template.Spec, ip).wait(t, "http://"+ip+":8080"+ready.Path)
 		within(t, func() (bool, string) { // until it is a member
 			status, body := take("http://"+ip+":8080", "sms-send", "+4915112345678", token)
-			return status == 200 && strings.Contains(body, fmt.Sprintf(`"used":%d`, i+1)), fmt.Sprintf("take %d is answered %d: %s", i+1, status, body)
+			counted := status == 200 && strings.Contains(body, fmt.Sprintf(`"used":%d`, i+1))
+			return counted, fmt.Sprintf("take %d is answered %d: %s", i+1, status, body)
 		})
 		if status, _ := take("http://"+ip+":8080", "sms-send", "+4915112345678", ""); status != 401 {
 			t.Errorf("who shows no token is answered %d", status)

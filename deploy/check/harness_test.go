@@ -137,7 +137,7 @@ func mustKnow(t *testing.T, env []string) {
 	t.Helper()
 	cmd := exec.Command(program(t), "health", "--server=http://127.0.0.1:1", "--timeout=1ms")
 	cmd.Env = append([]string{}, env...) // nothing of this process
-	out, _ := cmd.CombinedOutput() // nobody is there
+	out, _ := cmd.CombinedOutput()       // nobody is there
 	if strings.Contains(string(out), "is not read") {
 		t.Errorf("ratelimitd says: %s", out)
 	}

@@ -54,10 +54,11 @@ func checkServes(t *testing.T, tag string) {
 	}
 }
 
-func waitHealth(t *testing.T, container, want string) {
+func waitHealth(t *testing.T, name, want string) {
 	t.Helper()
+	const shown = "{{.State.Health.Status}} {{range .State.Health.Log}}{{.Output}}{{end}}"
 	within(t, func() (bool, string) {
-		out, err := exec.Command("docker", "inspect", "-f", "{{.State.Health.Status}} {{range .State.Health.Log}}{{.Output}}{{end}}", container).CombinedOutput()
+		out, err := exec.Command("docker", "inspect", "-f", shown, name).CombinedOutput()
 		return err == nil && strings.HasPrefix(string(out), want+" "), string(out)
 	})
 }
@@ -89,9 +90,11 @@ func buildImage(t *testing.T, tag string) {
 	made := t.TempDir()
 	authorities := read(t, "/etc/ssl/certs/ca-certificates.crt")
 	write(t, made+"/etc/ssl/certs/ca-certificates.crt", authorities)
-	runIn(t, buildContext(t), []string{"VERSION=v1.2.3", "GOWORK=off"}, "sh", "-c", replace(t, command[1], " -o /ratelimitd ", " -o "+made+"/ratelimitd "))
+	script := replace(t, command[1], " -o /ratelimitd ", " -o "+made+"/ratelimitd ")
+	runIn(t, buildContext(t), []string{"VERSION=v1.2.3", "GOWORK=off"}, "sh", "-c", script)
 	write(t, made+"/Dockerfile", "FROM scratch\n"+replace(t, last, "COPY --from=build ", "COPY "))
-	runIn(t, "", []string{"DOCKER_BUILDKIT=0"}, "docker", "build", "-q", "-t", tag, "--build-arg=VERSION=v1.2.3", "--build-arg=REVISION=abc", made)
+	runIn(t, "", []string{"DOCKER_BUILDKIT=0"}, "docker", "build", "-q", "-t", tag,
+		"--build-arg=VERSION=v1.2.3", "--build-arg=REVISION=abc", made)
 }
 
 // buildContext returns a folder of what .dockerignore lets into the build.

@@ -180,10 +180,14 @@ func checkDeb(t *testing.T, path string) {
 // checkRights makes sure that other users read no settings, and that the service changes none.
 func checkRights(t *testing.T, inside func(...string) string, name string) {
 	t.Helper()
-	if rights := inside("stat", "-c", "%a %U:%G", "/etc/ratelimitd", "/etc/ratelimitd/ratelimitd.env"); rights != "750 root:ratelimitd\n640 root:ratelimitd\n" {
+	rights := inside("stat", "-c", "%a %U:%G", "/etc/ratelimitd", "/etc/ratelimitd/ratelimitd.env")
+	if rights != "750 root:ratelimitd\n640 root:ratelimitd\n" {
 		t.Errorf("rights: %s", rights)
 	}
-	for user, command := range map[string]string{"nobody": "cat /etc/ratelimitd/ratelimitd.env", "ratelimitd": "echo >>/etc/ratelimitd/policies.yaml"} {
+	for user, command := range map[string]string{
+		"nobody":     "cat /etc/ratelimitd/ratelimitd.env",
+		"ratelimitd": "echo >>/etc/ratelimitd/policies.yaml",
+	} {
 		if exec.Command("docker", "exec", "-u", user, name, "sh", "-c", command).Run() == nil {
 			t.Errorf("%s may: %s", user, command)
 		}
