@@ -165,6 +165,7 @@ func TestChart(t *testing.T) {
 				checkFiles(t, pod.Spec)
 				mustKnow(t, environment(pod.Spec.Containers[0], ""))
 			}
+			checkSecrets(t, m.deployment.Spec.Template.Spec.Containers[0], values == least || values == all)
 			if m.migration.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
 				t.Errorf("the migration is no hook: %v", m.migration.Annotations)
 			}
@@ -180,8 +181,12 @@ func TestChart(t *testing.T) {
 // nobody's.
 func checkSelectors(t *testing.T, m *manifests) {
 	t.Helper()
+	selects := labels.SelectorFromSet(m.deployment.Spec.Selector.MatchLabels)
+	if !selects.Matches(labels.Set(m.deployment.Spec.Template.Labels)) || selects.Matches(labels.Set(m.migration.Spec.Template.Labels)) {
+		t.Errorf("%v is not what instances have, or what the migration has, too", selects)
+	}
 	selectors := map[string]map[string]string{
-		"Deployment": m.deployment.Spec.Selector.MatchLabels, "PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
+		"PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
 		"Service": m.services["shop-ratelimitd"].Spec.Selector, "Service of peers": m.services["shop-ratelimitd-peers"].Spec.Selector,
 	}
 	for _, c := range m.deployment.Spec.Template.Spec.TopologySpreadConstraints {
@@ -191,15 +196,14 @@ func checkSelectors(t *testing.T, m *manifests) {
 		selectors["NetworkPolicy"] = m.walls.Spec.PodSelector.MatchLabels
 	}
 	for name, selector := range selectors {
-		selects := labels.SelectorFromSet(selector)
-		if !selects.Matches(labels.Set(m.deployment.Spec.Template.Labels)) || selects.Matches(labels.Set(m.migration.Spec.Template.Labels)) {
-			t.Errorf("%s selects %v: not what instances have, or what the migration has, too", name, selector)
+		if !maps.Equal(selector, m.deployment.Spec.Selector.MatchLabels) { // a label that an upgrade changes would be one more
+			t.Errorf("%s selects %v, and the Deployment %v", name, selector, m.deployment.Spec.Selector.MatchLabels)
 		}
 	}
 	if m.monitor == nil {
 		return
 	}
-	selects := labels.SelectorFromSet(m.monitor.Spec.Selector.MatchLabels)
+	selects = labels.SelectorFromSet(m.monitor.Spec.Selector.MatchLabels)
 	for name, service := range m.services {
 		if wanted := name == "shop-ratelimitd"; selects.Matches(labels.Set(service.Labels)) != wanted {
 			t.Errorf("the ServiceMonitor selects Service %s: %v", name, !wanted)
@@ -216,9 +220,9 @@ func checkSelectors(t *testing.T, m *manifests) {
 // checkPorts looks for each port that is named among the container's.
 func checkPorts(t *testing.T, m *manifests) {
 	t.Helper()
-	container := m.deployment.Spec.Template.Spec.Containers[0]
+	instance := m.deployment.Spec.Template.Spec.Containers[0]
 	var there, named []string
-	for _, p := range container.Ports {
+	for _, p := range instance.Ports {
 		there = append(there, p.Name)
 	}
 	for _, s := range m.services {
@@ -226,7 +230,7 @@ func checkPorts(t *testing.T, m *manifests) {
 			named = append(named, p.TargetPort.StrVal)
 		}
 	}
-	for _, probe := range []*core.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
+	for _, probe := range []*core.Probe{instance.StartupProbe, instance.LivenessProbe, instance.ReadinessProbe} {
 		named = append(named, probe.HTTPGet.Port.StrVal)
 	}
 	if m.walls != nil {
@@ -274,6 +278,23 @@ func checkFiles(t *testing.T, pod core.PodSpec) {
 	for _, v := range pod.Containers[0].Env {
 		if strings.HasPrefix(v.Value, "/") && !slices.Contains(folders, filepath.Dir(v.Value)) {
 			t.Errorf("%s is %s, and %v is mounted", v.Name, v.Value, folders)
+		}
+	}
+}
+
+// checkSecrets makes sure that identifiers are hashed under a key, and that neither peers nor callers come in unasked.
+func checkSecrets(t *testing.T, c core.Container, auth bool) {
+	t.Helper()
+	there := map[string]bool{}
+	for _, v := range c.Env {
+		there[v.Name] = true
+	}
+	for name, want := range map[string]bool{
+		"RATELIMITD_HASH_KEY_FILE": true, "RATELIMITD_PEER_SECRET_FILE": true,
+		"RATELIMITD_AUTH_FILE": auth, "RATELIMITD_INSECURE_NO_AUTH": !auth, "RATELIMITD_ALLOWED_HOSTS": !auth,
+	} {
+		if there[name] != want {
+			t.Errorf("%s is set: %v, want %v", name, there[name], want)
 		}
 	}
 }

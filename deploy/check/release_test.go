@@ -142,11 +142,12 @@ func checkDeb(t *testing.T, path string) {
 	name := container(t, "--network=none", "--init", "-v", filepath.Dir(path)+":/dist:ro", "--entrypoint", "sleep", debian, "600")
 	inside := func(args ...string) string { return run(t, "docker", append([]string{"exec", name}, args...)...) }
 	deb := "/dist/" + filepath.Base(path)
+	s := readUnit(t, read(t, unit))
+	inside("sh", "-c", "! getent passwd "+s["User"]) // which the package makes
 	inside("dpkg", "-i", deb)
 	for _, file := range installed {
 		inside("test", "-e", file)
 	}
-	s := readUnit(t, inside("cat", "/usr/lib/systemd/system/ratelimitd.service"))
 	state := "/var/lib/" + s["StateDirectory"]
 	inside("install", "-d", "-m", s["StateDirectoryMode"], "-o", s["User"], "-g", s["Group"], state)
 	begin := func() { // as systemd does
