@@ -187,7 +187,7 @@ func checkSelectors(t *testing.T, m *manifests) {
 	}
 	selectors := map[string]map[string]string{
 		"PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
-		"Service": m.services["shop-ratelimitd"].Spec.Selector, "Service of peers": m.services["shop-ratelimitd-peers"].Spec.Selector,
+		"Service":             m.services["shop-ratelimitd"].Spec.Selector, "Service of peers": m.services["shop-ratelimitd-peers"].Spec.Selector,
 	}
 	for _, c := range m.deployment.Spec.Template.Spec.TopologySpreadConstraints {
 		selectors["constraint of "+c.TopologyKey] = c.LabelSelector.MatchLabels
