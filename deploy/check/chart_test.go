@@ -53,6 +53,7 @@ cassandra:
   username: limits
   tls: true
   caKey: cassandra-ca.crt
+policies: {policies: [{name: api, limits: [{algorithm: sliding-tail, limit: 5000000, window: 1m}]}]}
 settings: {log-level: debug, max-keys: 2097152, trusted-proxies: "10.0.0.0/8"}
 ipFamily: IPv6
 service: {type: LoadBalancer, port: 443, envoyPort: 8081, annotations: {example.com/zone: internal}}
@@ -166,6 +167,7 @@ func TestChart(t *testing.T) {
 				mustKnow(t, environment(pod.Spec.Containers[0], ""))
 			}
 			checkSecrets(t, m.deployment.Spec.Template.Spec.Containers[0], values == least || values == all)
+			checkNumbers(t, m, values == all)
 			if m.migration.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
 				t.Errorf("the migration is no hook: %v", m.migration.Annotations)
 			}
@@ -296,6 +298,18 @@ func checkSecrets(t *testing.T, c core.Container, auth bool) {
 		if there[name] != want {
 			t.Errorf("%s is set: %v, want %v", name, there[name], want)
 		}
+	}
+}
+
+// checkNumbers makes sure that large ones do not become 5e+06 on their way through Helm.
+func checkNumbers(t *testing.T, m *manifests, given bool) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, file, m.policies.Data["policies.yaml"])
+	run(t, program(t), "policies", "lint", file)
+	env := environment(m.deployment.Spec.Template.Spec.Containers[0], "")
+	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !strings.Contains(read(t, file), "limit: 5000000\n")) {
+		t.Errorf("settings %v, policies\n%s", env, read(t, file))
 	}
 }
 
