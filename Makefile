@@ -2,6 +2,9 @@
 
 GOLANGCI_VERSION := 2.15.0
 GOVULNCHECK_VERSION := 1.8.0
+GORELEASER_VERSION := 2.15.1
+CYCLONEDX_VERSION := 1.10.0
+HELM_VERSION := 4.3.1
 PACKAGES  ?= ./...
 NODES     ?= 1
 TESTFLAGS ?=
@@ -13,6 +16,11 @@ BROKENFLAGS ?=
 TOOLS    := $(abspath $(shell go env GOCACHE)/../ratelimitd/tools)
 GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANGCI_VERSION) ' && command -v golangci-lint), \
               $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint)
+
+# What packages and the chart are built and read with, likewise.
+GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
+CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
+HELM       := $(TOOLS)/helm-$(HELM_VERSION)/helm
 
 localcassandra := go run ./internal/cassandra/cassandratest/cmd/localcassandra
 
@@ -76,6 +84,7 @@ lint: $(GOLANGCI) ## format, vet, linters, the import rules, a tidy go.mod
 	cd bench && $(GOLANGCI) run ./... && go mod tidy -diff
 	cd examples/middleware && $(GOLANGCI) run ./... && go mod tidy -diff
 	cd deploy/monitoring/dashboard && $(GOLANGCI) run ./... && go mod tidy -diff
+	cd deploy/check && $(GOLANGCI) run ./... && go mod tidy -diff
 
 .PHONY: examples
 examples: ## tests of the examples that have a go.mod of their own; those of the others are among all tests
@@ -94,8 +103,26 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	clients/python/check
 	clients/generated/check
 
+.PHONY: packages
+packages: $(GORELEASER) $(CYCLONEDX) $(HELM) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
+	PATH=$(dir $(GORELEASER)):$(dir $(CYCLONEDX)):$(dir $(HELM)):$$PATH \
+	  $(localcassandra) -- go test -C deploy/check -count=1 $(TESTFLAGS) ./...
+
+.PHONY: release
+release: $(GORELEASER) $(CYCLONEDX) ## everything of a release, of this commit, into dist, and nothing published
+	PATH=$(dir $(CYCLONEDX)):$$PATH $(GORELEASER) release --snapshot --clean
+
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
+
+$(GORELEASER):
+	GOBIN=$(@D) CGO_ENABLED=0 go install github.com/goreleaser/goreleaser/v2@v$(GORELEASER_VERSION)
+
+$(CYCLONEDX):
+	GOBIN=$(@D) CGO_ENABLED=0 go install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)
+
+$(HELM):
+	GOBIN=$(@D) CGO_ENABLED=0 go install helm.sh/helm/v4/cmd/helm@v$(HELM_VERSION)
 
 .PHONY: docs
 docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, metrics.md and rooms.md, and the outputs that pages show
@@ -143,4 +170,5 @@ build: ## the binary, as bin/ratelimitd
 
 .PHONY: image
 image: ## the Docker image ratelimitd:local
-	docker build -t ratelimitd:local .
+	docker build -t ratelimitd:local --build-arg VERSION=$(shell git describe --tags --always --dirty) \
+	  --build-arg REVISION=$(shell git rev-parse HEAD) .

@@ -25,6 +25,7 @@ var budgets = []struct {
 	{"concepts.md", 1500},
 	{"performance.md", 1500},
 	{"faq.md", 1000},
+	{"releasing.md", 300},
 	{"guarantees.md", 2400},
 	{"security.md", 1700},
 	{"design.md", 600},

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 )
+
+// released is the version of a build that has no history of the tree at hand, as in a container. The linker sets it;
+// empty: the version is the module's.
+var released string
 
 // version returns the module's version, the commit it was built from where that
 // is known, and Go's version and target.
 func version() string {
 	text := "ratelimitd"
 	if info, ok := debug.ReadBuildInfo(); ok {
-		text += " " + info.Main.Version + revision(info.Settings)
+		text += " " + cmp.Or(released, info.Main.Version) + revision(info.Settings)
 	}
 	return fmt.Sprintf("%s %s %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

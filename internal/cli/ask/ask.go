@@ -1,5 +1,5 @@
 // Package ask holds the commands that applications and scripts ask a server with: may it be, it
-// happened, it did not.
+// happened, it did not, are you healthy.
 //
 // How a server is asked is remote's; here is what for, and how decisions are printed.
 package ask
@@ -19,7 +19,7 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(p *command.Process) []*cobra.Command {
-	return []*cobra.Command{newCheck(p), newTake(p), newRecord(p), newRefund(p)}
+	return []*cobra.Command{newCheck(p), newTake(p), newRecord(p), newRefund(p), newHealth(p)}
 }
 
 // decisionCodes are the exit codes of check and take.

@@ -126,14 +126,14 @@ func (c *Client) noTLS(err error, q *Question) error {
 	return &failure{fmt.Sprintf("no TLS with %s: %v", c.server, err), strings.TrimSpace(q.aftermath(RecordedNo) + " " + cure)}
 }
 
-// exchange sends one request to a route below the server's URL. When there is no answer, sent says whether the
+// exchange sends one request to a path below the server's URL. When there is no answer, sent says whether the
 // server may have seen the request all the same.
-func (c *Client) exchange(ctx context.Context, method, route string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
+func (c *Client) exchange(ctx context.Context, method, path string, header http.Header, body []byte) (a *Answer, sent bool, err error) {
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath(route).String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(traced, method, c.server.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -293,9 +293,24 @@ func (c *Client) GetState(ctx context.Context, out any) (document []byte, err er
 	return c.get(ctx, "ui/state", &Question{NoRoute: "It tells how it is where it serves the live page: start it with --ui."}, out)
 }
 
-// get is Get of a route below the server's URL; q says what to do about failures.
-func (c *Client) get(ctx context.Context, route string, q *Question, out any) (document []byte, err error) {
-	a, _, err := c.exchange(ctx, http.MethodGet, route, nil, nil)
+// Health returns the status of a server that is healthy, such as ok, and what a person should look at all the same. With
+// ready it is healthy only if it can decide. An error says why it is not, or that there is no answer.
+func (c *Client) Health(ctx context.Context, ready bool) (status string, warnings []string, err error) {
+	path := "healthz"
+	if ready {
+		path = "readyz"
+	}
+	var healthy struct {
+		Status   string
+		Warnings []string
+	}
+	_, err = c.get(ctx, path, &Question{}, &healthy)
+	return healthy.Status, healthy.Warnings, err
+}
+
+// get is Get of a path below the server's URL; q says what to do about failures.
+func (c *Client) get(ctx context.Context, path string, q *Question, out any) (document []byte, err error) {
+	a, _, err := c.exchange(ctx, http.MethodGet, path, nil, nil)
 	switch {
 	case err != nil && handshake.FailureOf(err) != handshake.None:
 		return nil, c.noTLS(err, q)

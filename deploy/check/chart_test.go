@@ -1,0 +1,473 @@
+package check_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	yamlv4 "go.yaml.in/yaml/v4"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	disruption "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	podsecurity "k8s.io/pod-security-admission/api"
+	security "k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chart     = root + "/deploy/helm/ratelimitd"
+	fromTools = "make packages builds it"
+)
+
+// least are the values that a user has to give, and all has everything switched on.
+const (
+	least = `
+secretName: limits
+cassandra: {hosts: [10.0.0.1, 10.0.0.2]}
+`
+	all = `
+secretName: limits
+image: {repository: registry.example.com/ratelimitd, tag: v1.2.3}
+imagePullSecrets: [{name: registry}]
+cassandra:
+  hosts: [10.0.0.1]
+  datacenter: berlin
+  replication: "{'class': 'NetworkTopologyStrategy', 'berlin': 3}"
+  username: limits
+  tls: true
+  caKey: cassandra-ca.crt
+policies: {policies: [{name: api, limits: [{algorithm: sliding-tail, limit: 5000000, window: 1m}]}]}
+settings: {log-level: debug, max-keys: 2097152, trusted-proxies: "10.0.0.0/8"}
+ipFamily: IPv6
+service: {type: LoadBalancer, port: 443, envoyPort: 8081, annotations: {example.com/zone: internal}}
+tlsSecretName: limits-tls
+autoscaling: {enabled: true}
+serviceMonitor: {enabled: true, labels: {release: prometheus}}
+networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}]}
+podAnnotations: {example.com/team: limits}
+nodeSelector: {kubernetes.io/os: linux}
+tolerations: [{key: dedicated, operator: Exists, effect: NoSchedule}]
+affinity: {nodeAffinity: {}}
+priorityClassName: critical
+`
+)
+
+// manifests are what the chart makes of values.
+type manifests struct {
+	deployment *apps.Deployment
+	services   map[string]*core.Service // by name
+	policies   *core.ConfigMap
+	migration  *batch.Job
+	budget     *disruption.PodDisruptionBudget
+	scaler     *autoscaling.HorizontalPodAutoscaler
+	monitor    *monitoring.ServiceMonitor
+	walls      *networking.NetworkPolicy
+}
+
+// render has Helm lint the chart and render it, and reads each manifest as Kubernetes' own type: a member that it does
+// not have, or of another kind, is an error.
+func render(t *testing.T, values string) *manifests {
+	t.Helper()
+	helm, file := tool(t, "helm", fromTools), filepath.Join(t.TempDir(), "values.yaml")
+	write(t, file, values)
+	if out := run(t, helm, "lint", "--strict", "--quiet", chart, "-f", file); strings.Contains(out, "[WARNING]") {
+		t.Error(out)
+	}
+	m := &manifests{services: map[string]*core.Service{}}
+	text := run(t, helm, "template", "shop", chart, "--namespace", "limits", "-f", file)
+	for _, manifest := range strings.Split(text, "\n---\n") {
+		if strings.TrimSpace(manifest) != "" {
+			m.add(t, manifest)
+		}
+	}
+	return m
+}
+
+func (m *manifests) add(t *testing.T, manifest string) {
+	t.Helper()
+	var kind meta.TypeMeta
+	if err := yaml.Unmarshal([]byte(manifest), &kind); err != nil {
+		t.Fatalf("%v in\n%s", err, manifest)
+	}
+	var object meta.Object
+	switch kind.APIVersion + "/" + kind.Kind {
+	case "apps/v1/Deployment":
+		m.deployment = decode[apps.Deployment](t, manifest)
+		object = m.deployment
+	case "v1/Service":
+		s := decode[core.Service](t, manifest)
+		m.services[s.Name] = s
+		object = s
+	case "v1/ConfigMap":
+		m.policies = decode[core.ConfigMap](t, manifest)
+		object = m.policies
+	case "batch/v1/Job":
+		m.migration = decode[batch.Job](t, manifest)
+		object = m.migration
+	case "policy/v1/PodDisruptionBudget":
+		m.budget = decode[disruption.PodDisruptionBudget](t, manifest)
+		object = m.budget
+	case "autoscaling/v2/HorizontalPodAutoscaler":
+		m.scaler = decode[autoscaling.HorizontalPodAutoscaler](t, manifest)
+		object = m.scaler
+	case "monitoring.coreos.com/v1/ServiceMonitor":
+		m.monitor = decode[monitoring.ServiceMonitor](t, manifest)
+		object = m.monitor
+	case "networking.k8s.io/v1/NetworkPolicy":
+		m.walls = decode[networking.NetworkPolicy](t, manifest)
+		object = m.walls
+	default:
+		t.Fatalf("a manifest of another kind: %+v", kind)
+	}
+	wrong := metavalidation.ValidateLabels(object.GetLabels(), field.NewPath("labels"))
+	for _, why := range validation.IsDNS1035Label(object.GetName()) { // of a Service, the strictest
+		wrong = append(wrong, field.Invalid(field.NewPath("name"), object.GetName(), why))
+	}
+	if len(wrong) > 0 || object.GetNamespace() != "limits" {
+		t.Errorf("%s %s in namespace %q: %v", kind.Kind, object.GetName(), object.GetNamespace(), wrong)
+	}
+}
+
+func decode[T any](t *testing.T, manifest string) *T {
+	t.Helper()
+	into := new(T)
+	if err := yaml.UnmarshalStrict([]byte(manifest), into); err != nil {
+		t.Fatalf("%v in\n%s", err, manifest)
+	}
+	return into
+}
+
+// TestChart renders the chart with the least and with all values.
+func TestChart(t *testing.T) {
+	for name, values := range map[string]string{"least": least, "all": all, "no auth": least + "auth: false\n"} {
+		t.Run(name, func(t *testing.T) {
+			m := render(t, values)
+			checkSelectors(t, m)
+			checkPorts(t, m)
+			for _, pod := range []core.PodTemplateSpec{m.deployment.Spec.Template, m.migration.Spec.Template} {
+				checkRestricted(t, pod)
+				checkFiles(t, pod.Spec)
+				mustKnow(t, environment(pod.Spec.Containers[0], ""))
+			}
+			checkSecrets(t, m.deployment.Spec.Template.Spec.Containers[0], values == least || values == all)
+			checkNumbers(t, m, values == all)
+			if m.migration.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
+				t.Errorf("the migration is no hook: %v", m.migration.Annotations)
+			}
+			if everything := values == all; (m.scaler != nil) != everything || (m.monitor != nil) != everything ||
+				(m.walls != nil) != everything || (m.deployment.Spec.Replicas == nil) != everything {
+				t.Errorf("scaler %v, monitor %v, walls %v, replicas %v", m.scaler, m.monitor, m.walls, m.deployment.Spec.Replicas)
+			}
+		})
+	}
+}
+
+// checkSelectors holds what is selected against the labels that pods and Services have. Pods of the migration are
+// nobody's.
+func checkSelectors(t *testing.T, m *manifests) {
+	t.Helper()
+	selects := labels.SelectorFromSet(m.deployment.Spec.Selector.MatchLabels)
+	if !selects.Matches(labels.Set(m.deployment.Spec.Template.Labels)) || selects.Matches(labels.Set(m.migration.Spec.Template.Labels)) {
+		t.Errorf("%v is not what instances have, or what the migration has, too", selects)
+	}
+	selectors := map[string]map[string]string{
+		"PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
+		"Service":             m.services["shop-ratelimitd"].Spec.Selector, "Service of peers": m.services["shop-ratelimitd-peers"].Spec.Selector,
+	}
+	for _, c := range m.deployment.Spec.Template.Spec.TopologySpreadConstraints {
+		selectors["constraint of "+c.TopologyKey] = c.LabelSelector.MatchLabels
+	}
+	if m.walls != nil {
+		selectors["NetworkPolicy"] = m.walls.Spec.PodSelector.MatchLabels
+	}
+	for name, selector := range selectors {
+		if !maps.Equal(selector, m.deployment.Spec.Selector.MatchLabels) { // a label that an upgrade changes would be one more
+			t.Errorf("%s selects %v, and the Deployment %v", name, selector, m.deployment.Spec.Selector.MatchLabels)
+		}
+	}
+	if m.monitor == nil {
+		return
+	}
+	selects = labels.SelectorFromSet(m.monitor.Spec.Selector.MatchLabels)
+	for name, service := range m.services {
+		if wanted := name == "shop-ratelimitd"; selects.Matches(labels.Set(service.Labels)) != wanted {
+			t.Errorf("the ServiceMonitor selects Service %s: %v", name, !wanted)
+		}
+		if job := service.Labels[m.monitor.Spec.JobLabel]; job != "ratelimitd" { // as alerts and dashboard say
+			t.Errorf("the job would be %q", job)
+		}
+	}
+	if target := m.scaler.Spec.ScaleTargetRef; target.Name != m.deployment.Name || target.Kind != "Deployment" {
+		t.Errorf("the scaler's target is %+v", target)
+	}
+}
+
+// checkPorts looks for each port that is named among the container's.
+func checkPorts(t *testing.T, m *manifests) {
+	t.Helper()
+	instance := m.deployment.Spec.Template.Spec.Containers[0]
+	var there, named []string
+	for _, p := range instance.Ports {
+		there = append(there, p.Name)
+	}
+	for _, s := range m.services {
+		for _, p := range s.Spec.Ports {
+			named = append(named, p.TargetPort.StrVal)
+		}
+	}
+	for _, probe := range []*core.Probe{instance.StartupProbe, instance.LivenessProbe, instance.ReadinessProbe} {
+		named = append(named, probe.HTTPGet.Port.StrVal)
+	}
+	if m.walls != nil {
+		for _, rule := range m.walls.Spec.Ingress {
+			for _, p := range rule.Ports {
+				named = append(named, p.Port.StrVal)
+			}
+		}
+	}
+	for _, name := range named {
+		if !slices.Contains(there, name) {
+			t.Errorf("there is no port %q, but %v", name, there)
+		}
+	}
+}
+
+// checkRestricted asks Kubernetes' own check of pods whether this one keeps to the profile "restricted".
+func checkRestricted(t *testing.T, pod core.PodTemplateSpec) {
+	t.Helper()
+	evaluator, err := security.NewEvaluator(security.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	for _, result := range evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec) {
+		if !result.Allowed {
+			t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
+		}
+	}
+	if root := pod.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem; root == nil || !*root || *pod.Spec.AutomountServiceAccountToken {
+		t.Error("the root can be written, or there is a token of Kubernetes")
+	}
+}
+
+// checkFiles looks for each file that is named by a setting in a volume that is mounted.
+func checkFiles(t *testing.T, pod core.PodSpec) {
+	t.Helper()
+	var folders []string
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		folders = append(folders, mount.MountPath)
+		if !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == mount.Name }) {
+			t.Errorf("there is no volume %s", mount.Name)
+		}
+	}
+	for _, v := range pod.Containers[0].Env {
+		if strings.HasPrefix(v.Value, "/") && !slices.Contains(folders, filepath.Dir(v.Value)) {
+			t.Errorf("%s is %s, and %v is mounted", v.Name, v.Value, folders)
+		}
+	}
+}
+
+// checkSecrets makes sure that identifiers are hashed under a key, and that neither peers nor callers come in unasked.
+func checkSecrets(t *testing.T, c core.Container, auth bool) {
+	t.Helper()
+	there := map[string]bool{}
+	for _, v := range c.Env {
+		there[v.Name] = true
+	}
+	for name, want := range map[string]bool{
+		"RATELIMITD_HASH_KEY_FILE": true, "RATELIMITD_PEER_SECRET_FILE": true,
+		"RATELIMITD_AUTH_FILE": auth, "RATELIMITD_INSECURE_NO_AUTH": !auth, "RATELIMITD_ALLOWED_HOSTS": !auth,
+	} {
+		if there[name] != want {
+			t.Errorf("%s is set: %v, want %v", name, there[name], want)
+		}
+	}
+}
+
+// checkNumbers makes sure that large ones do not become 5e+06 on their way through Helm.
+func checkNumbers(t *testing.T, m *manifests, given bool) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, file, m.policies.Data["policies.yaml"])
+	run(t, program(t), "policies", "lint", file)
+	env := environment(m.deployment.Spec.Template.Spec.Containers[0], "")
+	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !strings.Contains(read(t, file), "limit: 5000000\n")) {
+		t.Errorf("settings %v, policies\n%s", env, read(t, file))
+	}
+}
+
+// environment returns what a container has of its manifest, in a pod of this address.
+func environment(c core.Container, podIP string) (env []string) {
+	for _, v := range c.Env {
+		value := v.Value
+		if v.ValueFrom != nil {
+			value = podIP // there is no other
+		}
+		env = append(env, v.Name+"="+strings.ReplaceAll(value, "$(POD_IP)", podIP))
+	}
+	return env
+}
+
+// TestChartIsRefused where something is missing or is no value, with a sentence that says which.
+func TestChartIsRefused(t *testing.T) {
+	helm := tool(t, "helm", fromTools)
+	for _, test := range []struct{ name, values, want string }{
+		{"no Secret", "cassandra: {hosts: [a]}", "secretName is needed"},
+		{"no hosts", "secretName: a", "cassandra.hosts is needed"},
+		{"an unknown value", least + "replica: 2", "'replica' not allowed"},
+		{"a port", least + "service: {port: 0}", "/service/port"},
+		{"a setting in capitals", least + "settings: {LOG_LEVEL: debug}", "invalid propertyName 'LOG_LEVEL'"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "values.yaml")
+			write(t, file, test.values)
+			out, err := exec.Command(helm, "template", "shop", chart, "-f", file).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), test.want) {
+				t.Errorf("%v, want %q in\n%s", err, test.want, out)
+			}
+		})
+	}
+}
+
+// TestPodsServe runs what the chart's containers run, on a real Cassandra: the migration and then two instances, with the
+// settings and files that Kubernetes would give them.
+func TestPodsServe(t *testing.T) {
+	hosts := os.Getenv("RATELIMITD_TEST_CASSANDRA_HOSTS")
+	if hosts == "" {
+		missing(t, "RATELIMITD_TEST_CASSANDRA_HOSTS names no Cassandra")
+	}
+	keyspace := fmt.Sprintf("chart_%d", os.Getpid())
+	m := render(t, fmt.Sprintf("secretName: limits\ncassandra: {hosts: [%q], keyspace: %s}\n", hosts, keyspace))
+	files := t.TempDir()
+	token := writeFiles(t, files, m)
+	pod := func(pod core.PodSpec, ip string) *serving {
+		env := environment(pod.Containers[0], ip)
+		for i := range env {
+			env[i] = strings.NewReplacer("/etc/ratelimitd", files, "=:80", "="+ip+":80").Replace(env[i])
+		}
+		return start(t, env, program(t), pod.Containers[0].Args...)
+	}
+	migration := pod(m.migration.Spec.Template.Spec, "")
+	<-migration.ended
+	if !migration.cmd.ProcessState.Success() {
+		t.Fatal(migration.log)
+	}
+	for i := range 2 {
+		ip := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>8&127, os.Getpid()&255, 1+i)
+		ready := m.deployment.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet
+		pod(m.deployment.Spec.Template.Spec, ip).wait(t, "http://"+ip+":8080"+ready.Path)
+		within(t, func() (bool, string) { // until it is a member
+			status, body := take("http://"+ip+":8080", "sms-send", "+4915112345678", token)
+			counted := status == 200 && strings.Contains(body, fmt.Sprintf(`"used":%d`, i+1))
+			return counted, fmt.Sprintf("take %d is answered %d: %s", i+1, status, body)
+		})
+		if status, _ := take("http://"+ip+":8080", "sms-send", "+4915112345678", ""); status != 401 {
+			t.Errorf("who shows no token is answered %d", status)
+		}
+	}
+}
+
+// writeFiles writes what the Secret and the ConfigMap hold, and returns a caller's token.
+func writeFiles(t *testing.T, folder string, m *manifests) (token string) {
+	t.Helper()
+	write(t, folder+"/policies/policies.yaml", m.policies.Data["policies.yaml"])
+	write(t, folder+"/secret/hash.key", "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n")
+	write(t, folder+"/secret/peers.secret", "a secret of sixteen bytes or more\n")
+	return strings.TrimSpace(run(t, program(t), "token", "shop", "--auth-file", folder+"/secret/callers.yaml"))
+}
+
+// TestValuesAreDocumented holds the table of the chart's README against values.yaml and its comments, and the schema
+// against both.
+func TestValuesAreDocumented(t *testing.T) {
+	var file yamlv4.Node
+	if err := yamlv4.Unmarshal([]byte(read(t, chart+"/values.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	var schema node
+	if err := json.Unmarshal([]byte(read(t, chart+"/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	table := &strings.Builder{}
+	table.WriteString("| value | default | meaning |\n|---|---|---|\n")
+	writeValues(t, table, "", file.Content[0], schema)
+	readme := read(t, chart+"/README.md")
+	const begin, end = "<!-- Made from values.yaml: go test ./... -run Documented -update -->\n\n", "\n<!-- end -->"
+	before, rest, found := strings.Cut(readme, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatal("the README has no place for the table")
+	}
+	want := before + begin + table.String() + end + after
+	if *update {
+		write(t, chart+"/README.md", want)
+	} else if readme != want {
+		t.Errorf("the README's table is old: run with -update; want\n%s", table)
+	}
+}
+
+// node is as much of a schema as the test compares.
+type node struct {
+	Properties           map[string]node
+	AdditionalProperties any
+}
+
+// writeValues writes a line for each value. Those of an object that is closed in the schema have lines of their own.
+func writeValues(t *testing.T, table *strings.Builder, path string, object *yamlv4.Node, schema node) {
+	t.Helper()
+	known := slices.Collect(maps.Keys(schema.Properties))
+	for i := 0; i < len(object.Content); i += 2 {
+		key, value := object.Content[i], object.Content[i+1]
+		name := path + key.Value
+		below, inSchema := schema.Properties[key.Value]
+		if !inSchema {
+			t.Errorf("the schema does not have %s", name)
+		}
+		known = slices.DeleteFunc(known, func(k string) bool { return k == key.Value })
+		if below.Properties != nil && below.AdditionalProperties == false {
+			writeValues(t, table, name+".", value, below)
+			continue
+		}
+		meaning := strings.Join(strings.Fields(strings.ReplaceAll(key.HeadComment, "#", "")), " ")
+		if meaning == "" {
+			t.Errorf("%s has no comment that says what it means", name)
+		}
+		fmt.Fprintf(table, "| `%s` | %s | %s |\n", name, shown(t, value), strings.ReplaceAll(meaning, "|", `\|`))
+	}
+	if known = slices.DeleteFunc(known, func(k string) bool { return path+k == "global" }); len(known) > 0 {
+		t.Errorf("the schema has %s%v, which values.yaml does not", path, known)
+	}
+}
+
+// shown returns a default as one line, or nothing if it takes several.
+func shown(t *testing.T, value *yamlv4.Node) string {
+	t.Helper()
+	text, err := yamlv4.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch line := string(bytes.TrimSpace(text)); {
+	case line == `""`:
+		return ""
+	case strings.Contains(line, "\n"):
+		return "see values.yaml"
+	default:
+		return "`" + regexp.MustCompile(`\s+#.*`).ReplaceAllString(line, "") + "`"
+	}
+}

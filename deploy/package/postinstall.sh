@@ -1,0 +1,7 @@
+#!/bin/sh
+# An upgrade restarts a service that runs. The first start is left to who has read the settings.
+set -e
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+  systemctl try-restart ratelimitd.service
+fi
