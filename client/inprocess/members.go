@@ -11,16 +11,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/agreement"
-	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
 )
 
-// members is what a process needs to decide together with others that share its Cassandra. It owns
+// membership is what a process needs to decide together with others that share its Cassandra. It owns
 // no keys while there are others, as they could not reach it: it hands calls on.
-type members struct {
+type membership struct {
 	cluster *cluster.Cluster
 	engine  *limiter.Engine // that decides; known once it runs
 	pool    *peer.Pool
@@ -29,7 +29,7 @@ type members struct {
 }
 
 // join returns what makes this process a member of those that are kept in store, while its clock is not skewed.
-func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, error) {
+func (o *Options) join(store *members.Members, skewed func() bool) (*membership, error) {
 	creds := insecure.NewCredentials()
 	if len(o.Cassandra.PeerSecret) > 0 {
 		var err error
@@ -37,7 +37,7 @@ func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, 
 			return nil, fmt.Errorf("options: PeerSecret: %w", err)
 		}
 	}
-	m := &members{log: o.Logger}
+	m := &membership{log: o.Logger}
 	m.cluster = cluster.New(store, &cluster.Options{
 		Logger: o.Logger, LookThrough: store.LookThrough, StandAside: skewed,
 		Flush: func(ctx context.Context) { m.engine.Flush(ctx) },
@@ -50,7 +50,7 @@ func (o *Options) join(store *cassandra.Members, skewed func() bool) (*members, 
 }
 
 // owners returns what says who decides for a key; nil: this process does, for all.
-func (m *members) owners() owner.Owners {
+func (m *membership) owners() owner.Owners {
 	if m == nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (m *members) owners() owner.Owners {
 
 // run is a member until ctx ends, once settings are agreed on. Its error is that they never were: then it
 // decides nothing.
-func (m *members) run(ctx context.Context) error {
+func (m *membership) run(ctx context.Context) error {
 	switch err := m.agreed.Await(ctx); {
 	case ctx.Err() != nil:
 		return nil
@@ -109,7 +109,7 @@ func (o *Options) common(s *backend) map[string]string {
 
 // around returns what runs engine as that of a member, which this process is no more when that is told
 // to end.
-func (m *members) around(engine *limiter.Engine) func(context.Context) error {
+func (m *membership) around(engine *limiter.Engine) func(context.Context) error {
 	if m == nil {
 		return engine.Run
 	}

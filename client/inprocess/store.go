@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/embedded/datafile"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -23,8 +24,8 @@ type backend struct {
 	onMove     func(func(datacenter string) error) // has the name told that is not known yet; nil: it is
 	ready      func(context.Context) error         // nil: always
 	canPromise func([]policy.Policy) error         // nil: whatever they say
-	members    *members                            // that share the store; nil: there are none
-	settings   *cassandra.Settings                 // that members have
+	members    *membership                         // that share the store; nil: there are none
+	settings   *members.Settings                   // that members have
 	skewed     func() bool
 	run        []func(context.Context) error
 	close      func() error

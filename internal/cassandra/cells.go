@@ -61,7 +61,7 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *store.
 	if len(q.Logs) == 0 {
 		cell, err := s.readCellAlone(ctx, level, key)
 		if err != nil {
-			return store.State{}, unavailable("reading a cell", err)
+			return store.State{}, conn.Unavailable("reading a cell", err)
 		}
 		return store.State{Cell: cell}, nil
 	}
@@ -73,7 +73,7 @@ func (s *Store) readCell(ctx context.Context, level gocql.Consistency, q *store.
 		case errors.Is(err, errCellMoved):
 			moved++
 		case err != nil:
-			return store.State{}, unavailable("reading a cell", err)
+			return store.State{}, conn.Unavailable("reading a cell", err)
 		case !whole && settledAmong(events) < asked.Max:
 			limit *= 2
 		default:
@@ -192,9 +192,9 @@ func (s *Store) applyIf(batch *gocql.Batch) error {
 	}
 	switch {
 	case err != nil && neverProposed(err):
-		return unavailable("comparing and setting", fmt.Errorf("%w: %w", store.ErrNotStored, err))
+		return conn.Unavailable("comparing and setting", fmt.Errorf("%w: %w", store.ErrNotStored, err))
 	case err != nil:
-		return unavailable("comparing and setting", err)
+		return conn.Unavailable("comparing and setting", err)
 	case !applied:
 		return fmt.Errorf("comparing and setting: %w", store.ErrConflict)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -48,7 +49,7 @@ func (s *Store) Publish(ctx context.Context, c *store.Change) error {
 	err = s.exec(s.session.Query(changesInsert, int64(bucketOf(c.ID.Instant())), gocql.UUID(c.ID), string(c.Kind), c.Key.Bytes(),
 		int64(c.Until), c.Strikes, detailsOf(c), ttl).WithContext(ctx).Consistency(level))
 	if err != nil {
-		return unavailable("publishing", err)
+		return conn.Unavailable("publishing", err)
 	}
 	return nil
 }
@@ -65,7 +66,7 @@ func (s *Store) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Chan
 	for from := max(q.Since, now.Add(-longestChange)); from < end; {
 		until := min(bucketOf(from)+changeBuckets*changeBucket, end)
 		if changes, err = s.appendChanges(ctx, level, changes, from, until); err != nil {
-			return nil, unavailable("reading changes", err)
+			return nil, conn.Unavailable("reading changes", err)
 		}
 		from = until
 	}

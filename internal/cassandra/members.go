@@ -1,46 +1,36 @@
 package cassandra
 
-import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-
-	"github.com/gocql/gocql"
-
-	"github.com/ratelimitd/ratelimitd/internal/cluster"
-)
-
-// The requests to the tables of members. Cells are changed by compare-and-set alone; the plain
-// read of one is what fences each trip of a member. Beats are plain rows that expire.
-const (
-	memberRead   = "SELECT version, value FROM members WHERE namespace = ? AND scope = ? AND name = ?"
-	memberInsert = "INSERT INTO members (namespace, scope, name, version, value) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
-	memberChange = "UPDATE members SET version = ?, value = ? WHERE namespace = ? AND scope = ? AND name = ? IF version = ?"
-
-	beatInsert = "INSERT INTO beats (namespace, scope, id, value) VALUES (?, ?, ?, ?) USING TTL ?"
-	beatsRead  = "SELECT value FROM beats WHERE namespace = ? AND scope = ?"
-)
-
-// Members keeps the members and views of the instances that decide together within one data
-// centre. Its levels follow from that, whatever the policies' are: LOCAL_SERIAL, committed and
-// read at LOCAL_QUORUM.
-type Members struct {
-	store     func() (*Store, error)
-	namespace string
-}
-
-var _ cluster.Store = (*Members)(nil)
+import "github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 
 // Members returns where the members of namespace are kept that decide within the store's data
 // centre.
-func (s *Store) Members(namespace string) *Members {
-	return &Members{store: func() (*Store, error) { return s, nil }, namespace: namespace}
+func (s *Store) Members(namespace string) *members.Members {
+	return members.New(namespace, func() (*members.Cluster, error) { return s.reached(), nil })
 }
 
 // Members is Store.Members. Until the cluster is reached every request fails.
-func (l *Later) Members(namespace string) *Members {
-	return &Members{store: l.now, namespace: namespace}
+func (l *Later) Members(namespace string) *members.Members { return members.New(namespace, l.reached) }
+
+// Settings returns where the instances of namespace publish their settings.
+func (s *Store) Settings(namespace string) *members.Settings {
+	return members.NewSettings(namespace, func() (*members.Cluster, error) { return s.reached(), nil })
+}
+
+// Settings is Store.Settings. Until the cluster is reached every request fails.
+func (l *Later) Settings(namespace string) *members.Settings {
+	return members.NewSettings(namespace, l.reached)
+}
+
+func (s *Store) reached() *members.Cluster {
+	return &members.Cluster{Session: s.session, Config: &s.config, Datacenter: s.datacenter}
+}
+
+func (l *Later) reached() (*members.Cluster, error) {
+	s, err := l.now()
+	if err != nil {
+		return nil, err
+	}
+	return s.reached(), nil
 }
 
 func (l *Later) now() (*Store, error) {
@@ -48,92 +38,4 @@ func (l *Later) now() (*Store, error) {
 		return s, nil
 	}
 	return nil, errStoredLater
-}
-
-// Get returns what is kept under name; the latest of it is read serially.
-func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
-	store, err := m.store()
-	if err != nil {
-		return cluster.Cell{}, err
-	}
-	query := store.session.Query(memberRead, m.namespace, store.datacenter, name).WithContext(ctx).Consistency(gocql.LocalQuorum)
-	if latest {
-		query = query.Consistency(gocql.Consistency(gocql.LocalSerial))
-	}
-	var version gocql.UUID
-	var value string
-	err = store.repeated(query).Scan(&version, &value)
-	switch {
-	case errors.Is(err, gocql.ErrNotFound):
-		return cluster.Cell{}, nil
-	case err != nil:
-		return cluster.Cell{}, unavailable("reading of members", err)
-	}
-	return cluster.Cell{Value: []byte(value), Version: cluster.Version(version)}, nil
-}
-
-// Set keeps value under name if it is still what it was. The driver sends it once: what became of
-// a try without an answer is for the caller to find out.
-func (m *Members) Set(ctx context.Context, name string, have cluster.Version, value []byte) (cluster.Version, error) {
-	store, err := m.store()
-	if err != nil {
-		return cluster.Version{}, err
-	}
-	version, err := gocql.RandomUUID()
-	if err != nil {
-		return cluster.Version{}, err
-	}
-	query := store.session.Query(memberChange, version, string(value), m.namespace, store.datacenter, name, gocql.UUID(have))
-	if have == (cluster.Version{}) {
-		query = store.session.Query(memberInsert, m.namespace, store.datacenter, name, version, string(value))
-	}
-	query = query.WithContext(ctx).Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
-	applied, err := query.MapScanCAS(make(map[string]any))
-	switch {
-	case err != nil:
-		return cluster.Version{}, unavailable("changing members", err)
-	case !applied:
-		return cluster.Version{}, fmt.Errorf("changing members: %w", cluster.ErrConflict)
-	}
-	return cluster.Version(version), nil
-}
-
-// Beat makes b known for cluster.BeatTTL.
-func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
-	store, err := m.store()
-	if err != nil {
-		return err
-	}
-	value, err := json.Marshal(b)
-	if err != nil {
-		return err
-	}
-	err = store.exec(store.session.Query(beatInsert, m.namespace, store.datacenter, string(b.ID), string(value), whole(cluster.BeatTTL)).
-		WithContext(ctx).Consistency(gocql.LocalQuorum))
-	if err != nil {
-		return unavailable("giving a sign of life", err)
-	}
-	return nil
-}
-
-// Beats returns the latest beat of each member that is alive.
-func (m *Members) Beats(ctx context.Context) ([]cluster.Beat, error) {
-	store, err := m.store()
-	if err != nil {
-		return nil, err
-	}
-	query := store.session.Query(beatsRead, m.namespace, store.datacenter).WithContext(ctx).Consistency(gocql.LocalQuorum)
-	rows := store.repeated(query).Iter()
-	var all []cluster.Beat
-	var value string
-	for rows.Scan(&value) {
-		var b cluster.Beat
-		if json.Unmarshal([]byte(value), &b) == nil { // else it is of a later version
-			all = append(all, b)
-		}
-	}
-	if err := rows.Close(); err != nil {
-		return nil, unavailable("reading signs of life", err)
-	}
-	return all, nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 )
 
@@ -104,9 +104,9 @@ type member struct {
 	leave   func()
 }
 
-func startMember(t *testing.T, members *cassandra.Members, address string) *member {
+func startMember(t *testing.T, kept *members.Members, address string) *member {
 	ctx, stop := context.WithCancel(context.Background())
-	m := &member{cluster: cluster.New(members, &cluster.Options{Address: address})}
+	m := &member{cluster: cluster.New(kept, &cluster.Options{Address: address})}
 	done := make(chan error, 1)
 	go func() { done <- m.cluster.Run(ctx) }()
 	left := false

@@ -160,7 +160,7 @@ func (s *Store) Read(ctx context.Context, q *store.Query) (store.State, error) {
 		})
 	}
 	if err := all.run(ctx); err != nil {
-		return store.State{}, unavailable("reading", err)
+		return store.State{}, conn.Unavailable("reading", err)
 	}
 	state.Counts = append(state.Counts, tallies...)
 	for _, reset := range resets {
@@ -214,9 +214,9 @@ func written(err error, requests int) error {
 	case err == nil:
 		return nil
 	case requests == 1 && errors.Is(err, store.ErrNotStored):
-		return unavailable("writing", err)
+		return conn.Unavailable("writing", err)
 	}
-	return unavailable("writing", notSure(err)) // some of it may be stored
+	return conn.Unavailable("writing", notSure(err)) // some of it may be stored
 }
 
 // WriteAll stores events of several keys by a logged batch: once a coordinator has it,
@@ -247,7 +247,7 @@ func (s *Store) WriteAll(ctx context.Context, w []store.Write) error {
 	batch := s.batch(ctx, kind, level)
 	batch.Entries = entries
 	if err := s.execBatch(batch); err != nil {
-		return unavailable("writing together", err)
+		return conn.Unavailable("writing together", err)
 	}
 	return nil
 }
@@ -272,14 +272,6 @@ func (t tasks) run(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// unavailable says that the store failed at doing something.
-func unavailable(doing string, err error) error {
-	if conn.TooFew(err) || errors.Is(err, store.ErrTooFewReplicas) {
-		return fmt.Errorf("%w: %s: %w: %w", store.ErrUnavailable, doing, store.ErrTooFewReplicas, err)
-	}
-	return fmt.Errorf("%w: %s: %w", store.ErrUnavailable, doing, err)
 }
 
 func levelOf(name policy.Level) (gocql.Consistency, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -48,7 +49,7 @@ func (s *Store) WriteThenRead(
 	case err == nil:
 		return state, true, nil
 	case errors.As(err, &unread):
-		return store.State{}, true, unavailable("reading", unread.err)
+		return store.State{}, true, conn.Unavailable("reading", unread.err)
 	}
 	return store.State{}, false, written(err, 1)
 }

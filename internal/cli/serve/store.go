@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/breaker"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/members"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -23,10 +24,10 @@ type backend struct {
 	feed       store.Feed      // news between instances: the store itself, whatever is around it
 	local      store.Exclusive // decides while store does not answer; nil: store is here itself
 	datacenter string
-	onMove     func(func(datacenter string) error)        // has the name told that is not known yet; nil: it is
-	members    func(namespace string) *cassandra.Members  // of instances that decide together; nil: this one is alone
-	settings   func(namespace string) *cassandra.Settings // where instances publish theirs; nil: this one is alone
-	canPromise func([]policy.Policy) error                // nil: whatever they say
+	onMove     func(func(datacenter string) error)      // has the name told that is not known yet; nil: it is
+	members    func(namespace string) *members.Members  // of instances that decide together; nil: this one is alone
+	settings   func(namespace string) *members.Settings // where instances publish theirs; nil: this one is alone
+	canPromise func([]policy.Policy) error              // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
 	saving     func() embedded.Saving      // nil: nothing is kept on a disk of this machine

@@ -1,4 +1,4 @@
-package cassandra
+package members
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/gocql/gocql"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -37,7 +38,7 @@ const (
 // LookThrough tells found each key that something is counted for, whatever the namespace: all that was
 // acknowledged at LOCAL_QUORUM before it was called. It is a cluster.LookThrough.
 func (m *Members) LookThrough(ctx context.Context, found func(slice int, key seen.Hash, until time.Time)) error {
-	s, err := m.store()
+	c, err := m.reach()
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 		var next []byte
 		for more := true; more; more = len(next) > 0 {
 			began := time.Now()
-			rows := s.repeated(s.session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
+			rows := c.Config.Repeatable(c.Session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
 				PageSize(lookPage).PageState(next)).Iter()
 			next = append(next[:0:0], rows.PageState()...)
 			until := time.Now().Add(table.life)
@@ -63,7 +64,7 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				}
 			}
 			if err := rows.Close(); err != nil {
-				return unavailable("looking through "+table.name, err)
+				return conn.Unavailable("looking through "+table.name, err)
 			}
 			if keys > maxLook {
 				return fmt.Errorf("%w: more than %d", cluster.ErrTooManyKeys, maxLook)

@@ -1,4 +1,4 @@
-package cassandra
+package members
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/ratelimitd/ratelimitd/internal/agreement"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
 // The requests to the table of settings, whose rows expire.
@@ -19,25 +20,20 @@ const (
 // Settings keeps what the instances of a namespace say of their settings, at LOCAL_QUORUM. Those in
 // other data centres see it a moment later.
 type Settings struct {
-	store     func() (*Store, error)
+	reach     Reach
 	namespace string
 }
 
 var _ agreement.Store = (*Settings)(nil)
 
-// Settings returns where the instances of namespace publish their settings.
-func (s *Store) Settings(namespace string) *Settings {
-	return &Settings{store: func() (*Store, error) { return s, nil }, namespace: namespace}
-}
-
-// Settings is Store.Settings. Until the cluster is reached every request fails.
-func (l *Later) Settings(namespace string) *Settings {
-	return &Settings{store: l.now, namespace: namespace}
+// NewSettings returns where the instances of namespace publish their settings.
+func NewSettings(namespace string, reach Reach) *Settings {
+	return &Settings{reach: reach, namespace: namespace}
 }
 
 // Publish keeps a statement for so long, in whole seconds.
 func (s *Settings) Publish(ctx context.Context, id string, statement []byte, lasts time.Duration) error {
-	return s.write(ctx, "publishing settings", settingsInsert, s.namespace, id, string(statement), whole(lasts))
+	return s.write(ctx, "publishing settings", settingsInsert, s.namespace, id, string(statement), int(lasts/time.Second))
 }
 
 // Withdraw removes a statement.
@@ -46,30 +42,31 @@ func (s *Settings) Withdraw(ctx context.Context, id string) error {
 }
 
 func (s *Settings) write(ctx context.Context, doing, cql string, args ...any) error {
-	store, err := s.store()
+	c, err := s.reach()
 	if err != nil {
 		return err
 	}
-	if err := store.exec(store.session.Query(cql, args...).WithContext(ctx).Consistency(gocql.LocalQuorum)); err != nil {
-		return unavailable(doing, err)
+	query := c.Session.Query(cql, args...).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	if err := c.Config.Repeatable(query).Exec(); err != nil {
+		return conn.Unavailable(doing, err)
 	}
 	return nil
 }
 
 // Published returns all statements.
 func (s *Settings) Published(ctx context.Context) ([][]byte, error) {
-	store, err := s.store()
+	c, err := s.reach()
 	if err != nil {
 		return nil, err
 	}
-	rows := store.repeated(store.session.Query(settingsRead, s.namespace).WithContext(ctx).Consistency(gocql.LocalQuorum)).Iter()
+	rows := c.Config.Repeatable(c.Session.Query(settingsRead, s.namespace).WithContext(ctx).Consistency(gocql.LocalQuorum)).Iter()
 	var all [][]byte
 	var value string
 	for rows.Scan(&value) {
 		all = append(all, []byte(value))
 	}
 	if err := rows.Close(); err != nil {
-		return nil, unavailable("reading settings", err)
+		return nil, conn.Unavailable("reading settings", err)
 	}
 	return all, nil
 }

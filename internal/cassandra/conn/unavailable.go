@@ -1,0 +1,16 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Unavailable says that the store failed at doing something.
+func Unavailable(doing string, err error) error {
+	if TooFew(err) || errors.Is(err, store.ErrTooFewReplicas) {
+		return fmt.Errorf("%w: %s: %w: %w", store.ErrUnavailable, doing, store.ErrTooFewReplicas, err)
+	}
+	return fmt.Errorf("%w: %s: %w", store.ErrUnavailable, doing, err)
+}

@@ -1,0 +1,135 @@
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/cluster"
+)
+
+// The requests to the tables of members. Cells are changed by compare-and-set alone; the plain
+// read of one is what fences each trip of a member. Beats are plain rows that expire.
+const (
+	memberRead   = "SELECT version, value FROM members WHERE namespace = ? AND scope = ? AND name = ?"
+	memberInsert = "INSERT INTO members (namespace, scope, name, version, value) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS"
+	memberChange = "UPDATE members SET version = ?, value = ? WHERE namespace = ? AND scope = ? AND name = ? IF version = ?"
+
+	beatInsert = "INSERT INTO beats (namespace, scope, id, value) VALUES (?, ?, ?, ?) USING TTL ?"
+	beatsRead  = "SELECT value FROM beats WHERE namespace = ? AND scope = ?"
+)
+
+// Cluster is what requests need of one that was reached.
+type Cluster struct {
+	Session    *gocql.Session
+	Config     *conn.Config
+	Datacenter string // the local one
+}
+
+// Reach returns the cluster. The error says that it was not reached yet.
+type Reach func() (*Cluster, error)
+
+// Members keeps the members and views of the instances that decide together within one data
+// centre. Its levels follow from that, whatever the policies' are: LOCAL_SERIAL, committed and
+// read at LOCAL_QUORUM.
+type Members struct {
+	reach     Reach
+	namespace string
+}
+
+var _ cluster.Store = (*Members)(nil)
+
+// New returns where the members of namespace are kept that decide within the cluster's data centre.
+func New(namespace string, reach Reach) *Members { return &Members{reach: reach, namespace: namespace} }
+
+// Get returns what is kept under name; the latest of it is read serially.
+func (m *Members) Get(ctx context.Context, name string, latest bool) (cluster.Cell, error) {
+	c, err := m.reach()
+	if err != nil {
+		return cluster.Cell{}, err
+	}
+	query := c.Session.Query(memberRead, m.namespace, c.Datacenter, name).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	if latest {
+		query = query.Consistency(gocql.Consistency(gocql.LocalSerial))
+	}
+	var version gocql.UUID
+	var value string
+	err = c.Config.Repeatable(query).Scan(&version, &value)
+	switch {
+	case errors.Is(err, gocql.ErrNotFound):
+		return cluster.Cell{}, nil
+	case err != nil:
+		return cluster.Cell{}, conn.Unavailable("reading of members", err)
+	}
+	return cluster.Cell{Value: []byte(value), Version: cluster.Version(version)}, nil
+}
+
+// Set keeps value under name if it is still what it was. The driver sends it once: what became of
+// a try without an answer is for the caller to find out.
+func (m *Members) Set(ctx context.Context, name string, have cluster.Version, value []byte) (cluster.Version, error) {
+	c, err := m.reach()
+	if err != nil {
+		return cluster.Version{}, err
+	}
+	version, err := gocql.RandomUUID()
+	if err != nil {
+		return cluster.Version{}, err
+	}
+	query := c.Session.Query(memberChange, version, string(value), m.namespace, c.Datacenter, name, gocql.UUID(have))
+	if have == (cluster.Version{}) {
+		query = c.Session.Query(memberInsert, m.namespace, c.Datacenter, name, version, string(value))
+	}
+	query = query.WithContext(ctx).Consistency(gocql.LocalQuorum).SerialConsistency(gocql.LocalSerial).RetryPolicy(nil)
+	applied, err := query.MapScanCAS(make(map[string]any))
+	switch {
+	case err != nil:
+		return cluster.Version{}, conn.Unavailable("changing members", err)
+	case !applied:
+		return cluster.Version{}, fmt.Errorf("changing members: %w", cluster.ErrConflict)
+	}
+	return cluster.Version(version), nil
+}
+
+// Beat makes b known for cluster.BeatTTL.
+func (m *Members) Beat(ctx context.Context, b cluster.Beat) error {
+	c, err := m.reach()
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	query := c.Session.Query(beatInsert, m.namespace, c.Datacenter, string(b.ID), string(value), int(cluster.BeatTTL/time.Second))
+	if err := c.Config.Repeatable(query.WithContext(ctx).Consistency(gocql.LocalQuorum)).Exec(); err != nil {
+		return conn.Unavailable("giving a sign of life", err)
+	}
+	return nil
+}
+
+// Beats returns the latest beat of each member that is alive.
+func (m *Members) Beats(ctx context.Context) ([]cluster.Beat, error) {
+	c, err := m.reach()
+	if err != nil {
+		return nil, err
+	}
+	query := c.Session.Query(beatsRead, m.namespace, c.Datacenter).WithContext(ctx).Consistency(gocql.LocalQuorum)
+	rows := c.Config.Repeatable(query).Iter()
+	var all []cluster.Beat
+	var value string
+	for rows.Scan(&value) {
+		var b cluster.Beat
+		if json.Unmarshal([]byte(value), &b) == nil { // else it is of a later version
+			all = append(all, b)
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return nil, conn.Unavailable("reading signs of life", err)
+	}
+	return all, nil
+}
