@@ -29,23 +29,23 @@ func (e *Engine) charge(c *charge, op count.Op, d *Demand) ([]string, error) {
 	if cost == 0 {
 		cost = 1
 	}
-	p, id, parts, err := e.planOf(d.Policy, d.Identifier)
+	p, id, found, err := e.planOf(d.Policy, d.Identifier)
 	if err != nil {
 		return nil, err
 	}
 	*c = charge{}
 	p.locate(&c.target, id)
-	c.op, c.cost = op, cost
+	c.op, c.cost, c.refused = op, cost, found.Refused
 	e.override(c)
 	if cost < 1 || cost > c.plan.Fitting {
 		if err := c.checkCost(); err != nil {
 			return nil, err
 		}
 	}
-	if p.Mode == policy.ModeOff { // nothing of it counts
-		parts = nil
+	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && c.isRefused() { // nothing of it counts
+		return nil, nil
 	}
-	return parts, nil
+	return found.Parts, nil
 }
 
 // checkCost refuses what c can't ask for. An override to allow or to block asks no limit

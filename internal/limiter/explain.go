@@ -13,6 +13,7 @@ import (
 // policy, as far as this instance knows.
 type Explanation struct {
 	Policy   string
+	InForce  *policy.Policy // for this identifier, without an override; not to be changed
 	Key      store.Key
 	Answer   count.Decision // what a check is answered now; by an override or a block, where there is one
 	Counted  count.Decision // what the limits alone say of what is counted, as the store has it now
@@ -52,7 +53,10 @@ func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 }
 
 func (e *Engine) explain(ctx context.Context, c *charge) *Explanation {
-	x := &Explanation{Policy: c.plan.Name, Key: c.key}
+	x := &Explanation{Policy: c.plan.Name, InForce: &c.plan.Policy, Key: c.key}
+	if p := e.plans.Load().of(c.plan.Name); p != nil {
+		x.InForce = &p.at(c.key).Policy
+	}
 	now := e.now()
 	if o := e.overrides.of(&c.target, now); o != nil {
 		x.Override = &o.Override

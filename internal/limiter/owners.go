@@ -326,7 +326,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 		a.Recorded = count.RecordedNo
 		return e.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	}
-	c := charge{target: target{plan: p, key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
+	c := charge{target: target{plan: p.at(call.Key), key: call.Key, old: call.Old}, op: call.Op, cost: call.Cost}
 	c.prepare, c.atOnce = call.Prepare, call.AtOnce
 	if e.decideBy(ctx, &c, right); c.err != nil {
 		return c.err

@@ -29,6 +29,8 @@ type plan struct {
 	limit []int   // of a part: for each rule, where the whole policy has its limit
 	local *plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
 
+	byKey map[store.Key]*plan // in whose place others decide for some keys; nil: for none
+
 	read    policy.ReadIdentifier // nil: identifiers are taken as they are
 	derives []*plan               // of what is derived, one for each part that read returns
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -25,7 +26,8 @@ func (p *plan) of(id keys.Identifier) target {
 
 // locate makes t, which is zero, the target of id.
 func (p *plan) locate(t *target, id keys.Identifier) {
-	t.plan, t.key = p, p.keys[0].Of(id)
+	t.key = p.keys[0].Of(id)
+	t.plan = p.at(t.key)
 	if len(p.keys) > 1 || len(p.parts) > 0 {
 		t.locateOthers(id)
 	}
@@ -76,6 +78,8 @@ type charge struct {
 	over *override     // of its key; nil: none
 	ends bool          // it has no more time than its context; else a store timeout, which others may share
 	told bool          // its decision is made
+
+	refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none does
 
 	placed bool // its event may have been written to a log, whether it counts or not
 

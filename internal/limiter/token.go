@@ -247,7 +247,7 @@ func (e *Engine) planFor(t *tokenEntry) (*plan, error) {
 	}
 	for _, keys := range p.keys {
 		if keys.ID() == t.space {
-			return p, nil
+			return p.at(t.key), nil
 		}
 	}
 	return nil, fmt.Errorf("%w: its policy has begun to count anew", errToken)
