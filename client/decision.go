@@ -28,6 +28,15 @@ const (
 	OverrideLimits Override = "limits" // other limits are in force
 )
 
+// Reason is a rule of a policy about phone numbers, which denies without looking at what is used.
+type Reason string
+
+// The reasons.
+const (
+	ReasonCountry    Reason = "country"     // it admits no numbers of the number's country
+	ReasonNumberType Reason = "number_type" // it admits no numbers of its type, such as premium_rate
+)
+
 // Recorded says whether the units of a call count.
 type Recorded string
 
@@ -54,6 +63,7 @@ type Decision struct {
 	Mode       Mode
 	Override   Override // the override that decided; empty: none did
 	Blocked    bool     // a block decided: one after an earlier denial, or by an override
+	Reason     Reason   // the policy's rule about numbers that denies; empty: none does
 	Degraded   bool     // the store, or the service, did not answer: something else decided
 	Recorded   Recorded // of a degraded decision, and otherwise empty
 

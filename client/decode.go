@@ -180,6 +180,8 @@ func (s decoder) readDecisionMember(name []byte, d *Decision, decided, verdictGi
 		d.Override = Override(s.Name())
 	case "blocked":
 		d.Blocked = s.Boolean()
+	case "reason":
+		d.Reason = Reason(s.Name())
 	case "degraded":
 		d.Degraded = s.Boolean()
 	case "recorded":

@@ -19,8 +19,8 @@ const (
 	oneDenial = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
 		`"detail":"No room.","violated-policies":["none"],"allowed":false,"policy":"closed","limit":0,"remaining":0,"used":0,` +
 		`"reset_after_ms":0,"retry_after_ms":null,"limits":[{"name":"none","algorithm":"fixed-window","limit":0,"window_ms":1500,` +
-		`"allowed":false,"used":0,"remaining":0,"reset_after_ms":0,"retry_after_ms":null}],"mode":"enforce","blocked":true,"override":"block",` +
-		`"degraded":true,"recorded":"no","demands":[{"allowed":false,"policy":"closed","retry_after_ms":null}]}`
+		`"allowed":false,"used":0,"remaining":0,"reset_after_ms":0,"retry_after_ms":null}],"mode":"enforce","blocked":true,"reason":"country",` +
+		`"override":"block","degraded":true,"recorded":"no","demands":[{"allowed":false,"policy":"closed","retry_after_ms":null}]}`
 	oneProblem = `{"type":"about:blank","title":"Bad Request","status":400,` +
 		`"detail":"It must be \"an\" integer – nothing else.","field":"cost"}`
 	oneFailure = `{"type":"about:blank","title":"Internal Server Error","status":500,` +
@@ -41,7 +41,8 @@ func TestAnswersAreRead(t *testing.T) {
 			Policy: "sms-send", Limit: 10, Remaining: 9, Used: 1, ResetAfter: time.Hour, Limits: []LimitDecision{hourly},
 			Mode: ModeEnforce, Receipt: "Ym_Zgn-Wf5"}}},
 		"denied": {429, oneDenial, answer{status: 429, decided: true, decision: Decision{Policy: "closed", RetryAfter: Never,
-			Limits: []LimitDecision{closed}, Mode: ModeEnforce, Blocked: true, Override: OverrideBlock, Degraded: true, Recorded: RecordedNo,
+			Limits: []LimitDecision{closed}, Mode: ModeEnforce, Blocked: true, Reason: ReasonCountry,
+			Override: OverrideBlock, Degraded: true, Recorded: RecordedNo,
 			Demands: []Decision{{Policy: "closed", RetryAfter: Never}}}}},
 		"shadow": {200, oneShadow, answer{status: 200, decided: true, verdictGiven: true,
 			decision: Decision{Allowed: true, Mode: ModeShadow, Replayed: true}}},
@@ -202,7 +203,7 @@ func slowDecision(all map[string]json.RawMessage, d *Decision, decided, verdictG
 	ok := slow(all, "allowed", &d.Allowed) && slow(all, "policy", &d.Policy) && slow(all, "limit", &d.Limit) &&
 		slow(all, "remaining", &d.Remaining) && slow(all, "used", &d.Used) && slow(all, "mode", &d.Mode) &&
 		slow(all, "would_allow", &d.WouldAllow) && slow(all, "blocked", &d.Blocked) &&
-		slow(all, "override", &d.Override) && slow(all, "degraded", &d.Degraded) &&
+		slow(all, "reason", &d.Reason) && slow(all, "override", &d.Override) && slow(all, "degraded", &d.Degraded) &&
 		slow(all, "recorded", &d.Recorded) && slowWait(all, "reset_after_ms", &d.ResetAfter) && slowWait(all, "retry_after_ms", &d.RetryAfter)
 	list, given := all["limits"]
 	if !ok || !given {

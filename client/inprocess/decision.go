@@ -62,7 +62,8 @@ func demandOf(d *count.Decision, inShadow bool) client.Decision {
 	to := client.Decision{
 		Allowed: d.Allowed, WouldAllow: d.Allowed, Policy: d.Policy.Name, Limit: d.TightestLimit().Limit,
 		Remaining: d.Remaining, Used: d.Used, ResetAfter: milliseconds(d.ResetAfter), Mode: client.Mode(d.Policy.Mode),
-		Override: client.Override(d.Override), Blocked: d.Blocked, Degraded: d.Degraded, Limits: make([]client.LimitDecision, len(d.Limits())),
+		Override: client.Override(d.Override), Blocked: d.Blocked, Reason: client.Reason(d.Reason), Degraded: d.Degraded,
+		Limits: make([]client.LimitDecision, len(d.Limits())),
 	}
 	if inShadow {
 		to.WouldAllow = d.WouldAllow

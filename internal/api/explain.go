@@ -17,11 +17,11 @@ import (
 // explained is the answer of explain.
 type explained struct {
 	*limiter.Explanation
-	policy   *policy.Policy // as it is in force, without an override
+	policy   *policy.Policy // as it is in force for the identifier, without an override
 	override *overrideView
 }
 
-// What decides, as explain says it.
+// What decides, as explain says it; a rule about numbers by its policy.Reason.
 const (
 	becauseOff      = "off"      // the policy neither decides nor counts
 	becauseOverride = "override" // one that allows or blocks
@@ -55,10 +55,7 @@ func (s *Server) explain(ctx context.Context, a admin) (answer, error) {
 
 // viewExplanation returns x without what is derived.
 func (s *Server) viewExplanation(x *limiter.Explanation) explainView {
-	e := &explained{Explanation: x, policy: x.Answer.Policy}
-	if inForce, ok := s.engine.Policy(x.Policy); ok {
-		e.policy = inForce
-	}
+	e := &explained{Explanation: x, policy: x.InForce}
 	if x.Override != nil {
 		view := s.viewOverride(&overrides.Keyed{Key: x.Key, Policy: x.Policy, Override: *x.Override})
 		e.override = &view
@@ -162,6 +159,8 @@ func (e *explained) because() (word, sentence string) {
 		return becauseOverride, "An override allows it, and nothing is counted meanwhile."
 	case d.Override == policy.OverrideBlock:
 		return becauseOverride, encode.Denial(d)
+	case d.Reason != "":
+		return string(d.Reason), encode.Denial(d)
 	case d.Blocked:
 		return becauseBlock, encode.Denial(d)
 	case e.Failed != nil:

@@ -33,21 +33,24 @@ type policyView struct {
 	OnStoreError policy.OnStoreError `json:"on_store_error"`
 	Normalize    *normalizeView      `json:"normalize,omitempty"`
 	Derive       []deriveView        `json:"derive,omitempty"`
+	Countries    *choiceView         `json:"countries,omitempty"`
+	NumberTypes  *choiceView         `json:"number_types,omitempty"`
 	BlockForMS   int64               `json:"block_for_ms,omitempty"`
 	BlockFactor  int                 `json:"block_factor,omitempty"`
 	BlockMaxMS   int64               `json:"block_max_ms,omitempty"`
 }
 
 type limitView struct {
-	Name      string          `json:"name"`
-	Algorithm string          `json:"algorithm"`
-	Limit     int64           `json:"limit"`
-	WindowMS  int64           `json:"window_ms"`
-	Window    policy.Calendar `json:"window,omitempty"`
-	Timezone  string          `json:"timezone,omitempty"`
-	Buckets   int             `json:"buckets,omitempty"`
-	Rounding  policy.Rounding `json:"rounding,omitempty"`
-	Burst     int64           `json:"burst,omitempty"`
+	Name      string           `json:"name"`
+	Algorithm string           `json:"algorithm"`
+	Limit     int64            `json:"limit"`
+	By        map[string]int64 `json:"by,omitempty"`
+	WindowMS  int64            `json:"window_ms"`
+	Window    policy.Calendar  `json:"window,omitempty"`
+	Timezone  string           `json:"timezone,omitempty"`
+	Buckets   int              `json:"buckets,omitempty"`
+	Rounding  policy.Rounding  `json:"rounding,omitempty"`
+	Burst     int64            `json:"burst,omitempty"`
 }
 
 type normalizeView struct {
@@ -62,6 +65,19 @@ type deriveView struct {
 	Digits   int         `json:"digits,omitempty"`
 	IPv4Bits int         `json:"ipv4_bits,omitempty"`
 	IPv6Bits int         `json:"ipv6_bits,omitempty"`
+}
+
+// choiceView has one of both.
+type choiceView struct {
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+func viewChoice(c policy.Choice) *choiceView {
+	if c.IsZero() {
+		return nil
+	}
+	return &choiceView{c.Allow, c.Deny}
 }
 
 type consistencyView struct {
@@ -115,6 +131,8 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 		BlockForMS:   encode.Milliseconds(p.BlockFor),
 		BlockFactor:  p.BlockFactor,
 		BlockMaxMS:   encode.Milliseconds(p.BlockMax),
+		Countries:    viewChoice(p.Countries),
+		NumberTypes:  viewChoice(p.NumberTypes),
 	}
 	if p.Normalize.Form != "" {
 		view.Normalize = &normalizeView{p.Normalize.Form, p.Normalize.Region, p.Normalize.Mailbox}
@@ -127,6 +145,7 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Name:      l.Name,
 			Algorithm: l.Algorithm,
 			Limit:     l.Limit,
+			By:        l.By,
 			WindowMS:  encode.Milliseconds(l.Window),
 			Window:    l.Calendar,
 			Timezone:  l.Timezone,

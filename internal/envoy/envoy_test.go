@@ -249,3 +249,20 @@ envoy: {domains: [{domain: edge, descriptors: [{key: path, policy: per-path}]}]}
 	f.load("policies:\n  - {name: other, limits: [{algorithm: fixed-window, limit: 5, window: 1h}]}\n")
 	f.wants(f.ask("path=/x"), "OK; OK 0")
 }
+
+// TestRefusedNumbers denies a number that a rule of its policy refuses, and limits those of a country
+// by its own number.
+func TestRefusedNumbers(t *testing.T) {
+	f := newFront(t, `
+policies:
+  - name: numbers
+    limits: [{algorithm: fixed-window, by: {"+4915112345678": 2, default: 1}, window: 1m}]
+    normalize: e164
+    countries: {allow: [DE]}
+envoy:
+  domains: [{domain: edge, descriptors: [{key: phone, policy: numbers, identifier: phone}]}]
+`, settings{})
+	f.wants(f.ask("phone=+33 6 12345678"), "OVER_LIMIT; OVER_LIMIT 0 of 1/MINUTE numbers 0s")
+	f.wants(f.ask("phone=+49 151 12345678"), "OK; OK 1 of 2/MINUTE numbers 45s")
+	f.wants(f.ask("phone=+49 151 12345679"), "OK; OK 0 of 1/MINUTE numbers 45s")
+}

@@ -16,49 +16,58 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
-// Reader returns what reads identifiers in the form n, and takes the parts that derive
-// names out of them. The zero n reads any text as it is. The error says what is unknown.
+// Reader returns what reads the identifiers of p: in the form of its Normalize, whose zero value
+// reads any text as it is; takes the parts that its Derive names; and says which of its rules
+// about numbers denies one. The error says what is unknown; about a rule, it is a policy.Problem.
 //
 // Reading what was read gives the same again.
-func Reader(n policy.Normalize, derive []policy.Derivation) (policy.ReadIdentifier, error) {
+func Reader(p *policy.Policy) (policy.ReadIdentifier, error) {
+	n, derive := &p.Normalize, p.Derive
 	switch n.Form {
 	case "":
-		return reader(asItIs, noPart, derive), nil
+		return reader(asItIs, noPart, nil, derive), nil
 	case policy.FormE164:
 		numbers, err := newPhones(n.Region)
 		if err != nil {
 			return nil, err
 		}
-		return reader(numbers.read, phone.part, derive), nil
+		rules, err := newRules(p)
+		if err != nil {
+			return nil, err
+		}
+		return reader(numbers.read, phone.part, rules.refuse, derive), nil
 	case policy.FormEmail:
-		return reader(mails{n.Mailbox}.read, mail.part, derive), nil
+		return reader(mails{n.Mailbox}.read, mail.part, nil, derive), nil
 	case policy.FormIP:
-		return reader(readNetwork, network.part, derive), nil
+		return reader(readNetwork, network.part, nil, derive), nil
 	case policy.FormIPv6Net:
-		return reader(readNetwork64, network.part, derive), nil
+		return reader(readNetwork64, network.part, nil, derive), nil
 	case policy.FormLowercase:
-		return reader(readLowercase, noPart, derive), nil
+		return reader(readLowercase, noPart, nil, derive), nil
 	}
 	return nil, errors.New("no such form of identifiers: " + string(n.Form))
 }
 
-// reader puts together what reads one form: how it is read, and how parts are taken.
+// reader puts together what reads one form: how it is read, how parts are taken, and which rule
+// refuses; nil: none does.
 func reader[T interface{ String() string }](
-	read func(string) (T, error), part func(T, *policy.Derivation) string, derive []policy.Derivation,
+	read func(string) (T, error), part func(T, *policy.Derivation) string, refuse func(T) policy.Reason, derive []policy.Derivation,
 ) policy.ReadIdentifier {
-	return func(given string) (string, []string, error) {
+	return func(given string) (canonical string, found policy.Found, err error) {
 		v, err := read(given)
-		switch {
-		case err != nil:
-			return "", nil, err
-		case len(derive) == 0:
-			return v.String(), nil, nil
+		if err != nil {
+			return "", found, err
 		}
-		parts := make([]string, len(derive))
+		if refuse != nil {
+			found.Refused = refuse(v)
+		}
+		if len(derive) > 0 {
+			found.Parts = make([]string, len(derive))
+		}
 		for i := range derive {
-			parts[i] = part(v, &derive[i])
+			found.Parts[i] = part(v, &derive[i])
 		}
-		return v.String(), parts, nil
+		return v.String(), found, nil
 	}
 }
 

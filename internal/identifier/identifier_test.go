@@ -40,7 +40,7 @@ func readerOf(t testing.TB, form string) policy.ReadIdentifier {
 	if !known {
 		t.Fatalf("no form %q", form)
 	}
-	read, err := identifier.Reader(f.Normalize, f.derive)
+	read, err := identifier.Reader(&policy.Policy{Normalize: f.Normalize, Derive: f.derive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func TestForms(t *testing.T) {
 		{"lowercase", " \u2003 ", refused},
 		{"lowercase", "\xff", refused},
 	} {
-		canonical, parts, err := readerOf(t, c.form)(c.given)
-		if got := strings.Join(append([]string{canonical}, parts...), " "); got != c.want || (err != nil) != (c.want == refused) {
+		canonical, found, err := readerOf(t, c.form)(c.given)
+		if got := strings.Join(append([]string{canonical}, found.Parts...), " "); got != c.want || (err != nil) != (c.want == refused) {
 			t.Errorf("%s: %q is %q, want %q (error %v)", c.form, c.given, got, c.want, err)
 		}
 	}
@@ -201,11 +201,11 @@ func TestOneNumberIsOneKey(t *testing.T) {
 // TestWhatNobodyKnows is refused when a policy comes into force, not when it is asked.
 func TestWhatNobodyKnows(t *testing.T) {
 	for _, n := range []policy.Normalize{{Form: "e.164"}, {Form: policy.FormE164, Region: "XX"}, {Form: policy.FormE164, Region: "001"}} {
-		if _, err := identifier.Reader(n, nil); err == nil {
+		if _, err := identifier.Reader(&policy.Policy{Normalize: n}); err == nil {
 			t.Errorf("%+v is known", n)
 		}
 	}
-	read, err := identifier.Reader(policy.Normalize{}, nil)
+	read, err := identifier.Reader(new(policy.Policy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,19 +229,19 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, given string) {
 		for form := range forms {
 			read := readerOf(t, form)
-			canonical, parts, err := read(given)
+			canonical, found, err := read(given)
 			if err != nil {
 				if len(given) > len("+4915112345678") && strings.Contains(err.Error(), given) {
 					t.Errorf("%s: the error repeats %q: %v", form, given, err)
 				}
 				continue
 			}
-			if slices.Contains(parts, "") || len(parts) != len(forms[form].derive) {
-				t.Errorf("%s: %q has the parts %q", form, given, parts)
+			if slices.Contains(found.Parts, "") || len(found.Parts) != len(forms[form].derive) {
+				t.Errorf("%s: %q has the parts %q", form, given, found.Parts)
 			}
-			again, partsAgain, err := read(canonical)
-			if again != canonical || err != nil || !slices.Equal(parts, partsAgain) {
-				t.Errorf("%s: %q is %q %q, and that is %q %q (error %v)", form, given, canonical, parts, again, partsAgain, err)
+			again, foundAgain, err := read(canonical)
+			if again != canonical || err != nil || !slices.Equal(found.Parts, foundAgain.Parts) {
+				t.Errorf("%s: %q is %q %q, and that is %q %q (error %v)", form, given, canonical, found.Parts, again, foundAgain.Parts, err)
 			}
 		}
 	})
@@ -258,7 +258,7 @@ func BenchmarkReader(b *testing.B) {
 			} else if f.derive == nil {
 				continue
 			}
-			read, err := identifier.Reader(f.Normalize, f.derive)
+			read, err := identifier.Reader(&policy.Policy{Normalize: f.Normalize, Derive: f.derive})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -234,7 +235,7 @@ func TestCalendarDefaults(t *testing.T) {
 	if got.Name != "fixed-window-week" || got.Timezone != "UTC" || got.Window != 7*24*time.Hour {
 		t.Errorf("%+v", got)
 	}
-	if again := got.WithDefaults(); again != got {
+	if again := got.WithDefaults(); !reflect.DeepEqual(again, got) {
 		t.Errorf("%+v, filled in again: %+v", got, again)
 	}
 	for calendar, want := range map[policy.Calendar]time.Duration{

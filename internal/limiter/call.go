@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,7 +269,7 @@ func (a *Answer) conclude() {
 	for i := range a.Demands {
 		d := &a.Demands[i]
 		a.Allowed, a.WouldAllow = a.Allowed && d.Allowed, a.WouldAllow && d.WouldAllow
-		a.Degraded, a.Blocked = a.Degraded || d.Degraded, a.Blocked || d.Blocked
+		a.Degraded, a.Blocked, a.Reason = a.Degraded || d.Degraded, a.Blocked || d.Blocked, cmp.Or(a.Reason, d.Reason)
 		if !d.Allowed && (d.RetryAfter == count.Never || a.RetryAfter != count.Never && d.RetryAfter > a.RetryAfter) {
 			a.RetryAfter = d.RetryAfter
 		}

@@ -35,23 +35,23 @@ func (e *Engine) charge(c *demand.Charge, op count.Op, d *Demand) ([]string, err
 	if cost == 0 {
 		cost = 1
 	}
-	p, id, parts, err := e.planOf(d.Policy, d.Identifier)
+	p, id, found, err := e.planOf(d.Policy, d.Identifier)
 	if err != nil {
 		return nil, err
 	}
 	*c = demand.Charge{}
 	p.Locate(&c.Target, id)
-	c.Op, c.Cost = op, cost
+	c.Op, c.Cost, c.Refused = op, cost, found.Refused
 	e.override(c)
 	if cost < 1 || cost > c.Plan.Fitting {
 		if err := checkCharge(c); err != nil {
 			return nil, err
 		}
 	}
-	if p.Mode == policy.ModeOff { // nothing of it counts
-		parts = nil
+	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && isRefused(c) { // nothing of it counts
+		return nil, nil
 	}
-	return parts, nil
+	return found.Parts, nil
 }
 
 // checkCost refuses what c can't ask for. An override to allow or to block asks no limit

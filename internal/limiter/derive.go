@@ -27,7 +27,7 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 		if e.opts.Identifiers == nil {
 			return fmt.Errorf("policy %q: the engine was not given what reads identifiers of the form %s", p.Name, p.Normalize.Form)
 		}
-		read, err := e.opts.Identifiers(p.Normalize, p.Derive)
+		read, err := e.opts.Identifiers(&p.Policy)
 		if err != nil {
 			return fmt.Errorf("policy %q: normalize: %w", p.Name, err)
 		}
@@ -39,19 +39,17 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 	return nil
 }
 
-// planOf returns the plan of a policy in force, the canonical form of id there, and the
-// parts of it that the policy derives. It refuses identifiers that nothing can be counted
-// for.
-func (e *Engine) planOf(policy string, id keys.Identifier) (*demand.Plan, keys.Identifier, []string, error) {
-	p := e.plans.Load().of(policy)
-	if p == nil {
-		return nil, "", nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
+// planOf returns the plan of a policy in force, the canonical form of id there, and what the
+// policy finds in it. It refuses identifiers that nothing can be counted for.
+func (e *Engine) planOf(name string, id keys.Identifier) (p *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
+	if p = e.plans.Load().of(name); p == nil {
+		return nil, "", found, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
 	}
 	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
-		return nil, "", nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
+		return nil, "", found, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
-	id, parts, err := readIdentifier(p, id)
-	return p, id, parts, err
+	canonical, found, err = readIdentifier(p, id)
+	return p, canonical, found, err
 }
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.
@@ -66,23 +64,23 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	return id
 }
 
-// readIdentifier returns the canonical form of id under p, and the parts that it is to be
-// counted for as well.
-func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, []string, error) {
+// readIdentifier returns the canonical form of id under p, and what p finds in it: the parts that
+// it is to be counted for as well, and whether p refuses it.
+func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy.Found, error) {
 	if p.Read == nil {
-		return id, nil, nil
+		return id, policy.Found{}, nil
 	}
-	canonical, parts, err := p.Read(string(id))
+	canonical, found, err := p.Read(string(id))
 	if err != nil {
-		return "", nil, &FieldError{Field: "identifier", Detail: err.Error()}
+		return "", policy.Found{}, &FieldError{Field: "identifier", Detail: err.Error()}
 	}
 	if len(canonical) > keys.MaxIdentifierLen {
-		return "", nil, &FieldError{
+		return "", policy.Found{}, &FieldError{
 			Field:  "identifier",
 			Detail: fmt.Sprintf("%d bytes long in its canonical form: use 1 to %d", len(canonical), keys.MaxIdentifierLen),
 		}
 	}
-	return keys.Identifier(canonical), parts, nil
+	return keys.Identifier(canonical), found, nil
 }
 
 // derive appends to all what c, of the demand by, brings along for parts of its identifier.

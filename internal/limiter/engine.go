@@ -151,6 +151,11 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
 	}
+	for _, p := range plans {
+		if err := e.vary(p); err != nil {
+			return err
+		}
+	}
 	if e.news != nil {
 		e.reach(plans)
 	}
@@ -337,9 +342,9 @@ func (e *Engine) decide(ctx context.Context, c *demand.Charge) {
 }
 
 // decideUnasked decides c if nobody has to be asked what is counted: by an override to
-// allow or to block or, where there is none, by a block.
+// allow or to block; where there is none, by a rule about numbers; or else by a block.
 func (e *Engine) decideUnasked(c *demand.Charge) (decided bool) {
-	return e.decideOverridden(c) || e.decideBlocked(c)
+	return e.decideOverridden(c) || decideRefused(c) || e.decideBlocked(c)
 }
 
 // recallDenial decides c if what is remembered of its key leaves no room.

@@ -15,6 +15,7 @@ import (
 // policy, as far as this instance knows.
 type Explanation struct {
 	Policy   string
+	InForce  *policy.Policy // for this identifier, without an override; not to be changed
 	Key      store.Key
 	Answer   count.Decision   // what a check is answered now; by an override or a block, where there is one
 	Counted  count.Decision   // what the limits alone say of what is counted, as the store has it now
@@ -54,7 +55,10 @@ func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 }
 
 func (e *Engine) explain(ctx context.Context, c *demand.Charge) *Explanation {
-	x := &Explanation{Policy: c.Plan.Name, Key: c.Key}
+	x := &Explanation{Policy: c.Plan.Name, InForce: &c.Plan.Policy, Key: c.Key}
+	if p := e.plans.Load().of(c.Plan.Name); p != nil {
+		x.InForce = &p.At(c.Key).Policy
+	}
 	now := e.now()
 	if o := e.overrides.Of(&c.Target, now); o != nil {
 		x.Override = &o.Override

@@ -324,6 +324,7 @@ type storedDecision struct {
 	Degraded bool
 	Blocked  bool
 	Override policy.OverrideKind `json:",omitempty"`
+	Reason   policy.Reason       `json:",omitempty"`
 	Recorded count.Recorded
 }
 
@@ -337,10 +338,12 @@ func storedOf(a *Answer) *storedAnswer {
 		d := &decisions[i]
 		kept := storedDecision{
 			Policy: d.Policy.Name, Mode: d.Policy.Mode, Own: d.Verdict, Tightest: d.Tightest, Would: d.WouldAllow,
-			Degraded: d.Degraded, Blocked: d.Blocked, Override: d.Override, Recorded: d.Recorded,
+			Degraded: d.Degraded, Blocked: d.Blocked, Override: d.Override, Reason: d.Reason, Recorded: d.Recorded,
 		}
 		for _, l := range d.Limits() {
-			kept.Limits, kept.Verdicts = append(kept.Limits, *l.Limit), append(kept.Verdicts, l.Verdict)
+			limit := *l.Limit
+			limit.By = nil // what others have is not told
+			kept.Limits, kept.Verdicts = append(kept.Limits, limit), append(kept.Verdicts, l.Verdict)
 		}
 		s.Demands = append(s.Demands, kept)
 	}
@@ -356,7 +359,7 @@ func (s *storedAnswer) answer() Answer {
 		*d = count.Decision{
 			Policy:  &policy.Policy{Name: kept.Policy, Mode: kept.Mode, Limits: kept.Limits},
 			Verdict: kept.Own, Tightest: kept.Tightest, WouldAllow: kept.Would,
-			Degraded: kept.Degraded, Blocked: kept.Blocked, Override: kept.Override, Recorded: kept.Recorded,
+			Degraded: kept.Degraded, Blocked: kept.Blocked, Override: kept.Override, Reason: kept.Reason, Recorded: kept.Recorded,
 		}
 		limits := make([]count.LimitDecision, len(kept.Limits))
 		for j := range limits {

@@ -150,7 +150,7 @@ func (e *Engine) planFor(t *once.Entry) (*demand.Plan, error) {
 	}
 	for _, keys := range p.Keys {
 		if keys.ID() == t.Space {
-			return p, nil
+			return p.At(t.Key), nil
 		}
 	}
 	return nil, fmt.Errorf("%w: its policy has begun to count anew", once.ErrToken)

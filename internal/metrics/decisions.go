@@ -19,6 +19,7 @@ type decisionVecs struct {
 	total      *prometheus.CounterVec // policy, limit, op, outcome
 	degraded   *prometheus.CounterVec // policy
 	remembered *prometheus.CounterVec // policy
+	refused    *prometheus.CounterVec // policy, reason
 	limits     *prometheus.GaugeVec   // policy, limit
 	windows    *prometheus.GaugeVec   // policy, limit
 	overshootVecs
@@ -30,7 +31,7 @@ func newDecisionVecs() decisionVecs {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_decisions_total",
 			Help: "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-				"would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
+				"refused, by countries or number_types; would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
 				"degraded_allowed or degraded_denied, by on_store_error.",
 		}, []string{"policy", "limit", "op", "outcome"}),
 		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -41,9 +42,14 @@ func newDecisionVecs() decisionVecs {
 			Name: "ratelimitd_remembered_denials_total",
 			Help: "Denials from memory, for which the store was not asked.",
 		}, []string{"policy"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ratelimitd_refused_numbers_total",
+			Help: "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: country or number_type. " +
+				"In mode shadow they are allowed.",
+		}, []string{"policy", "reason"}),
 		limits: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_limit_units",
-			Help: "Units that a limit holds in its window.",
+			Help: "Units that a limit holds in its window, of identifiers that by has no number for.",
 		}, perLimit),
 		windows: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_policy_window_seconds",
@@ -54,7 +60,7 @@ func newDecisionVecs() decisionVecs {
 }
 
 func (v *decisionVecs) collectors() []prometheus.Collector {
-	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.limits, v.windows)
+	return append(v.overshootVecs.collectors(), v.total, v.degraded, v.remembered, v.refused, v.limits, v.windows)
 }
 
 // remove deletes the series of a policy. It names each: decisions may wait, and looking for
@@ -65,7 +71,17 @@ func (v *decisionVecs) remove(s *policySeries) {
 	}
 	v.degraded.DeleteLabelValues(s.name)
 	v.remembered.DeleteLabelValues(s.name)
+	v.removeRefused(s, nil)
 	v.overshootVecs.remove(s.name)
+}
+
+// removeRefused deletes the series of the rules of was that is has not.
+func (v *decisionVecs) removeRefused(was, is *policySeries) {
+	for reason := range was.refused {
+		if is == nil || is.refused[reason] == nil {
+			v.refused.DeleteLabelValues(was.name, string(reason))
+		}
+	}
 }
 
 // removeLimit deletes the series of one limit of a policy.
@@ -86,6 +102,7 @@ type policySeries struct {
 	limits     []limitSeries
 	degraded   prometheus.Counter
 	remembered prometheus.Counter
+	refused    map[policy.Reason]prometheus.Counter // by the rules that the policy has
 	overshootSeries
 }
 
@@ -114,6 +131,7 @@ func (m *Metrics) SetPolicies(policies []*policy.Policy) {
 			m.decisions.remove(was)
 			continue
 		}
+		m.decisions.removeRefused(was, is)
 		for i := range was.limits {
 			if limit := was.limits[i].name; is.limit(i, limit) == nil {
 				m.decisions.removeLimit(name, limit)
@@ -134,7 +152,15 @@ func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySe
 		limits:          make([]limitSeries, len(p.Limits)),
 		degraded:        m.decisions.degraded.WithLabelValues(p.Name),
 		remembered:      m.decisions.remembered.WithLabelValues(p.Name),
+		refused:         make(map[policy.Reason]prometheus.Counter),
 		overshootSeries: m.decisions.of(p.Name, tally, m.now()),
+	}
+	for reason, rule := range map[policy.Reason]policy.Choice{
+		policy.ReasonCountry: p.Countries, policy.ReasonNumberType: p.NumberTypes,
+	} {
+		if !rule.IsZero() {
+			s.refused[reason] = m.decisions.refused.WithLabelValues(p.Name, string(reason))
+		}
 	}
 	for i, l := range p.Limits {
 		s.limits[i].name = l.Name
@@ -173,6 +199,9 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	}
 	if d.Remembered {
 		s.remembered.Inc()
+	}
+	if c := s.refused[d.Reason]; c != nil {
+		c.Inc()
 	}
 	if over := overLimit(op, outcome, d); over != nil {
 		m.countOver(s, key, cost, d, over)

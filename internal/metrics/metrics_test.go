@@ -16,14 +16,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 const decisionsHelp = "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-	"would_deny, allowed by mode shadow and denied under enforce; off, by mode off; degraded_allowed or degraded_denied, by on_store_error."
+	"refused, by countries or number_types; would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
+	"degraded_allowed or degraded_denied, by on_store_error."
+
+const refusedHelp = "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: " +
+	"country or number_type. In mode shadow they are allowed."
 
 // fixture is an engine over the embedded store with both observed, and a clock
 // that stands still.
@@ -62,7 +68,7 @@ func newFixture(t *testing.T, policies ...policy.Policy) *fixture {
 	now := func() time.Time { return f.now }
 	f.metrics = New(f.reg, now)
 	f.store = &frail{Store: embedded.New(&embedded.Options{Now: now})}
-	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{Now: now, Observer: f.metrics})
+	f.engine = limiter.New(f.metrics.Store(f.store), &limiter.Options{Now: now, Observer: f.metrics, Identifiers: identifier.Reader})
 	f.reload(policies...)
 	return f
 }
@@ -197,7 +203,7 @@ func TestReload(t *testing.T) {
 		# TYPE ratelimitd_degraded_decisions_total counter
 		ratelimitd_degraded_decisions_total{policy="new"} 0
 		ratelimitd_degraded_decisions_total{policy="stays"} 0
-		# HELP ratelimitd_policy_limit_units Units that a limit holds in its window.
+		# HELP ratelimitd_policy_limit_units Units that a limit holds in its window, of identifiers that by has no number for.
 		# TYPE ratelimitd_policy_limit_units gauge
 		ratelimitd_policy_limit_units{limit="l0",policy="new"} 5
 		ratelimitd_policy_limit_units{limit="l0",policy="stays"} 9
@@ -413,4 +419,43 @@ func TestManyAtOnce(t *testing.T) {
 	if total != 2000 {
 		t.Errorf("%v decisions, want 2000", total)
 	}
+}
+
+// TestRefusedNumbers tells by which rule numbers are refused, enforced or not, and counts none of
+// them as an attempt beyond a limit.
+func TestRefusedNumbers(t *testing.T) {
+	p, shadow := aPolicy("p", 1), aPolicy("shadow", 1)
+	p.Normalize.Form, p.Countries.Deny, p.NumberTypes.Allow = policy.FormE164, []string{"FR"}, []string{"mobile"}
+	shadow.Normalize.Form, shadow.Countries.Allow, shadow.Mode = policy.FormE164, []string{"DE"}, policy.ModeShadow
+	f := newFixture(t, p, shadow)
+	for _, of := range []struct{ policy, number string }{
+		{"p", "+4915112345678"}, {"p", "+33612345678"}, {"p", "+33612345679"}, {"p", "+4930901820"}, {"shadow", "+33612345678"},
+	} {
+		if _, err := f.engine.Take(context.Background(), limiter.Demand{Policy: of.policy, Identifier: keys.Identifier(of.number)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.want(`
+		# HELP ratelimitd_decisions_total `+decisionsHelp+`
+		# TYPE ratelimitd_decisions_total counter
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="refused",policy="p"} 3
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="would_deny",policy="shadow"} 1
+		# HELP ratelimitd_overshoot_units_total Units beyond the limit that attempts asked for.
+		# TYPE ratelimitd_overshoot_units_total counter
+		ratelimitd_overshoot_units_total{policy="p"} 0
+		ratelimitd_overshoot_units_total{policy="shadow"} 0
+		# HELP ratelimitd_refused_numbers_total `+refusedHelp+`
+		# TYPE ratelimitd_refused_numbers_total counter
+		ratelimitd_refused_numbers_total{policy="p",reason="country"} 2
+		ratelimitd_refused_numbers_total{policy="p",reason="number_type"} 1
+		ratelimitd_refused_numbers_total{policy="shadow",reason="country"} 1
+	`, "ratelimitd_decisions_total", "ratelimitd_refused_numbers_total", "ratelimitd_overshoot_units_total")
+	p.NumberTypes = policy.Choice{}
+	f.reload(p)
+	f.want(`
+		# HELP ratelimitd_refused_numbers_total `+refusedHelp+`
+		# TYPE ratelimitd_refused_numbers_total counter
+		ratelimitd_refused_numbers_total{policy="p",reason="country"} 2
+	`, "ratelimitd_refused_numbers_total")
 }

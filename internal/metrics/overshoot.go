@@ -111,6 +111,8 @@ func (o openKeys) Collect(to chan<- prometheus.Metric) {
 // none, as a check is, or was not counted by the store.
 func overLimit(op count.Op, outcome count.Outcome, d *count.Decision) *count.LimitDecision {
 	switch {
+	case d.Reason != "": // no limit was looked at
+		return nil
 	case op == count.OpTake && (outcome == count.OutcomeDenied || outcome == count.OutcomeBlocked || outcome == count.OutcomeWouldDeny):
 		return &d.Limits()[d.Tightest]
 	case op == count.OpRecord && outcome == count.OutcomeAllowed:

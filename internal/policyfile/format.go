@@ -42,6 +42,7 @@ func formatPolicy(b *bytes.Buffer, p policy.Policy) {
 	fmt.Fprintf(b, "    mode: %s\n", p.Mode)
 	fmt.Fprintf(b, "    on_store_error: %s\n", p.OnStoreError)
 	formatIdentifiers(b, &p)
+	formatNumbers(b, &p)
 	if p.BlockFor > 0 {
 		fmt.Fprintf(b, "    block_for: %s\n", policy.FormatWindow(p.BlockFor))
 		fmt.Fprintf(b, "    block_factor: %d\n", p.BlockFactor)
@@ -50,8 +51,8 @@ func formatPolicy(b *bytes.Buffer, p policy.Policy) {
 }
 
 func formatLimit(l policy.Limit) string {
-	text := fmt.Sprintf("{name: %s, algorithm: %s, limit: %d, window: %s",
-		scalar(l.Name), l.Algorithm, l.Limit, l.WindowName())
+	text := fmt.Sprintf("{name: %s, algorithm: %s, %s, window: %s",
+		scalar(l.Name), l.Algorithm, formatUnits(&l), l.WindowName())
 	if l.Timezone != "" {
 		text += ", timezone: " + scalar(l.Timezone)
 	}

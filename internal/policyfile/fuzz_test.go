@@ -29,6 +29,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{\"policies\": [&a {name: x}, *a]}\n---\n"))
 	f.Add([]byte(withIdentifiers("normalize: {e164: {region: NO}}", "derive: [{policy: country, from: {prefix: 5}}]")))
 	f.Add([]byte(withIdentifiers("normalize: ip", "derive: [{policy: net, from: {ip-prefix: 24}}]")))
+	f.Add([]byte(withNumbers(`by: {DE: 5, "+800": 0, default: 1}`, `countries: {deny: [FR, "NO"]}`, "number_types: {allow: [mobile]}")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := policyfile.ParseFile("p.yaml", data)
 		policies := file.Policies

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 
@@ -106,15 +107,22 @@ func readIPv6Bits(f *yamlfile.File, n *yamlfile.Node, d *policy.Derivation) {
 	}
 }
 
-// addUnreadable adds that nothing can read the identifiers of policy, unless it was told
-// why already.
-func addUnreadable(f *yamlfile.File, n *yamlfile.Node, policy *policy.Policy) {
+// addUnreadable adds that nothing can read the identifiers of p, or that its rules name none
+// that there are, unless it was told why already.
+func addUnreadable(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	at := n.Find("normalize")
 	if at == n || anyWrong(f, at) {
 		return
 	}
-	if _, err := identifier.Reader(policy.Normalize, policy.Derive); err != nil {
+	read, err := identifier.Reader(p)
+	found := policy.Problem{}
+	switch {
+	case errors.As(err, &found):
+		addProblems(f, n, []policy.Problem{found})
+	case err != nil:
 		f.Add(at, "%v", err)
+	default:
+		addProblems(f, n, p.ReadByProblems(read))
 	}
 }
 
@@ -137,6 +145,9 @@ func addDeriveProblems(f *yamlfile.File, items []*yamlfile.Node, policies []poli
 	all := policy.DeriveProblems(policies)
 	for i, item := range items {
 		addProblems(f, item, all[i])
+	}
+	if len(all) == 0 {
+		addUnknownCountries(f, items, policies)
 	}
 }
 

@@ -38,10 +38,13 @@ func Idle(p *policy.Policy) (told []string) {
 
 // bounds reports whether of what a admits b never denies any.
 func bounds(a, b *policy.Limit) bool {
+	alike := a.ID() == sameButFor(b, a).ID() && a.Buckets == b.Buckets && a.Rounding == b.Rounding
 	switch {
-	case a.Limit == 0 || a.Calendar != "" && *a != sameButFor(b, a):
+	case len(a.By) > 0 || len(b.By) > 0: // which numbers meet depends on the identifier
 		return false
-	case *a == sameButFor(b, a): // they count alike
+	case a.Limit == 0 || a.Calendar != "" && !alike:
+		return false
+	case alike: // they count alike
 		return a.Capacity() <= b.Capacity() && a.Limit <= b.Limit
 	case b.InCell():
 		return a.Algorithm == b.Algorithm && a.Capacity() <= b.Capacity() && rate(a) <= rate(b) ||
@@ -52,10 +55,10 @@ func bounds(a, b *policy.Limit) bool {
 	return windows(a, b) <= b.Limit/a.Limit
 }
 
-// sameButFor returns b with the name and the numbers of a.
+// sameButFor returns b with the name of a.
 func sameButFor(b, a *policy.Limit) policy.Limit {
 	other := *b
-	other.Name, other.Limit, other.Burst = a.Name, a.Limit, a.Burst
+	other.Name = a.Name
 	return other
 }
 

@@ -40,6 +40,8 @@ var (
 		{"on_store_error", "", word(func(p *policy.Policy) *policy.OnStoreError { return &p.OnStoreError })},
 		{"normalize", "", readNormalize},
 		{"derive", "", readDerive},
+		{"countries", "", choice(func(p *policy.Policy) *policy.Choice { return &p.Countries }, "[DE, AT]")},
+		{"number_types", "", choice(func(p *policy.Policy) *policy.Choice { return &p.NumberTypes }, "[premium_rate, shared_cost]")},
 		{"block_for", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockFor })},
 		{"block_factor", "", readBlockFactor},
 		{"block_max", "", blockTime(func(p *policy.Policy) *time.Duration { return &p.BlockMax })},
@@ -47,7 +49,8 @@ var (
 	limitMembers = []member[policy.Limit]{
 		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
 		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
-		{"limit", "say how many units a window may hold", units(func(l *policy.Limit) *int64 { return &l.Limit })},
+		{"limit", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
+		{"by", "", readBy},
 		{"window", "say how long a window is, such as 1h", readWindow},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
@@ -92,6 +95,7 @@ func readLimits(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	for _, item := range n.Items {
 		var limit policy.Limit // stays in its place when it is none: problems count from there
 		readMap(f, item, limitMembers, cure, &limit)
+		needNumber(f, item)
 		p.Limits = append(p.Limits, limit)
 	}
 }

@@ -4,6 +4,9 @@ export type Mode = "enforce" | "shadow" | "off";
 /** What an administrator has decided otherwise for an identifier, for a while. */
 export type Override = "allow" | "block" | "limits";
 
+/** A rule of a policy about phone numbers, which denies without looking at what is used. */
+export type Reason = "country" | "number_type";
+
 /** Whether the units of a call count. */
 export type Recorded = "yes" | "no" | "unknown";
 
@@ -44,6 +47,8 @@ export interface DemandDecision {
   readonly override?: Override;
   /** A block decided: one after an earlier denial, or by an override. */
   readonly blocked: boolean;
+  /** The policy's rule about numbers that denies, where one does. */
+  readonly reason?: Reason;
   /** The store, or the service, did not answer: something else decided. */
   readonly degraded: boolean;
   /** Of a degraded decision, whether its units count. */
@@ -85,7 +90,7 @@ export interface Explanation {
   readonly allowed: boolean;
   readonly wouldAllow: boolean;
   /** What decides. */
-  readonly because: "off" | "override" | "block" | "store" | "limit" | "derived" | "room";
+  readonly because: "off" | "override" | "country" | "number_type" | "block" | "store" | "limit" | "derived" | "room";
   /** The same in a sentence. */
   readonly detail: string;
   readonly retryAfterMs: number | null;

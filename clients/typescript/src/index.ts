@@ -13,6 +13,7 @@ export type {
   Mode,
   Override,
   OverrideInForce,
+  Reason,
   Recorded,
 } from "./decision.js";
 export {

@@ -1,5 +1,14 @@
 /** Reads what the service answers. What it does not expect there is {@link Unreadable}. */
-import type { Decision, DemandDecision, Explanation, LimitDecision, Mode, Override, Recorded } from "./decision.js";
+import type {
+  Decision,
+  DemandDecision,
+  Explanation,
+  LimitDecision,
+  Mode,
+  Override,
+  Reason,
+  Recorded,
+} from "./decision.js";
 import type { Problem } from "./errors.js";
 import { Failure } from "./failure.js";
 
@@ -98,6 +107,7 @@ function decisionOf(m: Members): Decision {
 function demandDecisionOf(m: Members): DemandDecision {
   const allowed = flag(m, "allowed");
   const override = optionalText(m, "override") as Override | undefined;
+  const reason = optionalText(m, "reason") as Reason | undefined;
   const recorded = optionalText(m, "recorded") as Recorded | undefined;
   return {
     allowed,
@@ -113,6 +123,7 @@ function demandDecisionOf(m: Members): DemandDecision {
     blocked: m.blocked === true,
     degraded: flag(m, "degraded"),
     ...(override !== undefined && { override }),
+    ...(reason !== undefined && { reason }),
     ...(recorded !== undefined && { recorded }),
   };
 }

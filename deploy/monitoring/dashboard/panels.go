@@ -24,7 +24,7 @@ func quantile(q, histogram, selector, by string) string {
 
 const (
 	decisions = "ratelimitd_decisions_total"
-	denials   = `, outcome=~"denied|blocked|degraded_denied"`
+	denials   = `, outcome=~"denied|blocked|refused|degraded_denied"`
 )
 
 // rows are what the dashboard shows: what is asked first comes first.

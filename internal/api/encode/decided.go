@@ -118,6 +118,8 @@ func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Dura
 	case d.Blocked:
 		b = append(append(b, "Policy "...), d.Policy.Name...)
 		return append(appendWait(append(b, " blocks after a denial, for another "...), d.RetryAfter), '.')
+	case d.Reason != "":
+		return append(append(append(append(b, "Policy "...), d.Policy.Name...), refusals[d.Reason]...), '.')
 	}
 	b = append(append(b, "The limit "...), d.TightestLimit().Name...)
 	b = append(append(b, " of policy "...), d.Policy.Name...)
@@ -125,6 +127,12 @@ func appendDenial(b []byte, d *count.Decision, appendWait func([]byte, time.Dura
 		return append(b, " has no room for this cost, and waiting would not change that."...)
 	}
 	return append(appendWait(append(b, " has no room for this cost before "...), d.RetryAfter), " have passed."...)
+}
+
+// refusals say what a rule about numbers denies.
+var refusals = map[policy.Reason]string{
+	policy.ReasonCountry:    " admits no numbers of this country, by countries",
+	policy.ReasonNumberType: " admits no numbers of this type, by number_types",
 }
 
 // appendViolated appends the names of the limits that deny, as RateLimit-Policy
@@ -170,6 +178,9 @@ func appendDecision(b []byte, d *count.Decision, wouldAllow bool) []byte {
 	}
 	if d.Blocked {
 		b = append(b, `,"blocked":true`...)
+	}
+	if d.Reason != "" {
+		b = appendPlain(b, `,"reason":"`, string(d.Reason))
 	}
 	if d.Override != "" {
 		b = appendMember(b, `,"override":`, string(d.Override))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/remote"
 )
@@ -18,6 +19,7 @@ type decision struct {
 	Mode       string `json:"mode"`
 	WouldAllow *bool  `json:"would_allow"` // in mode shadow
 	Blocked    bool   `json:"blocked"`
+	Reason     string `json:"reason"`   // the rule about numbers that denies; empty: none does
 	Override   string `json:"override"` // its kind; empty: none decided
 	Degraded   bool   `json:"degraded"`
 	Recorded   string `json:"recorded"` // when degraded
@@ -80,15 +82,22 @@ const (
 	overrideBlock = "block"
 )
 
-// unseen reports whether an override decided without looking at what is used.
-func (d *decision) unseen() bool { return d.Override == overrideAllow || d.Override == overrideBlock }
+// unseen reports whether nobody looked at what is used: an override decided, or a rule about numbers.
+func (d *decision) unseen() bool { return d.overridden() || d.Reason != "" }
+
+// overridden reports whether an override decided without looking at what is used.
+func (d *decision) overridden() bool {
+	return d.Override == overrideAllow || d.Override == overrideBlock
+}
 
 // decider says what decided.
 func (d *decision) decider() string {
 	policy, limit := remote.Printable(d.Policy), remote.Printable(d.tightest().Name)
 	switch {
-	case d.unseen():
+	case d.overridden():
 		return "under " + policy + ", by an override (" + remote.Printable(d.Override) + ")"
+	case d.Reason != "":
+		return "under " + policy + ", by the number's " + remote.Printable(strings.ReplaceAll(d.Reason, "_", " "))
 	case d.Override != "":
 		return "under " + limit + " of " + policy + ", by an override (" + remote.Printable(d.Override) + ")"
 	case d.Blocked:

@@ -45,6 +45,7 @@ type Decision struct {
 	Degraded   bool                // the store did not answer; OnStoreError decided
 	Blocked    bool                // a block decided, and nobody was asked: Used and Remaining are the limit and 0
 	Override   policy.OverrideKind // by which it was decided otherwise than the policy says; empty: there is none
+	Reason     policy.Reason       // the rule about numbers that denies, whatever the mode; nobody was asked. Empty: none does
 	Remembered bool                // a denial by what was read before: the store was not asked
 	Recorded   Recorded            // whether the units count now
 

@@ -10,6 +10,7 @@ const (
 	OutcomeAllowed Outcome = iota
 	OutcomeDenied
 	OutcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
+	OutcomeRefused         // denied by a rule about numbers: nobody was asked
 	OutcomeWouldDeny       // mode shadow: allowed, and denied under enforce
 	OutcomeOff             // mode off: nobody was asked
 	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
@@ -20,7 +21,9 @@ const (
 
 // String returns the outcome as metrics and traces have it.
 func (o Outcome) String() string {
-	return [OutcomeCount]string{"allowed", "denied", "blocked", "would_deny", "off", "degraded_allowed", "degraded_denied"}[o]
+	return [OutcomeCount]string{
+		"allowed", "denied", "blocked", "refused", "would_deny", "off", "degraded_allowed", "degraded_denied",
+	}[o]
 }
 
 // Outcome returns what became of d.
@@ -34,6 +37,8 @@ func (d *Decision) Outcome() Outcome {
 		return OutcomeDegradedDenied
 	case d.Blocked:
 		return OutcomeBlocked
+	case !d.Allowed && d.Reason != "":
+		return OutcomeRefused
 	case !d.Allowed:
 		return OutcomeDenied
 	case !d.WouldAllow:

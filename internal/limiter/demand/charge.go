@@ -21,6 +21,8 @@ type Charge struct {
 	Ends     bool          // it has no more time than its context; else a store timeout, which others may share
 	Told     bool          // its decision is made
 
+	Refused policy.Reason // the rule about numbers that denies it, unless an override allows it; empty: none does
+
 	Placed bool // its event may have been written to a log, whether it counts or not
 
 	Right owner.Right // by which it is decided; nil: nobody owns keys

@@ -31,6 +31,8 @@ type Plan struct {
 	Places []int   // of a part: for each rule, where the whole policy has its limit
 	Local  *Plan   // of the same policy, for OnStoreErrorLocal; nil: nobody decides locally
 
+	ByKey map[store.Key]*Plan // in whose place others decide for some keys; nil: for none
+
 	Read    policy.ReadIdentifier // nil: identifiers are taken as they are
 	Derives []*Plan               // of what is derived, one for each part that read returns
 }
@@ -206,4 +208,28 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 		l.Limit = limits[j].Limit
 	}
 	return other
+}
+
+// At returns the plan that decides for key: p, but for the identifiers that a limit of p has a
+// number of its own for. It goes by the key alone, which is all that an owner is told.
+func (p *Plan) At(key store.Key) *Plan {
+	if p.ByKey == nil {
+		return p
+	}
+	if own := p.ByKey[key]; own != nil {
+		return own
+	}
+	return p
+}
+
+// Refused returns the decision to deny for a reason that no wait changes, without having asked
+// anyone what is counted.
+func (p *Plan) Refused(reason policy.Reason) count.Decision {
+	var d count.Decision
+	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
+		limits[i].Verdict = count.Verdict{RetryAfter: count.Never}
+	}
+	d.Reason = reason
+	d.Conclude()
+	return d
 }

@@ -314,7 +314,7 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 		a.Recorded = count.RecordedNo
 		return r.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
 	}
-	c := demand.Charge{Target: demand.Target{Plan: p, Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
+	c := demand.Charge{Target: demand.Target{Plan: p.At(call.Key), Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce
 	if r.decideBy(ctx, &c, right); c.Err != nil {
 		return c.Err

@@ -11,15 +11,17 @@ import (
 // Limit is one bound on how much may pass in a window. A policy holds one or
 // several.
 type Limit struct {
-	Name      string        // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
-	Algorithm string        // a name from Algorithms
-	Limit     int64         // units a window may hold, 0 to MaxLimit; 0 denies always
-	Window    time.Duration // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
-	Calendar  Calendar      // fixed-window only: windows go by it; zero: all are of one length, from the Unix epoch on
-	Timezone  string        // of the Calendar, a name of the IANA database; zero: UTC
-	Buckets   int           // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
-	Rounding  Rounding      // sliding-tail only; zero: RoundDown
-	Burst     int64         // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
+	Name      string // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
+	Algorithm string // a name from Algorithms
+	Limit     int64  // units a window may hold, 0 to MaxLimit; 0 denies always
+	// By has the Limit of some identifiers, at most MaxByValues, where that is another one.
+	By       map[string]int64 `json:",omitempty"`
+	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
+	Calendar Calendar         // fixed-window only: windows go by it; zero: all are of one length, from the Unix epoch on
+	Timezone string           // of the Calendar, a name of the IANA database; zero: UTC
+	Buckets  int              // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
+	Rounding Rounding         // sliding-tail only; zero: RoundDown
+	Burst    int64            // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
 }
 
 // Bounds of what a limit may ask for.
@@ -74,7 +76,7 @@ func (l Limit) WithDefaults() Limit {
 	if l.Algorithm == SlidingWindow.Name && l.Buckets == 0 {
 		l.Buckets = DefaultBuckets
 	}
-	if l.Algorithm == TokenBucket.Name && l.Burst == 0 {
+	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // else each number is its own
 		l.Burst = l.Limit
 	}
 	return l
@@ -117,17 +119,13 @@ func (l Limit) check(path string, found *problems) {
 	if !limitName.MatchString(l.Name) {
 		found.add(path+".name", "%q is no limit name: use %s", l.Name, nameRule)
 	}
-	if l.Limit < 0 || l.Limit > MaxLimit {
-		found.add(path+".limit", "%d is out of range: use 0 (denies always) to %d", l.Limit, int64(MaxLimit))
-	}
 	l.checkWindow(path, found)
 	algorithm, known := AlgorithmByName(l.Algorithm)
+	l.checkNumber(path, found)
+	l.checkBy(path, found)
 	if !known {
 		found.add(path+".algorithm", "%s", unknownAlgorithm(l.Algorithm))
 		return
-	}
-	if algorithm.check != nil {
-		algorithm.check(l, path, found)
 	}
 	if l.Rounding != "" && algorithm != SlidingTail {
 		found.add(path+".rounding", "only %s rounds: remove it from a %s", SlidingTail.Name, l.Algorithm)
@@ -137,6 +135,17 @@ func (l Limit) check(path string, found *problems) {
 	}
 	if l.Buckets != 0 && algorithm != SlidingWindow {
 		found.add(path+".buckets", "only a %s has buckets: remove it from a %s", SlidingWindow.Name, l.Algorithm)
+	}
+}
+
+// checkNumber adds what is wrong with how many units l holds, and with what its algorithm makes
+// of them.
+func (l Limit) checkNumber(path string, found *problems) {
+	if l.Limit < 0 || l.Limit > MaxLimit {
+		found.add(path+".limit", "%d is out of range: use 0 (denies always) to %d", l.Limit, int64(MaxLimit))
+	}
+	if algorithm, known := AlgorithmByName(l.Algorithm); known && algorithm.check != nil {
+		algorithm.check(l, path, found)
 	}
 }
 

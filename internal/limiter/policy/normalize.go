@@ -60,13 +60,20 @@ const (
 	maxDerived      = MaxDemands - 1
 )
 
-// ReadIdentifier reads an identifier: its canonical form, and a part for each derivation.
-// The error says what would be right, and repeats nothing of the text.
-type ReadIdentifier func(text string) (canonical string, parts []string, err error)
+// Found is what an identifier tells beside its canonical form.
+type Found struct {
+	Parts   []string // one for each derivation
+	Refused Reason   // the rule about numbers that denies it; empty: none does
+}
 
-// Identifiers makes what reads the identifiers of a policy: package identifier does. The
-// error says what it can't, such as a region that nobody knows.
-type Identifiers func(Normalize, []Derivation) (ReadIdentifier, error)
+// ReadIdentifier reads an identifier: its canonical form, and what is found in it. The error
+// says what would be right, and repeats nothing of the text.
+type ReadIdentifier func(text string) (canonical string, found Found, err error)
+
+// Identifiers makes what reads the identifiers of a policy, by its Normalize, Derive, Countries
+// and NumberTypes: package identifier does. The error says what it can't, such as a region that
+// nobody knows; of a Problem it has the path.
+type Identifiers func(*Policy) (ReadIdentifier, error)
 
 // parts are the parts there are, and the forms that have them.
 var parts = map[Part][]Form{
@@ -169,6 +176,8 @@ func DeriveProblems(policies []Policy) map[int][]Problem {
 				found.add(path, "%q derives itself: name a policy that does not", d.Policy)
 			case slices.Contains(parts[d.From], policies[i].Normalize.Form) && !takes(to.Normalize.Form, d.From):
 				found.add(path, "%q normalizes to %s, which %q is not: name a policy that takes it as it is", d.Policy, to.Normalize.Form, d.From)
+			default:
+				d.derivedByProblems(&found, path, to)
 			}
 		}
 		if len(found) > 0 {

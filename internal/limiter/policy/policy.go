@@ -22,6 +22,8 @@ type Policy struct {
 	OnStoreError OnStoreError // zero: OnStoreErrorDeny
 	Normalize    Normalize    // which spellings of an identifier are one; zero: none are
 	Derive       []Derivation // what else a demand counts for; at most MaxDemands - 1, no policy twice
+	Countries    Choice       `json:",omitzero"` // of phone numbers, which are denied else: two letters such as DE, or a code such as +800
+	NumberTypes  Choice       `json:",omitzero"` // of phone numbers, which are denied else: of the names in NumberTypes
 
 	// BlockFor is for how long a denied take blocks its key, in whole milliseconds from
 	// MinWindow to MaxWindow; zero: not at all. A block that follows another one within
@@ -155,6 +157,7 @@ func (p Policy) Problems() []Problem {
 	p.checkLimits(&found)
 	p.checkBlock(&found)
 	p.checkNormalize(&found)
+	p.checkNumbers(&found)
 	return found
 }
 

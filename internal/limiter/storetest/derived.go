@@ -14,17 +14,18 @@ import (
 )
 
 // spelled reads identifiers in any case as one, and derives their first letters.
-func spelled(_ policy.Normalize, derive []policy.Derivation) (policy.ReadIdentifier, error) {
-	return func(text string) (string, []string, error) {
+func spelled(p *policy.Policy) (policy.ReadIdentifier, error) {
+	derive := p.Derive
+	return func(text string) (string, policy.Found, error) {
 		text = strings.ToUpper(text)
 		if strings.Contains(text, "?") {
-			return "", nil, errors.New("no question marks")
+			return "", policy.Found{}, errors.New("no question marks")
 		}
-		var parts []string
+		var found policy.Found
 		for _, d := range derive {
-			parts = append(parts, text[:min(len(text), d.Digits)])
+			found.Parts = append(found.Parts, text[:min(len(text), d.Digits)])
 		}
-		return text, parts, nil
+		return text, found, nil
 	}, nil
 }
 

@@ -103,4 +103,5 @@ var promises = []test{
 	{"Derived", testDerived},
 	{"DerivedReservation", testDerivedReservation},
 	{"DerivedOnce", testDerivedOnce},
+	{"ByIdentifier", testByIdentifier},
 }

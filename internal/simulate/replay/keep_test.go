@@ -175,3 +175,39 @@ func TestDerivedTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersOfThePast applies rules about numbers and limits by country, and tries no limit for what
+// a rule refuses.
+func TestNumbersOfThePast(t *testing.T) {
+	limit := policy.Limit{Algorithm: "fixed-window", Limit: 2, Window: time.Hour}
+	byCountry := limit
+	byCountry.Limit, byCountry.By = 1, map[string]int64{"DE": 3}
+	number := policy.Policy{Name: "number", Limits: []policy.Limit{limit}, Normalize: policy.Normalize{Form: policy.FormE164}}
+	number.Countries.Allow, number.NumberTypes.Deny = []string{"DE", "AT"}, []string{"shared_cost"}
+	number.Derive = []policy.Derivation{{Policy: "country", From: policy.PartCountry}}
+	r, err := New(&Options{Policies: []policy.Policy{number, {Name: "country", Limits: []policy.Limit{byCountry}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{
+		"+33612345678", "+33612345678", "+33612345678", "+491802123456", // refused
+		"+4915112345678", "+4915112345678", "+4915112345679", "+4915112345670", // the last by the country
+		"+43664123456", "+43664123457", // the last by the country
+	} {
+		if _, err := r.Take(1e12, []limiter.Demand{{Policy: "number", Identifier: keys.Identifier(id)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, country := r.Policies["number"], r.Policies["country"]
+	if p.Requests != 10 || !slices.Equal(p.DeniedBy, []int64{0, 0, 4}) {
+		t.Errorf("of %d numbers %v are denied by a limit, a block and a rule", p.Requests, p.DeniedBy)
+	}
+	if country.Requests != 6 || !slices.Equal(country.DeniedBy, []int64{2, 0, 0}) || len(country.Trials[0]) != 0 {
+		t.Errorf("of %d calls of countries %v are denied, and %v are tried", country.Requests, country.DeniedBy, country.Trials[0])
+	}
+	for _, trial := range p.Trials[0] {
+		if want := map[int64]int64{1: 1}[trial.Limit]; trial.Denied != want {
+			t.Errorf("%d denied if it is %d, want %d", trial.Denied, trial.Limit, want)
+		}
+	}
+}

@@ -96,7 +96,7 @@ func (r *Replay) decide(bin *Bin, at store.Instant, demands []limiter.Demand) ([
 	for i := range subjects {
 		s := &subjects[i]
 		s.result.note(bin, s, at)
-		if r.trials != nil && s.caller != nil && !deniedBeside(subjects, i) {
+		if r.trials != nil && s.caller != nil && s.decision.Reason == "" && !deniedBeside(subjects, i) {
 			if err := r.trials.take(s, at); err != nil {
 				return nil, err
 			}

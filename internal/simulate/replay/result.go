@@ -18,7 +18,7 @@ type PolicyResult struct {
 	Policy   *policy.Policy // with its defaults; of the policies to compare with, if it is there only
 	Requests int64
 	Denied   int64
-	DeniedBy []int64 // by each limit, the one that the caller is told; and then by a block
+	DeniedBy []int64 // by each limit, the one that the caller is told; then by a block; then by a rule about numbers
 
 	// Under the policies to compare with.
 	RequestsAgainst int64
@@ -31,6 +31,9 @@ type PolicyResult struct {
 	hits    hits
 }
 
+// unlimited is how many things deny beside limits.
+const unlimited = 2
+
 // Trial is a limit as it would be with another number.
 type Trial struct {
 	Limit  int64
@@ -41,7 +44,7 @@ type Trial struct {
 func (r *Replay) result(p *inForce) *PolicyResult {
 	made := r.Policies[p.Name]
 	if made == nil {
-		made = &PolicyResult{Policy: &p.Policy, DeniedBy: make([]int64, len(p.Limits)+1), callers: newCallers(len(p.Limits))}
+		made = &PolicyResult{Policy: &p.Policy, DeniedBy: make([]int64, len(p.Limits)+unlimited), callers: newCallers(len(p.Limits))}
 		for i := range p.trials {
 			made.Trials = append(made.Trials, p.trials[i].start())
 		}
@@ -52,7 +55,7 @@ func (r *Replay) result(p *inForce) *PolicyResult {
 
 // note counts what became of s.
 func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
-	counts := bin.of(p.Policy.Name, len(p.DeniedBy)-1)
+	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))
 	counts.Requests++
 	counts.callers.note(s.hash)
 	p.Requests++
@@ -64,8 +67,11 @@ func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 		return
 	}
 	by := s.decision.Tightest
-	if s.decision.Blocked {
-		by = len(p.DeniedBy) - 1
+	switch {
+	case s.decision.Reason != "":
+		by = len(p.Policy.Limits) + 1
+	case s.decision.Blocked:
+		by = len(p.Policy.Limits)
 	}
 	counts.Denied[by]++
 	p.DeniedBy[by]++
@@ -78,7 +84,7 @@ func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 // noteAgainst counts what became of s under the policies to compare with, where it was denied
 // under the others or not.
 func (p *PolicyResult) noteAgainst(bin *Bin, s *subject, denied bool) {
-	counts := bin.of(p.Policy.Name, len(p.DeniedBy)-1)
+	counts := bin.of(p.Policy.Name, len(p.Policy.Limits))
 	p.RequestsAgainst++
 	if !s.denied() {
 		return

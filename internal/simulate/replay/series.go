@@ -24,7 +24,7 @@ type Bin struct {
 // BinCounts are those of one policy in a bin.
 type BinCounts struct {
 	Requests int64
-	Denied   []int64 // by each limit, and then by a block
+	Denied   []int64 // as PolicyResult.DeniedBy
 	Against  int64   // denied under the policies to compare with
 	callers  sketch
 }
@@ -91,7 +91,7 @@ func (s *Series) widen() {
 func (b *Bin) of(policy string, limits int) *BinCounts {
 	c := b.Policies[policy]
 	if c == nil {
-		c = &BinCounts{Denied: make([]int64, limits+1)}
+		c = &BinCounts{Denied: make([]int64, limits+unlimited)}
 		b.Policies[policy] = c
 	}
 	return c

@@ -69,7 +69,7 @@ func (s *side) init(policies []policy.Policy, maxCallers int) error {
 	for _, p := range s.engine.Policies() {
 		made := &inForce{Policy: *p}
 		if p.Normalize.Form != "" {
-			read, err := identifier.Reader(p.Normalize, p.Derive)
+			read, err := identifier.Reader(p)
 			if err != nil {
 				return fmt.Errorf("policy %q: normalize: %w", p.Name, err)
 			}
@@ -109,8 +109,9 @@ func (s *side) resolve(demands []limiter.Demand) ([]subject, error) {
 			if err != nil {
 				return nil, &limiter.FieldError{Field: "identifier", Detail: err.Error()}
 			}
-			if id = canonical; p.Mode != policy.ModeOff {
-				parts[i] = found
+			id = canonical
+			if p.Mode == policy.ModeShadow || p.Mode == policy.ModeEnforce && found.Refused == "" { // else nothing else is asked
+				parts[i] = found.Parts
 			}
 		}
 		s.subjects = append(s.subjects, subject{policy: p, id: id, cost: max(1, d.Cost)})

@@ -80,7 +80,7 @@ func trialsOf(p *policy.Policy, i int) limitTrials {
 	if l.Algorithm == "sliding-log" {
 		most = policy.MaxLogLimit
 	}
-	if p.Mode == policy.ModeOff {
+	if p.Mode == policy.ModeOff || len(l.By) > 0 { // whose number is not one
 		return t
 	}
 	by := factors
@@ -109,6 +109,7 @@ func trialsOf(p *policy.Policy, i int) limitTrials {
 func variant(p *policy.Policy, i int, number int64, name string) policy.Policy {
 	v := *p
 	v.Name, v.Normalize, v.Derive = name, policy.Normalize{}, nil
+	v.Countries, v.NumberTypes = policy.Choice{}, policy.Choice{} // what they deny is not tried
 	v.BlockFor, v.BlockFactor, v.BlockMax = 0, 0, 0
 	v.Limits = slices.Clone(p.Limits)
 	l := &v.Limits[i]

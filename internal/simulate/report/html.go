@@ -71,6 +71,9 @@ func deniedPlot(r *Report, p *Policy) plot {
 	if p.Blocked > 0 {
 		add("block_for", func(b *Bin) int64 { return b.Denied[len(p.Limits)] })
 	}
+	if p.Refused > 0 {
+		add(numberRules, func(b *Bin) int64 { return b.Denied[len(p.Limits)+1] })
+	}
 	if r.Compared {
 		add("the other file", func(b *Bin) int64 { return b.Against })
 	}

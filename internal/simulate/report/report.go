@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -90,6 +91,7 @@ type Policy struct {
 	Sampled    bool       `json:"callers_sampled"` // numbers of callers are estimates
 	Denied     int64      `json:"denied"`
 	Blocked    int64      `json:"blocked"` // of the denied, those that block_for denied
+	Refused    int64      `json:"refused"` // of the denied, those that countries or number_types denied
 	CallersHit int64      `json:"callers_hit"`
 	HitTimes   []HitTimes `json:"callers_by_times_hit"`
 	Limits     []Limit    `json:"limits"`
@@ -107,13 +109,22 @@ type HitTimes struct {
 
 // Limit is what became of one limit.
 type Limit struct {
-	Name      string  `json:"limit"`
-	Algorithm string  `json:"algorithm"`
-	Number    int64   `json:"number"`
-	Window    string  `json:"window"`
-	Denied    int64   `json:"denied"`
-	Spares    []Spare `json:"spares"`
-	Curve     []Trial `json:"curve"`
+	Name      string           `json:"limit"`
+	Algorithm string           `json:"algorithm"`
+	Number    int64            `json:"number"`
+	By        map[string]int64 `json:"by,omitempty"` // the number of some identifiers; no other ones are tried then
+	Window    string           `json:"window"`
+	Denied    int64            `json:"denied"`
+	Spares    []Spare          `json:"spares"`
+	Curve     []Trial          `json:"curve"`
+}
+
+// InFile returns what the file says of l.
+func (l *Limit) InFile() string {
+	if len(l.By) > 0 {
+		return fmt.Sprintf("%s by default in %s", number(l.Number), l.Window)
+	}
+	return fmt.Sprintf("%s in %s", number(l.Number), l.Window)
 }
 
 // Spare is the number at which a limit denies a small share of callers.
@@ -207,7 +218,7 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 	limits := len(p.Policy.Limits)
 	made := &Policy{
 		Name: p.Policy.Name, Mode: string(p.Policy.Mode), Requests: p.Requests, Callers: p.Callers(), Sampled: p.Sampled(),
-		Denied: p.Denied, Blocked: p.DeniedBy[limits], CallersHit: p.CallersHit(),
+		Denied: p.Denied, Blocked: p.DeniedBy[limits], Refused: p.DeniedBy[limits+1], CallersHit: p.CallersHit(),
 		OverTime: overTime(result.Series, p.Policy.Name, limits),
 	}
 	for i, callers := range p.HitTimes(hitBounds) {
@@ -232,7 +243,7 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 
 func newLimit(p *replay.PolicyResult, i int) Limit {
 	l := &p.Policy.Limits[i]
-	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, Window: l.WindowName(), Denied: p.DeniedBy[i]}
+	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, By: l.By, Window: l.WindowName(), Denied: p.DeniedBy[i]}
 	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
 		return made
 	}
@@ -250,7 +261,7 @@ func newLimit(p *replay.PolicyResult, i int) Limit {
 // overTime returns all bins of a policy, also those in which nothing happened.
 func overTime(s *replay.Series, policy string, limits int) (bins []Bin) {
 	for i, b := range s.Bins {
-		bin := Bin{At: s.Start.Add(time.Duration(i) * s.Width).Time(), Denied: make([]int64, limits+1)}
+		bin := Bin{At: s.Start.Add(time.Duration(i) * s.Width).Time(), Denied: make([]int64, limits+2)}
 		if b != nil && b.Policies[policy] != nil {
 			c := b.Policies[policy]
 			bin.Requests, bin.Callers, bin.Denied, bin.Against = c.Requests, c.Callers(), c.Denied, c.Against

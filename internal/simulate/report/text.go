@@ -70,7 +70,7 @@ func (p *Policy) write(b *bytes.Buffer, compared bool) {
 	fmt.Fprintln(t, "\nLIMIT\tALGORITHM\tIN THE FILE\tDENIED\tSPARES 99 %\tSPARES 99.9 %")
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		fmt.Fprintf(t, "%s\t%s\t%s in %s\t%s", l.Name, l.Algorithm, number(l.Number), l.Window, number(l.Denied))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s", l.Name, l.Algorithm, l.InFile(), number(l.Denied))
 		for _, s := range l.Spares {
 			fmt.Fprint(t, "\t", s)
 		}
@@ -79,6 +79,9 @@ func (p *Policy) write(b *bytes.Buffer, compared bool) {
 	if p.Blocked > 0 {
 		fmt.Fprintf(t, "block_for\t\t\t%s\n", number(p.Blocked))
 	}
+	if p.Refused > 0 {
+		fmt.Fprintf(t, "%s\t\t\t%s\n", numberRules, number(p.Refused))
+	}
 	_ = t.Flush() // into memory
 	p.writeCurves(b)
 	p.writeWorst(b)
@@ -86,6 +89,9 @@ func (p *Policy) write(b *bytes.Buffer, compared bool) {
 		fmt.Fprintf(b, "\n%s", p.Against.Summary())
 	}
 }
+
+// numberRules stands where limits have their names.
+const numberRules = "countries, number_types"
 
 // Summary says in a line how much is denied, and to how many.
 func (p *Policy) Summary() string {

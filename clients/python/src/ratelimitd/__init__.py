@@ -13,6 +13,7 @@ from ._decision import (
     LimitExplanation,
     Mode,
     Override,
+    Reason,
     Recorded,
 )
 from ._errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "Options",
     "Override",
     "Problem",
+    "Reason",
     "Recorded",
     "UnavailableError",
     "UnknownPolicyError",

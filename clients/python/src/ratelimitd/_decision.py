@@ -9,6 +9,9 @@ Mode = Literal["enforce", "shadow", "off"]
 Override = Literal["allow", "block", "limits"]
 """What an administrator has decided otherwise for an identifier, for a while."""
 
+Reason = Literal["country", "number_type"]
+"""A rule of a policy about phone numbers, which denies without looking at what is used."""
+
 Recorded = Literal["yes", "no", "unknown"]
 """Whether the units of a call count."""
 
@@ -55,6 +58,8 @@ class DemandDecision:
     """The override that decided, where one did."""
     blocked: bool = False
     """A block decided: one after an earlier denial, or by an override."""
+    reason: Reason | None = None
+    """The policy's rule about numbers that denies, where one does."""
     degraded: bool = False
     """The store, or the service, did not answer: something else decided."""
     recorded: Recorded | None = None
@@ -97,7 +102,7 @@ class Explanation:
     allowed: bool
     would_allow: bool
     because: str
-    """What decides: off, override, block, store, limit, derived or room."""
+    """What decides: off, override, country, number_type, block, store, limit, derived or room."""
     detail: str
     """The same in a sentence."""
     retry_after: float | None

@@ -163,6 +163,7 @@ def _demand_members(m: _Members) -> dict[str, Any]:
         "mode": m.get("mode", str),
         "override": m.optional("override", str),
         "blocked": m.optional("blocked", bool) is True,
+        "reason": m.optional("reason", str),
         "degraded": m.get("degraded", bool),
         "recorded": m.optional("recorded", str),
     }

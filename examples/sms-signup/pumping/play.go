@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
+
+// played is what became of all asks.
+type played struct {
+	sent     [whoCount]map[string]int // messages by country
+	deniedBy [whoCount]map[string]int // asks, by the limit or the rule that the answer tells
+	hurt     map[int]bool             // honest sign-ups that were denied, once at least
+}
+
+// sweepEvery is after how many asks the store forgets what is over.
+const sweepEvery = 10_000
+
+// play decides asks under policies, each when it is asked.
+func play(policies []policy.Policy, asks []ask) (*played, error) {
+	var now time.Time
+	clock := func() time.Time { return now }
+	store := embedded.New(&embedded.Options{Now: clock})
+	engine := limiter.New(store, &limiter.Options{Now: clock, Identifiers: identifier.Reader})
+	if err := engine.SetPolicies(policies); err != nil {
+		return nil, err
+	}
+	p := &played{hurt: make(map[int]bool)}
+	for i := range p.sent {
+		p.sent[i], p.deniedBy[i] = make(map[string]int), make(map[string]int)
+	}
+	for i := range asks {
+		a := &asks[i]
+		now = a.at
+		answer, err := engine.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
+			{Policy: "sms-phone", Identifier: keys.Identifier(a.phone)},
+			{Policy: "sms-device", Identifier: keys.Identifier(a.device)},
+			{Policy: "sms-address", Identifier: keys.Identifier(a.address)},
+		}})
+		if err != nil {
+			return nil, err
+		}
+		p.note(a, &answer.Decision)
+		if i%sweepEvery == sweepEvery-1 {
+			store.Sweep()
+		}
+	}
+	return p, nil
+}
+
+// note counts what became of a.
+func (p *played) note(a *ask, d *count.Decision) {
+	switch {
+	case d.Allowed:
+		p.sent[a.who][a.country]++
+		return
+	case d.Reason != "":
+		p.deniedBy[a.who][d.Policy.Name+", "+string(d.Reason)]++
+	default:
+		p.deniedBy[a.who][d.Policy.Name+", "+d.TightestLimit().Name]++
+	}
+	if a.who == honest {
+		p.hurt[a.signup] = true
+	}
+}

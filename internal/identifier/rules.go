@@ -1,0 +1,80 @@
+package identifier
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nyaruka/phonenumbers"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
+
+// rules say which numbers pass, by where they belong and what they are for. The zero value lets
+// all pass.
+type rules struct {
+	countries, types policy.Choice
+}
+
+// newRules returns those of p. The error is a policy.Problem: of a country that has no numbers.
+func newRules(p *policy.Policy) (rules, error) {
+	for list, countries := range map[string][]string{"allow": p.Countries.Allow, "deny": p.Countries.Deny} {
+		for i, country := range countries {
+			if err := CheckCountry(country); err != nil {
+				return rules{}, policy.Problem{Path: fmt.Sprintf("countries.%s[%d]", list, i), Message: err.Error()}
+			}
+		}
+	}
+	return rules{p.Countries, p.NumberTypes}, nil
+}
+
+// CheckCountry returns an error if no phone number is of that country: two letters such as DE,
+// or the code of numbers of no country, such as +800.
+func CheckCountry(country string) error {
+	if phonenumbers.GetSupportedRegions()[country] {
+		return nil
+	}
+	code, err := strconv.Atoi(country)
+	if err == nil && country[0] == '+' && phonenumbers.GetRegionCodeForCountryCode(code) == noRegion {
+		return nil
+	}
+	return fmt.Errorf("no phone number has the country %q: use two letters of ISO 3166, such as GB, "+
+		"or the code of numbers of no country, such as +800", country)
+}
+
+// refuse returns the rule that refuses p; empty: none does.
+func (r rules) refuse(p phone) policy.Reason {
+	switch {
+	case !r.countries.IsZero() && !r.countries.Passes(p.country()):
+		return policy.ReasonCountry
+	case !r.types.IsZero() && !slices.ContainsFunc(typesOf(p.number), r.types.Passes):
+		return policy.ReasonNumberType
+	}
+	return ""
+}
+
+// typeNames are the types of numbers as policies name them, and two for those that may be of
+// either.
+var typeNames = map[phonenumbers.PhoneNumberType][]string{
+	phonenumbers.FIXED_LINE:           {"fixed_line"},
+	phonenumbers.MOBILE:               {"mobile"},
+	phonenumbers.FIXED_LINE_OR_MOBILE: {"fixed_line", "mobile"},
+	phonenumbers.TOLL_FREE:            {"toll_free"},
+	phonenumbers.PREMIUM_RATE:         {"premium_rate"},
+	phonenumbers.SHARED_COST:          {"shared_cost"},
+	phonenumbers.VOIP:                 {"voip"},
+	phonenumbers.PERSONAL_NUMBER:      {"personal_number"},
+	phonenumbers.PAGER:                {"pager"},
+	phonenumbers.UAN:                  {"uan"},
+	phonenumbers.VOICEMAIL:            {"voicemail"},
+}
+
+// unknownType is that of a number in no range that its country gives out.
+var unknownType = []string{policy.NumberTypeUnknown}
+
+func typesOf(number *phonenumbers.PhoneNumber) []string {
+	if names := typeNames[phonenumbers.GetNumberType(number)]; names != nil {
+		return names
+	}
+	return unknownType
+}

@@ -1,0 +1,71 @@
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// defaultValue stands for all identifiers that have no number of their own.
+const defaultValue = "default"
+
+// readBy reads how many units a window may hold for some identifiers, and for all others.
+func readBy(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	const cure = "write {DE: 1000, AT: 300, default: 50} or the like"
+	if !f.Expect(n, yamlfile.Map, cure) {
+		return
+	}
+	for _, m := range n.Members {
+		var read int64
+		units(func(*policy.Limit) *int64 { return &read })(f, m.Value, l)
+		switch {
+		case m.Key == defaultValue:
+			l.Limit = read
+		case len(m.Key) > maxWordLen:
+			f.Add(n, "a value of %d bytes: none that may stand here is longer than %d", len(m.Key), maxWordLen)
+		default:
+			if l.By == nil {
+				l.By = make(map[string]int64)
+			}
+			l.By[m.Key] = read
+		}
+	}
+	switch {
+	case n.Partial:
+	case n.Member(defaultValue) == nil:
+		f.Add(n, "no default: add default: and how many units all others have, such as 0, which denies them")
+	case len(n.Members) == 1:
+		f.Add(n, "only default: name others too, or write limit: %d", l.Limit)
+	}
+}
+
+// needNumber adds that a limit says nowhere how many units it holds, or in two places.
+func needNumber(f *yamlfile.File, n *yamlfile.Node) {
+	if n.Kind != yamlfile.Map {
+		return
+	}
+	limit, by := n.Member("limit"), n.Member("by")
+	path := yamlfile.Join(n.Path, "limit")
+	switch {
+	case limit != nil && by != nil:
+		f.Add(limit, "by says it, for all others under default: remove limit, or by")
+	case limit == nil && by == nil && !n.Partial && !f.Wrong(path):
+		f.AddAt(n.Position, path, "missing: say how many units a window may hold")
+	}
+}
+
+// formatUnits writes how many units l holds.
+func formatUnits(l *policy.Limit) string {
+	if len(l.By) == 0 {
+		return fmt.Sprintf("limit: %d", l.Limit)
+	}
+	var b strings.Builder
+	for _, value := range slices.Sorted(maps.Keys(l.By)) {
+		fmt.Fprintf(&b, "%s: %d, ", scalar(value), l.By[value])
+	}
+	return fmt.Sprintf("by: {%s%s: %d}", b.String(), defaultValue, l.Limit)
+}

@@ -1,0 +1,88 @@
+package policyfile
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/ratelimitd/ratelimitd/internal/identifier"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// choiceMembers are the two ways to say which values pass.
+var choiceMembers = []member[policy.Choice]{
+	{"allow", "", wordList(func(c *policy.Choice) *[]string { return &c.Allow })},
+	{"deny", "", wordList(func(c *policy.Choice) *[]string { return &c.Deny })},
+}
+
+// choice reads which values pass into a field of the policy. example is a list of some.
+func choice(field func(*policy.Policy) *policy.Choice, example string) func(*yamlfile.File, *yamlfile.Node, *policy.Policy) {
+	return func(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
+		cure := fmt.Sprintf("write {allow: %s} or {deny: %s}", example, example)
+		if readMap(f, n, choiceMembers, cure, field(p)) && field(p).IsZero() && !anyWrong(f, n) {
+			f.Add(n, "nothing is named: %s", cure)
+		}
+	}
+}
+
+// wordList reads a list of words into a field of T.
+func wordList[T any](field func(*T) *[]string) func(*yamlfile.File, *yamlfile.Node, *T) {
+	return func(f *yamlfile.File, n *yamlfile.Node, into *T) {
+		if !f.Expect(n, yamlfile.List, "write it in brackets, and commas between") {
+			return
+		}
+		if len(n.Items) == 0 {
+			f.Add(n, "the list is empty: name at least one, or remove it")
+		}
+		for _, item := range n.Items {
+			text, _ := readWord(f, item) // stays in its place when it is none: problems count from there
+			*field(into) = append(*field(into), text)
+		}
+	}
+}
+
+// addUnknownCountries adds the countries without numbers that limits of items have numbers for,
+// where they are derived.
+func addUnknownCountries(f *yamlfile.File, items []*yamlfile.Node, policies []policy.Policy) {
+	derived := make(map[string]bool)
+	for _, p := range policies {
+		for _, d := range p.Derive {
+			derived[d.Policy] = derived[d.Policy] || d.From == policy.PartCountry
+		}
+	}
+	for i, p := range policies {
+		for j := range p.Limits {
+			by := items[i].Find(fmt.Sprintf("limits[%d].by", j))
+			if !derived[p.Name] || len(p.Limits[j].By) == 0 || anyWrong(f, by) {
+				continue
+			}
+			for _, m := range by.Members {
+				if err := identifier.CheckCountry(strings.ToUpper(m.Key)); err != nil && m.Key != defaultValue {
+					f.Add(m.Value, "%v", err)
+				}
+			}
+		}
+	}
+}
+
+// formatNumbers writes which numbers p lets pass.
+func formatNumbers(b *bytes.Buffer, p *policy.Policy) {
+	formatChoice(b, "countries", &p.Countries)
+	formatChoice(b, "number_types", &p.NumberTypes)
+}
+
+func formatChoice(b *bytes.Buffer, name string, c *policy.Choice) {
+	list, values := "allow", c.Allow
+	if len(values) == 0 {
+		list, values = "deny", c.Deny
+	}
+	if len(values) == 0 {
+		return
+	}
+	written := make([]string, len(values))
+	for i, value := range values {
+		written[i] = scalar(value)
+	}
+	fmt.Fprintf(b, "    %s: {%s: [%s]}\n", name, list, strings.Join(written, ", "))
+}
