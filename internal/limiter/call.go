@@ -58,17 +58,15 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	}
 	one := e.borrow()
 	defer e.release(one)
-	charges, err := e.charges(one.charges[:0], call)
-	if err != nil {
-		return Answer{}, err
-	}
-	charges[0].still = &one.still // for what is decided of it alone
-	if !e.secrets.known() {       // the receipt may take a request of its own, out of the same time
+	if !e.secrets.known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.opts.StoreTimeout)
 		defer cancel()
 		ctx = limited
 	}
-	err = e.decideAll(ctx, charges)
+	charges, err := e.decideByOneVersion(ctx, one, call)
+	if charges == nil {
+		return Answer{}, err
+	}
 	answer := answerOf(charges)
 	if err == nil {
 		answer.Receipt = e.receipt(ctx, charges)
@@ -98,17 +96,18 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 }
 
 // charges returns what call asks for, made ready to decide, in place of charges: its own
-// demands, and then those that their policies derive.
+// demands, and then those that their policies derive. All are under one version of the policies.
 func (e *Engine) charges(charges []charge, call *Call) ([]charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
 	charges = slices.Grow(charges, len(call.Demands))
+	set := e.plans.Load()
 	var more []derived
 	for i := range call.Demands {
 		charges = append(charges, charge{})
 		c := &charges[i]
-		parts, err := e.charge(c, call.Op, &call.Demands[i])
+		parts, err := e.charge(set, c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
 			more, err = c.derive(more, i, parts)
 		}
@@ -170,9 +169,11 @@ func (c *Call) inDemand(i int, err error) error {
 // error is that of the first whose policy denies because the store failed.
 func (e *Engine) decideAll(ctx context.Context, charges []charge) error {
 	if len(charges) == 1 {
-		e.decide(ctx, &charges[0])
-	} else {
-		e.decideSeveral(ctx, charges)
+		if e.decide(ctx, &charges[0]); beginsAnew(charges[0].err) {
+			return charges[0].err
+		}
+	} else if err := e.decideSeveral(ctx, charges); err != nil {
+		return err
 	}
 	var failed error
 	for i := range charges {
@@ -204,8 +205,9 @@ func (e *Engine) halfDone(charges []charge, failed error) error {
 	return failed
 }
 
-// decideSeveral decides those of charges that count at all and are not blocked.
-func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
+// decideSeveral decides those of charges that count at all and are not blocked. Its error says that all are to be
+// decided anew: none counts.
+func (e *Engine) decideSeveral(ctx context.Context, charges []charge) error {
 	asked, at := make([]charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := e.askAll, e.now()
 	for i := range charges {
@@ -222,9 +224,14 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		}
 	}
 	if len(asked) == 0 {
-		return
+		return nil
 	}
 	ask(ctx, asked)
+	if err := anew(asked); beginsAnew(err) {
+		return err
+	} else if err != nil {
+		failCharges(asked, err)
+	}
 	for j, i := range at {
 		c := &asked[j]
 		switch {
@@ -240,6 +247,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []charge) {
 		c.op = charges[i].op
 		charges[i] = *c
 	}
+	return nil
 }
 
 func (e *Engine) askAll(ctx context.Context, charges []charge) {

@@ -38,19 +38,23 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*pla
 	return nil
 }
 
-// planOf returns the plan of a policy in force, the canonical form of id there, and the
-// parts of it that the policy derives. It refuses identifiers that nothing can be counted
-// for.
+// planOf returns the plan of a policy in force; see planSet.find.
 func (e *Engine) planOf(policy string, id keys.Identifier) (*plan, keys.Identifier, []string, error) {
-	p := e.plans.Load().of(policy)
-	if p == nil {
-		return nil, "", nil, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
+	return e.plans.Load().find(policy, id)
+}
+
+// find returns the plan of a policy, the canonical form of id there, and the parts of it that
+// the policy derives. It refuses identifiers that nothing can be counted for.
+func (p *planSet) find(policy string, id keys.Identifier) (*plan, keys.Identifier, []string, error) {
+	made := p.of(policy)
+	if made == nil {
+		return nil, "", nil, p.unknown()
 	}
 	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
 		return nil, "", nil, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
-	id, parts, err := p.readIdentifier(id)
-	return p, id, parts, err
+	id, parts, err := made.readIdentifier(id)
+	return made, id, parts, err
 }
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.

@@ -63,6 +63,10 @@ type Options struct {
 	Identifiers    policy.Identifiers // reads those of policies with Normalize, else such policies are refused
 	Owners         Owners             // say which instance decides for a key; nil: every instance does, for all keys
 
+	// AwaitPolicies puts a version of the policies in force that another instance has, or a later one. It
+	// returns when they are, or says why they are not. nil: policies have no versions.
+	AwaitPolicies func(ctx context.Context, version int64) error
+
 	moved     *atomic.Pointer[string]                 // the Datacenter of Engine.MoveTo; nil: it was not called
 	timing    *clock.Timing                           // of what is given above
 	keys      *keys.Cache                             // of all policies; an Engine has one
@@ -145,16 +149,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// SetPolicies puts policies in force in place of all earlier ones. It changes
-// nothing when one of them has a Problem or two share a name; the error names it.
-func (e *Engine) SetPolicies(policies []policy.Policy) error {
+// SetPolicies puts policies in force in place of all earlier ones, without a version. It
+// changes nothing when one of them has a Problem or two share a name; the error names it.
+func (e *Engine) SetPolicies(policies []policy.Policy) error { return e.SetVersion(0, policies) }
+
+// SetVersion is SetPolicies for a version of the policies that instances share: 1 or more.
+func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
-	return e.setPolicies(policies)
+	return e.setPolicies(version, policies)
 }
 
-// setPolicies is SetPolicies for who holds e.setting.
-func (e *Engine) setPolicies(policies []policy.Policy) error {
+// setPolicies is SetVersion for who holds e.setting.
+func (e *Engine) setPolicies(version int64, policies []policy.Policy) error {
 	plans := make(map[string]*plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
@@ -163,7 +170,9 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		plans[p.Name] = e.newPlans(p)
+		made := e.newPlans(p)
+		made.version = version
+		plans[p.Name] = made
 	}
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
@@ -171,7 +180,7 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 	if e.news != nil {
 		e.reach(plans)
 	}
-	e.plans.Store(newPlanSet(plans))
+	e.plans.Store(newPlanSet(version, plans))
 	return nil
 }
 
@@ -187,12 +196,19 @@ func (e *Engine) newPlans(p policy.Policy) *plan {
 // Policies returns the policies in force by name, with all defaults filled in,
 // the server's levels too. They are shared: not to be changed.
 func (e *Engine) Policies() []*policy.Policy {
-	plans := e.plans.Load().byName
-	policies := make([]*policy.Policy, 0, len(plans))
-	for _, name := range slices.Sorted(maps.Keys(plans)) {
-		policies = append(policies, &plans[name].Policy)
-	}
+	_, policies := e.Version()
 	return policies
+}
+
+// Version returns the version in force, 0 for policies without one, and what Policies
+// returns of it.
+func (e *Engine) Version() (version int64, policies []*policy.Policy) {
+	set := e.plans.Load()
+	policies = make([]*policy.Policy, 0, len(set.byName))
+	for _, name := range slices.Sorted(maps.Keys(set.byName)) {
+		policies = append(policies, &set.byName[name].Policy)
+	}
+	return set.version, policies
 }
 
 // Policy returns the policy called name, with all defaults filled in. It is
@@ -294,14 +310,18 @@ func (e *Engine) instant() (store.Instant, error) {
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
 	one := e.borrow()
 	c := &one.charges[0]
-	parts, err := e.charge(c, op, &d)
+	parts, err := e.charge(e.plans.Load(), c, op, &d)
 	switch {
 	case err != nil:
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
-		c.still = &one.still
+		c.still, c.mayBeginAnew = &one.still, true
 		e.decide(ctx, c)
+		if beginsAnew(c.err) {
+			decision, err = e.doDerived(ctx, op, &d)
+			break
+		}
 		e.tell(c)
 		decision, err = c.decision, c.err
 	}
@@ -309,7 +329,7 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	return decision, err
 }
 
-// doDerived is do for a demand that derives others.
+// doDerived is do for a demand that derives others, or whose policies have changed meanwhile.
 func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err
@@ -362,7 +382,7 @@ func (e *Engine) decide(ctx context.Context, c *charge) {
 	asked := e.asking(p)
 	e.ask(ctx, c)
 	switch {
-	case tooEarly(c.err): // nobody failed: it is to be decided under another id
+	case tooEarly(c.err), beginsAnew(c.err): // nobody failed: it is to be decided once more
 		c.decision = p.Unasked()
 	case c.err != nil:
 		c.decision, c.err = e.onStoreError(ctx, c, c.err)

@@ -83,13 +83,14 @@ const (
 // PeerCall is one demand on its way to the instance that owns its key. It holds keys, never an
 // identifier.
 type PeerCall struct {
-	Policy string
-	Print  uint64      // of the policy's definition: who has another one must not decide
-	Key    store.Key   // that is written under
-	Old    []store.Key // that are read as well, while the hash key changes
-	Op     count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
-	Cost   int64       // units; to open a key, the asker's store timeout in milliseconds
-	View   int64       // the number of the view by which the owner was chosen
+	Policy  string
+	Print   uint64      // of the policy's definition: who has another one must not decide
+	Version int64       // of the asker's policies; 0: they have none
+	Key     store.Key   // that is written under
+	Old     []store.Key // that are read as well, while the hash key changes
+	Op      count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Cost    int64       // units; to open a key, the asker's store timeout in milliseconds
+	View    int64       // the number of the view by which the owner was chosen
 
 	Keep time.Duration // to open a key: for how long what is counted for it matters
 
@@ -184,6 +185,9 @@ func (e *Engine) byOwner(ctx context.Context, c *charge) {
 			continue
 		case refusedThat:
 			refused++
+		case superseded:
+			c.err = &StoreError{Recorded: count.RecordedNo, Err: errSuperseded}
+			return
 		}
 		if err := pause(ctx, ownerPause); err != nil {
 			err = fmt.Errorf("%w: the owner of the key can't be reached: %w", store.ErrUnavailable, err)
@@ -205,13 +209,14 @@ const (
 	asked       = iota // it may have decided
 	refusedThat        // it surely did not: it has another policy, or the key no longer
 	unreached          // it surely did not
+	superseded         // it surely did not: it has later policies, and so has this instance now
 )
 
 // askOwner has another instance decide c.
 func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome int) {
 	call := PeerCall{
-		Policy: c.plan.Name, Print: c.plan.print, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost, View: place.View,
-		Prepare: c.prepare, AtOnce: c.atOnce,
+		Policy: c.plan.Name, Print: c.plan.print, Version: c.plan.version, Key: c.key, Old: c.old, Op: c.op, Cost: c.cost,
+		View: place.View, Prepare: c.prepare, AtOnce: c.atOnce,
 	}
 	var a PeerAnswer
 	changes, began := e.denied.changes.of(&c.key), time.Now()
@@ -222,6 +227,9 @@ func (e *Engine) askOwner(ctx context.Context, c *charge, place *Place) (outcome
 			e.denied.put(c, &a, began, changes)
 		}
 	case errors.Is(err, ErrRefused):
+		if e.catchesUp(ctx, err) && c.mayBeginAnew {
+			return superseded
+		}
 		return refusedThat
 	case errors.As(err, &failed):
 		c.err = err
@@ -313,9 +321,9 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *PeerCall, a *PeerAnswe
 		a.Recorded = count.RecordedNo
 		return e.shared.abort(ctx, call.Key, call.Prepare)
 	}
-	p := e.plans.Load().of(call.Policy)
-	if call.Op != opOpen && (p == nil || p.print != call.Print || len(p.parts) > 0 || len(call.Old) != len(p.keys)-1) {
-		return ErrRefused
+	p, err := e.planForPeer(ctx, call)
+	if err != nil {
+		return err
 	}
 	right, err := e.opts.Owners.PlaceFor(ctx, call.Key, call.View)
 	if err != nil {

@@ -21,6 +21,7 @@ type plan struct {
 	promising bool             // its levels promise that a read sees what was written before
 	resetTTL  time.Duration
 	print     uint64 // of the policy's definition
+	version   int64  // of all policies that came into force together; 0: they have none
 	sums      uint64 // tells the limits whose units are in counters and cells from others
 	behind    bool   // owners admit from memory, and write that behind
 	regional  bool   // what it promises ends at a data centre's border, and claims about it may

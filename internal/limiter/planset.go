@@ -1,16 +1,18 @@
 package limiter
 
-// planSet is the plans in force, by name. It does not change. The zero value is of none.
+// planSet is the plans in force, by name. It does not change. The zero value is of an engine that no policies
+// were given yet.
 type planSet struct {
-	byName map[string]*plan
-	near   [nearPlans]*plan // one at most of those that share a place
+	version int64 // of all of them; 0: they have none
+	byName  map[string]*plan
+	near    [nearPlans]*plan // one at most of those that share a place
 }
 
 // nearPlans is how many are found without hashing their names: most services have fewer.
 const nearPlans = 32
 
-func newPlanSet(byName map[string]*plan) *planSet {
-	p := &planSet{byName: byName}
+func newPlanSet(version int64, byName map[string]*plan) *planSet {
+	p := &planSet{version: version, byName: byName}
 	for name, made := range byName {
 		p.near[placeOf(name)] = made
 	}

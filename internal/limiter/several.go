@@ -147,7 +147,7 @@ func (s several) blocked() bool {
 // blocks reports whether c denies the call that it is a part of.
 func (c *charge) blocks() bool {
 	if c.err != nil {
-		return c.plan.onFailure() == policy.OnStoreErrorDeny
+		return c.plan.onFailure() == policy.OnStoreErrorDeny || beginsAnew(c.err)
 	}
 	return !c.decision.Stands()
 }

@@ -86,6 +86,8 @@ type charge struct {
 	asked   bool          // somebody was asked to decide it
 	owner   Peer          // who was; nil: this instance
 
+	mayBeginAnew bool // its call may be decided anew by a later version of the policies
+
 	still *stillCharge // memory for deciding it alone; nil: it is to be found
 
 	decision count.Decision
