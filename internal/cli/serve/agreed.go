@@ -72,5 +72,21 @@ func (s *service) warnings() []string {
 	if s.agreed != nil {
 		found = append(found, s.agreed.Warnings()...)
 	}
+	if s.source.follow != nil {
+		found = append(found, s.source.follow.Warnings()...)
+	}
 	return found
+}
+
+// ready says why nobody should ask this instance.
+func (s *service) ready(ctx context.Context) error {
+	if s.store.ready != nil {
+		if err := s.store.ready(ctx); err != nil {
+			return err
+		}
+	}
+	if s.source.follow != nil {
+		return s.source.follow.Ready()
+	}
+	return nil
 }

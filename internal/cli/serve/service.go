@@ -120,6 +120,9 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	options.Now, options.Observer, options.Owners = s.process.Now, s.measured, s.peers.owners()
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
+	if s.settings.Policies == "" {
+		options.AwaitPolicies = func(ctx context.Context, version int64) error { return s.source.follow.Await(ctx, version) }
+	}
 	s.engine = limiter.New(s.store.store, options)
 	if s.store.onMove != nil {
 		s.store.onMove(s.engine.MoveTo)
@@ -134,15 +137,17 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	return nil
 }
 
-// putInForce puts policies in force, which watcher watches the file of, and what was decided
-// otherwise before.
+// putInForce puts policies in force, which watcher watches the file of or the store has, and what was
+// decided otherwise before.
 func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
 	s.envoy = s.newEnvoy()
 	s.source = &policySource{
-		watcher: watcher, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
+		watcher: watcher, store: s.store.policies, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
 		metrics: s.measured, audit: s.audit, log: s.log,
 	}
-	if err := s.source.set(policies); err != nil {
+	if watcher == nil {
+		s.source.followStore(ctx, policies)
+	} else if err := s.source.set(0, policies); err != nil {
 		return err
 	}
 	s.measured.SetReloaded(metrics.FilePolicies, true)
