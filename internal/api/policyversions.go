@@ -99,8 +99,7 @@ func decodePolicies(r *http.Request, m *scratch) (p newPolicies, err error) {
 // isPolicies reports whether h declares a body that may be a file of policies.
 func isPolicies(h http.Header) bool {
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && h.Get("Content-Encoding") == "" &&
-		(media == "application/yaml" || media == "application/x-yaml" || media == "text/yaml" || media == "application/json")
+	return err == nil && h.Get("Content-Encoding") == "" && (media == "application/yaml" || media == "application/json")
 }
 
 // versionOf returns the version that If-Match names.
