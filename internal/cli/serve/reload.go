@@ -63,7 +63,7 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	if len(before) > 0 { // else it is the start
 		p.changes = policyChanges(before, p.engine.Policies())
 		if !reflect.DeepEqual(p.mapped, file.Envoy) {
-			p.changes.changed = append(p.changes.changed, "what is mapped for Envoy")
+			p.changes.changed = append(p.changes.changed, policyfile.EnvoyChanged)
 		}
 		attrs = append(attrs, p.changes.attrs()...)
 	}
