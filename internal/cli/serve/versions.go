@@ -55,7 +55,7 @@ func (p *policySource) check(file policyfile.File) error {
 func (p *policySource) force(version int64, file policyfile.File) error {
 	p.changes = nil
 	err := p.set(version, file)
-	if err == nil { // else it is tried again, and the log has it
+	if err == nil && p.changes != nil { // else it is the start, or is tried again, and the log has it
 		p.audit.reloaded("policies", "store", nil, p.changes)
 	}
 	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
