@@ -20,9 +20,14 @@ func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	if s.store.settings == nil {
 		return nil
 	}
+	common, policies := s.settings.Common(), func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }
+	common["policies"] = "those of --policies"
+	if s.source.follow != nil { // which has all instances that follow it agree
+		common["policies"], policies = "those in the store", func() map[string]agreement.Policy { return nil }
+	}
 	s.agreed = agreement.New(s.store.settings(s.settings.Namespace), agreement.Statement{
-		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: s.settings.Common(),
-	}, func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }, s.log)
+		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: common,
+	}, policies, s.log)
 	s.registry.MustRegister(metrics.NewSettings(s.agreed.Disagreements))
 	if err := s.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
 		return command.Fail(err)
