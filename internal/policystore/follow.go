@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Follower struct {
 	answered time.Time     // when the store last answered, by the monotonic clock
 	failed   error         // of the latest look; nil: it found what is in force, or brought it into force
 	ended    time.Time     // when that look ended
+	sought   int64         // the version that it could have brought into force
 	looked   chan struct{} // closed when the look under way, or the next one, ends
 }
 
@@ -107,7 +109,12 @@ func (f *Follower) look(ctx context.Context) error {
 		f.answered = time.Now()
 		f.mu.Unlock()
 	}
-	have := f.InForce()
+	f.mu.Lock()
+	have := f.set.Number
+	if f.sought = latest; err != nil {
+		f.sought = math.MaxInt64 // any
+	}
+	f.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
@@ -198,12 +205,12 @@ func (f *Follower) Await(ctx context.Context, number int64) error {
 	for range 2 { // of two looks the second began after this
 		f.mu.Lock()
 		inForce, looked, failed := f.set.Number, f.looked, f.failed
-		lately := time.Since(f.ended) < lookEvery
+		inVain := failed != nil && number <= f.sought && time.Since(f.ended) < lookEvery
 		f.mu.Unlock()
 		switch {
 		case inForce >= number:
 			return nil
-		case failed != nil && lately: // whatever is asked for now, looking again would not help
+		case inVain: // looking again at once would not help
 			return failed
 		}
 		f.LookSoon()
@@ -291,6 +298,9 @@ func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string
 	if err := f.store.Put(ctx, latest, &set); err != nil {
 		return Version{}, err
 	}
+	f.mu.Lock()
+	f.sought = 0 // what failed before says nothing of this version
+	f.mu.Unlock()
 	if err := f.Await(ctx, set.Number); err != nil { // it is kept, and comes into force as everywhere
 		f.opts.Logger.Warn("policies were applied and are not in force here yet", "version", set.Number, "error", err)
 	}
