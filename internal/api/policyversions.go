@@ -85,7 +85,8 @@ func decodePolicies(r *http.Request, m *scratch) (p newPolicies, err error) {
 	}
 	if !isPolicies(r.Header) {
 		return p, &decode.Error{
-			Kind: decode.ErrNotJSON, Field: "Content-Type", Detail: "Send a file of policies, with Content-Type: application/yaml or application/json.",
+			Kind: decode.ErrNotJSON, Field: "Content-Type",
+			Detail: "Send a file of policies, with Content-Type: application/yaml or application/json.",
 		}
 	}
 	if p.have, err = versionOf(r.Header["If-Match"]); err != nil {

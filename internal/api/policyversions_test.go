@@ -112,13 +112,15 @@ func TestPolicyVersions(t *testing.T) {
 	kept := &keeper{texts: []string{"one", "two"}, by: []string{"a", "b"}}
 	f := newFront(t, &Options{Policies: kept}, smsSend)
 	var list policyVersionList
-	if err := json.Unmarshal([]byte(bodyOf(t, f.do(http.MethodGet, "/v1/policy-versions", ""))), &list); err != nil || len(list.Versions) != 2 ||
+	err := json.Unmarshal([]byte(bodyOf(t, f.do(http.MethodGet, "/v1/policy-versions", ""))), &list)
+	if err != nil || len(list.Versions) != 2 ||
 		list.Versions[0].Version != 2 || list.Versions[1].By != "a" {
 		t.Errorf("listed: %+v, %v", list, err)
 	}
 	var one policyVersionText
 	res := f.do(http.MethodGet, "/v1/policy-versions/1", "")
-	if err := json.Unmarshal([]byte(bodyOf(t, res)), &one); err != nil || one.Text != "one" || one.Version != 1 || res.Header.Get("ETag") != `"1"` {
+	err = json.Unmarshal([]byte(bodyOf(t, res)), &one)
+	if err != nil || one.Text != "one" || one.Version != 1 || res.Header.Get("ETag") != `"1"` {
 		t.Errorf("read: %+v, %v", one, err)
 	}
 	for _, path := range []string{"/v1/policy-versions/3", "/v1/policy-versions/x"} {

@@ -13,8 +13,10 @@ func versions() []Build {
 		{
 			Name: "each demand by the version of its moment", Broke: one,
 			Tests: []string{"TestDemandsOfACallAreUnderOneVersion"},
-			Edits: []Edit{{"internal/limiter/call.go", `e.charge(set, c, call.Op, &call.Demands[i])`, `e.charge(e.plans.Load(), c, call.Op, &call.Demands[i])`},
-				{"internal/limiter/call.go", "\tset := e.plans.Load()\n", ``}},
+			Edits: []Edit{
+				{"internal/limiter/call.go", `e.charge(set, c, call.Op,`, `e.charge(e.plans.Load(), c, call.Op,`},
+				{"internal/limiter/call.go", "\tset := e.plans.Load()\n", ``},
+			},
 		},
 		{
 			Name: "a call decided anew that counts already", Broke: "a call counts once",

@@ -48,7 +48,14 @@ type Follower struct {
 	failed   error         // of the latest look; nil: it found what is in force, or brought it into force
 	ended    time.Time     // when that look ended
 	sought   int64         // the version that it could have brought into force
+	parsed   parsedText    // that is being applied: many policies take a while to parse
 	looked   chan struct{} // closed when the look under way, or the next one, ends
+}
+
+// parsedText is a text that has been parsed.
+type parsedText struct {
+	digest string
+	file   policyfile.File
 }
 
 // NewFollower returns what follows from.
@@ -152,7 +159,7 @@ func (f *Follower) bring(ctx context.Context, number int64) error {
 	if DigestOf(set.Text) != set.Digest {
 		return fmt.Errorf("version %d: %w: its text is not what its digest says; apply policies anew", number, ErrUnreadable)
 	}
-	file, err := policyfile.ParseFile(nameOf(number), set.Text)
+	file, err := f.parse(&set)
 	if err == nil {
 		err = f.opts.Force(number, file)
 	}
@@ -163,6 +170,18 @@ func (f *Follower) bring(ctx context.Context, number int64) error {
 	defer f.mu.Unlock()
 	f.set = set
 	return nil
+}
+
+// parse returns what the text of set says.
+func (f *Follower) parse(set *Set) (policyfile.File, error) {
+	f.mu.Lock()
+	parsed := f.parsed
+	f.parsed = parsedText{}
+	f.mu.Unlock()
+	if parsed.digest == set.Digest {
+		return parsed.file, nil
+	}
+	return policyfile.ParseFile(nameOf(set.Number), set.Text)
 }
 
 // restore puts what is in force back into a store that has lost it: a number is never given to other policies.
@@ -295,6 +314,9 @@ func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string
 	if same, err := f.store.Read(ctx, latest); err == nil && same.Digest == set.Digest && DigestOf(same.Text) == set.Digest {
 		return same.Version, nil
 	}
+	f.mu.Lock()
+	f.parsed = parsedText{set.Digest, file}
+	f.mu.Unlock()
 	if err := f.store.Put(ctx, latest, &set); err != nil {
 		return Version{}, err
 	}

@@ -67,7 +67,8 @@ func put(cmd *cobra.Command, c *remote.Client, text []byte, have int64) error {
 	if err := c.Put(cmd.Context(), "policies", header, text, aftermath, &made); err != nil {
 		return err
 	}
-	said := fmt.Sprintf("version %d: %s, in force on every instance within a second\n", made.Version, command.Count(made.Policies, "policy", "policies"))
+	said := fmt.Sprintf("version %d: %s, in force on every instance within a second\n", made.Version,
+		command.Count(made.Policies, "policy", "policies"))
 	if made.Version == have {
 		said = fmt.Sprintf("version %d has the same text: nothing is changed\n", have)
 	}
@@ -155,9 +156,10 @@ var errNoVersions = errors.New("the server's store has no version of the policie
 
 func newExport(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "export",
-		Short:   "Print the latest version in a server's store, as it was applied",
-		Long:    "Print the latest version in a server's store, as it was applied." + remote.Notes + "  0  it is printed\n  2  error: standard error says why",
+		Use:   "export",
+		Short: "Print the latest version in a server's store, as it was applied",
+		Long: "Print the latest version in a server's store, as it was applied." + remote.Notes +
+			"  0  it is printed\n  2  error: standard error says why",
 		Example: "  ratelimitd policies export > policies.yaml",
 		Args:    command.NoArgs,
 	}
@@ -190,9 +192,10 @@ func printVersion(cmd *cobra.Command, asker *remote.Asker, number int64) error {
 
 func newHistory(p *command.Process) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "history",
-		Short:   "List the versions that a server's store keeps, the latest first",
-		Long:    "List the versions that a server's store keeps, the latest first: the last 100." + remote.Notes + "  0  they are printed\n  2  error: standard error says why",
+		Use:   "history",
+		Short: "List the versions that a server's store keeps, the latest first",
+		Long: "List the versions that a server's store keeps, the latest first: the last 100." + remote.Notes +
+			"  0  they are printed\n  2  error: standard error says why",
 		Example: "  ratelimitd policies history -o json",
 		Args:    command.NoArgs,
 	}
@@ -234,7 +237,8 @@ func newDiff(p *command.Process) *cobra.Command {
 		Use:   "diff FILE",
 		Short: "Print how a file of policies differs from the latest version in a server's store",
 		Long: "Print how a file of policies differs from the latest version in a server's store: + policies that it adds, - those that\n" +
-			"it removes, ~ those that it changes, with what." + remote.Notes + "  0  no difference\n  1  they differ\n  2  error: standard error says why",
+			"it removes, ~ those that it changes, with what." + remote.Notes +
+			"  0  no difference\n  1  they differ\n  2  error: standard error says why",
 		Example: "  ratelimitd policies diff policies.yaml",
 		Args:    command.Args(1, 1, "one FILE of policies", ""),
 	}

@@ -13,7 +13,8 @@ import (
 func TestLostPoliciesStayInForce(t *testing.T) {
 	hosts, keyspace := cassandratest.Hosts(t), cassandratest.Keyspace(t)
 	flags := []string{
-		"--store=cassandra", "--cassandra-hosts=" + strings.Join(hosts, ","), "--migrate", "--cassandra-keyspace=" + keyspace, "--store-timeout=5s",
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(hosts, ","), "--migrate", "--store-timeout=5s",
+		"--cassandra-keyspace=" + keyspace,
 	}
 	first, second := start(t, nil, flags...), start(t, nil, flags...)
 	session := cassandratest.Session(t, hosts...)
@@ -48,7 +49,8 @@ func TestLostPoliciesStayInForce(t *testing.T) {
 	still("one")
 	late := start(t, nil, flags...)
 	late.Log.WaitFor(t, "its text is gone", 1)
-	if ready, take := late.Get(t, "/readyz"), late.Take(t, "one"); ready != http.StatusServiceUnavailable || take != http.StatusServiceUnavailable {
+	const gone = http.StatusServiceUnavailable
+	if ready, take := late.Get(t, "/readyz"), late.Take(t, "one"); ready != gone || take != gone {
 		t.Errorf("an instance that never had them: readyz %d, take %d", ready, take)
 	}
 	apply(second, "two", `"1"`, 2)

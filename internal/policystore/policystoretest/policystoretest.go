@@ -2,7 +2,6 @@
 package policystoretest
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"sync"
@@ -46,7 +45,8 @@ func Run(t *testing.T, store policystore.Store) {
 	}
 	latest(5)
 	for number, want := range map[int64]string{1: "one", 5: longest} {
-		if got, err := store.Read(t.Context(), number); err != nil || !bytes.Equal(got.Text, []byte(want)) || got.Version != SetOf(number, want).Version {
+		got, err := store.Read(t.Context(), number)
+		if err != nil || string(got.Text) != want || got.Version != SetOf(number, want).Version {
 			t.Errorf("version %d: %v, %v, %d bytes", number, got.Version, err, len(got.Text))
 		}
 	}
