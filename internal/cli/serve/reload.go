@@ -148,6 +148,7 @@ func onHangup(hangup <-chan os.Signal, reloads ...func()) stage {
 
 func (p *policySource) reload() {
 	if p.watcher == nil {
+		p.log.Info("there is no --policies file to read again: the store is asked for a later version")
 		p.follow.LookSoon()
 		return
 	}
