@@ -95,3 +95,24 @@ func TestPoliciesOfTheStoreNeedNoFile(t *testing.T) {
 		t.Errorf("after that: status %d", got)
 	}
 }
+
+// TestPoliciesOfAStoreThatIsReachedLater are not known before: nobody is decided, and nobody should ask.
+func TestPoliciesOfAStoreThatIsReachedLater(t *testing.T) {
+	door := cassandratest.NewDoor(t)
+	s := start(t, nil, "--store=cassandra", "--cassandra-keyspace="+cassandratest.Keyspace(t), "--store-timeout=5s", "--migrate",
+		"--cassandra-hosts="+door.Addr())
+	if take, ready := s.Take(t, "login"), s.Get(t, "/readyz"); take != http.StatusServiceUnavailable || ready != http.StatusServiceUnavailable {
+		t.Errorf("before the store is reached: take %d, readyz %d", take, ready)
+	}
+	door.Open()
+	s.waitReady(t)
+	if got := s.Take(t, "login"); got != http.StatusOK {
+		t.Errorf("under the examples: %d", got)
+	}
+	if _, status := putPolicies(t, s.URL, policiesNamed("one"), `"0"`); status != http.StatusOK {
+		t.Errorf("applying: %d", status)
+	}
+	if got := s.Take(t, "one"); got != http.StatusOK {
+		t.Errorf("after that: %d", got)
+	}
+}
