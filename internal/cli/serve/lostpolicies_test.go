@@ -101,7 +101,8 @@ func TestPoliciesOfAStoreThatIsReachedLater(t *testing.T) {
 	door := cassandratest.NewDoor(t)
 	s := start(t, nil, "--store=cassandra", "--cassandra-keyspace="+cassandratest.Keyspace(t), "--store-timeout=5s", "--migrate",
 		"--cassandra-hosts="+door.Addr())
-	if take, ready := s.Take(t, "login"), s.Get(t, "/readyz"); take != http.StatusServiceUnavailable || ready != http.StatusServiceUnavailable {
+	const gone = http.StatusServiceUnavailable
+	if take, ready := s.Take(t, "login"), s.Get(t, "/readyz"); take != gone || ready != gone {
 		t.Errorf("before the store is reached: take %d, readyz %d", take, ready)
 	}
 	door.Open()
