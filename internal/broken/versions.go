@@ -37,7 +37,7 @@ func versions() []Build {
 		{
 			Name: "an instance that was away and says that it is ready", Broke: "who is ready has the latest policies",
 			Tests: []string{"policystore.TestAwayIsNotReady"},
-			Edits: []Edit{{"internal/policystore/follow.go", `time.Since(f.answered) > staleAfter`, `false`}},
+			Edits: []Edit{{"internal/policystore/follow.go", `time.Since(f.settled) > staleAfter`, `false`}},
 		},
 	}
 }

@@ -41,15 +41,15 @@ type Follower struct {
 	refused int64         // the version that could not come into force last; the looks' own
 	tried   time.Time     // when that was
 
-	mu       sync.Mutex
-	set      Set           // in force; zero: none of the store's is
-	none     bool          // the store has said that there is none
-	answered time.Time     // when the store last answered, by the monotonic clock
-	failed   error         // of the latest look; nil: it found what is in force, or brought it into force
-	ended    time.Time     // when that look ended
-	sought   int64         // the version that it could have brought into force
-	parsed   parsedText    // that is being applied: many policies take a while to parse
-	looked   chan struct{} // closed when the look under way, or the next one, ends
+	mu      sync.Mutex
+	set     Set           // in force; zero: none of the store's is
+	none    bool          // the store has said that there is none
+	settled time.Time     // when the last look began after which all that the store has is in force, or can't be
+	failed  error         // of the latest look; nil: it found what is in force, or brought it into force
+	ended   time.Time     // when that look ended
+	sought  int64         // the version that it could have brought into force
+	parsed  parsedText    // that is being applied: many policies take a while to parse
+	looked  chan struct{} // closed when the look under way, or the next one, ends
 }
 
 // parsedText is a text that has been parsed.
@@ -86,9 +86,13 @@ func (f *Follower) Run(ctx context.Context) error {
 func (f *Follower) Look(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
+	began := time.Now() // an answer may be read long after it was given, by a process that stood still
 	err := f.look(within)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !errors.Is(err, store.ErrUnavailable) {
+		f.settled = began
+	}
 	if ctx.Err() == nil {
 		f.note(err)
 	}
@@ -111,11 +115,6 @@ func (f *Follower) note(err error) {
 
 func (f *Follower) look(ctx context.Context) error {
 	latest, err := f.store.Latest(ctx)
-	if err == nil || errors.Is(err, ErrUnreadable) {
-		f.mu.Lock()
-		f.answered = time.Now()
-		f.mu.Unlock()
-	}
 	f.mu.Lock()
 	have := f.set.Number
 	if f.sought = latest; err != nil {
@@ -270,7 +269,7 @@ func (f *Follower) Ready() error {
 			return fmt.Errorf("%w: %w", errNotRead, f.failed)
 		}
 		return errNotRead
-	case time.Since(f.answered) > staleAfter:
+	case time.Since(f.settled) > staleAfter:
 		return errStale
 	}
 	return nil

@@ -234,3 +234,43 @@ func (p *process) isReady(t *testing.T) bool {
 	resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
 }
+
+// TestInstanceThatStoodStillCatchesUpBeforeItIsReady stops an instance while policies change: the first time that it says
+// that it is ready, it goes by the latest.
+func TestInstanceThatStoodStillCatchesUpBeforeItIsReady(t *testing.T) {
+	flags := []string{
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=warn",
+		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--store-timeout=2s",
+	}
+	stands, other := startProcess(t, flags...), startProcess(t, flags...)
+	if _, status := putPolicies(t, stands.url, editionOf(1), `"0"`); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	if err := stands.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, status := putPolicies(t, other.url, editionOf(2), "*"); status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+	<-time.After(3 * time.Second) // of the processes' time
+	if err := stands.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for deadline := time.Now().Add(clitest.Patience); !stands.isReady(t); refused++ {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not ready again")
+		}
+	}
+	resp, err := http.Get(stands.url + "/v1/policies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("ETag"); got != `"2"` {
+		t.Errorf("it is ready with version %s, after %d times that it was not", got, refused)
+	}
+	for _, p := range []*process{stands, other} {
+		p.end(t, syscall.SIGTERM)
+	}
+}
