@@ -43,6 +43,7 @@ func TestScopes(t *testing.T) {
 	f := newFront(t, &Options{
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring: keyring(t, "decider scopes: [decide]", "recorder scopes: [record]", "admin scopes: [admin]",
 			"scraper scopes: [metrics]"),
 	}, smsSend)
@@ -62,6 +63,9 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/overrides/get", one, [...]int{401, 401, 403, 403, 200, 403}},
 		{"POST", "/v1/overrides/delete", one, [...]int{401, 401, 403, 403, 204, 403}},
 		{"GET", "/v1/policies", "", [...]int{401, 401, 403, 403, 200, 403}},
+		{"PUT", "/v1/policies", `{}`, [...]int{401, 401, 403, 403, 415, 403}}, // it says no type
+		{"GET", "/v1/policy-versions", "", [...]int{401, 401, 403, 403, 200, 403}},
+		{"GET", "/v1/policy-versions/1", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send/overshoot", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/metrics", "", [...]int{401, 401, 403, 403, 200, 200}},
@@ -140,6 +144,7 @@ func TestScopesOfOperations(t *testing.T) {
 func TestPoliciesOfCallers(t *testing.T) {
 	f := newFront(t, &Options{
 		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring:   keyring(t, "some scopes: [decide, record, admin], policies: [api]"),
 	}, smsSend, tail)
 	for _, c := range []struct {
@@ -151,6 +156,9 @@ func TestPoliciesOfCallers(t *testing.T) {
 		{"POST", "/v1/take", `{"policy":"nowhere","identifier":"a"}`, 403},
 		{"POST", "/v1/record", `{"policy":"sms-send","identifier":"a"}`, 403},
 		{"POST", "/v1/reset", `{"policy":"sms-send","identifier":"a"}`, 403},
+		{"PUT", "/v1/policies", `{}`, 403},
+		{"GET", "/v1/policy-versions", "", 403},
+		{"GET", "/v1/policy-versions/1", "", 403},
 		{"POST", "/v1/reset", `{"policy":"api","identifier":"a"}`, 204},
 		{"POST", "/v1/explain", `{"policy":"sms-send","identifier":"a"}`, 403},
 		{"POST", "/v1/overrides", `{"policy":"sms-send","identifier":"a","kind":"allow","expires_in_ms":1000}`, 403},

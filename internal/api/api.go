@@ -53,6 +53,9 @@ type Options struct {
 	// UI is the live page; nil: its routes are unknown.
 	UI *UI
 
+	// Policies keeps versions of the policies that instances share; nil: the routes that change them are unknown.
+	Policies Policies
+
 	// ForwardAuth says which gateways may ask by GET /v1/forward-auth, and how they identify.
 	ForwardAuth ForwardAuth
 
@@ -134,6 +137,11 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/overrides/delete", handle(s, auth.Admin, decodeAdmin, s.deleteOverride))
 	s.mux.Get("/v1/policies", handle(s, auth.Admin, decodeCaller, s.policies))
 	s.mux.Get("/v1/policies/{name}", handle(s, auth.Admin, decodePolicyName, s.policy))
+	if s.opts.Policies != nil {
+		s.mux.Put("/v1/policies", handle(s, auth.Admin, decodePolicies, s.applyPolicies))
+		s.mux.Get("/v1/policy-versions", handle(s, auth.Admin, decodeCallerOfAll, s.policyVersions))
+		s.mux.Get("/v1/policy-versions/{version}", handle(s, auth.Admin, decodePolicyVersion, s.policyVersion))
+	}
 	s.mux.Get("/healthz", handle(s, open, decodeNothing, s.healthz))
 	s.mux.Get("/readyz", handle(s, open, decodeNothing, s.readyz))
 	s.mux.Get("/openapi.yaml", s.openapi)
@@ -150,7 +158,7 @@ func (s *Server) routes() {
 
 // methodNotAllowed answers 405 with the methods that the path does take.
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
 		asked := m
 		if m == http.MethodHead {
 			asked = http.MethodGet // middleware.GetHead answers it there

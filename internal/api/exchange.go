@@ -148,7 +148,8 @@ func (x *exchange) write(a answer) (sent bool) {
 	}
 	status, body := a.Render(h, x.out[:0])
 	x.out = body
-	if (!x.share.Empty() || cap(body) > memory.FreeAnswer) && !x.settle() && x.request.Method != http.MethodPost {
+	changes := x.request.Method == http.MethodPost || x.request.Method == http.MethodPut
+	if (!x.share.Empty() || cap(body) > memory.FreeAnswer) && !x.settle() && !changes {
 		x.out = nil
 		return false
 	}

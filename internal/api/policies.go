@@ -15,6 +15,7 @@ import (
 
 // policyList is the answer of GET /v1/policies.
 type policyList struct {
+	Version  int64        `json:"version"` // 0: those of a file, or the examples
 	Policies []policyView `json:"policies"`
 }
 
@@ -97,13 +98,14 @@ func decodePolicyName(r *http.Request, m *scratch) (string, error) {
 
 // policies lists those that caller may use.
 func (s *Server) policies(_ context.Context, caller *auth.Caller) (answer, error) {
-	list := policyList{Policies: []policyView{}}
-	for _, p := range s.engine.Policies() {
+	version, inForce := s.engine.Version()
+	list := policyList{Version: version, Policies: []policyView{}}
+	for _, p := range inForce {
 		if caller.MayUse(p.Name) {
 			list.Policies = append(list.Policies, s.viewPolicy(p))
 		}
 	}
-	return encode.Document{Content: list}, nil
+	return tagged{encode.Document{Content: list}, version}, nil
 }
 
 func (s *Server) policy(_ context.Context, name string) (answer, error) {

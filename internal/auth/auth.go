@@ -82,6 +82,9 @@ func (c *Caller) MayUse(policy string) bool {
 	return may || c.anyPolicy
 }
 
+// MayUseAll reports whether c may ask about every policy, whatever its name.
+func (c *Caller) MayUseAll() bool { return c.anyPolicy }
+
 // idle reports whether a scope of c is about policies, and it may use none.
 func (c *Caller) idle() bool {
 	return c.May(Decide|Record|Admin) && !c.anyPolicy && len(c.policies) == 0

@@ -91,6 +91,9 @@ func newRoot(p *command.Process) *cobra.Command {
 		for _, cmd := range group.commands {
 			cmd.GroupID = group.id
 			root.AddCommand(cmd)
+			if cmd.Name() == "policies" {
+				cmd.AddCommand(tools.Policies()...)
+			}
 		}
 	}
 	root.SetHelpCommandGroupID(groupOfTools)

@@ -14,7 +14,8 @@ func TestHelp(t *testing.T) {
 	for _, args := range []string{
 		"", "serve", "proxy", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund", "health",
 		"override", "override set", "override get", "override delete", "override list", "explain", "top", "token", "members", "policies",
-		"policies show", "simulate", "version", "help", "completion",
+		"policies show", "policies apply", "policies diff", "policies history", "policies rollback", "policies export",
+		"simulate", "version", "help", "completion",
 	} {
 		name := "help-" + strings.ReplaceAll(strings.TrimSpace("ratelimitd "+args), " ", "-") + ".golden"
 		t.Run(name, func(t *testing.T) {

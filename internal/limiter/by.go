@@ -23,7 +23,7 @@ func (e *Engine) vary(p *demand.Plan) error {
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
 		own := e.newPlans(p.For(value))
-		own.Print, own.Read, own.Derives = p.Print, p.Read, p.Derives
+		own.Print, own.Version, own.Read, own.Derives = p.Print, p.Version, p.Read, p.Derives
 		for _, hash := range p.Keys {
 			p.ByKey[hash.Of(keys.Identifier(value))] = own
 		}

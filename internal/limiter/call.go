@@ -59,17 +59,15 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	}
 	one := e.borrow()
 	defer e.release(one)
-	charges, err := e.charges(one.charges[:0], call)
-	if err != nil {
-		return Answer{}, err
-	}
-	charges[0].Memory = one.memory // for what is decided of it alone
-	if !e.secrets.Known() {        // the receipt may take a request of its own, out of the same time
+	if !e.secrets.Known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
 		ctx = limited
 	}
-	err = e.decideAll(ctx, charges)
+	charges, err := e.decideByOneVersion(ctx, one, call)
+	if charges == nil {
+		return Answer{}, err
+	}
 	answer := answerOf(charges)
 	if err == nil {
 		answer.Receipt = e.receipt(ctx, charges)
@@ -99,17 +97,18 @@ func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
 }
 
 // charges returns what call asks for, made ready to decide, in place of charges: its own
-// demands, and then those that their policies derive.
+// demands, and then those that their policies derive. All are under one version of the policies.
 func (e *Engine) charges(charges []demand.Charge, call *Call) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
 	charges = slices.Grow(charges, len(call.Demands))
+	set := e.plans.Load()
 	var more []derived
 	for i := range call.Demands {
 		charges = append(charges, demand.Charge{})
 		c := &charges[i]
-		parts, err := e.charge(c, call.Op, &call.Demands[i])
+		parts, err := e.charge(set, c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
 			more, err = deriveFrom(c, more, i, parts)
 		}
@@ -171,9 +170,11 @@ func (c *Call) inDemand(i int, err error) error {
 // error is that of the first whose policy denies because the store failed.
 func (e *Engine) decideAll(ctx context.Context, charges []demand.Charge) error {
 	if len(charges) == 1 {
-		e.decide(ctx, &charges[0])
-	} else {
-		e.decideSeveral(ctx, charges)
+		if e.decide(ctx, &charges[0]); demand.BeginsAnew(charges[0].Err) {
+			return charges[0].Err
+		}
+	} else if err := e.decideSeveral(ctx, charges); err != nil {
+		return err
 	}
 	var failed error
 	for i := range charges {
@@ -205,8 +206,9 @@ func (e *Engine) halfDone(charges []demand.Charge, failed error) error {
 	return failed
 }
 
-// decideSeveral decides those of charges that count at all and are not blocked.
-func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
+// decideSeveral decides those of charges that count at all and are not blocked. Its error says that all are to be
+// decided anew: none counts.
+func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) error {
 	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
 	ask, began := e.decider.DecideAll, e.now()
 	for i := range charges {
@@ -223,9 +225,16 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
 		}
 	}
 	if len(asked) == 0 {
-		return
+		return nil
 	}
 	ask(ctx, asked)
+	if err := anew(asked); demand.BeginsAnew(err) {
+		return err
+	} else if err != nil {
+		for i := range asked {
+			asked[i].Err = err
+		}
+	}
 	for j, i := range at {
 		c := &asked[j]
 		switch {
@@ -241,6 +250,7 @@ func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) {
 		c.Op = charges[i].Op
 		charges[i] = *c
 	}
+	return nil
 }
 
 // answerOf puts the decisions of charges into one answer.

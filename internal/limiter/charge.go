@@ -28,14 +28,14 @@ func (e *Engine) release(one *single) {
 	e.borrowed.Put(one)
 }
 
-// charge makes c, whatever it was, what d asks for, ready to decide, and returns the parts
-// of the identifier that it is to be counted for as well.
-func (e *Engine) charge(c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
+// charge makes c, whatever it was, what d asks for under set, ready to decide, and returns the
+// parts of the identifier that it is to be counted for as well.
+func (e *Engine) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
 	}
-	p, id, found, err := e.planOf(d.Policy, d.Identifier)
+	p, id, found, err := set.find(d.Policy, d.Identifier)
 	if err != nil {
 		return nil, err
 	}

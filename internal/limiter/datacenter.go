@@ -10,9 +10,13 @@ func (e *Engine) MoveTo(datacenter string) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
 	e.settings.MoveTo(datacenter)
+	version, inForce := e.Version()
+	if e.plans.Load().byName == nil { // none were given yet
+		return nil
+	}
 	var policies []policy.Policy
-	for _, p := range e.Policies() {
+	for _, p := range inForce {
 		policies = append(policies, *p)
 	}
-	return e.setPolicies(policies)
+	return e.setPolicies(version, policies)
 }

@@ -39,17 +39,22 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 	return nil
 }
 
-// planOf returns the plan of a policy in force, the canonical form of id there, and what the
-// policy finds in it. It refuses identifiers that nothing can be counted for.
+// planOf returns the plan of a policy in force; see planSet.find.
 func (e *Engine) planOf(name string, id keys.Identifier) (p *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
-	if p = e.plans.Load().of(name); p == nil {
-		return nil, "", found, ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
+	return e.plans.Load().find(name, id)
+}
+
+// find returns the plan of a policy, the canonical form of id there, and what the policy finds in it.
+// It refuses identifiers that nothing can be counted for.
+func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
+	if made = p.of(name); made == nil {
+		return nil, "", found, p.unknown()
 	}
 	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
 		return nil, "", found, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
 	}
-	canonical, found, err = readIdentifier(p, id)
-	return p, canonical, found, err
+	canonical, found, err = readIdentifier(made, id)
+	return made, canonical, found, err
 }
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.

@@ -68,6 +68,10 @@ type Options struct {
 	Jitter         func(time.Duration) time.Duration // how long instances that met wait to part, below what it is given; nil: at random
 	Owners         owner.Owners                      // say which instance decides for a key; nil: every instance does, for all keys
 
+	// AwaitPolicies puts a version of the policies in force that another instance has, or a later one. It
+	// returns when they are, or says why they are not. nil: policies have no versions.
+	AwaitPolicies func(ctx context.Context, version int64) error
+
 	// Together returns ctx for what the store is asked for several calls at once, which have the contexts calls: so
 	// that a trace of any of them has it. It must not block. nil: it is asked by the context of the first.
 	Together func(ctx context.Context, calls []context.Context) context.Context
@@ -125,19 +129,23 @@ func (o *Options) settings() *demand.Settings {
 		Keyer: o.Keyer, AlsoRead: o.AlsoRead, Consistency: o.Consistency, Serial: o.Serial, Datacenter: o.Datacenter,
 		StoreTimeout: o.StoreTimeout, ClockTolerance: o.ClockTolerance, ClockError: o.ClockError, Now: o.Now, Skewed: o.Skewed,
 		SyncInterval: o.SyncInterval, MaxKeys: o.MaxKeys, Jitter: o.Jitter, News: o.Feed != nil, Together: o.Together,
+		AwaitPolicies: o.AwaitPolicies,
 	}.WithDefaults()
 }
 
-// SetPolicies puts policies in force in place of all earlier ones. It changes
-// nothing when one of them has a Problem or two share a name; the error names it.
-func (e *Engine) SetPolicies(policies []policy.Policy) error {
+// SetPolicies puts policies in force in place of all earlier ones, without a version. It
+// changes nothing when one of them has a Problem or two share a name; the error names it.
+func (e *Engine) SetPolicies(policies []policy.Policy) error { return e.SetVersion(0, policies) }
+
+// SetVersion is SetPolicies for a version of the policies that instances share: 1 or more.
+func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
 	e.setting.Lock()
 	defer e.setting.Unlock()
-	return e.setPolicies(policies)
+	return e.setPolicies(version, policies)
 }
 
-// setPolicies is SetPolicies for who holds e.setting.
-func (e *Engine) setPolicies(policies []policy.Policy) error {
+// setPolicies is SetVersion for who holds e.setting.
+func (e *Engine) setPolicies(version int64, policies []policy.Policy) error {
 	plans := make(map[string]*demand.Plan, len(policies))
 	for _, p := range policies {
 		if found := p.Problems(); len(found) > 0 {
@@ -146,7 +154,9 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 		if _, twice := plans[p.Name]; twice {
 			return fmt.Errorf("policy %q is there twice", p.Name)
 		}
-		plans[p.Name] = e.newPlans(p)
+		made := e.newPlans(p)
+		made.Version = version
+		plans[p.Name] = made
 	}
 	if err := e.readIdentifiers(policies, plans); err != nil {
 		return err
@@ -159,7 +169,7 @@ func (e *Engine) setPolicies(policies []policy.Policy) error {
 	if e.news != nil {
 		e.reach(plans)
 	}
-	e.plans.Store(newPlanSet(plans))
+	e.plans.Store(newPlanSet(version, plans))
 	return nil
 }
 
@@ -175,12 +185,19 @@ func (e *Engine) newPlans(p policy.Policy) *demand.Plan {
 // Policies returns the policies in force by name, with all defaults filled in,
 // the server's levels too. They are shared: not to be changed.
 func (e *Engine) Policies() []*policy.Policy {
-	plans := e.plans.Load().byName
-	policies := make([]*policy.Policy, 0, len(plans))
-	for _, name := range slices.Sorted(maps.Keys(plans)) {
-		policies = append(policies, &plans[name].Policy)
-	}
+	_, policies := e.Version()
 	return policies
+}
+
+// Version returns the version in force, 0 for policies without one, and what Policies
+// returns of it.
+func (e *Engine) Version() (version int64, policies []*policy.Policy) {
+	set := e.plans.Load()
+	policies = make([]*policy.Policy, 0, len(set.byName))
+	for _, name := range slices.Sorted(maps.Keys(set.byName)) {
+		policies = append(policies, &set.byName[name].Policy)
+	}
+	return set.version, policies
 }
 
 // Policy returns the policy called name, with all defaults filled in. It is
@@ -263,14 +280,18 @@ func (e *Engine) now() store.Instant { return e.settings.Timing.Instant() }
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
 	one := e.borrow()
 	c := &one.charges[0]
-	parts, err := e.charge(c, op, &d)
+	parts, err := e.charge(e.plans.Load(), c, op, &d)
 	switch {
 	case err != nil:
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
-		c.Memory = one.memory
+		c.Memory, c.MayBeginAnew = one.memory, true
 		e.decide(ctx, c)
+		if demand.BeginsAnew(c.Err) {
+			decision, err = e.doDerived(ctx, op, &d)
+			break
+		}
 		e.tell(c)
 		decision, err = c.Decision, c.Err
 	}
@@ -278,7 +299,7 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 	return decision, err
 }
 
-// doDerived is do for a demand that derives others.
+// doDerived is do for a demand that derives others, or whose policies have changed meanwhile.
 func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err
@@ -331,7 +352,7 @@ func (e *Engine) decide(ctx context.Context, c *demand.Charge) {
 	asked := e.asking(p)
 	e.decider.Decide(ctx, c)
 	switch {
-	case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
+	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // nobody failed: it is to be decided once more
 		c.Decision = p.Unasked()
 	case c.Err != nil:
 		c.Decision, c.Err = e.onStoreError(ctx, c, c.Err)
@@ -456,7 +477,11 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 	if e.shared == nil {
 		return owner.ErrRefused
 	}
-	return e.shared.DecideForPeer(ctx, call, e.plans.Load().of(call.Policy), a)
+	p, err := e.planForPeer(ctx, call)
+	if err != nil {
+		return err
+	}
+	return e.shared.DecideForPeer(ctx, call, p, a)
 }
 
 // ColdReads returns how many decisions e has made as the owner of their key that had to read it from the

@@ -36,7 +36,7 @@ type KeyBlock struct {
 // whatever is remembered. Errors are those of Check but for StoreErrors: Failed has them.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	var c demand.Charge
-	parts, err := e.charge(&c, count.OpCheck, &d)
+	parts, err := e.charge(e.plans.Load(), &c, count.OpCheck, &d)
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func FuzzOverrideNews(f *testing.F) {
 		id := e.ids.Next(store.Instant(made))
 		e.heard(t.Context(), &store.Change{ID: id, Kind: store.ChangeOverride, Key: key, Until: store.Instant(until), Details: details})
 		var c demand.Charge
-		if _, err := e.charge(&c, count.OpTake, &d); err == nil {
+		if _, err := e.charge(e.plans.Load(), &c, count.OpTake, &d); err == nil {
 			if found := c.Plan.Limits[0]; found.Limit < 0 || found.Limit > policy.MaxLogLimit {
 				t.Fatalf("%q: %+v", details, found)
 			}

@@ -2,17 +2,19 @@ package limiter
 
 import "github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 
-// planSet is the plans in force, by name. It does not change. The zero value is of none.
+// planSet is the plans in force, by name. It does not change. The zero value is of an engine that no policies
+// were given yet.
 type planSet struct {
-	byName map[string]*demand.Plan
-	near   [nearPlans]*demand.Plan // one at most of those that share a place
+	version int64 // of all of them; 0: they have none
+	byName  map[string]*demand.Plan
+	near    [nearPlans]*demand.Plan // one at most of those that share a place
 }
 
 // nearPlans is how many are found without hashing their names: most services have fewer.
 const nearPlans = 32
 
-func newPlanSet(byName map[string]*demand.Plan) *planSet {
-	p := &planSet{byName: byName}
+func newPlanSet(version int64, byName map[string]*demand.Plan) *planSet {
+	p := &planSet{version: version, byName: byName}
 	for name, made := range byName {
 		p.near[placeOf(name)] = made
 	}

@@ -19,7 +19,7 @@ func TestPlansAreFoundByTheirNames(t *testing.T) {
 		name := fmt.Sprintf("policy-%d", i)
 		byName[name] = &demand.Plan{Plan: count.Plan{Policy: policy.Policy{Name: name}}}
 	}
-	plans := newPlanSet(byName)
+	plans := newPlanSet(0, byName)
 	for name, want := range byName {
 		if plans.of(name) != want {
 			t.Errorf("%q: another plan, or none", name)

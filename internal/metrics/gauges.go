@@ -25,6 +25,7 @@ type gauges struct {
 	swept         prometheus.Counter
 	breaker       *prometheus.GaugeVec // state
 	caveats       *prometheus.GaugeVec // caveat
+	policies      prometheus.Gauge
 }
 
 func newGauges() gauges {
@@ -54,13 +55,20 @@ func newGauges() gauges {
 			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily.",
 		}, []string{"caveat"}),
 	}
+	g.policies = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ratelimitd_policies_version",
+		Help: "Which version of the policies in the store is in force on this instance; 0: those of a file, or the examples.",
+	})
 	setBreaker(g.breaker, BreakerClosed)
 	return g
 }
 
 func (g *gauges) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.clockOffset, g.sweepProgress, g.sweepFinished, g.swept, g.breaker, g.caveats}
+	return []prometheus.Collector{g.clockOffset, g.sweepProgress, g.sweepFinished, g.swept, g.breaker, g.caveats, g.policies}
 }
+
+// SetPoliciesVersion says which version of the policies in the store is in force, 0 for none.
+func (m *Metrics) SetPoliciesVersion(version int64) { m.gauges.policies.Set(float64(version)) }
 
 // SetClockOffset says how far this instance's clock is ahead of the store's.
 func (m *Metrics) SetClockOffset(ahead time.Duration) { m.gauges.clockOffset.Set(ahead.Seconds()) }

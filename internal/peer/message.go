@@ -21,7 +21,7 @@ const (
 // callOf returns h as it travels.
 func callOf(h *owner.Call) *peerpb.Call {
 	call := &peerpb.Call{
-		View: h.View, Policy: h.Policy, Print: h.Print, Op: string(h.Op), Cost: h.Cost,
+		View: h.View, Policy: h.Policy, Print: h.Print, Version: h.Version, Op: string(h.Op), Cost: h.Cost,
 		KeepMillis: h.Keep.Milliseconds(), Keys: [][]byte{h.Key.Bytes()}, AtOnce: h.AtOnce,
 	}
 	if h.Prepare != (store.EventID{}) {
@@ -36,8 +36,8 @@ func callOf(h *owner.Call) *peerpb.Call {
 // peerCallOf returns what call asks for. The error says what can't be.
 func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 	h := owner.Call{
-		Policy: call.GetPolicy(), Print: call.GetPrint(), Op: count.Op(call.GetOp()), Cost: call.GetCost(), View: call.GetView(),
-		Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
+		Policy: call.GetPolicy(), Print: call.GetPrint(), Version: call.GetVersion(), Op: count.Op(call.GetOp()), Cost: call.GetCost(),
+		View: call.GetView(), Keep: time.Duration(call.GetKeepMillis()) * time.Millisecond, AtOnce: call.GetAtOnce(),
 	}
 	if id := call.GetPrepare(); len(id) == len(h.Prepare) {
 		h.Prepare = store.EventID(id)
@@ -72,7 +72,7 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 		}
 		switch {
 		case errors.Is(err, owner.ErrRefused):
-			answer.Failure = peerpb.Failure_REFUSED
+			answer.Failure, answer.Newer = peerpb.Failure_REFUSED, newerOf(err)
 		case errors.Is(err, counted.ErrInDoubt):
 			answer.Failure = peerpb.Failure_IN_DOUBT
 		case errors.Is(err, store.ErrOverloaded):
@@ -92,6 +92,14 @@ func answerOf(number uint64, a *owner.Answer, err error) *peerpb.Answer {
 		answer.Entry = &peerpb.Entry{Id: a.Entry.ID[:], At: int64(a.Entry.At), Epoch: int64(a.Entry.Epoch), Cost: a.Entry.Cost}
 	}
 	return answer
+}
+
+// newerOf returns the later version of the policies that err is because of, 0 for none.
+func newerOf(err error) int64 {
+	if newer := (*owner.NewerError)(nil); errors.As(err, &newer) {
+		return newer.Version
+	}
+	return 0
 }
 
 // maxReason bounds what is said of a failure, in bytes.
@@ -118,6 +126,9 @@ func read(answer *peerpb.Answer, a *owner.Answer) error {
 	switch answer.GetFailure() {
 	case peerpb.Failure_NONE:
 	case peerpb.Failure_REFUSED:
+		if newer := answer.GetNewer(); newer > 0 {
+			return &owner.NewerError{Version: newer}
+		}
 		return owner.ErrRefused
 	case peerpb.Failure_OVERLOADED:
 		return failedOf(recorded, store.ErrOverloaded, answer)

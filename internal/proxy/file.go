@@ -18,8 +18,8 @@ const Key = "routes"
 const maxRoutes = 1000
 
 // Parse reads the routes in data, which name is the name of; other keys are not looked at.
-// policies are the names of those in force. The error is yamlfile.Errors, one for each
-// mistake.
+// policies are the names of those in force, nil where nobody knows them yet. The error is
+// yamlfile.Errors, one for each mistake.
 func Parse(name string, data []byte, policies []string) ([]Route, error) {
 	p := parser{File: yamlfile.Parse(name, data), policies: policies}
 	if p.Root == nil {
@@ -212,7 +212,7 @@ func texts(charges []Charge) (all []string) {
 
 func (p *parser) policy(n *yamlfile.Node, into *string) {
 	p.text(into)(n)
-	if *into != "" && !slices.Contains(p.policies, *into) {
+	if *into != "" && p.policies != nil && !slices.Contains(p.policies, *into) {
 		p.Add(n, "there is no policy %.64q: %s", *into, yamlfile.DidYouMean(*into, p.policies))
 	}
 }

@@ -67,3 +67,14 @@ func TestRoutesOfAnEmptyFile(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliciesThatNobodyKnowsYet are not looked up: they may come.
+func TestPoliciesThatNobodyKnowsYet(t *testing.T) {
+	const file = "routes: [{path: /, limits: [{policy: later, identify: ip}]}]"
+	if routes, err := proxy.Parse("p.yaml", []byte(file), nil); len(routes) != 1 || err != nil {
+		t.Errorf("%d routes, %v", len(routes), err)
+	}
+	if _, err := proxy.Parse("p.yaml", []byte(file), []string{"other"}); err == nil {
+		t.Error("a policy that there is not is taken")
+	}
+}

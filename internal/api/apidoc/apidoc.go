@@ -190,12 +190,12 @@ func (p *page) examples(request *Request, op object) {
 	}
 }
 
-// headerExamples returns the headers that go with an operation's first example. Two
+// headerExamples returns the headers that go with an operation's first example: those that it needs. Two
 // operations can't share an idempotency key, so it is take's.
 func (p *page) headerExamples(op object) (headers [][2]string) {
 	for _, item := range op.list("parameters") {
 		parameter := p.resolve(item)
-		if parameter.text("in") == "header" && op.text("operationId") == "take" {
+		if parameter.text("in") == "header" && (parameter.get("required") == true || op.text("operationId") == "take") {
 			headers = append(headers, [2]string{parameter.text("name"), parameter.text("example")})
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -85,9 +87,32 @@ func newFront(t *testing.T) *front {
 		t.Fatal(err)
 	}
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
-	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot}
+	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot, Policies: versions{}}
 	opts.ForwardAuth.TrustedProxies = origin.Proxies{netip.MustParsePrefix("192.0.2.0/24")} // where httptest's requests come from
 	return &front{server: api.New(engine, opts), router: router, last: map[string]string{}}
+}
+
+// versions are two of the policies, to which a third is added again and again.
+type versions struct{}
+
+const text = "policies:\n  - {name: api, limits: [{algorithm: sliding-tail, limit: 1000, window: 1m}]}\n"
+
+func (versions) of(number int64) api.PolicyVersion {
+	digest := sha256.Sum256([]byte(text))
+	at := time.Date(2026, 3, 1, 12, int(number), 0, 0, time.UTC)
+	return api.PolicyVersion{Version: number, Digest: hex.EncodeToString(digest[:]), Policies: 1, At: at, By: "operator"}
+}
+
+func (v versions) Apply(_ context.Context, _ []byte, have int64, _ string) (api.PolicyVersion, []slog.Attr, error) {
+	return v.of(have + 1), nil, nil
+}
+
+func (v versions) Versions(context.Context) ([]api.PolicyVersion, error) {
+	return []api.PolicyVersion{v.of(7), v.of(6)}, nil
+}
+
+func (v versions) Version(_ context.Context, number int64) (api.PolicyVersion, []byte, error) {
+	return v.of(number), []byte(text), nil
 }
 
 // overshoot tells of two callers, one of whom asked for half as much again as a limit

@@ -72,30 +72,38 @@ func (b *Body) Elements(v Value) []Value {
 	return b.elements
 }
 
-// ReadJSON reads the body of r, which may have most bytes, and returns it as one JSON value. What it
-// takes is charged to share. Errors never quote it. That of a body that there is no room for is a
-// CallError, of which nothing is recorded.
+// ReadJSON reads the body of r as ReadText does, and returns it as one JSON value. Errors never quote it.
 func (b *Body) ReadJSON(r *http.Request, most int64, share *memory.Share) (Value, error) {
 	if !IsJSON(r.Header) {
 		return "", ErrNotJSON
 	}
+	text, err := b.ReadText(r, most, share)
+	if err != nil {
+		return "", err
+	}
+	return Parse(text)
+}
+
+// ReadText reads the body of r, which may have most bytes, and returns it until the next one is read. What it takes
+// is charged to share. The error of a body that there is no room for is a CallError, of which nothing is recorded.
+func (b *Body) ReadText(r *http.Request, most int64, share *memory.Share) ([]byte, error) {
 	if r.ContentLength > most {
-		return "", tooLarge(most)
+		return nil, tooLarge(most)
 	}
 	err := b.read(r.Body, int(most), share)
 	switch {
 	case errors.Is(err, ErrBusy):
 		share.Release()
-		return "", &CallError{Recorded: count.RecordedNo, Err: err}
+		return nil, &CallError{Recorded: count.RecordedNo, Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "", ErrTooSlow
+		return nil, ErrTooSlow
 	case err != nil:
-		return "", &Error{Kind: ErrBody, Detail: "The body ended before it was whole."}
+		return nil, &Error{Kind: ErrBody, Detail: "The body ended before it was whole."}
 	case int64(len(b.text)) > most:
-		return "", tooLarge(most)
+		return nil, tooLarge(most)
 	}
 	b.whole = true
-	return Parse(b.text)
+	return b.text, nil
 }
 
 func tooLarge(most int64) error {

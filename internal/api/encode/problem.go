@@ -36,6 +36,10 @@ var (
 	ErrMethod     = errors.New("method not allowed")
 	ErrNotReady   = errors.New("not ready")
 	ErrNoOverride = errors.New("no override")
+	ErrNotLatest  = errors.New("another version of the policies is the latest")
+	ErrNoIfMatch  = errors.New("no If-Match")
+	ErrNoVersion  = errors.New("no such version of the policies")
+	ErrFromFile   = errors.New("the policies are those of a file")
 	ErrUntrusted  = errors.New("not of a trusted proxy")                         // of where a request comes from, not of who asks
 	ErrHost       = errors.New("sent to a host that is none of --allowed-hosts") // of where it was sent, likewise
 	ErrOtherSite  = errors.New("sent by a page of another site")                 // likewise
@@ -58,6 +62,14 @@ var problemKinds = []problemKind{
 	{limiter.ErrUnknownPolicy, http.StatusNotFound, typeBlank, "policy",
 		"No policy of that name is in force; GET /v1/policies lists those that are."},
 	{ErrNoOverride, http.StatusNotFound, typeBlank, "", "There is no override of this identifier under this policy."},
+	{ErrNoVersion, http.StatusNotFound, typeBlank, "version",
+		"The store keeps no such version; GET /v1/policy-versions lists those that it keeps."},
+	{ErrFromFile, http.StatusConflict, typeBlank, "",
+		"This server was given --policies: change that file, or start the server without to have those in the store."},
+	{ErrNotLatest, http.StatusPreconditionFailed, typeBlank, "If-Match",
+		"Another version is the latest now: look at what changed, and send yours with the ETag of that."},
+	{ErrNoIfMatch, http.StatusPreconditionRequired, typeBlank, "If-Match",
+		"Say which version this replaces, by the ETag of GET /v1/policies; * replaces any."},
 	{ErrNoRoute, http.StatusNotFound, typeBlank, "", "There is no such route; GET /openapi.yaml lists those there are."},
 	{ErrMethod, http.StatusMethodNotAllowed, typeBlank, "", "This route takes other methods, which Allow lists."},
 	{decode.ErrTooSlow, http.StatusRequestTimeout, typeBlank, "", "The body did not arrive in time."},

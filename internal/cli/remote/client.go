@@ -283,6 +283,29 @@ func (a *Answer) foreign(q *Question) error {
 	return &failure{what, cure}
 }
 
+// Put sends body to a route below /v1, and makes out of the answer. aftermath is what to say if nobody knows whether it
+// was done.
+func (c *Client) Put(ctx context.Context, route string, header http.Header, body []byte, aftermath string, out any) error {
+	q := &Question{Aftermath: func(recorded string) string {
+		if recorded == RecordedNo {
+			return ""
+		}
+		return aftermath
+	}}
+	a, sent, err := c.exchange(ctx, http.MethodPut, "v1/"+route, header, body)
+	switch {
+	case err != nil && handshake.FailureOf(err) != handshake.None:
+		return c.noTLS(err, q)
+	case err != nil && sent:
+		return &failure{fmt.Sprintf("no answer from %s: %v", c.server, err), aftermath}
+	case err != nil:
+		return &failure{fmt.Sprintf("%s cannot be reached: %v", c.server, err), runningThere + serverNamedBy}
+	case !a.Into(out):
+		return c.Refused(ctx, q, a)
+	}
+	return nil
+}
+
 // Get makes out of the answer to a GET of a route below /v1, and returns the answer as it came.
 func (c *Client) Get(ctx context.Context, route string, out any) (document []byte, err error) {
 	return c.get(ctx, "v1/"+route, &Question{}, out)

@@ -20,9 +20,14 @@ func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	if s.store.settings == nil {
 		return nil
 	}
+	common, policies := s.settings.Common(), func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }
+	common["policies"] = "those of --policies"
+	if s.source.follow != nil { // which has all instances that follow it agree
+		common["policies"], policies = "those in the store", func() map[string]agreement.Policy { return nil }
+	}
 	s.agreed = agreement.New(s.store.settings(s.settings.Namespace), agreement.Statement{
-		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: s.settings.Common(),
-	}, func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }, s.log)
+		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: common,
+	}, policies, s.log)
 	s.registry.MustRegister(metrics.NewSettings(s.agreed.Disagreements))
 	if err := s.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
 		return command.Fail(err)
@@ -72,5 +77,21 @@ func (s *service) warnings() []string {
 	if s.agreed != nil {
 		found = append(found, s.agreed.Warnings()...)
 	}
+	if s.source.follow != nil {
+		found = append(found, s.source.follow.Warnings()...)
+	}
 	return found
+}
+
+// ready says why nobody should ask this instance.
+func (s *service) ready(ctx context.Context) error {
+	if s.store.ready != nil {
+		if err := s.store.ready(ctx); err != nil {
+			return err
+		}
+	}
+	if s.source.follow != nil {
+		return s.source.follow.Ready()
+	}
+	return nil
 }

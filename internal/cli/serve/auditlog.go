@@ -84,10 +84,10 @@ func (a *auditLog) reload() {
 	}
 }
 
-// reloaded tells what became of a file that has changed, and what was changed by it, where that
+// reloaded tells what became of a file that has changed, or of a version in the store, by who, and what was changed by it, where that
 // is known.
-func (a *auditLog) reloaded(what string, err error, made *changes) {
-	act := &audit.Act{Name: what + ".reload", Who: "file", Failed: err != nil} // why is in the log
+func (a *auditLog) reloaded(what, who string, err error, made *changes) {
+	act := &audit.Act{Name: what + ".reload", Who: who, Failed: err != nil} // why is in the log
 	if made != nil {
 		act.More = made.attrs()
 	}

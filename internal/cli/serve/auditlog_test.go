@@ -16,13 +16,13 @@ func TestAuditLogIsOpenedAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	audit.reloaded("policies", nil, nil)
+	audit.reloaded("policies", "file", nil, nil)
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	audit.reloaded("callers", os.ErrNotExist, nil)
+	audit.reloaded("callers", "file", os.ErrNotExist, nil)
 	audit.reload()
-	audit.reloaded("certificates", nil, nil)
+	audit.reloaded("certificates", "file", nil, nil)
 	first, _ := os.ReadFile(path + ".1")
 	second, _ := os.ReadFile(path)
 	if strings.Count(string(first), "\n") != 2 || !strings.Contains(string(first), `"act":"callers.reload","who":"file","outcome":"failed"`) {

@@ -55,3 +55,45 @@ func takes(b *testing.B, client *http.Client, url string, identifier func() stri
 		}
 	})
 }
+
+// BenchmarkManyPolicies measures takes under ten policies in the store and under ten thousand, and how long it takes
+// to apply those: until the answer, when they are in force.
+func BenchmarkManyPolicies(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		s := start(b, nil, "--log-level=error", "--audit-log="+b.TempDir()+"/audit")
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+		put := func(limit int) {
+			var text strings.Builder
+			text.WriteString("policies:\n")
+			for i := range n {
+				fmt.Fprintf(&text, "  - {name: p%d, limits: [{algorithm: sliding-log, limit: %d, window: 1h}]}\n", i, limit)
+			}
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPut, s.URL+"/v1/policies", strings.NewReader(text.String()))
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/yaml")
+			r.Header.Set("If-Match", "*")
+			resp, err := client.Do(r)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				b.Fatalf("status %d", resp.StatusCode)
+			}
+		}
+		limit := 1000
+		put(limit)
+		b.Run(fmt.Sprint("take/", n), func(b *testing.B) {
+			var i atomic.Int64
+			takes(b, client, s.URL, func() string { return fmt.Sprint(i.Add(1)) }, fmt.Sprint("p", n-1))
+		})
+		b.Run(fmt.Sprint("apply/", n), func(b *testing.B) {
+			for b.Loop() {
+				limit++
+				put(limit)
+			}
+		})
+	}
+}

@@ -3,14 +3,11 @@ package serve
 import (
 	"fmt"
 	"log/slog"
-	"maps"
-	"reflect"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 // changes are what a reload made of named things.
@@ -40,81 +37,6 @@ func (c *changes) attrs() []slog.Attr {
 
 // policyChanges returns how one list of policies differs from another, which came before.
 func policyChanges(before, after []*policy.Policy) *changes {
-	c := new(changes)
-	old, now := policiesByName(before), policiesByName(after)
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if old[name] == nil {
-			c.added = append(c.added, name)
-		} else if differs := policyDiffers(old[name], now[name]); len(differs) > 0 {
-			c.changed = append(c.changed, name+": "+strings.Join(differs, ", "))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(old)) {
-		if now[name] == nil {
-			c.removed = append(c.removed, name)
-		}
-	}
-	return c
-}
-
-func policiesByName(list []*policy.Policy) map[string]*policy.Policy {
-	byName := make(map[string]*policy.Policy, len(list))
-	for _, p := range list {
-		byName[p.Name] = p
-	}
-	return byName
-}
-
-// policyDiffers says which members of a policy are others, and what they are.
-func policyDiffers(old, now *policy.Policy) (all []string) {
-	all = membersDiffer("", reflect.ValueOf(*old), reflect.ValueOf(*now))
-	of := func(p *policy.Policy, name string) *policy.Limit {
-		i := slices.IndexFunc(p.Limits, func(l policy.Limit) bool { return l.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &p.Limits[i]
-	}
-	for i := range now.Limits {
-		l := &now.Limits[i]
-		if was := of(old, l.Name); was == nil {
-			all = append(all, "limit "+l.Name+" added")
-		} else {
-			all = append(all, membersDiffer(l.Name+" ", reflect.ValueOf(*was), reflect.ValueOf(*l))...)
-		}
-	}
-	for i := range old.Limits {
-		if of(now, old.Limits[i].Name) == nil {
-			all = append(all, "limit "+old.Limits[i].Name+" removed")
-		}
-	}
-	return all
-}
-
-// membersDiffer says which fields of two structs of one type differ, but for lists of limits.
-func membersDiffer(of string, old, now reflect.Value) (all []string) {
-	for i := range old.NumField() {
-		field := old.Type().Field(i)
-		was, is := old.Field(i).Interface(), now.Field(i).Interface()
-		switch {
-		case field.Name == "Limits" || reflect.DeepEqual(was, is):
-		case field.Name == "Description" || field.Type.Kind() == reflect.Slice:
-			all = append(all, of+memberName(field.Name))
-		default:
-			all = append(all, fmt.Sprintf("%s%s %v -> %v", of, memberName(field.Name), was, is))
-		}
-	}
-	return all
-}
-
-// memberName returns the name that a field has in a file: on_store_error of OnStoreError.
-func memberName(field string) string {
-	var name strings.Builder
-	for i, r := range field {
-		if unicode.IsUpper(r) && i > 0 {
-			name.WriteByte('_')
-		}
-		name.WriteRune(unicode.ToLower(r))
-	}
-	return name.String()
+	d := policyfile.DiffOf(before, after)
+	return &changes{added: d.Added, removed: d.Removed, changed: d.Changed}
 }

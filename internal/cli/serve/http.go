@@ -37,11 +37,12 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 func (s *service) newAPI() *api.Server {
 	given := s.settings
 	return api.New(s.engine, &api.Options{
-		Logger: s.log, Headers: given.Headers, Ready: s.store.ready, Warnings: s.warnings, Reached: s.bounds.reached,
+		Logger: s.log, Headers: given.Headers, Ready: s.ready, Warnings: s.warnings, Reached: s.bounds.reached,
 		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: overshootOf(s.measured), UI: s.apiUI(),
 		Keyring:     s.guard.keyring,
 		Hosts:       &given.Security.Hosts,
 		Audit:       s.audit.Log,
+		Policies:    versionsOf(s.source),
 		ForwardAuth: given.ForwardAuth,
 		Tracer:      s.traces.Tracer(),
 	})

@@ -104,7 +104,7 @@ func readRoutes(file string, engine *limiter.Engine) ([]proxy.Route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	var names []string
+	var names []string // none: those in the store are not known yet
 	for _, p := range engine.Policies() {
 		names = append(names, p.Name)
 	}

@@ -14,12 +14,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
-// policySource puts policies in force: at the start, and whenever their file
-// changes.
+// policySource puts policies in force: at the start, and whenever their file changes, or a later version is in
+// the store.
 type policySource struct {
-	watcher *policyfile.Watcher // nil: the examples, which never change
+	watcher *policyfile.Watcher // of the file that rules; nil: the store does
+	store   policystore.Store
+	follow  *policystore.Follower // of the store, if that rules; nil: a file does
 	engine  *limiter.Engine
 	refuses func([]policy.Policy) error // what the store can't promise; nil: nothing
 	mapped  *policyfile.Envoy           // by the last reload, or at the start
@@ -30,8 +33,8 @@ type policySource struct {
 	log     *slog.Logger
 }
 
-// readPolicies reads the file of policies, and returns what watches it: nil for the examples,
-// which are read where file is empty.
+// readPolicies reads the file of policies, and returns what watches it: nil where file is empty. Then the examples
+// are what is in force until the store has any.
 func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 	if file == "" {
 		policies, err := policyfile.LoadOrExamples("")
@@ -42,28 +45,30 @@ func readPolicies(file string) (*policyfile.Watcher, policyfile.File, error) {
 	return watcher, policies, err
 }
 
-// set puts policies in force and warns of those that promise less.
-func (p *policySource) set(file policyfile.File) error {
+// set puts policies in force, which have this version if it is not 0, and warns of those that promise less.
+func (p *policySource) set(version int64, file policyfile.File) error {
 	if p.refuses != nil {
 		if err := p.refuses(file.Policies); err != nil {
 			return err
 		}
 	}
 	before := p.engine.Policies()
-	if err := p.engine.SetPolicies(file.Policies); err != nil {
+	if err := p.engine.SetVersion(version, file.Policies); err != nil {
 		return err
 	}
 	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
+	p.metrics.SetPoliciesVersion(version)
 	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
 	if len(before) > 0 { // else it is the start
 		p.changes = policyChanges(before, p.engine.Policies())
 		if !reflect.DeepEqual(p.mapped, file.Envoy) {
-			p.changes.changed = append(p.changes.changed, "what is mapped for Envoy")
+			p.changes.changed = append(p.changes.changed, policyfile.EnvoyChanged)
 		}
 		attrs = append(attrs, p.changes.attrs()...)
 	}
 	p.mapped = file.Envoy
+	attrs = append(attrs, slog.String("from", p.from(version)))
 	p.log.LogAttrs(context.Background(), slog.LevelInfo, "policies in force", attrs...)
 	p.logCaveats()
 	return nil
@@ -107,9 +112,9 @@ func (p *policySource) logCaveats() {
 func (p *policySource) changed(file policyfile.File, err error) {
 	p.changes = nil
 	if err == nil {
-		err = p.set(file)
+		err = p.set(0, file)
 	}
-	p.audit.reloaded("policies", err, p.changes)
+	p.audit.reloaded("policies", "file", err, p.changes)
 	p.metrics.SetReloaded(metrics.FilePolicies, err == nil)
 	if err == nil {
 		return
@@ -117,12 +122,12 @@ func (p *policySource) changed(file policyfile.File, err error) {
 	p.log.Error("policies not reloaded, those in force stay", command.Mistakes(err)...)
 }
 
-// run watches the file until ctx ends.
+// run watches the file, or follows the store, until ctx ends.
 func (p *policySource) run(ctx context.Context) error {
 	if p.watcher == nil {
-		return untilDone(ctx)
+		return p.follow.Run(ctx)
 	}
-	return p.watcher.Run(ctx, p.changed)
+	return together(p.tellIgnored, func(ctx context.Context) error { return p.watcher.Run(ctx, p.changed) })(ctx)
 }
 
 // onHangup returns a stage that calls reloads on each signal.
@@ -143,7 +148,8 @@ func onHangup(hangup <-chan os.Signal, reloads ...func()) stage {
 
 func (p *policySource) reload() {
 	if p.watcher == nil {
-		p.log.Warn("nothing to reload: there is no --policies file, the examples are in force")
+		p.log.Info("there is no --policies file to read again: the store is asked for a later version")
+		p.follow.LookSoon()
 		return
 	}
 	p.watcher.Reload()

@@ -271,7 +271,7 @@ func (s *security) run(ctx context.Context) error {
 // reloaded tells what became of a reload.
 func (s *security) reloaded(what metrics.File, err error, made *changes) {
 	s.measured.SetReloaded(what, err == nil)
-	s.audit.reloaded(string(what), err, made)
+	s.audit.reloaded(string(what), "file", err, made)
 	if err != nil {
 		s.log.Error(string(what)+" not reloaded, those in force stay", command.Mistakes(err)...)
 	}

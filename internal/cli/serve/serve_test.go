@@ -114,7 +114,7 @@ func TestHangupWithoutAFileChangesNothing(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	s.Log.WaitFor(t, "nothing to reload", 1)
+	s.Log.WaitFor(t, "there is no --policies file to read again", 1)
 	if got := s.Take(t, "login"); got != http.StatusOK {
 		t.Errorf("take: status %d", got)
 	}

@@ -143,6 +143,9 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	if s.traces != nil {
 		options.Together = tracing.Together
 	}
+	if s.settings.Policies == "" {
+		options.AwaitPolicies = func(ctx context.Context, version int64) error { return s.source.follow.Await(ctx, version) }
+	}
 	s.engine = limiter.New(s.store.store, options)
 	if s.store.onMove != nil {
 		s.store.onMove(s.engine.MoveTo)
@@ -159,15 +162,17 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	return nil
 }
 
-// putInForce puts policies in force, which watcher watches the file of, and what was decided
-// otherwise before.
+// putInForce puts policies in force, which watcher watches the file of or the store has, and what was
+// decided otherwise before.
 func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, policies policyfile.File) error {
 	s.envoy = s.newEnvoy()
 	s.source = &policySource{
-		watcher: watcher, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
+		watcher: watcher, store: s.store.policies, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
 		metrics: s.measured, audit: s.audit, log: s.log,
 	}
-	if err := s.source.set(policies); err != nil {
+	if watcher == nil {
+		s.source.followStore(ctx, policies)
+	} else if err := s.source.set(0, policies); err != nil {
 		return err
 	}
 	s.measured.SetReloaded(metrics.FilePolicies, true)

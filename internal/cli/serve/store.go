@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
+	"github.com/ratelimitd/ratelimitd/internal/policystore"
 )
 
 // backend is an open store and what belongs to it.
@@ -27,6 +28,7 @@ type backend struct {
 	onMove     func(func(datacenter string) error)      // has the name told that is not known yet; nil: it is
 	members    func(namespace string) *members.Members  // of instances that decide together; nil: this one is alone
 	settings   func(namespace string) *members.Settings // where instances publish theirs; nil: this one is alone
+	policies   policystore.Store                        // keeps versions of the policies
 	canPromise func([]policy.Policy) error              // nil: whatever they say
 	run        stage
 	ready      func(context.Context) error // nil: always
@@ -47,7 +49,9 @@ func (s *service) openStore(ctx context.Context, policies []policy.Policy) (*bac
 		return s.openDataDir()
 	}
 	store := embedded.New(&embedded.Options{MaxKeys: s.settings.MaxKeys, Now: s.process.Now})
-	return &backend{store: s.measured.Store(store), feed: store, run: store.Run, close: func() {}}, nil
+	return &backend{
+		store: s.measured.Store(store), feed: store, run: store.Run, policies: new(policystore.Memory), close: func() {},
+	}, nil
 }
 
 var errDataDir = errors.New("--data-dir is for the store embedded: remove it, for the store cassandra keeps counts itself")
@@ -71,7 +75,9 @@ func (s *service) openDataDir() (*backend, error) {
 			s.log.Error("closing the file of counts", "error", err)
 		}
 	}
-	return &backend{store: s.measured.Store(store), feed: store, run: store.Run, saving: store.Saving, close: closeFile}, nil
+	return &backend{
+		store: s.measured.Store(store), feed: store, run: store.Run, saving: store.Saving, policies: file.Policies(), close: closeFile,
+	}, nil
 }
 
 // warnings returns what is wrong with b, though it decides.
@@ -110,6 +116,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	b := &backend{
 		store: breaker.New(s.measured.Store(store), &breaker.Options{Logger: s.log, OnChange: breakerChanged(s.measured)}),
 		feed:  store, local: local, datacenter: store.Datacenter(), onMove: store.OnMove,
+		policies:   store.Policies(given.Namespace),
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
 		run: together(store.Run, local.Run,
 			func(ctx context.Context) error { return publish(ctx, store, s.measured) },

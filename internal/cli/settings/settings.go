@@ -114,7 +114,8 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
 	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",
 		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", command.AtLeastOne)
-	flags.StringVar(&s.Policies, "policies", "", "YAML `file` of policies (default: the examples of \"ratelimitd policies show\")")
+	flags.StringVar(&s.Policies, "policies", "",
+		"YAML `file` of policies (default: of a server, those in its store; without any, the examples)")
 	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",
 		command.OneOf(StoreEmbedded, StoreCassandra))
 	flags.StringVar(&s.DataDir, "data-dir", "", "`folder` that the embedded store keeps counts in across restarts (default: in memory only)")

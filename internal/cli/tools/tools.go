@@ -9,5 +9,5 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(p *command.Process) []*cobra.Command {
-	return []*cobra.Command{newPolicies(), newToken(), newKey(p), newSimulate(), newVersion(p)}
+	return []*cobra.Command{newToken(), newKey(p), newSimulate(), newVersion(p)}
 }

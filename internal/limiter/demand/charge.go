@@ -32,6 +32,8 @@ type Charge struct {
 	Asked   bool          // somebody was asked to decide it
 	Owner   owner.Peer    // who was; nil: this instance
 
+	MayBeginAnew bool // its call may be decided anew by a later version of the policies
+
 	Memory any // of who decides it alone, to be used again; nil: it is to be found
 
 	Decision count.Decision

@@ -23,6 +23,7 @@ type Plan struct {
 	Promising bool             // its levels promise that a read sees what was written before
 	ResetTTL  time.Duration
 	Print     uint64 // of the policy's definition
+	Version   int64  // of all policies that came into force together; 0: they have none
 	Sums      uint64 // tells the limits whose units are in counters and cells from others
 	Behind    bool   // owners admit from memory, and write that behind
 	Regional  bool   // what it promises ends at a data centre's border, and claims about it may

@@ -33,6 +33,10 @@ type Settings struct {
 	// Together is for what the store is asked for several calls at once: see the engine's Options. Nil: nobody is told.
 	Together func(ctx context.Context, calls []context.Context) context.Context
 
+	// AwaitPolicies puts a version of the policies in force that another instance has: see the engine's Options. Nil:
+	// policies have no versions.
+	AwaitPolicies func(ctx context.Context, version int64) error
+
 	Timing *clock.Timing // of what is given above
 	keys   *keys.Cache   // of all policies
 	moved  *atomic.Pointer[string]

@@ -175,6 +175,9 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 			continue
 		case refusedThat:
 			refused++
+		case superseded:
+			c.Err = &count.StoreError{Recorded: count.RecordedNo, Err: demand.ErrSuperseded}
+			return
 		}
 		if err := clock.Pause(ctx, owner.Pause); err != nil {
 			err = fmt.Errorf("%w: the owner of the key can't be reached: %w", store.ErrUnavailable, err)
@@ -196,13 +199,20 @@ const (
 	asked       = iota // it may have decided
 	refusedThat        // it surely did not: it has another policy, or the key no longer
 	unreached          // it surely did not
+	superseded         // it surely did not: it has later policies, and so has this instance now
 )
+
+// catchesUp reports whether err is that of an owner with later policies, which are in force here, too, now.
+func (r *Router) catchesUp(ctx context.Context, err error) bool {
+	newer := (*owner.NewerError)(nil)
+	return errors.As(err, &newer) && r.set.AwaitPolicies != nil && r.set.AwaitPolicies(ctx, newer.Version) == nil
+}
 
 // askOwner has another instance decide c.
 func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Place) (outcome int) {
 	call := owner.Call{
-		Policy: c.Plan.Name, Print: c.Plan.Print, Key: c.Key, Old: c.Old, Op: c.Op, Cost: c.Cost, View: place.View,
-		Prepare: c.Prepare, AtOnce: c.AtOnce,
+		Policy: c.Plan.Name, Print: c.Plan.Print, Version: c.Plan.Version, Key: c.Key, Old: c.Old, Op: c.Op, Cost: c.Cost,
+		View: place.View, Prepare: c.Prepare, AtOnce: c.AtOnce,
 	}
 	var a owner.Answer
 	changes, began := r.told.Changes.Of(&c.Key), time.Now()
@@ -213,6 +223,9 @@ func (r *Router) askOwner(ctx context.Context, c *demand.Charge, place *owner.Pl
 			r.told.Put(c, &a, began, changes)
 		}
 	case errors.Is(err, owner.ErrRefused):
+		if r.catchesUp(ctx, err) && c.MayBeginAnew {
+			return superseded
+		}
 		return refusedThat
 	case errors.As(err, &failed):
 		c.Err = err
@@ -288,7 +301,7 @@ func (r *Router) steadyFor(t *demand.Target, right owner.Right) time.Duration {
 	return r.shared.SteadyFor(t, right, now)
 }
 
-// DecideForPeer decides what another instance handed on, by the plan in force here, and fills in a.
+// DecideForPeer decides what another instance handed on, by a plan that suits the call, and fills in a.
 func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.Plan, a *owner.Answer) error {
 	if r.owners == nil {
 		return owner.ErrRefused
@@ -301,9 +314,6 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 	case owner.OpAbort:
 		a.Recorded = count.RecordedNo
 		return r.shared.Abort(ctx, call.Key, call.Prepare)
-	}
-	if call.Op != owner.OpOpen && (p == nil || p.Print != call.Print || len(p.Parts) > 0 || len(call.Old) != len(p.Keys)-1) {
-		return owner.ErrRefused
 	}
 	right, err := r.owners.PlaceFor(ctx, call.Key, call.View)
 	if err != nil {

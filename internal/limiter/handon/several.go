@@ -77,7 +77,7 @@ func (s several) that(are func(*demand.Charge) bool) (some several) {
 func (r *Router) prepareAll(ctx context.Context, all several) {
 	var first, rest several // each is in one of them: what is known of its key may change meanwhile
 	for _, c := range all {
-		if !canAbort(c) || r.shared.WasDenied(c.Key) {
+		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
 			first = append(first, c)
 		} else {
 			rest = append(rest, c)
@@ -102,7 +102,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 	}
 	r.abort(ctx, all[at+1:].that(isPrepared))
 	for _, c := range all[at:] {
-		if isPrepared(c) || !canAbort(c) {
+		if isPrepared(c) || !c.CanAbort() {
 			continue
 		}
 		if r.prepare(ctx, c, false); all.blocked() {
@@ -114,7 +114,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 // prepare has the owner of c's key decide it. At once: it does not wait for other calls.
 func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
-	if canAbort(c) {
+	if c.CanAbort() {
 		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
 	}
 	r.byOwner(ctx, c)
@@ -123,9 +123,6 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	}
 	r.shared.Saw(c.Key, c.Decision.Stands())
 }
-
-// canAbort reports whether c does not count if others deny.
-func canAbort(c *demand.Charge) bool { return c.Plan.Count != policy.CountAll }
 
 // inDoubt reports whether nobody could tell what becomes of c.
 func isInDoubt(c *demand.Charge) bool { return c.Err != nil && errors.Is(c.Err, counted.ErrInDoubt) }
@@ -147,7 +144,7 @@ func (s several) blocked() bool {
 // blocks reports whether c denies the call that it is a part of.
 func deniesCall(c *demand.Charge) bool {
 	if c.Err != nil {
-		return c.Plan.OnFailure() == policy.OnStoreErrorDeny
+		return c.Plan.OnFailure() == policy.OnStoreErrorDeny || demand.BeginsAnew(c.Err)
 	}
 	return !c.Decision.Stands()
 }

@@ -3,6 +3,7 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -81,13 +82,14 @@ const (
 // Call is one demand on its way to the instance that owns its key. It holds keys, never an
 // identifier.
 type Call struct {
-	Policy string
-	Print  uint64      // of the policy's definition: who has another one must not decide
-	Key    store.Key   // that is written under
-	Old    []store.Key // that are read as well, while the hash key changes
-	Op     count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
-	Cost   int64       // units; to open a key, the asker's store timeout in milliseconds
-	View   int64       // the number of the view by which the owner was chosen
+	Policy  string
+	Print   uint64      // of the policy's definition: who has another one must not decide
+	Version int64       // of the asker's policies; 0: they have none
+	Key     store.Key   // that is written under
+	Old     []store.Key // that are read as well, while the hash key changes
+	Op      count.Op    // OpCheck, OpRecord, OpTake, or one of the package's own
+	Cost    int64       // units; to open a key, the asker's store timeout in milliseconds
+	View    int64       // the number of the view by which the owner was chosen
 
 	Keep time.Duration // to open a key: for how long what is counted for it matters
 
@@ -134,3 +136,14 @@ const LongestLife = 2*policy.MaxWindow + 24*time.Hour
 
 // Pause is between two tries to reach an owner: members agree on another one meanwhile.
 const Pause = 10 * time.Millisecond
+
+// NewerError is an ErrRefused of an instance that has a later version of the policies.
+type NewerError struct{ Version int64 }
+
+// Error names the version.
+func (e *NewerError) Error() string {
+	return fmt.Sprintf("version %d of the policies is in force there", e.Version)
+}
+
+// Is reports that e is ErrRefused.
+func (e *NewerError) Is(target error) bool { return target == ErrRefused }

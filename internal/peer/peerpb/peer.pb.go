@@ -137,6 +137,7 @@ type Call struct {
 	AtOnce        bool                   `protobuf:"varint,11,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"`            // a take is not to wait for calls that are in doubt
 	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
+	Version       int64                  `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // of the caller's policies; 0: they have none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +261,13 @@ func (x *Call) GetTracestate() string {
 		return x.Tracestate
 	}
 	return ""
+}
+
+func (x *Call) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 type Knowledge struct {
@@ -520,6 +528,7 @@ type Answer struct {
 	Entry         *Entry                 `protobuf:"bytes,8,opt,name=entry,proto3" json:"entry,omitempty"`                                  // what was counted, if recorded is yes
 	View          int64                  `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                                   // the latest that this instance knows
 	SteadyNanos   int64                  `protobuf:"varint,10,opt,name=steady_nanos,json=steadyNanos,proto3" json:"steady_nanos,omitempty"` // for how long a denial stays as it is, if nothing is given back
+	Newer         int64                  `protobuf:"varint,11,opt,name=newer,proto3" json:"newer,omitempty"`                                // of REFUSED: the version of this instance's policies, if it is later than the caller's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +629,13 @@ func (x *Answer) GetView() int64 {
 func (x *Answer) GetSteadyNanos() int64 {
 	if x != nil {
 		return x.SteadyNanos
+	}
+	return 0
+}
+
+func (x *Answer) GetNewer() int64 {
+	if x != nil {
+		return x.Newer
 	}
 	return 0
 }
@@ -775,7 +791,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xd3\x02\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xed\x02\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -793,7 +809,8 @@ const file_peer_proto_rawDesc = "" +
 	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\r \x01(\tR\n" +
-	"tracestate\"R\n" +
+	"tracestate\x12\x18\n" +
+	"\aversion\x18\x0e \x01(\x03R\aversion\"R\n" +
 	"\tKnowledge\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
 	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
@@ -807,7 +824,7 @@ const file_peer_proto_rawDesc = "" +
 	"leftMillis\"\a\n" +
 	"\x05Taken\"?\n" +
 	"\aAnswers\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\xed\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\x83\x03\n" +
 	"\x06Answer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\afailure\x18\x02 \x01(\x0e2\x1b.ratelimitd.peer.v1.FailureR\afailure\x12\x16\n" +
@@ -822,7 +839,8 @@ const file_peer_proto_rawDesc = "" +
 	"\x05entry\x18\b \x01(\v2\x19.ratelimitd.peer.v1.EntryR\x05entry\x12\x12\n" +
 	"\x04view\x18\t \x01(\x03R\x04view\x12!\n" +
 	"\fsteady_nanos\x18\n" +
-	" \x01(\x03R\vsteadyNanos\"\x97\x01\n" +
+	" \x01(\x03R\vsteadyNanos\x12\x14\n" +
+	"\x05newer\x18\v \x01(\x03R\x05newer\"\x97\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +

@@ -1,0 +1,20 @@
+package cassandra
+
+import (
+	"github.com/gocql/gocql"
+
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/policies"
+)
+
+// Policies returns where versions of the policies of namespace are kept. Until the cluster is reached every
+// request fails.
+func (l *Later) Policies(namespace string) *policies.Store {
+	return policies.New(namespace, func() (*gocql.Session, *conn.Config, error) {
+		s, err := l.now()
+		if err != nil {
+			return nil, nil, err
+		}
+		return s.session, &s.config, nil
+	})
+}

@@ -1,0 +1,99 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// Instances that share versions of the policies come to have a new one at different moments. A call is
+// decided by one version all the same: that of the instance which was asked. An owner decides it only if its
+// own policy is defined alike. If the owner is behind, it reads the new version first. If the asker is behind,
+// the owner says so; the asker reads the new version and decides the whole call anew by that.
+// docs/design/policies.md has the rest.
+
+// errNoPolicies is a call to an engine that no policies were given yet.
+var errNoPolicies = &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: no policies are in force yet", store.ErrUnavailable)}
+
+// unknown is the error of a policy that p does not have.
+func (p *planSet) unknown() error {
+	if p.byName == nil {
+		return errNoPolicies
+	}
+	return ErrUnknownPolicy // without the name: who mixes up the fields sends an identifier in it
+}
+
+// planForPeer returns the plan that call is decided by, nil for one that needs none: it is defined as that of
+// who asks. The error wraps ErrRefused.
+func (e *Engine) planForPeer(ctx context.Context, call *owner.Call) (*demand.Plan, error) {
+	if call.Op == owner.OpOpen || call.Op == owner.OpCommit || call.Op == owner.OpAbort {
+		return nil, nil
+	}
+	set := e.plans.Load()
+	if p := set.of(call.Policy); suits(p, call) {
+		return p, nil
+	}
+	if set.version < call.Version && e.opts.AwaitPolicies != nil && e.opts.AwaitPolicies(ctx, call.Version) == nil {
+		set = e.plans.Load()
+		if p := set.of(call.Policy); suits(p, call) {
+			return p, nil
+		}
+	}
+	if set.version > call.Version {
+		return nil, &owner.NewerError{Version: set.version}
+	}
+	return nil, owner.ErrRefused
+}
+
+// suits reports whether p, which may be nil, is defined as the plan of who sent call.
+func suits(p *demand.Plan, call *owner.Call) bool {
+	return p != nil && p.Print == call.Print && len(p.Parts) == 0 && len(call.Old) == len(p.Keys)-1
+}
+
+// maxAnew is how many times a call is decided anew. Then its keys' owners are not asked: it counts as a guest.
+const maxAnew = 3
+
+// decideByOneVersion returns what call asks for, decided by the version of the policies that is in force, or by
+// one that came into force meanwhile. Nil: the call can't be decided, and the error says why.
+func (e *Engine) decideByOneVersion(ctx context.Context, one *single, call *Call) (charges []demand.Charge, err error) {
+	for tries := 0; ; tries++ {
+		if charges, err = e.charges(one.charges[:0], call); err != nil {
+			return nil, err
+		}
+		charges[0].Memory = one.memory // for what is decided of it alone
+		if tries < maxAnew && mayBeginAnew(charges) {
+			for i := range charges {
+				charges[i].MayBeginAnew = true
+			}
+		}
+		if err = e.decideAll(ctx, charges); !demand.BeginsAnew(err) {
+			return charges, err
+		}
+	}
+}
+
+// mayBeginAnew reports whether nothing of charges counts where one of them is refused.
+func mayBeginAnew(charges []demand.Charge) bool {
+	undoes := func(c demand.Charge) bool { return c.Op == count.OpCheck || c.Op == count.OpTake && c.CanAbort() }
+	return len(charges) == 1 || !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !undoes(c) })
+}
+
+// anew returns the error of charges of which one is to be decided anew, so that all are. Its Recorded is unknown,
+// and they are not, if one of them may count. Nil: none is.
+func anew(charges []demand.Charge) error {
+	if !slices.ContainsFunc(charges, func(c demand.Charge) bool { return demand.BeginsAnew(c.Err) }) {
+		return nil
+	}
+	failed := &count.StoreError{Recorded: count.RecordedNo, Err: demand.ErrSuperseded}
+	for i := range charges {
+		if charges[i].Err == nil && charges[i].Decision.Recorded != count.RecordedNo && charges[i].Decision.Recorded != "" {
+			failed.Recorded = count.RecordedUnknown
+		}
+	}
+	return failed
+}

@@ -1,0 +1,332 @@
+package policystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+)
+
+const (
+	lookEvery  = 250 * time.Millisecond // so that a version is in force within a second, with the time that it takes to read it
+	lookWithin = 2 * time.Second        // for the requests of one look
+	// staleAfter is without how long an answer of the store nobody can tell any more that no later version is in
+	// force elsewhere.
+	staleAfter = 2 * time.Second
+	retryEvery = 5 * time.Second // of a version that can't come into force
+)
+
+// Options of a Follower. All but None and Logger are needed.
+type Options struct {
+	// Check says why policies could not come into force here; nil: they could.
+	Check func(policyfile.File) error
+	// Force brings a version of the policies into force.
+	Force func(number int64, file policyfile.File) error
+	// None is called once the store has said that it keeps no version; nil: nothing is to be done then.
+	None   func() error
+	Logger *slog.Logger // nil: nothing is logged
+}
+
+// Follower brings the latest version of a store into force, and makes new ones. Make one with NewFollower.
+type Follower struct {
+	store   Store
+	opts    Options
+	poke    chan struct{} // has Run look now
+	refused int64         // the version that could not come into force last; the looks' own
+	tried   time.Time     // when that was
+
+	mu      sync.Mutex
+	set     Set           // in force; zero: none of the store's is
+	none    bool          // the store has said that there is none
+	settled time.Time     // when the last look began after which all that the store has is in force, or can't be
+	failed  error         // of the latest look; nil: it found what is in force, or brought it into force
+	ended   time.Time     // when that look ended
+	sought  int64         // the version that it could have brought into force
+	parsed  parsedText    // that is being applied: many policies take a while to parse
+	looked  chan struct{} // closed when the look under way, or the next one, ends
+}
+
+// parsedText is a text that has been parsed.
+type parsedText struct {
+	digest string
+	file   policyfile.File
+}
+
+// NewFollower returns what follows from.
+func NewFollower(from Store, opts *Options) *Follower {
+	f := &Follower{store: from, opts: *opts, poke: make(chan struct{}, 1), looked: make(chan struct{})}
+	if f.opts.Logger == nil {
+		f.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return f
+}
+
+// Run looks for later versions until ctx ends. It returns nil.
+func (f *Follower) Run(ctx context.Context) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-f.poke:
+		}
+		_ = f.Look(ctx) // it is kept, and logged
+	}
+}
+
+// Look brings the latest version into force, if it is not, once. Only Run may call it at the same time as itself.
+func (f *Follower) Look(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	began := time.Now() // an answer may be read long after it was given, by a process that stood still
+	err := f.look(within)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !errors.Is(err, store.ErrUnavailable) {
+		f.settled = began
+	}
+	if ctx.Err() == nil {
+		f.note(err)
+	}
+	f.failed, f.ended = err, time.Now()
+	close(f.looked)
+	f.looked = make(chan struct{})
+	return err
+}
+
+// note logs err where the look before had another one, or none. The lock is held.
+func (f *Follower) note(err error) {
+	switch {
+	case err == nil && f.failed != nil:
+		f.opts.Logger.Info("policies of the store are read again", "version", f.set.Number)
+	case err != nil && !errors.Is(err, store.ErrNotConnected) && (f.failed == nil || f.failed.Error() != err.Error()):
+		f.opts.Logger.Warn("policies of the store can't be brought into force, those that are in force stay",
+			"version", f.set.Number, "error", err)
+	}
+}
+
+func (f *Follower) look(ctx context.Context) error {
+	latest, err := f.store.Latest(ctx)
+	f.mu.Lock()
+	have := f.set.Number
+	if f.sought = latest; err != nil {
+		f.sought = math.MaxInt64 // any
+	}
+	f.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case latest > have:
+		return f.bringOnce(ctx, latest)
+	case latest < have:
+		return f.restore(ctx, latest)
+	case have == 0:
+		return f.noneYet()
+	}
+	return nil
+}
+
+// bringOnce is bring, unless that failed a moment ago: what can't be read or is refused stays so, mostly.
+func (f *Follower) bringOnce(ctx context.Context, number int64) error {
+	if number == f.refused && time.Since(f.tried) < retryEvery {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.failed
+	}
+	err := f.bring(ctx, number)
+	f.refused = 0
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		f.refused, f.tried = number, time.Now()
+	}
+	return err
+}
+
+// bring reads a version and brings it into force.
+func (f *Follower) bring(ctx context.Context, number int64) error {
+	set, err := f.store.Read(ctx, number)
+	if err != nil {
+		return fmt.Errorf("version %d: %w", number, err)
+	}
+	if DigestOf(set.Text) != set.Digest {
+		return fmt.Errorf("version %d: %w: its text is not what its digest says; apply policies anew", number, ErrUnreadable)
+	}
+	file, err := f.parse(&set)
+	if err == nil {
+		err = f.opts.Force(number, file)
+	}
+	if err != nil {
+		return fmt.Errorf("version %d: %w", number, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set = set
+	return nil
+}
+
+// parse returns what the text of set says.
+func (f *Follower) parse(set *Set) (policyfile.File, error) {
+	f.mu.Lock()
+	parsed := f.parsed
+	f.parsed = parsedText{}
+	f.mu.Unlock()
+	if parsed.digest == set.Digest {
+		return parsed.file, nil
+	}
+	return policyfile.ParseFile(nameOf(set.Number), set.Text)
+}
+
+// restore puts what is in force back into a store that has lost it: a number is never given to other policies.
+func (f *Follower) restore(ctx context.Context, latest int64) error {
+	f.mu.Lock()
+	set := f.set
+	f.mu.Unlock()
+	f.opts.Logger.Warn("the store has lost policies that are in force, they are put back", "version", set.Number, "left", latest)
+	err := f.store.Put(ctx, latest, &set)
+	if errors.Is(err, ErrConflict) { // another instance did
+		return nil
+	}
+	return err
+}
+
+// noneYet says, once, that there is none.
+func (f *Follower) noneYet() error {
+	f.mu.Lock()
+	told := f.none
+	f.none = true
+	f.mu.Unlock()
+	if told || f.opts.None == nil {
+		return nil
+	}
+	return f.opts.None()
+}
+
+// nameOf is what mistakes in a version name it by.
+func nameOf(number int64) string { return fmt.Sprintf("version-%d", number) }
+
+// InForce returns the number of the version in force, 0 for none.
+func (f *Follower) InForce() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.set.Number
+}
+
+// Await returns when that version is in force, or a later one. The error says why it is not.
+func (f *Follower) Await(ctx context.Context, number int64) error {
+	for range 2 { // of two looks the second began after this
+		f.mu.Lock()
+		inForce, looked, failed := f.set.Number, f.looked, f.failed
+		inVain := failed != nil && number <= f.sought && time.Since(f.ended) < lookEvery
+		f.mu.Unlock()
+		switch {
+		case inForce >= number:
+			return nil
+		case inVain: // looking again at once would not help
+			return failed
+		}
+		f.LookSoon()
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.InForce() >= number {
+		return nil
+	}
+	return fmt.Errorf("%w: the store has no version %d yet", ErrNoVersion, number)
+}
+
+// LookSoon has Run look now.
+func (f *Follower) LookSoon() {
+	select {
+	case f.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Errors of Ready.
+var (
+	errNotRead = errors.New("the policies in the store have not been read since the start")
+	errStale   = errors.New("the store has not said for a while which policies are the latest")
+)
+
+// Ready says why nobody should ask this instance: it has no policies, or can't tell whether others have later
+// ones. What the store has and nobody can read is no reason: those in force stay.
+func (f *Follower) Ready() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.set.Number == 0 && !f.none:
+		if f.failed != nil {
+			return fmt.Errorf("%w: %w", errNotRead, f.failed)
+		}
+		return errNotRead
+	case time.Since(f.settled) > staleAfter:
+		return errStale
+	}
+	return nil
+}
+
+// Warnings returns what a person should look at though this instance decides.
+func (f *Follower) Warnings() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("the latest policies in the store are not in force here, version %d is; the log says why", f.set.Number)}
+}
+
+// Any is what Apply takes for whatever version is the latest.
+const Any int64 = -1
+
+// Apply makes text the latest version, if that is still have, and brings it into force. The same text as the latest
+// version's makes none: that one is returned. Errors are those of policyfile.ParseFile and of Options.Check, which
+// tell every mistake, ErrConflict, and those of the store.
+func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string) (Version, error) {
+	file, err := policyfile.ParseFile("policies", text)
+	if err == nil {
+		err = f.opts.Check(file)
+	}
+	if err != nil {
+		return Version{}, err
+	}
+	latest, err := f.store.Latest(ctx)
+	if err != nil {
+		return Version{}, err
+	}
+	known := max(latest, f.InForce()) // more where the store has lost some
+	if have != Any && have != known {
+		return Version{}, fmt.Errorf("%w: it is %d", ErrConflict, known)
+	}
+	set := Set{Text: text, Version: Version{
+		Number: known + 1, Digest: DigestOf(text), At: time.Now().UTC().Truncate(time.Millisecond), By: by, Policies: len(file.Policies),
+	}}
+	if same, err := f.store.Read(ctx, latest); err == nil && same.Digest == set.Digest && DigestOf(same.Text) == set.Digest {
+		return same.Version, nil
+	}
+	f.mu.Lock()
+	f.parsed = parsedText{set.Digest, file}
+	f.mu.Unlock()
+	if err := f.store.Put(ctx, latest, &set); err != nil {
+		return Version{}, err
+	}
+	f.mu.Lock()
+	f.sought = 0 // what failed before says nothing of this version
+	f.mu.Unlock()
+	if err := f.Await(ctx, set.Number); err != nil { // it is kept, and comes into force as everywhere
+		f.opts.Logger.Warn("policies were applied and are not in force here yet", "version", set.Number, "error", err)
+	}
+	return set.Version, nil
+}
+
+// Store returns what f follows.
+func (f *Follower) Store() Store { return f.store }
