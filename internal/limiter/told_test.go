@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -136,13 +137,20 @@ func TestToldDenialEndsWithWhatItRestsOn(t *testing.T) {
 // newcomers is the right of who knows which keys are new.
 type newcomers struct {
 	sole
+	mu   sync.Mutex
 	seen map[store.Key]bool
 	over error // of who counts for them
 }
 
-func (n *newcomers) IsNew(key store.Key, _ time.Duration) bool { return !n.seen[key] }
+func (n *newcomers) IsNew(key store.Key, _ time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.seen[key]
+}
 
 func (n *newcomers) Note(key store.Key, _ time.Duration) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.seen[key] = true
 	return n.over
 }
