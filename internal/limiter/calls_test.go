@@ -657,3 +657,16 @@ func TestSerialReadIsPatient(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstCallAsksForItsCountsAlone holds that who has caught up gives a receipt without asking for the secret.
+func TestFirstCallAsksForItsCountsAlone(t *testing.T) {
+	s := newFakeStore()
+	e := limiter.New(s, &limiter.Options{StoreTimeout: timeout})
+	must(t, e.SetPolicies([]policy.Policy{policyOf("sliding-log", 2, time.Hour)}))
+	must(t, e.CatchUp(t.Context()))
+	reads, writes := len(s.reads), len(s.writes)
+	answer := mustDo(t, e, *callOf(somebody))
+	if answer.Receipt == "" || len(s.reads) != reads+1 || len(s.writes) != writes+1 {
+		t.Errorf("receipt %q by %d reads and %d writes, want one by one of each", answer.Receipt, len(s.reads)-reads, len(s.writes)-writes)
+	}
+}

@@ -15,16 +15,24 @@ import (
 )
 
 // CatchUp learns what others did before this instance started. Run does so as well: who
-// calls CatchUp before knows it when it makes its first decision. It must not be called
+// calls CatchUp before knows it when it makes its first decision, and gives a receipt for that,
+// too, however long the store takes to tell its secret the first time. It must not be called
 // while Run runs.
 func (e *Engine) CatchUp(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, secretWithin)
+	defer cancel()
+	_, _ = e.secrets.Keyring(asking) // else the first call that needs it asks
 	if e.news == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, signals.CatchUp)
+	ctx, cancel = context.WithTimeout(ctx, signals.CatchUp)
 	defer cancel()
 	return e.news.Poll(ctx)
 }
+
+// secretWithin is how long a start waits for the store to tell its secret: its first compare-and-set may take a
+// second or two.
+const secretWithin = 5 * time.Second
 
 // reach has news reach as far as the promises of plans do: where some hold over the cluster
 // and the feed's own levels within a data centre, what is told in one would be heard in
