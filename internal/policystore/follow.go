@@ -299,6 +299,18 @@ func (f *Follower) Apply(ctx context.Context, text []byte, have int64, by string
 	if err != nil {
 		return Version{}, err
 	}
+	for tries := 1; ; tries++ {
+		v, err := f.apply(ctx, text, file, have, by)
+		if have != Any || !errors.Is(err, ErrConflict) || tries == anyTries {
+			return v, err
+		}
+	}
+}
+
+// anyTries is how often a version is put in the place of whatever is the latest, while others make some.
+const anyTries = 5
+
+func (f *Follower) apply(ctx context.Context, text []byte, file policyfile.File, have int64, by string) (Version, error) {
 	latest, err := f.store.Latest(ctx)
 	if err != nil {
 		return Version{}, err

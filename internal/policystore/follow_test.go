@@ -118,6 +118,42 @@ func apply(t *testing.T, i *instance, name string, have, want int64) {
 	}
 }
 
+// overtaken is a store in which others make versions while one is applied.
+type overtaken struct {
+	*policystore.Memory
+	times int
+}
+
+func (o *overtaken) Put(ctx context.Context, have int64, set *policystore.Set) error {
+	if o.times--; o.times >= 0 {
+		other := *set
+		other.Text = []byte(textOf(fmt.Sprint("other", o.times)))
+		if err := o.Memory.Put(ctx, have, &other); err != nil {
+			return err
+		}
+	}
+	return o.Memory.Put(ctx, have, set)
+}
+
+// TestWhateverIsTheLatestIsReplaced holds that who replaces any version is not refused for one that comes first.
+func TestWhateverIsTheLatestIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newInstance(&overtaken{Memory: new(policystore.Memory), times: 2})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- i.Run(ctx) }()
+		apply(t, i, "one", policystore.Any, 3)
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		loser := newInstance(&overtaken{Memory: new(policystore.Memory), times: 1})
+		if _, err := loser.Apply(t.Context(), []byte(textOf("one")), 0, "me"); !errors.Is(err, policystore.ErrConflict) {
+			t.Errorf("a lost race for version 1: %v", err)
+		}
+	})
+}
+
 // TestVersionsComeIntoForce at once where they are applied, and within a second elsewhere.
 func TestVersionsComeIntoForce(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *frail, a, b *instance) {
