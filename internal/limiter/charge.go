@@ -54,7 +54,7 @@ func (e *Engine) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) 
 	return found.Parts, nil
 }
 
-// checkCost refuses what c can't ask for. An override to allow or to block asks no limit
+// checkCharge refuses what c can't ask for. An override to allow or to block asks no limit
 // whether it could ever hold that.
 func checkCharge(c *demand.Charge) error {
 	op := c.Op

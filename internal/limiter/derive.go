@@ -88,7 +88,7 @@ func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy
 	return keys.Identifier(canonical), found, nil
 }
 
-// derive appends to all what c, of the demand by, brings along for parts of its identifier.
+// deriveFrom appends to all what c, of the demand by, brings along for parts of its identifier.
 func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]derived, error) {
 	for i, part := range parts {
 		p := c.Plan.Derives[i]

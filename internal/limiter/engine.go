@@ -439,7 +439,7 @@ func (e *Engine) onStoreError(ctx context.Context, c *demand.Charge, cause error
 	return refusal(p, failed), failed
 }
 
-// refused returns the decision to deny because the store failed.
+// refusal returns the decision to deny because the store failed.
 func refusal(p *demand.Plan, failed *count.StoreError) count.Decision {
 	d := p.Unasked()
 	d.Allowed, d.WouldAllow, d.Remaining = false, false, 0

@@ -129,7 +129,7 @@ func match(t *once.Token, charges []demand.Charge) ([]*once.Entry, error) {
 	return held, nil
 }
 
-// counts reports whether key is one of t's.
+// countsUnder reports whether key is one of t's.
 func countsUnder(t *demand.Target, key store.Key) bool {
 	for _, old := range t.Old {
 		if old == key {

@@ -45,7 +45,7 @@ type Chain struct {
 	whole    bool          // there were no others, as far as anyone may still ask
 }
 
-// Has reports whether version was among the cell's last.
+// has reports whether version was among the cell's last.
 func (c *Chain) has(version store.EventID) bool {
 	for i := range c.versions.Len() {
 		if c.versions.At(i) == version {
@@ -55,7 +55,7 @@ func (c *Chain) has(version store.EventID) bool {
 	return false
 }
 
-// Versions is a list of them as it is in a cell, one after the other.
+// versions is a list of them as it is in a cell, one after the other.
 type versions []byte
 
 // VersionSize is the length of a version in bytes.
@@ -65,7 +65,7 @@ func (v versions) Len() int { return len(v) / versionSize }
 
 func (v versions) At(i int) store.EventID { return store.EventID(v[i*versionSize:]) }
 
-// Before returns what of v, the newest first, somebody may still ask for once another
+// before returns what of v, the newest first, somebody may still ask for once another
 // version comes before them: those that were the cell's since the horizon, which is longer
 // ago than any attempt that is under way.
 func (v versions) before(horizon store.Instant) versions {
@@ -77,7 +77,7 @@ func (v versions) before(horizon store.Instant) versions {
 	return v
 }
 
-// OfEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
+// ofEach returns of v, whose first are recent, half of what a cell tells of at most of these, and
 // of the rest the latest of each process that is not dated before the horizon: whoever could not
 // reach the store finds out for longer whether its last write is stored.
 func (v versions) ofEach(recent versions, horizon store.Instant) versions {
@@ -178,7 +178,7 @@ func appendLevels(p *demand.Plan, b []byte, s *store.State, now store.Instant) [
 	return b
 }
 
-// IsLive reports whether b, a bucket of s, holds anything at now.
+// isLive reports whether b, a bucket of s, holds anything at now.
 func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) bool {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.ID == b.Limit {
@@ -189,7 +189,7 @@ func isLive(p *demand.Plan, b *store.Bucket, s *store.State, now store.Instant) 
 	return true // another version of the policy may still count in it
 }
 
-// LiveCounts returns the counts that still matter, nothing unless the plan is
+// liveCounts returns the counts that still matter, nothing unless the plan is
 // serial.
 func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count {
 	if !p.Serial {

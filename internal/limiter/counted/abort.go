@@ -81,7 +81,7 @@ func (k *known) fits(s *store.State, cost int64, o *demand.Settings) bool {
 	return k.plan.Weigh(&d, s, max(o.Timing.Instant(), s.Reset+1), cost)
 }
 
-// TakeOut takes units out of s, whose logs and counters p's are.
+// takeOut takes units out of s, whose logs and counters p's are.
 func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
 	for i := range s.Logs {
 		log := &s.Logs[i]
@@ -154,7 +154,7 @@ func failAborts(batch []*demand.Request, err error) {
 	}
 }
 
-// TakeOut takes units out of what is known of t by right, and returns that. Nil: nothing is known of it any
+// takeOut takes units out of what is known of t by right, and returns that. Nil: nothing is known of it any
 // more.
 func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry) *known {
 	k := o.of(t, right)
@@ -165,7 +165,7 @@ func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry
 	return k
 }
 
-// TakeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
+// takeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
 // to its limit may lack older events, which count once others are gone.
 func (k *known) takeOut(units []count.Entry) bool {
 	k.mu.Lock()

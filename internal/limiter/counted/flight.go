@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Flights lets the requests for one key that arrive while another is being
+// flights lets the requests for one key that arrive while another is being
 // decided travel together afterwards: one write and one read for all of them, and
 // no two batches of a key at the same time in this process.
 type flights struct {
@@ -22,7 +22,7 @@ type flights struct {
 	together func(ctx context.Context, calls []context.Context) context.Context // of Settings
 }
 
-// travelsWith reports whether one batch can hold r and other: not the same key under a policy
+// travelTogether reports whether one batch can hold r and other: not the same key under a policy
 // that was reloaded, nor by another right.
 func travelTogether(r *demand.Request, other *demand.Request) bool {
 	return !r.Alone && !other.Alone && r.Under == other.Under && r.Right == other.Right
@@ -85,7 +85,7 @@ func tooLate(why error) error {
 	return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 }
 
-// Wait returns the batch that r is to lead, or nothing when r is answered. The
+// wait returns the batch that r is to lead, or nothing when r is answered. The
 // error says that r's time was over before its batch began.
 func (f *flights) wait(ctx context.Context, k store.Key, r *demand.Request, atMost time.Duration) ([]*demand.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
@@ -101,7 +101,7 @@ func (f *flights) wait(ctx context.Context, k store.Key, r *demand.Request, atMo
 	return <-r.Turn, nil
 }
 
-// Enter returns the batch that r is to lead at once, or queues r and returns none.
+// enter returns the batch that r is to lead at once, or queues r and returns none.
 func (f *flights) enter(k store.Key, r *demand.Request) ([]*demand.Request, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,7 +175,7 @@ func (f *flight) dropLate() {
 	})
 }
 
-// PassOn makes the first that waits the leader of the next batch.
+// passOn makes the first that waits the leader of the next batch.
 func (f *flights) passOn(k store.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,7 +33,7 @@ func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.E
 	return nil
 }
 
-// GiveBack takes out of the store what n, whose write was acknowledged, counted for t.
+// giveBack takes out of the store what n, whose write was acknowledged, counted for t.
 // Events go at once. Counters are subtracted from once, and no sooner than a store
 // timeout after the addition: later, if it is not sure to be that old.
 func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Owned is what this instance knows of the keys that it owns: all that is counted for them. It
+// owned is what this instance knows of the keys that it owns: all that is counted for them. It
 // decides from memory, and writes what it admits before it answers. What is known of a key belongs
 // to the right that it was read by, and means nothing under another.
 type owned struct {
@@ -28,7 +28,7 @@ type owned struct {
 	shards   [ownedShards]ownedShard
 }
 
-// OwnedShard is a part of the keys.
+// ownedShard is a part of the keys.
 type ownedShard struct {
 	mu         sync.Mutex
 	young, Old map[store.Key]*known
@@ -36,7 +36,7 @@ type ownedShard struct {
 	open       map[store.Key]time.Time // until when a key is not remembered
 }
 
-// Known is all that is counted for a key.
+// known is all that is counted for a key.
 type known struct {
 	right owner.Right
 	plan  *demand.Plan
@@ -59,7 +59,7 @@ const (
 	spareEvents = maxJoined
 )
 
-// OpenFor returns for how long a key that is opened is not remembered: who opened it has one store
+// openFor returns for how long a key that is opened is not remembered: who opened it has one store
 // timeout of its own for all that it does, which it measures from an earlier moment.
 func (o *owned) openFor(theirs time.Duration) time.Duration {
 	return 2 * max(theirs, o.opts.StoreTimeout)
@@ -67,7 +67,7 @@ func (o *owned) openFor(theirs time.Duration) time.Duration {
 
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
-// Of returns what is known of t by right; nil: nothing, and it has to be read.
+// of returns what is known of t by right; nil: nothing, and it has to be read.
 func (o *owned) of(t *demand.Target, right owner.Right) *known {
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
@@ -115,7 +115,7 @@ func (sh *ownedShard) grow(events int) {
 	}
 }
 
-// Events returns how many k holds.
+// events returns how many k holds.
 func (k *known) events() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +171,7 @@ func (o *owned) change(key store.Key) {
 	o.forget(key)
 }
 
-// Open forgets key, and has nothing of it remembered for a while, in which somebody with that store
+// open forgets key, and has nothing of it remembered for a while, in which somebody with that store
 // timeout counts for it.
 func (o *owned) open(key store.Key, theirs time.Duration) error {
 	sh := o.shard(key)
@@ -316,7 +316,7 @@ func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
 	})
 }
 
-// Known returns what is known of t by right, for batch, which leads t's flight: read anew if it is old
+// known returns what is known of t by right, for batch, which leads t's flight: read anew if it is old
 // and denies. Nil: it has to be read, by who counts.
 func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.Request, right owner.Right) *known {
 	k := c.owned.of(t, right)

@@ -29,7 +29,7 @@ func (s *Decider) resetPart(ctx context.Context, t *demand.Target) error {
 	return s.counted.reset(ctx, t)
 }
 
-// Reset forgets all that is counted for t: as of an instant that is later than
+// reset forgets all that is counted for t: as of an instant that is later than
 // whatever was written before, by any instance's clock, and than what was dated after
 // an earlier reset.
 func (c *counted) reset(ctx context.Context, t *demand.Target) error {

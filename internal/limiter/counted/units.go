@@ -163,7 +163,7 @@ func removal(t *demand.Target, events []store.Event) *store.Write {
 	return w
 }
 
-// sums returns the write that adds counts for t.
+// sumsFor returns the write that adds counts for t.
 func sumsFor(t *demand.Target, counts []store.Count) *store.Write {
 	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
 }

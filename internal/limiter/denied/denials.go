@@ -34,7 +34,7 @@ type Denials struct {
 	forgotten  [denialMarks]uint64 // how many times something was, by the first bits of its key
 }
 
-// Denial is what was counted for a key. It does not change once it is remembered.
+// denial is what was counted for a key. It does not change once it is remembered.
 type denial struct {
 	plan  *demand.Plan
 	state store.State

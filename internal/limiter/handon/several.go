@@ -124,7 +124,7 @@ func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	r.shared.Saw(c.Key, c.Decision.Stands())
 }
 
-// inDoubt reports whether nobody could tell what becomes of c.
+// isInDoubt reports whether nobody could tell what becomes of c.
 func isInDoubt(c *demand.Charge) bool { return c.Err != nil && errors.Is(c.Err, counted.ErrInDoubt) }
 
 // isPrepared reports whether c is prepared, or may be.
@@ -141,7 +141,7 @@ func (s several) blocked() bool {
 	return slices.ContainsFunc(s, func(c *demand.Charge) bool { return c.Asked && !isInDoubt(c) && deniesCall(c) })
 }
 
-// blocks reports whether c denies the call that it is a part of.
+// deniesCall reports whether c denies the call that it is a part of.
 func deniesCall(c *demand.Charge) bool {
 	if c.Err != nil {
 		return c.Plan.OnFailure() == policy.OnStoreErrorDeny || demand.BeginsAnew(c.Err)

@@ -17,7 +17,7 @@ type Decider struct {
 	store store.Exclusive
 	ids   *store.EventIDs
 	opts  *demand.Settings
-	calls sync.Pool // of *exclusiveCall
+	calls sync.Pool // of *heldCall
 }
 
 // New returns a Decider over store.

@@ -27,7 +27,7 @@ type Set struct {
 	known map[store.Key]store.EventID // the latest change of a key, of one that is over too
 }
 
-// Live is one of overrides. It does not change, but for what is made of it.
+// live is one of overrides. It does not change, but for what is made of it.
 type live struct {
 	demand.Override
 	policy string
