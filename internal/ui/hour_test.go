@@ -1,8 +1,8 @@
 package ui_test
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"encoding/hex"
 	"flag"
 	"fmt"
