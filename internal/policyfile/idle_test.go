@@ -53,6 +53,8 @@ func TestIdle(t *testing.T) {
 		{leaky + ", limit: 10, window: 1m", log + ", limit: 611, window: 1h", "b"},
 		{leaky + ", limit: 10, window: 1m", log + ", limit: 610, window: 1h", ""},
 		{log + ", limit: 10, window: 1m", token + ", limit: 20, window: 2m", "b"},
+		{log + ", limit: 10, window: 1h, shadow: true", log + ", limit: 300, window: 1d", ""},
+		{log + ", limit: 10, window: 1h", log + ", limit: 300, window: 1d, shadow: true", "b"},
 		{log + ", limit: 0, window: 1m", log + ", limit: 10, window: 2m", ""},
 		{fixed + ", limit: 1000000000000000, window: 1s", fixed + ", limit: 1000000000000000, window: 31d", ""},
 	} {
