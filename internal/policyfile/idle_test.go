@@ -53,8 +53,6 @@ func TestIdle(t *testing.T) {
 		{leaky + ", limit: 10, window: 1m", log + ", limit: 611, window: 1h", "b"},
 		{leaky + ", limit: 10, window: 1m", log + ", limit: 610, window: 1h", ""},
 		{log + ", limit: 10, window: 1m", token + ", limit: 20, window: 2m", "b"},
-		{log + ", limit: 10, window: 1h, shadow: true", log + ", limit: 300, window: 1d", ""},
-		{log + ", limit: 10, window: 1h", log + ", limit: 300, window: 1d, shadow: true", "b"},
 		{log + ", limit: 0, window: 1m", log + ", limit: 10, window: 2m", ""},
 		{fixed + ", limit: 1000000000000000, window: 1s", fixed + ", limit: 1000000000000000, window: 31d", ""},
 	} {
@@ -71,6 +69,21 @@ func TestIdle(t *testing.T) {
 		if told := policyfile.Idle(&p); told != nil {
 			t.Errorf("what a limit denies counts: %q", told)
 		}
+	}
+}
+
+// TestShadowsBoundNothing names no limit idle because of a shadow, and a shadow that would deny nothing.
+func TestShadowsBoundNothing(t *testing.T) {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{
+		limitOf(t, "a", "algorithm: sliding-log, limit: 10, window: 1h"), limitOf(t, "b", "algorithm: sliding-log, limit: 5, window: 1h"),
+	}}
+	p.Limits[1].Shadow = true
+	if told := policyfile.Idle(&p); told != nil {
+		t.Errorf("beside a tighter shadow: %q", told)
+	}
+	p.Limits[1].Limit = 20
+	if told := policyfile.Idle(&p); len(told) != 1 {
+		t.Errorf("of a looser shadow: %q", told)
 	}
 }
 
