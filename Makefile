@@ -37,12 +37,13 @@ run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 # Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
 define test-without-race
 tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
-go test $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
+bin/testprogress $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
 endef
 
 .PHONY: test
 test: ## all tests, on a real Cassandra by Docker or else by Java
-	$(localcassandra) -- go test -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+	@go build -o bin/testprogress ./internal/testprogress
+	$(localcassandra) -- bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
 	$(if $(findstring ./...,$(PACKAGES)),$(test-without-race))
 
 .PHONY: test-short
