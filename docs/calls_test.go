@@ -87,12 +87,12 @@ func compileGo(t *testing.T, some []*snippet) {
 		}
 		fmt.Fprintf(source, "\nfunc init() { pages[%q] = page%d }\n", fmt.Sprint(i), i)
 		fmt.Fprintf(source, "\nfunc page%d(ctx context.Context) error {\n//line %s:1\n%s\n_, _, _ = limits, err, ctx\nreturn nil\n}\n", i, s.page, s.text)
-		path := fmt.Sprintf("%s/page%d.go", dir, i)
+		path := filepath.Join(dir, s.file(i)+".go")
 		writeFile(t, path, source.String())
 		s.program = []string{dir + "/pages", fmt.Sprint(i)}
 		build = append(build, path)
 	}
-	tell(t, some[0], exec.Command("go", build...))
+	tell(t, "go", exec.Command("go", build...))
 }
 
 // compileTypeScript checks the types of all snippets in one go. Within the folder of the
@@ -103,7 +103,7 @@ func compileTypeScript(t *testing.T, some []*snippet) {
 	if !installed(t, client+"/node_modules/.bin/tsc") {
 		return
 	}
-	tell(t, some[0], inFolder(client, exec.Command("npm", "run", "--silent", "build")))
+	tell(t, "the client", inFolder(client, exec.Command("npm", "run", "--silent", "build")))
 	dir, err := os.MkdirTemp(client+"/dist", "pages-") // which git leaves out
 	if err != nil {
 		t.Fatal(err)
@@ -113,10 +113,10 @@ func compileTypeScript(t *testing.T, some []*snippet) {
 		{"rootDir": ".", "outDir": "out", "declaration": false, "types": ["node"], "noUnusedLocals": false}}`)
 	writeFile(t, dir+"/around.ts", read(t, "testdata/calls/around.ts"))
 	for i, s := range some {
-		writeFile(t, fmt.Sprintf("%s/page%d.ts", dir, i), "import \"./around.js\";\n"+s.text+"\nexport {};\n")
-		s.program = []string{"node", fmt.Sprintf("%s/out/page%d.js", dir, i)}
+		writeFile(t, filepath.Join(dir, s.file(i)+".ts"), "import \"./around.js\";\n"+s.text+"\nexport {};\n")
+		s.program = []string{"node", filepath.Join(dir, "out", s.file(i)+".js")}
 	}
-	tell(t, some[0], exec.Command(client+"/node_modules/.bin/tsc", "-p", dir))
+	tell(t, "ts", exec.Command(client+"/node_modules/.bin/tsc", "-p", dir))
 }
 
 // compilePython checks the types of all snippets in one go.
@@ -131,14 +131,14 @@ func compilePython(t *testing.T, some []*snippet) {
 	writeFile(t, dir+"/around.py", read(t, "testdata/calls/around.py"))
 	check := []string{"-m", "mypy", "--cache-dir", filepath.Join(dir, "cache"), "--check-untyped-defs"}
 	for i, s := range some {
-		path := fmt.Sprintf("%s/page%d.py", dir, i)
+		path := filepath.Join(dir, s.file(i)+".py")
 		writeFile(t, path, "from around import *\n"+s.text)
 		s.program = []string{"env", "PYTHONPATH=" + client + "/src", python, path}
 		check = append(check, path)
 	}
 	cmd := inFolder(dir, exec.Command(python, check...))
 	cmd.Env = append(os.Environ(), "MYPYPATH="+client+"/src")
-	tell(t, some[0], cmd)
+	tell(t, "python", cmd)
 }
 
 // installed says whether a tool of the clients is there. `make clients` installs them.
@@ -160,12 +160,16 @@ func inFolder(dir string, cmd *exec.Cmd) *exec.Cmd {
 }
 
 // tell runs a command, and shows what it says if it fails.
-func tell(t *testing.T, s *snippet, cmd *exec.Cmd) {
+func tell(t *testing.T, what string, cmd *exec.Cmd) {
 	t.Helper()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s, in %s: %v\n%s\n%s", s.page, s.language, err, out, s.text)
-		s.program = nil
+		t.Fatalf("%s: %v\n%s", what, err, out)
 	}
+}
+
+// file returns the name of the file of a page's block, without its extension.
+func (s *snippet) file(i int) string {
+	return fmt.Sprintf("%s_%d", strings.ReplaceAll(strings.TrimSuffix(filepath.Base(s.page), ".md"), "-", "_"), i)
 }
 
 func absolute(t *testing.T, path string) string {
