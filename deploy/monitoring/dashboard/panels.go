@@ -133,10 +133,10 @@ var rows = []row{
 			},
 		},
 		{
-			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget.", units.Short,
+			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget that nobody accepted.", units.Short,
 			[]query{
 				{"max by (setting) (ratelimitd_settings_disagree{" + scope + "}) > 0", "{{setting}}"},
-				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + "}) > 0", "{{caveat}}"},
+				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + `, accepted="false"}) > 0`, "{{caveat}}"},
 			},
 		},
 	}},

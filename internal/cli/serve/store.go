@@ -120,7 +120,9 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
 		run: together(store.Run, local.Run,
 			func(ctx context.Context) error { return publish(ctx, store, s.measured) },
-			func(ctx context.Context) error { return watchCaveats(ctx, store, s.measured, s.log) },
+			func(ctx context.Context) error {
+				return watchCaveats(ctx, store, given.AcceptedCaveats, s.measured, s.log)
+			},
 		),
 	}
 	if given.ClockBeyondTolerance == settings.ClockRefuse {
