@@ -40,7 +40,9 @@ func TestServersShareCassandra(t *testing.T) {
 	if !strings.Contains(first.Log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
 		t.Errorf("nothing of the default levels in the log:\n%s", first.Log)
 	}
-	for _, caveat := range []string{`true",caveat="replication_factor"} 1`, `false",caveat="commitlog_sync"} `, `false",caveat="node_clocks"} 0`} {
+	for _, caveat := range []string{
+		`true",caveat="replication_factor"} 1`, `false",caveat="commitlog_sync"} `, `false",caveat="node_clocks"} 0`,
+	} {
 		second.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="`+caveat) // of one node
 	}
 	first.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="false",caveat="replication_factor"} 1`)
