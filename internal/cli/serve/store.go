@@ -106,6 +106,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	if config.TLS != nil && len(config.TLS.Certificates) > 0 {
 		s.measured.SetExpiry(metrics.CertificateCassandra, config.TLS.Certificates[0].Leaf.NotAfter)
 	}
+	s.measured.SetExpiry(metrics.CertificateCassandraCA, given.Cassandra.AuthoritiesExpire)
 	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
 	config.MigrateFirst, config.Traced = given.Migrate, s.traces != nil
 	store, err := cassandra.OpenLater(ctx, config)
