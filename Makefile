@@ -139,6 +139,14 @@ docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, m
 docs-check: ## links, words, facts and commands of the pages, on a real Cassandra by Docker or else by Java
 	$(localcassandra) -- go test ./docs -count=1
 
+VENV := $(TOOLS)/site
+.PHONY: site
+site: ## the pages as a web site, into bin/site/site; a broken link fails. Needs Python 3.10 with venv
+	test -x $(VENV)/bin/python || python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement docs/site/requirements.txt
+	go run ./docs/site bin/site
+	$(VENV)/bin/zensical build --strict --clean --config-file bin/site/mkdocs.yml
+
 BENCH ?=
 
 .PHONY: bench
