@@ -30,7 +30,7 @@ func TestShadow(t *testing.T) {
 	if !strings.Contains(stdout, "6 calls of login since 20") || !strings.Contains(stdout, "on 1 instance: 1 denied, 2 allowed and would be denied\n") {
 		t.Error(stdout)
 	}
-	for _, want := range [][]string{{"next", "3", "all", "6", "2", "1"}, {"", "", "6", "2", "1"}} {
+	for _, want := range [][]string{{"next", "3", "all", "6", "2", "1"}, {"", "6", "2", "1"}} {
 		if !hasLine(stdout, want) {
 			t.Errorf("no line %q in\n%s", want, stdout)
 		}
