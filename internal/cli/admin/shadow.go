@@ -77,7 +77,8 @@ func (s *shadows) write(out *bytes.Buffer) {
 		return
 	}
 	fmt.Fprintf(out, "%s of %s since %s on %s: %d denied, %d allowed and would be denied\n", command.Count(int(s.Calls), "call", "calls"),
-		remote.Printable(s.Policy), s.Since.UTC().Format(time.RFC3339), command.Count(len(s.Instances), "instance", "instances"), s.Denied, s.WouldDeny)
+		remote.Printable(s.Policy), s.Since.UTC().Format(time.RFC3339), command.Count(len(s.Instances), "instance", "instances"),
+		s.Denied, s.WouldDeny)
 	if s.Undecided > 0 {
 		fmt.Fprintf(out, "undecided: %d, while the store did not answer\n", s.Undecided)
 	}
@@ -92,7 +93,8 @@ func (s *shadows) write(out *bytes.Buffer) {
 	}
 	_ = table.Flush() // into a buffer
 	for _, u := range s.Unanswered {
-		fmt.Fprintf(out, "missing: the calls of %s at %s: %s\n", remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
+		fmt.Fprintf(out, "missing: the calls of %s at %s: %s\n",
+			remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
 	}
 }
 
