@@ -12,7 +12,7 @@ import (
 // How long what people read may be, in words.
 const (
 	wordsInAll      = 35_000 // of all pages that no program writes
-	wordsOfDesign   = 9_600  // of all pages of design
+	wordsOfDesign   = 9_800  // of all pages of design
 	wordsAParagraph = 90
 	wordsASentence  = 28
 )

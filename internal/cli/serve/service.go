@@ -92,6 +92,7 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 	if err != nil {
 		return err
 	}
+	s.notify()
 	return s.run(ctx, servers, hangup)
 }
 
