@@ -77,22 +77,24 @@ func (s *shadows) write(out *bytes.Buffer) {
 		return
 	}
 	fmt.Fprintf(out, "%s of %s since %s on %s: %d denied, %d allowed and would be denied\n", command.Count(int(s.Calls), "call", "calls"),
-		remote.Printable(s.Policy), s.Since.UTC().Format(time.RFC3339), command.Count(len(s.Instances), "instance", "instances"), s.Denied, s.WouldDeny)
+		remote.Printable(s.Policy), s.Since.UTC().Format(time.RFC3339), command.Count(len(s.Instances), "instance", "instances"),
+		s.Denied, s.WouldDeny)
 	if s.Undecided > 0 {
 		fmt.Fprintf(out, "undecided: %d, while the store did not answer\n", s.Undecided)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "SHADOW\tLIMIT\tHOUR (UTC)\tCALLS\tWOULD DENY\tCALLERS")
+	fmt.Fprintln(table, "SHADOW\tLIMIT\tHOUR\tCALLS\tWOULD DENY\tCALLERS")
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		fmt.Fprintf(table, "%s\t%d\tall\t%d\t%d\t%s\n", remote.Printable(l.Name), l.Limit, s.Calls, l.WouldDeny, callers(l.Callers))
 		for _, h := range l.Hours[max(0, len(l.Hours)-hoursShown):] {
-			fmt.Fprintf(table, "\t\t%s\t%d\t%d\t%s\n", h.Start.UTC().Format("01-02 15:04"), h.Calls, h.WouldDeny, callers(h.Callers))
+			fmt.Fprintf(table, "\t\t%s\t%d\t%d\t%s\n", h.Start.UTC().Format(time.RFC3339), h.Calls, h.WouldDeny, callers(h.Callers))
 		}
 	}
 	_ = table.Flush() // into a buffer
 	for _, u := range s.Unanswered {
-		fmt.Fprintf(out, "missing: the calls of %s at %s: %s\n", remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
+		fmt.Fprintf(out, "missing: the calls of %s at %s: %s\n",
+			remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
 	}
 }
 

@@ -27,10 +27,11 @@ func TestShadow(t *testing.T) {
 	if code != command.ExitOK || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	if !strings.Contains(stdout, "6 calls of login since 20") || !strings.Contains(stdout, "on 1 instance: 1 denied, 2 allowed and would be denied\n") {
+	if !strings.Contains(stdout, "6 calls of login since 20") ||
+		!strings.Contains(stdout, "on 1 instance: 1 denied, 2 allowed and would be denied\n") {
 		t.Error(stdout)
 	}
-	for _, want := range [][]string{{"next", "3", "all", "6", "2", "1"}, {"", "", "6", "2", "1"}} {
+	for _, want := range [][]string{{"next", "3", "all", "6", "2", "1"}, {"", "6", "2", "1"}} {
 		if !hasLine(stdout, want) {
 			t.Errorf("no line %q in\n%s", want, stdout)
 		}
@@ -48,7 +49,8 @@ func TestShadow(t *testing.T) {
 	if _, stdout, _ = clitest.Execute(t, nil, "shadow", "api", "--server="+s.URL); stdout != "nothing of api is in shadow\n" {
 		t.Error(stdout)
 	}
-	if code, _, stderr = clitest.Execute(t, nil, "shadow", "none", "--server="+s.URL); code != command.ExitError || !strings.Contains(stderr, "No policy of that name") {
+	code, _, stderr = clitest.Execute(t, nil, "shadow", "none", "--server="+s.URL)
+	if code != command.ExitError || !strings.Contains(stderr, "No policy of that name") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	_, stdout, _ = clitest.Execute(t, nil, "take", "login", "somebody", "--server="+s.URL)
