@@ -86,7 +86,8 @@ func compileGo(t *testing.T, some []*snippet) {
 			}
 		}
 		fmt.Fprintf(source, "\nfunc init() { pages[%q] = page%d }\n", fmt.Sprint(i), i)
-		fmt.Fprintf(source, "\nfunc page%d(ctx context.Context) error {\n//line %s:1\n%s\n_, _, _ = limits, err, ctx\nreturn nil\n}\n", i, s.page, s.text)
+		const page = "\nfunc page%d(ctx context.Context) error {\n//line %s:1\n%s\n_, _, _ = limits, err, ctx\nreturn nil\n}\n"
+		fmt.Fprintf(source, page, i, s.page, s.text)
 		path := filepath.Join(dir, s.file(i)+".go")
 		writeFile(t, path, source.String())
 		s.program = []string{dir + "/pages", fmt.Sprint(i)}

@@ -13,7 +13,8 @@ var hostRequests = []struct{ method, path, body string }{
 	{"POST", "/v1/refund", `{"receipt":"a"}`}, {"POST", "/v1/reset", one}, {"POST", "/v1/explain", one},
 	{"POST", "/v1/overrides", blockOne}, {"GET", "/v1/overrides", ""}, {"POST", "/v1/overrides/get", one},
 	{"POST", "/v1/overrides/delete", one}, {"GET", "/v1/policies", ""}, {"GET", "/v1/policies/api", ""},
-	{"GET", "/v1/policies/api/overshoot", ""}, {"GET", "/v1/policies/api/shadow", ""}, {"GET", "/metrics", ""}, {"GET", forwardAuth + "api", ""},
+	{"GET", "/v1/policies/api/overshoot", ""}, {"GET", "/v1/policies/api/shadow", ""},
+	{"GET", "/metrics", ""}, {"GET", forwardAuth + "api", ""},
 }
 
 // sentTo returns the status of a request to host.

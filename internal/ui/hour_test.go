@@ -102,7 +102,9 @@ func (h *hour) shadow(_ context.Context, name string) api.Shadow {
 	span := api.ShadowSpan{Start: h.now.UTC().Truncate(time.Hour), Calls: calls, WouldDeny: would, Callers: &callers}
 	return api.Shadow{
 		Scope: api.ScopeInstances, Since: &since, Calls: calls, WouldDeny: would, Callers: &callers,
-		Limits:    []api.ShadowLimit{{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []api.ShadowSpan{span}, Minutes: []api.ShadowSpan{}}},
+		Limits: []api.ShadowLimit{
+			{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []api.ShadowSpan{span}, Minutes: []api.ShadowSpan{}},
+		},
 		Instances: []api.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []api.ShadowUnanswered{},
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 const policies = `policies:
-  - {name: login, limits: [{algorithm: sliding-log, limit: 2, window: 1h}, {name: next, algorithm: sliding-log, limit: 1, window: 1h, shadow: true}]}
+  - name: login
+    limits: [{algorithm: sliding-log, limit: 2, window: 1h}, {name: next, algorithm: sliding-log, limit: 1, window: 1h, shadow: true}]
   - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
   - {name: a-policy-whose-name-is-as-long-as-names-may-be-63-characters-xx, limits: [{algorithm: token-bucket, limit: 5, window: 1m}]}
 `

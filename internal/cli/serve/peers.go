@@ -118,7 +118,9 @@ func (p *peers) metrics() []prometheus.Collector {
 
 // run is a member once settings are agreed on, decides what is handed on, and tells what shadows would deny, until its
 // context ends.
-func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, shadows func(policy string) []byte) stage {
+func (p *peers) run(
+	engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, shadows func(policy string) []byte,
+) stage {
 	if p.cluster == nil {
 		return untilDone
 	}

@@ -45,7 +45,8 @@ func TestShadowSaysWhoseCallsAreMissing(t *testing.T) {
 	clitest.Start(t, nil, flags...)
 	asked.WaitForMetric(t, "\nratelimitd_members 2\n")
 	b := shadowOf(t, asked, "p")
-	if len(b.Instances) != 1 || len(b.Unanswered) != 1 || b.Unanswered[0].Instance == "" || !strings.Contains(b.Unanswered[0].Reason, "no address") {
+	if len(b.Instances) != 1 || len(b.Unanswered) != 1 || b.Unanswered[0].Instance == "" ||
+		!strings.Contains(b.Unanswered[0].Reason, "no address") {
 		t.Errorf("%+v", b)
 	}
 }
@@ -60,7 +61,8 @@ func TestShadowOfAllInstances(t *testing.T) {
 	}
 	for _, s := range all {
 		b := shadowOf(t, s, "p")
-		if b.Scope != "instances" || b.Calls != 6 || b.Denied != 0 || b.WouldDeny != 4 || b.Callers != 1 || len(b.Instances) != 2 || len(b.Unanswered) != 0 {
+		if b.Scope != "instances" || b.Calls != 6 || b.Denied != 0 || b.WouldDeny != 4 || b.Callers != 1 ||
+			len(b.Instances) != 2 || len(b.Unanswered) != 0 {
 			t.Errorf("%+v", b)
 		}
 	}

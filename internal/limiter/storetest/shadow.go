@@ -81,7 +81,8 @@ type unit struct{ at, cost int64 }
 
 func (e Engine) doCost(t testing.TB, op count.Op, policy string, cost int64) count.Decision {
 	t.Helper()
-	answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: op, Demands: []limiter.Demand{{Policy: policy, Identifier: Somebody, Cost: cost}}})
+	demands := []limiter.Demand{{Policy: policy, Identifier: Somebody, Cost: cost}}
+	answer, err := e.Engine.Do(t.Context(), &limiter.Call{Op: op, Demands: demands})
 	if err != nil {
 		t.Fatalf("%s: %v", op, err)
 	}
