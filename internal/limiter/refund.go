@@ -57,7 +57,7 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
-	claimed, err := e.claimRefund(ctx, t, plans, lasts+cas.CellMargin)
+	claimed, err := e.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
 	if len(claimed.Entries) > 0 {
 		err = errors.Join(err, e.giveAllBack(ctx, &claimed.Token, claimed.plans))
 	}
@@ -65,24 +65,28 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 	case len(claimed.Entries) == 0:
-		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
+		return fmt.Errorf("%w: it was refunded or confirmed already", ErrNoReceipt)
 	}
 	return nil
 }
 
-// refundable is what of a receipt nobody has refunded before.
-type refundable struct {
+// claimed is what of a receipt nobody has refunded or confirmed before.
+type claimed struct {
 	once.Token
 	plans []*demand.Plan
+
+	refunded bool // something else of it was refunded
 }
 
-// claimRefund claims each entry of t, as the receipts of one reservation need not have the same
-// ones, and returns those that it got.
-func (e *Engine) claimRefund(ctx context.Context, t *once.Token, plans []*demand.Plan, ttl time.Duration) (got refundable, failed error) {
-	errs := make([]error, len(t.Entries))
+// claim claims each entry of t for what becomes of it, as the receipts of one reservation need not have
+// the same ones, and returns those that it got. Whoever is first has the say: what is confirmed is not
+// refunded, nor the other way round.
+func (e *Engine) claim(
+	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
+) (got claimed, failed error) {
+	errs, first := make([]error, len(t.Entries)), make([]once.Fate, len(t.Entries))
 	claim := func(i int) {
-		claims := e.claims.About(plans[i : i+1])
-		_, errs[i] = claims.Swap(ctx, claims.Key(once.SpaceRefund, t.Entries[i].ID[:]), store.EventID{}, []byte{1}, ttl)
+		first[i], errs[i] = e.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
 	}
 	var others sync.WaitGroup
 	for i := range t.Entries[1:] {
@@ -97,6 +101,8 @@ func (e *Engine) claimRefund(ctx context.Context, t *once.Token, plans []*demand
 			got.Entries, got.plans = append(got.Entries, t.Entries[i]), append(got.plans, plans[i])
 		case !errors.Is(err, store.ErrConflict):
 			failed = errors.Join(failed, err)
+		default:
+			got.refunded = got.refunded || first[i] == once.Refunded
 		}
 	}
 	return got, failed

@@ -65,7 +65,7 @@ func formatLimit(l policy.Limit) string {
 	if l.Burst != 0 {
 		text += ", burst: " + strconv.FormatInt(l.Burst, 10)
 	}
-	return text + "}"
+	return text + formatConfirmed(&l) + "}"
 }
 
 func formatLevels(c policy.Consistency) string {
