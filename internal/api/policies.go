@@ -52,6 +52,10 @@ type limitView struct {
 	Buckets   int              `json:"buckets,omitempty"`
 	Rounding  policy.Rounding  `json:"rounding,omitempty"`
 	Burst     int64            `json:"burst,omitempty"`
+	Until     policy.Until     `json:"until,omitempty"`
+
+	MinConversionPercent int   `json:"min_conversion_percent,omitempty"`
+	ProbeMS              int64 `json:"probe_ms,omitempty"`
 }
 
 type normalizeView struct {
@@ -154,6 +158,10 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Buckets:   l.Buckets,
 			Rounding:  l.Rounding,
 			Burst:     l.Burst,
+			Until:     l.Until,
+
+			MinConversionPercent: l.MinConversion,
+			ProbeMS:              encode.Milliseconds(l.Probe),
 		}
 	}
 	return view
