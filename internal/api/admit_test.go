@@ -177,7 +177,7 @@ func TestPoliciesOfCallers(t *testing.T) {
 	until := store.InstantOf(f.now().Add(time.Hour))
 	for _, p := range []string{"api", "sms-send"} {
 		o := demand.Override{Kind: policy.OverrideBlock, Until: until}
-		if _, err := f.server.engine.SetOverride(t.Context(), p, "a", o); err != nil {
+		if _, err := f.server.engine.Overrides.Set(t.Context(), p, "a", o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,29 +21,33 @@ type Confirmation struct {
 // units back, and conversions count them as confirmed, once. Errors wrap ErrNoReceipt, as a ReceiptError,
 // or, as a StoreError, ErrUnavailable; its Recorded says whether the units still count as unconfirmed.
 func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
+	return e.refunds.confirm(ctx, receipt)
+}
+
+func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
 	defer cancel()
-	t, plans, claimFor, err := e.confirmable(ctx, receipt)
+	t, plans, claimFor, err := r.confirmable(ctx, receipt)
 	if err != nil || len(t.Entries) == 0 {
 		return Confirmation{}, err
 	}
-	now, err := e.decider.Instant()
+	now, err := r.decider.Instant()
 	if err != nil { // what can't be confirmed now must not be claimed
 		return Confirmation{}, &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
 	lasts := time.Duration(0)
 	for _, p := range plans {
-		lasts = max(lasts, p.ConfirmableFor()+e.settings.Timing.Slack())
+		lasts = max(lasts, p.ConfirmableFor()+r.settings.Timing.Slack())
 	}
 	if now >= t.Entries[0].At.Add(lasts) {
 		return Confirmation{}, &ReceiptError{Why: "its window is over"}
 	}
-	got, err := e.claim(ctx, t, plans, once.Confirmed, claimFor)
+	got, err := r.claim(ctx, t, plans, once.Confirmed, claimFor)
 	for i := range got.Entries {
 		got.Entries[i].Confirmed = true
 	}
 	if len(got.Entries) > 0 {
-		err = errors.Join(err, e.giveAllBack(ctx, &got.Token, got.plans))
+		err = errors.Join(err, r.giveAllBack(ctx, &got.Token, got.plans))
 	}
 	switch {
 	case err != nil:
@@ -56,10 +60,10 @@ func (e *Engine) Confirm(ctx context.Context, receipt string) (Confirmation, err
 
 // confirmable returns the entries of receipt that some limit goes by the confirmation of, their plans, and
 // for how long they are to be claimed: as long as anything of the receipt can be refunded.
-func (e *Engine) confirmable(ctx context.Context, receipt string) (
+func (r *refunds) confirmable(ctx context.Context, receipt string) (
 	found *once.Token, those []*demand.Plan, claimFor time.Duration, err error,
 ) {
-	keys, err := e.secrets.Keyring(ctx)
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
 		return nil, nil, 0, &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
@@ -67,7 +71,7 @@ func (e *Engine) confirmable(ctx context.Context, receipt string) (
 	if err != nil {
 		return nil, nil, 0, &ReceiptError{Why: "it is no receipt of this service"}
 	}
-	plans, lasts, err := e.plansOf(t)
+	plans, lasts, err := r.plansOf(t)
 	if err != nil {
 		return nil, nil, 0, &ReceiptError{Why: "a policy that it is for is not in force, or has begun to count anew"}
 	}

@@ -54,7 +54,7 @@ func Markdown(document, policies []byte, ask func(*Request) (Answer, error)) ([]
 
 const head = `# HTTP API
 
-<!-- Written by "make docs" from internal/api/openapi.yaml: change that. -->
+<!-- Made from internal/api/openapi.yaml by make docs: change that -->
 
 What [openapi.yaml](../internal/api/openapi.yaml) says, which every server serves at ` + "`/openapi.yaml`" + `. Each example is a
 request that the tests send, with the answer that they got; receipts and reservations, which never

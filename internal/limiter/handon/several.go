@@ -18,7 +18,7 @@ import (
 
 // Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
 // as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
-// docs/design/owners.md has the protocol.
+// docs/design/several-steps.md has the protocol.
 
 // suits reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
 // bucket that a unit is given back to has drained less meanwhile than one that never held it.

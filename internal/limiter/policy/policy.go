@@ -62,7 +62,7 @@ const (
 )
 
 // Guarantee says how many can get through when several instances decide at once.
-// docs/guarantees.md states each with its proof.
+// docs/guarantees.md states each; the proofs are in docs/design.
 type Guarantee string
 
 // The values of Guarantee.
