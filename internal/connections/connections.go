@@ -126,15 +126,15 @@ func (c *Listener) changed(changed net.Conn, state http.ConnState) {
 	}
 	c.places.Lock()
 	defer c.places.Unlock()
-	switch {
-	case state == http.StateClosed:
+	switch state {
+	case http.StateClosed:
 		c.forget(conn)
-	case state == http.StateHijacked:
+	case http.StateHijacked:
 		conn.hijacked = true
-	case state == http.StateActive: // its headers are there
+	case http.StateActive: // its headers are there
 		conn.used = true
 		c.places.Busy(&conn.place)
-	case state == http.StateIdle:
+	case http.StateIdle:
 		c.places.Wait(&conn.place)
 	}
 }

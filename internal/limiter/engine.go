@@ -266,7 +266,7 @@ func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 		return nil
 	}
 	for i := range p.Rules {
-		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 {
+		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 && !r.Shadow {
 			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.Capacity)
 		}
 	}

@@ -60,6 +60,7 @@ var (
 		{"min_conversion", "", readMinConversion},
 		{"probe", "", readProbe},
 		{"until", "", word(func(l *policy.Limit) *policy.Until { return &l.Until })},
+		{"shadow", "", yes(func(l *policy.Limit) *bool { return &l.Shadow })},
 	}
 	consistencyMembers = []member[policy.Consistency]{
 		{"write", "", level(policy.ParseWriteLevel, func(c *policy.Consistency) *policy.Level { return &c.Write })},

@@ -110,4 +110,5 @@ var promises = []test{
 	{"DerivedReservation", testDerivedReservation},
 	{"DerivedOnce", testDerivedOnce},
 	{"ByIdentifier", testByIdentifier},
+	{"ShadowChangesNothing", testShadowChangesNothing},
 }
