@@ -19,14 +19,14 @@ var (
 	ErrUnknownPolicy = errors.New("no policy of that name is in force")  // and the call is wrong
 	ErrCostTooLarge  = errors.New("the cost is more than a limit holds") // and the call is wrong
 	ErrKeyReused     = errors.New("the idempotency key was another's")   // and the call is wrong
-	ErrNoReceipt     = errors.New("there is nothing to refund")
+	ErrNoReceipt     = errors.New("there is nothing to refund or to confirm")
 	ErrClosed        = errors.New("the client is closed")
 )
 
 // CallError is every error of a call: what became of its units, and why there is no decision.
 // It wraps a *Problem where the service gave a reason.
 type CallError struct {
-	Op       string   // check, record, take, refund or reset
+	Op       string   // check, record, take, refund, confirm or reset
 	Recorded Recorded // whether the units count; of a reset, whether it took effect
 	Err      error
 }

@@ -202,6 +202,15 @@ func (l *Limits) Refund(ctx context.Context, receipt string) error {
 	return l.other(ctx, "refund", func() error { return l.engine.Refund(ctx, receipt) })
 }
 
+// Confirm says, once, that what receipt was given for turned out to be real. Its error, a
+// *client.CallError, is client.ErrNoReceipt where the receipt was refunded or its window is over.
+func (l *Limits) Confirm(ctx context.Context, receipt string) error {
+	return l.other(ctx, "confirm", func() error {
+		_, err := l.engine.Confirm(ctx, receipt)
+		return err
+	})
+}
+
 // Reset forgets what was counted for identifier under policy.
 func (l *Limits) Reset(ctx context.Context, policy, identifier string) error {
 	return l.other(ctx, "reset", func() error { return l.engine.Reset(ctx, policy, keys.Identifier(identifier)) })

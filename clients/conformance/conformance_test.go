@@ -197,6 +197,8 @@ func (s *step) single(t *testing.T, limits *client.Client) any {
 	switch s.Do {
 	case "refund":
 		return done(t, limits.Refund(ctx, s.Receipt))
+	case "confirm":
+		return done(t, limits.Confirm(ctx, s.Receipt))
 	case "reset":
 		return done(t, limits.Reset(ctx, s.Policy, s.Identifier))
 	case "close":

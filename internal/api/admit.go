@@ -126,8 +126,11 @@ func permitted(caller *auth.Caller, c *decode.Call) error {
 
 // scopeOf returns the scope that permits op.
 func scopeOf(op count.Op) auth.Scope {
-	if op == count.OpRecord {
+	switch op {
+	case count.OpRecord:
 		return auth.Record
+	case decode.OpConfirm:
+		return auth.Decide | auth.Record
 	}
 	return auth.Decide
 }

@@ -57,6 +57,7 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/record", one, [...]int{401, 401, 403, 200, 403, 403}},
 		{"POST", "/v1/batch", operationsOf(oneOp), [...]int{401, 401, 200, 200, 403, 403}},
 		{"POST", "/v1/refund", `{"receipt":"a"}`, [...]int{401, 401, 404, 404, 403, 403}},
+		{"POST", "/v1/confirm", `{"receipt":"a"}`, [...]int{401, 401, 404, 404, 403, 403}},
 		{"POST", "/v1/reset", one, [...]int{401, 401, 403, 403, 204, 403}},
 		{"POST", "/v1/explain", one, [...]int{401, 401, 403, 403, 200, 403}},
 		{"POST", "/v1/overrides", blockOne, [...]int{401, 401, 403, 403, 200, 403}},

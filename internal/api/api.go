@@ -131,7 +131,8 @@ func (s *Server) routes() {
 	s.mux.Post("/v1/record", handle(s, auth.Record, decodeCall(count.OpRecord), s.decide))
 	s.mux.Post("/v1/take", handle(s, auth.Decide, decodeCall(count.OpTake), s.decide))
 	s.mux.Post("/v1/batch", handle(s, auth.Decide|auth.Record, decodeBatch, s.batch))
-	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeRefund, s.refund))
+	s.mux.Post("/v1/refund", handle(s, auth.Decide|auth.Record, decodeReceipt, s.refund))
+	s.mux.Post("/v1/confirm", handle(s, auth.Decide|auth.Record, decodeReceipt, s.confirm))
 	s.mux.Get("/v1/forward-auth", handle(s, open, s.decodeForward, s.forwardAuth)) // who is trusted, its decoder knows
 	s.mux.Post("/v1/reset", handle(s, auth.Admin, decodeAdmin, s.reset))
 	s.mux.Post("/v1/explain", handle(s, auth.Admin, decodeAdmin, s.explain))

@@ -88,7 +88,7 @@ func (m *scratch) readOperations(v decode.Value) ([]operation, error) {
 	return m.operations, nil
 }
 
-// readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation"} and
+// readFrom fills in o from {"op", "idempotency_key", "reserve_ms", "reservation", "receipt"} and
 // what a body has. It is for caller, who may not be permitted to ask for it.
 func (o *operation) readFrom(v decode.Value, caller *auth.Caller) {
 	c := &o.asked
@@ -239,6 +239,9 @@ func (a *batched) Render(h http.Header, b []byte) (status int, body []byte) {
 func (o *operation) appendMembers(b []byte) []byte {
 	if o.problem != nil {
 		return o.problem.AppendMembers(b)
+	}
+	if o.asked.Op == decode.OpConfirm {
+		return appendConfirmation(b, o.confirmation)
 	}
 	if o.decided.Allowed {
 		b = encode.AppendInt(b, `"status":`, http.StatusOK)

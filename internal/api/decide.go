@@ -10,10 +10,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 )
 
-// call is a check, a record or a take, alone or in a batch, and its answer, once there is one.
+// call is a check, a record or a take, alone or in a batch, or a confirmation in one, and its answer, once there is one.
 type call struct {
 	asked   decode.Call
 	decided encode.Decided
+
+	confirmation limiter.Confirmation
 }
 
 // decodeCall reads {"policy", "identifier", "cost"} or {"demands": [...]}, and what else op takes:
@@ -51,8 +53,11 @@ func (s *Server) decide(ctx context.Context, c *call) (answer, error) {
 	return &c.decided, nil
 }
 
-// ask has the engine decide c.
+// ask has the engine decide c, or confirm what it says.
 func (s *Server) ask(ctx context.Context, c *call) error {
+	if c.asked.Op == decode.OpConfirm {
+		return s.confirmIn(ctx, c)
+	}
 	a, err := s.do(ctx, &c.asked.Call)
 	if err != nil {
 		return c.asked.Failed(a.Recorded, err)

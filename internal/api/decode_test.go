@@ -150,13 +150,13 @@ func FuzzDecodeBatch(f *testing.F) {
 	})
 }
 
-// FuzzDecodeRefund holds the decoder of refunds against encoding/json.
-func FuzzDecodeRefund(f *testing.F) {
+// FuzzDecodeReceipt holds the decoder of refunds and confirmations against encoding/json.
+func FuzzDecodeReceipt(f *testing.F) {
 	for _, seed := range []string{`{"receipt":"b3BhcXVl"}`, `{"receipt":""}`, `{"receipt":"\u0061"}`, `{"receipt":1}`, `[]`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := decodeRefund(post("/", body), &scratch{caller: anybody()})
+		got, err := decodeReceipt(post("/", body), &scratch{caller: anybody()})
 		if err != nil {
 			onlyMistakes(t, err)
 			return

@@ -194,7 +194,7 @@ func TestEveryErrorIsDocumented(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/check": one, "/v1/record": one, "/v1/take": one, "/v1/reset": one, "/v1/explain": one,
 		"/v1/overrides": blockOne, "/v1/overrides/get": one, "/v1/overrides/delete": one,
-		"/v1/refund": `{"receipt":"a"}`, "/v1/batch": operationsOf(oneOp),
+		"/v1/refund": `{"receipt":"a"}`, "/v1/confirm": `{"receipt":"a"}`, "/v1/batch": operationsOf(oneOp),
 	} {
 		f := newFront(t, nil, smsSend)
 		for _, c := range []struct {

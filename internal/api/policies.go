@@ -53,6 +53,10 @@ type limitView struct {
 	Rounding  policy.Rounding  `json:"rounding,omitempty"`
 	Burst     int64            `json:"burst,omitempty"`
 	Shadow    bool             `json:"shadow,omitempty"`
+	Until     policy.Until     `json:"until,omitempty"`
+
+	MinConversionPercent int   `json:"min_conversion_percent,omitempty"`
+	ProbeMS              int64 `json:"probe_ms,omitempty"`
 }
 
 type normalizeView struct {
@@ -156,6 +160,10 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Rounding:  l.Rounding,
 			Burst:     l.Burst,
 			Shadow:    l.Shadow,
+			Until:     l.Until,
+
+			MinConversionPercent: l.MinConversion,
+			ProbeMS:              encode.Milliseconds(l.Probe),
 		}
 	}
 	return view

@@ -15,8 +15,8 @@ type refunded struct {
 	Refunded bool `json:"refunded"`
 }
 
-// decodeRefund reads {"receipt"}.
-func decodeRefund(r *http.Request, m *scratch) (receipt string, err error) {
+// decodeReceipt reads {"receipt"}.
+func decodeReceipt(r *http.Request, m *scratch) (receipt string, err error) {
 	body, err := m.readJSON(r, decode.MaxBody)
 	if failed := (*decode.CallError)(nil); errors.As(err, &failed) {
 		failed.Recorded = count.RecordedYes // what the receipt is for still counts

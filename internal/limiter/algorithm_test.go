@@ -32,6 +32,8 @@ func TestTraceOfPureFunctions(t *testing.T) {
 type event struct {
 	at   store.Instant
 	cost int64
+
+	confirmed, refunded, probe bool
 }
 
 // models has the definition of each algorithm, computed the slow way: what events
@@ -56,6 +58,7 @@ var models = map[string]func(l policy.Limit, events []event, now store.Instant) 
 	},
 	"leaky-bucket": drained,
 	"token-bucket": drained,
+	"conversion":   unconfirmed,
 }
 
 // drained returns what a bucket holds at now that events were poured into and that
@@ -109,6 +112,15 @@ func isBucket(l policy.Limit) bool {
 	return l.Algorithm == "leaky-bucket" || l.Algorithm == "token-bucket"
 }
 
+// remaining returns how many units can be spent at once after events.
+func remaining(l policy.Limit, events []event, now store.Instant) int64 {
+	left := max(0, l.Capacity()-rounded(l, models[l.Algorithm](l, events, now)))
+	if left == 0 && probes(l, events, now) {
+		return 1
+	}
+	return left
+}
+
 func TestEveryAlgorithmHasAModel(t *testing.T) {
 	for _, name := range policy.Algorithms() {
 		if models[name] == nil {
@@ -136,6 +148,11 @@ func drawLimit(t *rapid.T, algorithm string) policy.Limit {
 		l.Timezone = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo"}).Draw(t, "zone")
 		l.Window = l.Calendar.Length()
 	}
+	if algorithm == "conversion" {
+		l.MinConversion = rapid.IntRange(1, 100).Draw(t, "min_conversion")
+		l.Window = l.Window.Truncate(policy.ConversionBlocks * time.Millisecond)
+		l.Probe = time.Duration(rapid.Int64Range(0, l.Window.Milliseconds()).Draw(t, "probe")) * time.Millisecond
+	}
 	if algorithm == "token-bucket" && l.Limit > 0 {
 		l.Burst = rapid.Int64Range(0, 16).Draw(t, "burst")
 	}
@@ -148,7 +165,7 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, p policy.Policy)) {
 	for _, name := range policy.Algorithms() {
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			p := policy.Policy{Name: "p", Limits: []policy.Limit{drawLimit(t, name)}}
-			if !isBucket(p.Limits[0]) {
+			if !p.Limits[0].InCell() {
 				p.Count = rapid.SampledFrom([]policy.CountMode{policy.CountAdmitted, policy.CountAll}).Draw(t, "count")
 			}
 			if found := p.Problems(); len(found) > 0 {
@@ -190,15 +207,17 @@ func TestDecisionsMatchTheModel(t *testing.T) {
 			cost := rapid.Int64Range(1, max(1, l.Capacity())).Draw(t, "cost")
 			op := rapid.SampledFrom([]count.Op{count.OpTake, count.OpTake, count.OpRecord, count.OpCheck}).Draw(t, "op")
 			fits := rounded(l, new(big.Rat).Add(model(l, events, now), big.NewRat(cost, 1))) <= l.Capacity()
+			probe := !fits && cost == 1 && probes(l, events, now)
+			fits = fits || probe
 			got := m.Do(op, now, cost)
 			if want := fits || op == count.OpRecord; got.Allowed != want {
 				t.Fatalf("%s of %d at +%d: allowed %v, want %v", op, cost, now-someMorning, got.Allowed, want)
 			}
 			if op != count.OpCheck && (got.Allowed || p.Count == policy.CountAll) {
-				events = append(events, event{now, cost})
+				events = append(events, event{at: now, cost: cost, probe: probe})
 			}
 			used := rounded(l, model(l, events, now))
-			if got.Used != used || got.Remaining != max(0, l.Capacity()-used) {
+			if got.Used != used || got.Remaining != remaining(l, events, now) {
 				t.Fatalf("%s of %d at +%d: used %d, remaining %d, not %d of %d", op, cost, now-someMorning, got.Used, got.Remaining, used, l.Capacity())
 			}
 		}
@@ -287,13 +306,13 @@ func TestResetAfterIsWhenTheLimitIsWhole(t *testing.T) {
 		m, now := crowd(t, p)
 		got := m.Do(count.OpCheck, now, 1)
 		l := p.Limits[0].Capacity()
-		if whole := m.Do(count.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l {
+		if whole := m.Do(count.OpCheck, now.Add(got.ResetAfter), 1); whole.Remaining != l || l > 0 && whole.Used != 0 {
 			t.Fatalf("%d of %d remain after %v", whole.Remaining, l, got.ResetAfter)
 		}
 		if got.ResetAfter == 0 || l == 0 {
 			return
 		}
-		if early := m.Do(count.OpCheck, now.Add(got.ResetAfter-time.Millisecond), 1); early.Remaining == l {
+		if early := m.Do(count.OpCheck, now.Add(got.ResetAfter-time.Millisecond), 1); early.Remaining == l && early.Used == 0 {
 			t.Fatalf("whole 1 ms before %v were over", got.ResetAfter)
 		}
 	})
@@ -325,7 +344,7 @@ func TestSlidingLogNeverAdmitsMoreThanTheLimitInAnyWindow(t *testing.T) {
 			now += store.Instant(rapid.Int64Range(0, 900).Draw(t, "later by ms"))
 			cost := rapid.Int64Range(1, 3).Draw(t, "cost")
 			if m.Do(count.OpTake, now, cost).Allowed {
-				admitted = append(admitted, event{now, cost})
+				admitted = append(admitted, event{at: now, cost: cost})
 			}
 		}
 		for i, first := range admitted {

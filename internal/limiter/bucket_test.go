@@ -123,7 +123,7 @@ func TestNoBucketAdmitsMoreThanItsRate(t *testing.T) {
 				cost := rapid.Int64Range(1, 5).Draw(t, "cost")
 				if m.Do(count.OpTake, now, cost).Allowed {
 					latest = max(latest, now)
-					admitted = append(admitted, event{latest, cost})
+					admitted = append(admitted, event{at: latest, cost: cost})
 				}
 			}
 			for i, first := range admitted {
@@ -157,7 +157,7 @@ func TestBucketsMatchTheModelAtEveryScale(t *testing.T) {
 			for range rapid.IntRange(1, 20).Draw(t, "requests") {
 				now += store.Instant(drawScale(t, "later by ms", 2*policy.MaxWindow.Milliseconds()))
 				cost := drawScale(t, "cost", policy.MaxCost)
-				events = append(events, event{now, cost})
+				events = append(events, event{at: now, cost: cost})
 				m.Do(count.OpRecord, now, cost)
 				used := rounded(l, drained(l, events, now))
 				if got := m.Do(count.OpCheck, now, 1); got.Used != used || got.Allowed != (used < l.Capacity()) {

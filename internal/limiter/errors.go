@@ -21,6 +21,17 @@ var (
 	ErrNoReceipt = errors.New("nothing to refund")
 )
 
+// ReceiptError is an ErrNoReceipt that says why nothing is confirmed by a receipt.
+type ReceiptError struct {
+	Why string // what is wrong with it
+}
+
+// Error returns what is wrong with the receipt.
+func (e *ReceiptError) Error() string { return "nothing to confirm: " + e.Why }
+
+// Is makes errors.Is(err, ErrNoReceipt) true.
+func (e *ReceiptError) Is(target error) bool { return target == ErrNoReceipt }
+
 // FieldError is an ErrInvalid that names the part of the request.
 type FieldError struct {
 	Field  string // as callers write it: "identifier", "cost"

@@ -38,7 +38,14 @@ func (m *Machine) KnowSums() {
 }
 
 // Reset forgets everything at or before at.
-func (m *Machine) Reset(at store.Instant) { m.state.Reset, m.state.Levels = at, nil }
+func (m *Machine) Reset(at store.Instant) {
+	m.state.Reset, m.state.Levels, m.state.Conversions = at, nil, nil
+}
+
+// GiveBack gives back cost units that were counted at an instant, or confirms them.
+func (m *Machine) GiveBack(now, at store.Instant, cost int64, confirmed bool) {
+	m.plan.GiveBack(&m.state, &count.Entry{At: at, Cost: cost, Confirmed: confirmed}, now)
+}
 
 // Fill makes the first limit's bucket hold the largest amount there is.
 func (m *Machine) Fill(at store.Instant) {

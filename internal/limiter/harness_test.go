@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,9 +158,9 @@ func policyOf(algorithm string, limit int64, window time.Duration) policy.Policy
 }
 
 // writtenFirst returns the algorithms that are written first and counted then over a
-// shared store: all but the buckets, which are compared and set.
+// shared store: all but those that are compared and set.
 func writtenFirst() []string {
-	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return strings.HasSuffix(name, "-bucket") })
+	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return policy.Limit{Algorithm: name}.InCell() })
 }
 
 var somebody = limiter.Demand{Policy: "p", Identifier: "+4915112345678"}

@@ -71,7 +71,7 @@ func (r *refunds) refund(ctx context.Context, receipt string) error {
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
-	claimed, err := r.claimRefund(ctx, t, plans, lasts+cas.CellMargin)
+	claimed, err := r.claim(ctx, t, plans, once.Refunded, lasts+cas.CellMargin)
 	if len(claimed.Entries) > 0 {
 		err = errors.Join(err, r.giveAllBack(ctx, &claimed.Token, claimed.plans))
 	}
@@ -79,24 +79,28 @@ func (r *refunds) refund(ctx context.Context, receipt string) error {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
 	case len(claimed.Entries) == 0:
-		return fmt.Errorf("%w: it was refunded already", ErrNoReceipt)
+		return fmt.Errorf("%w: it was refunded or confirmed already", ErrNoReceipt)
 	}
 	return nil
 }
 
-// refundable is what of a receipt nobody has refunded before.
-type refundable struct {
+// claimedPart is what of a receipt nobody has refunded or confirmed before.
+type claimedPart struct {
 	once.Token
 	plans []*demand.Plan
+
+	refunded bool // something else of it was refunded
 }
 
-// claimRefund claims each entry of t, as the receipts of one reservation need not have the same
-// ones, and returns those that it got.
-func (r *refunds) claimRefund(ctx context.Context, t *once.Token, plans []*demand.Plan, ttl time.Duration) (got refundable, failed error) {
-	errs := make([]error, len(t.Entries))
+// claim claims each entry of t for what becomes of it, as the receipts of one reservation need not have
+// the same ones, and returns those that it got. Whoever is first has the say: what is confirmed is not
+// refunded, nor the other way round.
+func (r *refunds) claim(
+	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
+) (got claimedPart, failed error) {
+	errs, first := make([]error, len(t.Entries)), make([]once.Fate, len(t.Entries))
 	claim := func(i int) {
-		claims := r.claims.About(plans[i : i+1])
-		_, errs[i] = claims.Swap(ctx, claims.Key(once.SpaceRefund, t.Entries[i].ID[:]), store.EventID{}, []byte{1}, ttl)
+		first[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
 	}
 	var others sync.WaitGroup
 	for i := range t.Entries[1:] {
@@ -111,6 +115,8 @@ func (r *refunds) claimRefund(ctx context.Context, t *once.Token, plans []*deman
 			got.Entries, got.plans = append(got.Entries, t.Entries[i]), append(got.plans, plans[i])
 		case !errors.Is(err, store.ErrConflict):
 			failed = errors.Join(failed, err)
+		default:
+			got.refunded = got.refunded || first[i] == once.Refunded
 		}
 	}
 	return got, failed

@@ -39,13 +39,16 @@ func (w *world) check() *findings {
 		p := w.scenario.policies[i].WithDefaults()
 		for _, id := range []keys.Identifier{"hot", "other"} {
 			units := w.unitsOf(p.Name, id)
+			w.checkConfirmed(f, units)
 			for j := range p.Limits {
 				w.checkLimit(f, &p, &p.Limits[j], units)
 			}
 			for _, u := range units {
 				w.checkUsed(f, &p, u, units)
 			}
-			if w.scenario.total {
+			if w.scenario.total && p.Limits[0].Algorithm == policy.Conversion.Name {
+				w.checkConversionLeft(f, &p, id, units)
+			} else if w.scenario.total {
 				w.checkHeld(f, &p, units)
 				w.checkLeft(f, &p, id, units)
 			}
@@ -109,6 +112,10 @@ func (w *world) checkKeys(f *findings) {
 // own definition. What is recorded whatever the limit is left out: it only denies. What
 // was given back made room.
 func (w *world) checkLimit(f *findings, p *policy.Policy, l *policy.Limit, units []*unit) {
+	if l.Algorithm == policy.Conversion.Name {
+		w.checkConversion(f, l, units)
+		return
+	}
 	var admitted []*unit
 	for _, u := range units {
 		if u.free != never && l.InCell() {

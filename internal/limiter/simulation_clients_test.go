@@ -19,6 +19,7 @@ type record struct {
 	began, ended     time.Duration
 	call             limiter.Call
 	refund           string         // the receipt that was given back; empty: none was
+	confirm          string         // the receipt that was confirmed; empty: none was
 	reset            limiter.Demand // what was forgotten; zero: nothing
 	answer           limiter.Answer
 	err              error
@@ -32,6 +33,9 @@ func (r *record) String() string {
 	fmt.Fprintf(&b, "%12v–%-12v client %d to %d: %s", r.began, r.ended, r.client, r.instance, r.call.Op)
 	if r.refund != "" {
 		fmt.Fprint(&b, "refund")
+	}
+	if r.confirm != "" {
+		fmt.Fprint(&b, "confirm")
 	}
 	if r.reset.Policy != "" {
 		fmt.Fprintf(&b, "reset %s/%s", r.reset.Policy, string(r.reset.Identifier))

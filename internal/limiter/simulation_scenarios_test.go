@@ -131,7 +131,7 @@ func drawShort(rng *rand.Rand) scenario {
 
 // drawSerial has short windows hammered, under guarantee serial.
 func drawSerial(rng *rand.Rand) scenario {
-	algorithm := oneOf(rng, policy.Algorithms()...)
+	algorithm := oneOf(rng, "sliding-log", "fixed-window", "sliding-window", "sliding-tail", "leaky-bucket", "token-bucket")
 	s := scenario{
 		name: "serial " + algorithm, act: hammer, plain: true, lasts: 5 * time.Second, thinks: 150 * time.Millisecond,
 		costs: rng.IntN(3) == 0, records: rng.IntN(4) == 0,

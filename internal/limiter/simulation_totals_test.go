@@ -65,9 +65,9 @@ func (w *world) left(p *policy.Policy, l *policy.Limit, u *unit) (least, most in
 		}
 		counts, may = settled, perhaps || may && w.mayStay(p, l, u)
 	}
-	if len(w.refunds(u)) > 0 {
+	if back := w.givenBack(u); len(back) > 0 {
 		counts = false
-		may = may && (!endsItself(l) || !w.refunded(u))
+		may = may && (!endsItself(l) || !done(back))
 	}
 	if u.mayGo {
 		counts, may = false, may || counts
@@ -107,11 +107,6 @@ func (w *world) settled(u *unit) (surely, perhaps bool) {
 		perhaps = perhaps || r.recorded() != count.RecordedNo
 	}
 	return surely, perhaps
-}
-
-// refunded reports whether u was given back for sure.
-func (w *world) refunded(u *unit) bool {
-	return slices.ContainsFunc(w.refunds(u), func(r *record) bool { return !r.lost && r.err == nil })
 }
 
 // checkTogether holds that of two logs that are only ever taken from together either

@@ -60,8 +60,8 @@ func (w *world) unitOf(r *record, d limiter.Demand, i int) *unit {
 		u.may = u.counts || r.lost || r.err != nil && r.recorded() != count.RecordedNo || r.lost
 		u.free = r.began + r.call.Reserve
 	}
-	for _, refund := range w.refunds(u) {
-		u.free = min(u.free, refund.began)
+	for _, back := range w.givenBack(u) {
+		u.free = min(u.free, back.began)
 	}
 	for _, r := range w.history {
 		if r.reset == (limiter.Demand{Policy: d.Policy, Identifier: d.Identifier}) {
@@ -99,6 +99,15 @@ func (w *world) settlements(u *unit) (found []*record) {
 		}
 	}
 	return found
+}
+
+// givenBack returns the calls that gave u back, answered or not: refunds and, where it counts until it is confirmed,
+// confirmations.
+func (w *world) givenBack(u *unit) []*record {
+	if w.scenario.policies[0].Limits[0].Until == "" {
+		return w.refunds(u)
+	}
+	return slices.Concat(w.refunds(u), w.confirms(u))
 }
 
 // refunds returns the calls that gave u back, answered or not.

@@ -43,12 +43,20 @@ func readBy(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
 	}
 }
 
-// needNumber adds that a limit says nowhere how many units it holds, or in two places.
-func needNumber(f *yamlfile.File, n *yamlfile.Node) {
+// needNumber adds that a limit of an algorithm says nowhere how many units it holds, or in two
+// places.
+func needNumber(f *yamlfile.File, n *yamlfile.Node, algorithm string) {
 	if n.Kind != yamlfile.Map {
 		return
 	}
+	if algorithm == policy.Conversion.Name {
+		needAfter(f, n)
+		return
+	}
 	limit, by := n.Member("limit"), n.Member("by")
+	if after := n.Member("after"); after != nil {
+		f.Add(after, "only a %s has it: write limit", policy.Conversion.Name)
+	}
 	path := yamlfile.Join(n.Path, "limit")
 	switch {
 	case limit != nil && by != nil:
@@ -60,6 +68,9 @@ func needNumber(f *yamlfile.File, n *yamlfile.Node) {
 
 // formatUnits writes how many units l holds.
 func formatUnits(l *policy.Limit) string {
+	if len(l.By) == 0 && l.Algorithm == policy.Conversion.Name {
+		return fmt.Sprintf("after: %d", l.Limit)
+	}
 	if len(l.By) == 0 {
 		return fmt.Sprintf("limit: %d", l.Limit)
 	}

@@ -68,7 +68,7 @@ func formatLimit(l policy.Limit) string {
 	if l.Shadow {
 		text += ", shadow: true"
 	}
-	return text + "}"
+	return text + formatConfirmed(&l) + "}"
 }
 
 func formatLevels(c policy.Consistency) string {

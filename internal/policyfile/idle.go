@@ -42,6 +42,8 @@ func bounds(a, b *policy.Limit) bool {
 	switch {
 	case len(a.By) > 0 || len(b.By) > 0: // which numbers meet depends on the identifier
 		return false
+	case goesByConfirmation(a) || goesByConfirmation(b): // what they admit depends on what is confirmed
+		return false
 	case a.Limit == 0 || a.Calendar != "" && !alike:
 		return false
 	case alike: // they count alike
@@ -53,6 +55,11 @@ func bounds(a, b *policy.Limit) bool {
 		return float64(a.Capacity())+rate(a)*float64(seenBy(b))+1 <= float64(b.Limit)
 	}
 	return windows(a, b) <= b.Limit/a.Limit
+}
+
+// goesByConfirmation reports whether what is confirmed has a say in what l admits.
+func goesByConfirmation(l *policy.Limit) bool {
+	return l.Until != "" || l.Algorithm == policy.Conversion.Name
 }
 
 // sameButFor returns b with the name of a.

@@ -50,12 +50,16 @@ var (
 		{"name", "", word(func(l *policy.Limit) *string { return &l.Name })},
 		{"algorithm", "say how the limit counts, such as sliding-log", word(func(l *policy.Limit) *string { return &l.Algorithm })},
 		{"limit", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
+		{"after", "", units(func(l *policy.Limit) *int64 { return &l.Limit })},
 		{"by", "", readBy},
 		{"window", "say how long a window is, such as 1h", readWindow},
 		{"timezone", "", word(func(l *policy.Limit) *string { return &l.Timezone })},
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
 		{"burst", "", readBurst},
+		{"min_conversion", "", readMinConversion},
+		{"probe", "", readProbe},
+		{"until", "", word(func(l *policy.Limit) *policy.Until { return &l.Until })},
 		{"shadow", "", yes(func(l *policy.Limit) *bool { return &l.Shadow })},
 	}
 	consistencyMembers = []member[policy.Consistency]{
@@ -96,7 +100,7 @@ func readLimits(f *yamlfile.File, n *yamlfile.Node, p *policy.Policy) {
 	for _, item := range n.Items {
 		var limit policy.Limit // stays in its place when it is none: problems count from there
 		readMap(f, item, limitMembers, cure, &limit)
-		needNumber(f, item)
+		needNumber(f, item, limit.Algorithm)
 		p.Limits = append(p.Limits, limit)
 	}
 }

@@ -107,8 +107,8 @@ async def _ask(ask: Asker, step: Any) -> Any:
         return await ask("reserve", *demands, hold=step["hold_ms"] / 1000)
     if do == "settle":
         return await ask("settle", step["reservation"], **key)
-    if do == "refund":
-        return await ask("refund", step["receipt"])
+    if do in ("refund", "confirm"):
+        return await ask(do, step["receipt"])
     if do in ("reset", "explain"):
         return await ask(do, step["policy"], step["identifier"])
     if do == "batch":

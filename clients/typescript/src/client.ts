@@ -117,6 +117,18 @@ export class Client {
     expectStatus("refund", reply, 200);
   }
 
+  /**
+   * Says that what `receipt` was given for turned out to be real: the code was entered. It counts once, however often it is
+   * said. It rejects with a `NoReceiptError` if the receipt was refunded or its window is over.
+   */
+  async confirm(receipt: string, options: CallOptions = {}): Promise<void> {
+    if (receipt === "") {
+      throw InvalidCallError.refused("confirm", "receipt", "It must be given back as it was answered.");
+    }
+    const reply = await this.#direct("confirm", { receipt }, options, () => true, stillCounts);
+    expectStatus("confirm", reply, 200);
+  }
+
   /** Forgets what was counted for `identifier` under `policy`, on every instance within a second. */
   async reset(policy: string, identifier: string, options: CallOptions = {}): Promise<void> {
     const reply = await this.#direct("reset", { policy, identifier }, options);
@@ -285,7 +297,7 @@ export class Client {
 
   /** Makes a request without calls. */
   async #direct(
-    op: "refund" | "reset" | "explain",
+    op: "refund" | "confirm" | "reset" | "explain",
     members: object,
     options: CallOptions,
     repeatable: (failure: Failure) => boolean = () => true,
@@ -369,7 +381,7 @@ function problemOf(reply: Reply): Failure {
   return settleBy(reply, ({ status, body, retryAfterMs }) => readProblem(status, body, retryAfterMs)) as Failure;
 }
 
-function expectStatus(op: "refund" | "reset", reply: Reply, status: number): void {
+function expectStatus(op: "refund" | "confirm" | "reset", reply: Reply, status: number): void {
   if (reply.status !== status) {
     throw errorOf(op, "unknown", Failure.foreign(reply.status, `not ${status}`, 0));
   }
@@ -386,7 +398,7 @@ function readable<T>(op: "explain", reply: Reply, read: () => T): T {
   }
 }
 
-/** Whether units still count after a refund that failed so; `undefined`: it is not known what for. */
+/** Whether units still count after a refund or a confirm that failed so; `undefined`: it is not known what for. */
 function stillCounts(failure: Failure): Recorded | undefined {
   if (failure.problem === undefined) {
     return failure.sent ? "unknown" : "yes";

@@ -16,7 +16,7 @@ export interface Problem {
 }
 
 /** What failed: a call's operation, or one of those that have no decision. */
-export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "reset" | "explain";
+export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "confirm" | "reset" | "explain";
 
 interface Reason {
   readonly message: string;
@@ -57,7 +57,7 @@ export class ClosedError extends CallError {
   override readonly name: string = "ClosedError";
 }
 
-/** There is nothing to refund, or not any more. */
+/** There is nothing to refund or to confirm, or not any more. */
 export class NoReceiptError extends CallError {
   override readonly name: string = "NoReceiptError";
 }

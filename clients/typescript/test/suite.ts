@@ -28,7 +28,7 @@ interface CallOfCase {
 }
 
 export interface Step {
-  do: Op | "reserve" | "settle" | "refund" | "reset" | "explain" | "batch" | "close";
+  do: Op | "reserve" | "settle" | "refund" | "confirm" | "reset" | "explain" | "batch" | "close";
   demands?: Demand[];
   hold_ms?: number;
   reservation?: string;
@@ -142,6 +142,8 @@ async function ask(client: Client, step: Step): Promise<unknown> {
       return client.settle(reservation, options);
     case "refund":
       return client.refund(receipt);
+    case "confirm":
+      return client.confirm(receipt);
     case "reset":
       return client.reset(policy, identifier);
     case "explain":

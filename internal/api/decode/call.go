@@ -19,6 +19,8 @@ type Call struct {
 	Place  int  // among the operations of a batch, from 1 on; 0: it is the body
 	Listed bool // it has "demands", and so has the answer
 
+	Receipt string // that OpConfirm confirms
+
 	one [1]limiter.Demand // that of a body without "demands"
 }
 
@@ -31,11 +33,14 @@ var (
 	recordNames = append(slices.Clip(takeNames), "reservation")
 )
 
+// OpConfirm is the operation of a batch that confirms a receipt, and decides nothing.
+const OpConfirm count.Op = "confirm"
+
 // Operations are what a batch may do, as "op" has them.
-var Operations = []string{string(count.OpCheck), string(count.OpRecord), string(count.OpTake)}
+var Operations = []string{string(count.OpCheck), string(count.OpRecord), string(count.OpTake), string(OpConfirm)}
 
 // operationNames are the members of an operation: those of a body, and what says which.
-var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key")
+var operationNames = append(slices.Clip(takeNames), "reserve_ms", "reservation", "op", "idempotency_key", "receipt")
 
 // NamesOf returns the members that the body of op may have; empty: those of an operation of a batch.
 func NamesOf(op count.Op) []string {
@@ -56,6 +61,8 @@ func (c *Call) Read(v Value, names []string) error {
 	switch {
 	case err != nil:
 		return err
+	case c.Op == OpConfirm || seen.Has("receipt"):
+		return c.checkConfirm(seen, names)
 	case seen.Has("reservation") && !seen.Has("demands") && !seen.Has("policy") && !seen.Has("identifier") && !seen.Has("cost"):
 		return nil // it says itself what it is for
 	case !seen.Has("demands"):
@@ -65,6 +72,22 @@ func (c *Call) Read(v Value, names []string) error {
 		return Wrong("demands", "Give either demands, or policy, identifier and cost; not both.")
 	}
 	c.Listed = true
+	return nil
+}
+
+// checkConfirm returns the error of a confirmation that is not of a receipt and nothing else.
+func (c *Call) checkConfirm(seen Members, names []string) error {
+	switch {
+	case c.Op != OpConfirm:
+		return Wrong("receipt", "Only "+string(OpConfirm)+" has it.")
+	case !seen.Has("receipt"):
+		return Wrong("receipt", "It is missing.")
+	}
+	for _, name := range names {
+		if seen.Has(name) && name != "receipt" && name != "op" {
+			return Wrong(name, string(OpConfirm)+" has a receipt, and nothing else.")
+		}
+	}
 	return nil
 }
 
@@ -80,6 +103,8 @@ func (c *Call) readMember(name string, v Value) (err error) {
 		c.Reserve = time.Duration(ms) * time.Millisecond
 	case "reservation":
 		c.Reservation, err = v.Token()
+	case "receipt":
+		c.Receipt, err = v.Token()
 	case "idempotency_key":
 		if c.IdempotencyKey, err = v.Text(); err == nil {
 			err = checkIdempotencyKey(c.IdempotencyKey)

@@ -81,7 +81,7 @@ var problemKinds = []problemKind{
 	{limiter.ErrReused, http.StatusUnprocessableEntity, typeKeyReused, "idempotency_key",
 		"The key was given to another request before: give every request a key of its own, and only its repetitions the same."},
 	{limiter.ErrNoReceipt, http.StatusNotFound, typeBlank, "receipt",
-		"There is nothing to refund: the receipt is none of this service, was refunded before, or its window is over."},
+		"There is nothing to refund: the receipt is none of this service, was refunded or confirmed before, or its window is over."},
 	{store.ErrOverloaded, http.StatusServiceUnavailable, typeReducedCapacity, "", "The server is at one of its bounds. Try again shortly."},
 	{store.ErrUnavailable, http.StatusServiceUnavailable, typeReducedCapacity, "",
 		"The store does not answer, and the policy denies on that. Try again shortly."},
@@ -118,6 +118,9 @@ func ProblemOf(err error) *Problem {
 			p = &Problem{Kind: k.err, Status: k.status, Type: k.typ, Field: k.field, Detail: k.detail}
 			break
 		}
+	}
+	if receipt := (*limiter.ReceiptError)(nil); errors.As(err, &receipt) {
+		p.Detail = "Nothing is confirmed by this receipt: " + receipt.Why + "."
 	}
 	if field := (*limiter.FieldError)(nil); errors.As(err, &field) {
 		p.Field, p.Detail = field.Field, field.Detail

@@ -43,7 +43,7 @@ func roomOf(c *limiter.Call, listed bool, pol func(name string) (*policy.Policy,
 			}
 		}
 	}
-	if len(c.Demands) == 0 { // the reservation knows the demands
+	if len(c.Demands) == 0 && c.Reservation != "" { // it knows the demands
 		decisions = min(1+len(c.Reservation)/tokenRoom, policy.MaxDemands)
 		most = decisionRoom + policy.MaxLimits*limitRoom
 		sum += int64(decisions) * most

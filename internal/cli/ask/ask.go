@@ -19,7 +19,7 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(p *command.Process) []*cobra.Command {
-	return []*cobra.Command{newCheck(p), newTake(p), newRecord(p), newRefund(p), newHealth(p)}
+	return []*cobra.Command{newCheck(p), newTake(p), newRecord(p), newRefund(p), newConfirm(p), newHealth(p)}
 }
 
 // decisionCodes are the exit codes of check and take.

@@ -19,7 +19,7 @@ func newRefund(p *command.Process) *cobra.Command {
 		Short: "Give back what was recorded, by its receipt",
 		Long: "Give back, once, what a take or a record has recorded.\n\n" +
 			"RECEIPT is what was answered then; - reads it from standard input." + remote.Notes + `  0  refunded
-  1  not refunded: the receipt is unknown, was refunded before, or its window is over
+  1  not refunded: the receipt is unknown, was refunded or confirmed before, or its window is over
   2  error: standard error says why, and whether anything was refunded`,
 		Example: `  # a code that could not be sent is not counted
   receipt=$(ratelimitd take sms-send +4915112345678 -o json | jq -r .receipt)

@@ -26,8 +26,8 @@ func TestRefund(t *testing.T) {
 		return token
 	}
 	receipt := tokenOf("receipt", "take", "sms-send", somebody, "--cost=2")
-	const again = "not refunded: There is nothing to refund: the receipt is none of this service, was refunded before," +
-		" or its window is over.\n"
+	const again = "not refunded: There is nothing to refund: the receipt is none of this service, was refunded" +
+		" or confirmed before, or its window is over.\n"
 	for i, want := range []string{"refunded\n", again} {
 		if code, stdout, stderr := asked("", "refund", "--", receipt); code != i || stdout != want || stderr != "" {
 			t.Errorf("refund %d: exit code %d, output %q, errors %q", i+1, code, stdout, stderr)

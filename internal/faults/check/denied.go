@@ -40,7 +40,7 @@ func kindOf(p *history.Policy) string {
 		return KindSerial
 	case p.With != "":
 		return KindSeveral
-	case p.InBucket():
+	case p.InBucket(), p.Algorithm == "conversion": // compared and set
 		return KindBucket
 	case p.Algorithm == "sliding-log":
 		return KindLog

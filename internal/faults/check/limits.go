@@ -49,7 +49,7 @@ func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 		start := n.floor(first.from)
 		end := start + k.policy.Window
 		within := selected(admitted, func(u *unit) bool { return u.from >= start && u.until < end })
-		if c.tooMany(k, within, k.policy.Limit, fmt.Sprintf("in the window from %.3f s on", start.Seconds())) {
+		if c.tooMany(k, within, k.policy.Most(), fmt.Sprintf("in the window from %.3f s on", start.Seconds())) {
 			return
 		}
 		if k.policy.Algorithm == "sliding-tail" && c.tailTooLong(k, start, admitted, within) {

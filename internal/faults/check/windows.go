@@ -19,7 +19,7 @@ func (c *checker) counting(p *history.Policy) counting {
 
 // width returns how long one counter of the policy counts.
 func (n *counting) width() time.Duration {
-	if n.policy.Algorithm == "sliding-window" {
+	if n.policy.Buckets > 0 {
 		return n.policy.Window / time.Duration(n.policy.Buckets)
 	}
 	return n.policy.Window
@@ -41,7 +41,7 @@ func (n *counting) inWindow(dated, now time.Duration) bool {
 	switch p.Algorithm {
 	case "sliding-log":
 		return dated > now-p.Window-n.slack
-	case "sliding-window":
+	case "sliding-window", "conversion":
 		return n.floor(dated) > now-p.Window
 	case "sliding-tail":
 		return n.floor(dated) >= n.floor(now)-p.Window

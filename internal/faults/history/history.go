@@ -42,10 +42,12 @@ type Policy struct {
 	Rows      bool `json:",omitempty"` // counting rows instead of counters
 	Limit     int64
 	Window    time.Duration
-	Buckets   int    // of a sliding window
-	Burst     int64  // of a token bucket
-	Kept      bool   // the window outlasts the run and the limit what is asked: all that was recorded is there in the end
-	With      string // the policy that it is only ever asked for together with; empty: none
+	Buckets   int   // of a sliding window, or blocks of a conversion
+	Burst     int64 // of a token bucket
+
+	Probe time.Duration `json:",omitempty"` // of a conversion, of which nothing is confirmed: how long after the last unit one may pass
+	Kept  bool          // the window outlasts the run and the limit what is asked: all that was recorded is there in the end
+	With  string        // the policy that it is only ever asked for together with; empty: none
 }
 
 // Operations of a Call.
@@ -179,6 +181,14 @@ func (h *Header) Policy(name string) *Policy {
 func (p *Policy) Capacity() int64 {
 	if p.Burst > 0 {
 		return p.Burst
+	}
+	return p.Limit
+}
+
+// Most returns how many units may be admitted within one window of p.
+func (p *Policy) Most() int64 {
+	if p.Probe > 0 {
+		return p.Limit + int64(p.Window/p.Probe)
 	}
 	return p.Limit
 }

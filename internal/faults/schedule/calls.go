@@ -46,6 +46,8 @@ func loadOf(p *history.Policy) load {
 		return load{every: burstEvery / 2, burst: 2, rotate: 2 * rotateEvery}
 	case p.With != "":
 		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
+	case p.Probe > 0:
+		return load{every: burstEvery, burst: int(p.Limit) + 1, rotate: rotateEvery}
 	case p.Limit >= wideLimit: // about as much as it lets: at the limit in some windows only
 		return load{every: 2 * burstEvery, burst: wideLimit / 2, rotate: 2 * rotateEvery}
 	case p.Limit >= largeLimit:

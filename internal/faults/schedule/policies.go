@@ -53,6 +53,7 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "wide-tail", Algorithm: "sliding-tail", Rows: true, Limit: wideLimit, Window: 16 * time.Second},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 3, Window: 2 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
+		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, Probe: time.Second},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
 		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 4, Window: 4 * time.Second},
 		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 3, Window: 3 * time.Second, Burst: 4},
@@ -88,9 +89,15 @@ func File(policies []history.Policy) []byte {
 		if p.Rows {
 			guarantee += "\n    counting: rows"
 		}
-		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, limit: %d, window: %v",
-			p.Name, guarantee, p.Algorithm, p.Limit, p.Window)
-		if p.Buckets > 0 {
+		number := "limit"
+		if p.Probe > 0 {
+			number = "after"
+		}
+		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, %s: %d, window: %v",
+			p.Name, guarantee, p.Algorithm, number, p.Limit, p.Window)
+		if p.Probe > 0 {
+			fmt.Fprintf(&b, ", probe: 1/%v", p.Probe)
+		} else if p.Buckets > 0 {
 			fmt.Fprintf(&b, ", buckets: %d", p.Buckets)
 		}
 		if p.Burst > 0 {

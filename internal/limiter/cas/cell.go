@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // What a policy keeps in its key's cell: the levels of its buckets and, under
 // GuaranteeSerial, all else but its events. cellFormat is the first byte of a value;
 // one that a later version wrote is refused rather than misread.
-const cellFormat = 1
+const (
+	cellFormat  = 1
+	conversions = 2 // the same, and what conversions have then
+)
 
 var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
 
@@ -103,12 +104,13 @@ func (v versions) hasOf(node [6]byte) bool {
 // Open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
 // counts.
 func Open(p *demand.Plan, s *store.State) (Chain, error) {
-	s.Levels = s.Levels[:0]
+	s.Levels, s.Conversions = s.Levels[:0], s.Conversions[:0]
 	if len(s.Cell.Value) == 0 {
 		return Chain{whole: true}, nil
 	}
 	r := Reader{B: s.Cell.Value}
-	if r.Byte() != cellFormat {
+	format := r.Byte()
+	if format != cellFormat && format != conversions {
 		return Chain{}, errCellFormat
 	}
 	c := Chain{newest: store.Instant(r.Int()), whole: r.Byte() == 1}
@@ -125,6 +127,9 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 		s.Counts = append(s.Counts, count)
 	}
 	s.Reset = max(s.Reset, reset)
+	if format == conversions {
+		openConversions(p, s, &r)
+	}
 	if r.Bad {
 		return Chain{}, errCellFormat
 	}
@@ -141,7 +146,11 @@ func Shut(
 		earlier = c.versions.ofEach(earlier, now.Add(-keptInDoubt))
 	}
 	whole := c.whole && len(earlier) == len(c.versions)
-	b = append(b, cellFormat)
+	if len(s.Conversions) > 0 {
+		b = append(b, conversions)
+	} else {
+		b = append(b, cellFormat)
+	}
 	b = binary.AppendVarint(b, int64(max(c.newest, now)))
 	b = append(b, BoolByte(whole))
 	b = binary.AppendUvarint(b, uint64(1+earlier.Len()))
@@ -155,6 +164,9 @@ func Shut(
 		for _, n := range []int64{int64(count.Start), int64(count.Expires), int64(count.Epoch), count.Units} {
 			b = binary.AppendVarint(b, n)
 		}
+	}
+	if len(s.Conversions) > 0 {
+		b = appendConversions(b, s)
 	}
 	return store.CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: cellTTL(p, s, now, o), Serial: o.Serial}
 }
@@ -203,12 +215,7 @@ func liveCounts(p *demand.Plan, s *store.State, now store.Instant) []store.Count
 // cellTTL returns how long the cell must live: until everything in it has no meaning
 // any more, and no delayed write can take its absence for the one that it knew.
 func cellTTL(p *demand.Plan, s *store.State, now store.Instant, o *demand.Settings) time.Duration {
-	lasts := max(2*p.LongestWindow(), p.ResetTTL)
-	for i := range p.Rules {
-		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
-			lasts = max(lasts, count.WaitForBucket(r, s, now, r.Capacity))
-		}
-	}
+	lasts := max(2*p.LongestWindow(), p.ResetTTL, p.CellLasts(s, now))
 	return min(longestCell, clock.WholeSeconds(min(longestCell, lasts)+CellMargin+o.ClockError))
 }
 

@@ -109,7 +109,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 		if sums {
 			t.Plan.GiveBack(s, e, now)
 		}
-		if len(t.Plan.Logs) > 0 {
+		if len(t.Plan.Logs) > 0 && t.Plan.GivesBack(e) {
 			w.Remove = []store.EventID{e.ID}
 		}
 		return true
@@ -120,7 +120,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, _ *store.Write) bool {
-		s.Reset, s.Counts, s.Levels = now, nil, nil
+		s.Reset, s.Counts, s.Levels, s.Conversions = now, nil, nil, nil
 		return true
 	})
 }

@@ -1,6 +1,11 @@
 package count
 
-import "github.com/ratelimitd/ratelimitd/internal/limiter/store"
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
 
 // IsAhead reports whether anything that p counts in s, whose cell is open, is dated later than
 // now.
@@ -23,7 +28,31 @@ func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
 			return true
 		}
 	}
+	for i := range s.Conversions {
+		if c := &s.Conversions[i]; c.Last > now && p.RuleOf(c.Limit) != nil {
+			return true
+		}
+	}
 	return false
+}
+
+// RedateCells dates as of now what cells have that is dated later.
+func (p *Plan) RedateCells(s *store.State, now store.Instant) {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.algorithm.redate != nil {
+			r.algorithm.redate(r, s, now)
+		}
+	}
+}
+
+// CellLasts returns how long what cells have in s matters from now on.
+func (p *Plan) CellLasts(s *store.State, now store.Instant) (longest time.Duration) {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Kind.Memory == policy.MemoryCells {
+			longest = max(longest, r.algorithm.wait(r, s, now, r.Capacity))
+		}
+	}
+	return longest
 }
 
 // RedateCounts moves what later windows than now's hold into now's, and returns what that adds to

@@ -21,10 +21,19 @@ type algorithm struct {
 	// steady returns until when, from now on, what is used stays the same if nothing is
 	// counted; nil: it may change at any time.
 	steady func(r *Rule, s *store.State, now store.Instant) store.Instant
+
+	// probe returns how long after now one unit is let pass that does not fit; nil: none ever is.
+	probe func(r *Rule, s *store.State, now store.Instant) time.Duration
+
+	// pour adds units at now to what a cell has of the rule, scoop gives back at now those of an
+	// instant, and redate dates as of now what is dated later. Memory of cells only.
+	pour   func(r *Rule, s *store.State, now store.Instant, units int64)
+	scoop  func(r *Rule, s *store.State, now, at store.Instant, units int64)
+	redate func(r *Rule, s *store.State, now store.Instant)
 }
 
 // countings are all algorithms. A new one is a file of its own and a row here.
-var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket}
+var countings = []*algorithm{slidingLog, fixedWindow, slidingWindow, slidingTail, leakyBucket, TokenBucket, conversion}
 
 // countingOf returns how the algorithm called name, of a limit without problems, counts.
 func countingOf(name string) *algorithm {
@@ -59,7 +68,10 @@ func (r *Rule) WindowAt(at store.Instant) (start, end store.Instant) {
 // judge fills in v: whether cost fits into r at now beside what is used, and where that
 // leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
 func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
-	v.Allowed, v.Used, v.Remaining = r.fits(used, cost), used, max(0, r.Capacity-used)
+	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
+	if v.Remaining == 0 && r.fits(s, now, used, 1) {
+		v.Remaining = 1 // a probe
+	}
 	v.ResetAfter, v.RetryAfter = 0, 0
 	if used > 0 && r.Capacity > 0 {
 		v.ResetAfter = r.algorithm.wait(r, s, now, r.Capacity)
@@ -69,14 +81,28 @@ func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used i
 	case cost > r.Capacity:
 		v.RetryAfter = Never
 	default:
-		v.RetryAfter = r.algorithm.wait(r, s, now, cost)
+		v.RetryAfter = r.waitFor(s, now, cost)
 	}
 }
 
 // Unasked returns the verdict to allow without having asked anyone.
 func (r *Rule) Unasked() Verdict { return Verdict{Allowed: true, Remaining: r.Capacity} }
 
-// fits reports whether r has room for cost beside what is used.
-func (r *Rule) fits(used, cost int64) bool {
+// fits reports whether r has room at now for cost beside what is used, or lets it pass as a probe.
+func (r *Rule) fits(s *store.State, now store.Instant, used, cost int64) bool {
+	return r.hasRoom(used, cost) || cost == 1 && r.algorithm.probe != nil && r.algorithm.probe(r, s, now) == 0
+}
+
+// hasRoom reports whether r has room for cost beside what is used.
+func (r *Rule) hasRoom(used, cost int64) bool {
 	return cost == 0 || store.AddSaturating(used, cost) <= r.Capacity
+}
+
+// waitFor returns how long after now a cost that does not fit will, or may pass as a probe.
+func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Duration {
+	wait := r.algorithm.wait(r, s, now, cost)
+	if cost == 1 && r.algorithm.probe != nil {
+		wait = min(wait, r.algorithm.probe(r, s, now))
+	}
+	return wait
 }

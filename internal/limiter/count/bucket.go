@@ -43,8 +43,17 @@ func usedOfBucket(r *Rule, s *store.State, now store.Instant) int64 {
 	return level.Over(r.Window.Milliseconds())
 }
 
-// WaitForBucket returns the time until so much has drained that cost fits.
-func WaitForBucket(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
+// redateLevel dates as of now a level that is dated later.
+func (r *Rule) redateLevel(s *store.State, now store.Instant) {
+	for i := range s.Levels {
+		if b := &s.Levels[i]; b.Limit == r.ID {
+			b.At = min(b.At, now)
+		}
+	}
+}
+
+// waitForBucket returns the time until so much has drained that cost fits.
+func waitForBucket(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
 	level, at := r.LevelAt(s, now)
 	excess := level.Minus(store.AmountOf(r.Capacity-cost, r.Window.Milliseconds()))
 	if excess == (store.Amount{}) {

@@ -1,6 +1,9 @@
 package count
 
 import (
+	"slices"
+	"time"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -15,22 +18,51 @@ func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int
 		case policy.MemoryCounters:
 			s.Add(r.CountOf(s.Reset, now, cost))
 		case policy.MemoryCells:
-			r.Pour(s, now, cost)
+			r.algorithm.pour(r, s, now, cost)
 		}
 	}
 }
 
 // GiveBack takes what e counted out of s's counters and buckets, as far as they are
-// in a cell.
+// in a cell. If it is confirmed, conversions are told so instead.
 func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
+		case e.Confirmed && r.Kind == policy.Conversion:
+			r.confirm(s, e.At, e.Cost)
+		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
-			r.scoop(s, now, e.poured(now, s.Reset), e.Cost)
+			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost)
 		case r.Kind.Memory == policy.MemoryCounters && p.Serial && e.Epoch == s.Reset:
 			s.Add(r.CountOf(e.Epoch, e.At, -e.Cost))
 		}
 	}
+}
+
+// GivesBack reports whether what e counted under p's limits is given back: whatever is refunded,
+// and of what is confirmed that of limits that count until then. Either all do but conversions, or
+// none does.
+func (p *Plan) GivesBack(e *Entry) bool {
+	return !e.Confirmed || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed })
+}
+
+// Confirms reports whether anything under p's limits goes by what is confirmed.
+func (p *Plan) Confirms() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Until == policy.UntilConfirmed || r.Kind == policy.Conversion })
+}
+
+// ConfirmableFor returns how long after something was counted it matters whether it is confirmed: for a
+// window, where a conversion goes by it, and else as long as it can be refunded.
+func (p *Plan) ConfirmableFor() (longest time.Duration) {
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; {
+		case r.Kind == policy.Conversion:
+			longest = max(longest, r.Window)
+		case r.Until == policy.UntilConfirmed:
+			longest = max(longest, 2*r.Longest())
+		}
+	}
+	return longest
 }
 
 // AppendCounts appends to counts what p's rules add for units at now.

@@ -14,6 +14,8 @@ type Entry struct {
 	Epoch store.Instant // the reset that it was counted under
 	Cost  int64
 	Held  time.Duration // for how long it was, of a reservation that is over; else 0
+
+	Confirmed bool // it stays where it counts: only limits until: confirmed give it back, and conversions are told
 }
 
 // poured returns when e's units were poured into a bucket. If that was by a clock that was set back

@@ -9,5 +9,8 @@ import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 var leakyBucket = &algorithm{
 	Algorithm: policy.LeakyBucket,
 	used:      usedOfBucket,
-	wait:      WaitForBucket,
+	wait:      waitForBucket,
+	pour:      (*Rule).Pour,
+	scoop:     (*Rule).scoop,
+	redate:    (*Rule).redateLevel,
 }

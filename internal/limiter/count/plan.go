@@ -146,7 +146,7 @@ func (p *Plan) Weigh(d *Decision, s *store.State, now store.Instant, cost int64)
 	for i, limits := 0, p.Begin(d); i < len(limits); i++ {
 		r, l := &p.Rules[i], &limits[i]
 		l.Used = r.algorithm.used(r, s, now)
-		l.Allowed = r.fits(l.Used, cost)
+		l.Allowed = r.fits(s, now, l.Used, cost)
 		fits = fits && (l.Allowed || r.Shadow)
 	}
 	return fits
@@ -201,7 +201,7 @@ func (p *Plan) judgeAfter(d *Decision, s *store.State, op Op, now store.Instant,
 func (p *Plan) Full(s *store.State, now store.Instant) bool {
 	for i := range p.Rules {
 		r := &p.Rules[i]
-		if !r.Shadow && r.algorithm.used(r, s, now) >= r.Capacity {
+		if !r.Shadow && !r.fits(s, now, r.algorithm.used(r, s, now), 1) {
 			return true
 		}
 	}
@@ -220,8 +220,8 @@ func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 		if r.Capacity < 1 {
 			return store.Distant // no algorithm has a wait for that
 		}
-		if r.algorithm.used(r, s, now) >= r.Capacity {
-			until = max(until, now.Add(r.algorithm.wait(r, s, now, 1)))
+		if !r.fits(s, now, r.algorithm.used(r, s, now), 1) {
+			until = max(until, now.Add(r.waitFor(s, now, 1)))
 		}
 	}
 	return until

@@ -8,5 +8,8 @@ import "github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 var TokenBucket = &algorithm{
 	Algorithm: policy.TokenBucket,
 	used:      usedOfBucket,
-	wait:      WaitForBucket,
+	wait:      waitForBucket,
+	pour:      (*Rule).Pour,
+	scoop:     (*Rule).scoop,
+	redate:    (*Rule).redateLevel,
 }

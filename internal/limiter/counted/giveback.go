@@ -25,6 +25,8 @@ func (s *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry
 
 func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	switch {
+	case !t.Plan.Cell && !t.Plan.GivesBack(n):
+		return nil
 	case !t.Plan.Cell:
 		return s.counted.giveBack(ctx, t, n, sums)
 	case sums || t.Plan.Serial && len(t.Plan.Logs) > 0:

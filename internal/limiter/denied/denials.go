@@ -95,7 +95,7 @@ func (d *Denials) keep(t *demand.Target, state *store.State, now, until store.In
 		return
 	}
 	memory := &denial{plan: t.Plan, state: state.Counted(), made: now, until: until}
-	memory.state.Levels = slices.Clone(state.Levels)
+	memory.state.Levels, memory.state.Conversions = slices.Clone(state.Levels), slices.Clone(state.Conversions)
 	events := 0
 	for i := range state.Logs {
 		memory.state.Logs = append(memory.state.Logs, store.Log{Events: slices.Clone(state.Logs[i].Events)})

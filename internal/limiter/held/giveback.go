@@ -53,11 +53,14 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	if s.Reset >= n.At {
 		return nil
 	}
-	w.Remove, w.Logs = []store.EventID{n.ID}, t.Plan.LogWrites
+	back := t.Plan.GivesBack(n)
+	if back {
+		w.Remove, w.Logs = []store.EventID{n.ID}, t.Plan.LogWrites
+	}
 	if !sums {
 		return nil
 	}
-	if n.Epoch == s.Reset {
+	if back && n.Epoch == s.Reset {
 		w.Add = t.Plan.AppendCounts(w.Add, n.Epoch, n.At, -n.Cost)
 	}
 	if t.Plan.Cell {

@@ -29,11 +29,7 @@ func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *st
 		s.Logs[i].Redate(now)
 	}
 	w.Add = p.RedateCounts(s, now)
-	for i := range s.Levels {
-		if b := &s.Levels[i]; p.RuleOf(b.Limit) != nil {
-			b.At = min(b.At, now)
-		}
-	}
+	p.RedateCells(s, now)
 	if p.Cell {
 		cell := cas.Shut(p, nil, s, &cas.Chain{}, x.ids.Next(now), now, x.opts)
 		w.Cell = &cell

@@ -122,6 +122,33 @@ func (s *Scopes) About(plans []*demand.Plan) *Claims {
 	return s.regional
 }
 
+// Fate is what becomes of an entry of a receipt, once: its claim's value.
+type Fate byte
+
+// The fates of entries.
+const (
+	Refunded  Fate = 1
+	Confirmed Fate = 'c'
+)
+
+// Claim says that the entry with this id is refunded or confirmed. If that was said before, the error is
+// ErrConflict, and first what was; 0: it is not known.
+func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (first Fate, err error) {
+	key := c.Key(SpaceRefund, id[:])
+	_, err = c.Swap(ctx, key, store.EventID{}, []byte{byte(what)}, ttl)
+	if what == Refunded || !errors.Is(err, store.ErrConflict) {
+		return what, err
+	}
+	cell, readErr := c.Get(ctx, key, c.Serial)
+	switch {
+	case readErr != nil:
+		return 0, readErr
+	case len(cell.Value) == 1:
+		return Fate(cell.Value[0]), err
+	}
+	return 0, err
+}
+
 // What became of a reservation whose units don't free themselves: its claim's value.
 const (
 	ReservationSettled = 's' // recorded: the units stay

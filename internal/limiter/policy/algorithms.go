@@ -25,7 +25,7 @@ type Memory int
 const (
 	MemoryEvents   Memory = iota // every event, with instant and cost
 	MemoryCounters               // a sum per window
-	MemoryCells                  // a level and its instant, changed by compare-and-set
+	MemoryCells                  // a small value, changed by compare-and-set: a bucket, or what was sent and confirmed
 )
 
 // The algorithms. A new one is a row here, and a file in package count.
@@ -75,7 +75,7 @@ var (
 )
 
 // algorithms are all of them, in the order in which they are listed to users.
-var algorithms = []*Algorithm{SlidingLog, FixedWindow, SlidingWindow, SlidingTail, LeakyBucket, TokenBucket}
+var algorithms = []*Algorithm{SlidingLog, FixedWindow, SlidingWindow, SlidingTail, LeakyBucket, TokenBucket, Conversion}
 
 // Algorithms returns the names of the algorithms there are.
 func Algorithms() []string {

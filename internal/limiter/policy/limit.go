@@ -13,7 +13,7 @@ import (
 type Limit struct {
 	Name      string // [a-z0-9][a-z0-9._-]{0,62}; empty: "<algorithm>-<window>"
 	Algorithm string // a name from Algorithms
-	Limit     int64  // units a window may hold, 0 to MaxLimit; 0 denies always
+	Limit     int64  // units a window may hold, 0 to MaxLimit; 0 denies always. Of a conversion: that nothing confirmed stands for
 	// By has the Limit of some identifiers, at most MaxByValues, where that is another one.
 	By       map[string]int64 `json:",omitempty"`
 	Window   time.Duration    // MinWindow to MaxWindow, whole milliseconds; beside a Calendar its Length, or zero
@@ -23,6 +23,10 @@ type Limit struct {
 	Rounding Rounding         // sliding-tail only; zero: RoundDown
 	Burst    int64            // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
 	Shadow   bool             `json:",omitempty"` // it says what it would deny, and denies nothing; not of buckets
+	Until    Until            `json:",omitempty"` // what ends the counting of a unit early; zero: nothing
+
+	MinConversion int           `json:",omitempty"` // conversion only: percent of what is sent that has to be confirmed, 1 to 100; zero: DefaultMinConversion
+	Probe         time.Duration `json:",omitempty"` // conversion only: how long after the last unit one is let pass all the same, up to Window; zero: none is
 }
 
 // Bounds of what a limit may ask for.
@@ -76,6 +80,9 @@ func (l Limit) WithDefaults() Limit {
 	}
 	if l.Algorithm == SlidingWindow.Name && l.Buckets == 0 {
 		l.Buckets = DefaultBuckets
+	}
+	if l.Algorithm == Conversion.Name && l.MinConversion == 0 {
+		l.MinConversion = DefaultMinConversion
 	}
 	if l.Algorithm == TokenBucket.Name && l.Burst == 0 && len(l.By) == 0 { // else each number is its own
 		l.Burst = l.Limit
@@ -134,6 +141,7 @@ func (l Limit) check(path string, found *problems) {
 	if l.Burst != 0 && algorithm != TokenBucket {
 		found.add(path+".burst", "only a %s has a burst: remove it from a %s", TokenBucket.Name, l.Algorithm)
 	}
+	l.checkConfirmed(path, algorithm, found)
 	if l.Shadow && algorithm.Memory == MemoryCells {
 		found.add(path+".shadow", "a %s that denies nothing fills up and never drains while more is admitted than it lets through: "+
 			"give it a policy of its own with mode: shadow, and ask for both in one call", l.Algorithm)

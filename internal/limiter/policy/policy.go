@@ -155,6 +155,7 @@ func (p Policy) Problems() []Problem {
 	p.checkLevels(&found)
 	p.checkCount(&found)
 	p.checkLimits(&found)
+	p.checkConfirmed(&found)
 	p.checkBlock(&found)
 	p.checkNormalize(&found)
 	p.checkNumbers(&found)

@@ -17,7 +17,8 @@ type State struct {
 	Reset  Instant // events at or before it, and counts of an earlier epoch, are forgotten
 	Cell   Cell
 
-	Levels []Bucket // what the buckets of a plan hold, as its cell says
+	Levels      []Bucket     // what the buckets of a plan hold, as its cell says
+	Conversions []Conversion // and what its conversions have
 }
 
 // Cell is one small value of a key that changes by compare-and-set only. The zero

@@ -85,8 +85,19 @@ func Traces() []Trace {
 		}},
 		bucketTrace(limit("leaky-bucket", "")),
 		bucketTrace(limit("token-bucket", "")),
+		conversionTrace(),
 		calendarTrace(),
 	}
+}
+
+// conversionTrace returns the trace of a conversion of which nothing is confirmed, and which lets one unit
+// pass 12 s after the last.
+func conversionTrace() Trace {
+	limit := policy.Limit{Algorithm: "conversion", Limit: 3, Window: time.Minute, MinConversion: 20, Probe: 12 * time.Second}
+	return Trace{Name: "conversion", Limit: limit, Count: policy.CountAdmitted, Steps: []Step{
+		{"12:00:05", true, 1}, {"12:00:15", true, 2}, {"12:01:01", true, 2}, {"12:01:10", true, 3},
+		{"12:01:40", true, 3}, {"12:01:50", false, 3}, {"12:01:52", true, 4}, {"12:02:20", true, 3},
+	}}
 }
 
 // calendarTrace returns the trace of a quota of 3 a day where midnight is at 11:00 UTC.

@@ -117,6 +117,21 @@ class AsyncClient:
             repeatable=lambda failure: _still_counts(failure) != "unknown",
         )
 
+    async def confirm(self, receipt: str) -> None:
+        """Says that what receipt was given for turned out to be real: the code was entered.
+
+        It counts once, however often it is said. It raises a NoReceiptError if the receipt was
+        refunded or its window is over.
+        """
+        if not is_token(receipt):
+            raise refused("confirm", "receipt", "It must be given back as it was answered.")
+        await self._direct(
+            "confirm",
+            {"receipt": receipt},
+            lambda reply: _expect(reply, 200),
+            _still_counts,
+        )
+
     async def reset(self, policy: str, identifier: str) -> None:
         """Forgets what was counted for identifier under policy, on every instance within a
         second."""
@@ -357,7 +372,7 @@ def _expect(reply: Reply, status: int) -> None:
 
 
 def _still_counts(failure: Failure) -> Recorded | None:
-    """Whether units still count after a refund that failed so; None: it is not known what for."""
+    """Whether units still count after a refund or a confirm that failed so; None: it is not known what for."""
     if failure.problem is None:
         return "unknown" if failure.sent else "yes"
     return None if failure.problem.status < 500 else failure.recorded(True)

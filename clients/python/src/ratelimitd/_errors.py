@@ -5,7 +5,7 @@ from typing import Literal
 from ._decision import Recorded
 from ._failure import Failure, Problem
 
-ErrorOp = Literal["check", "record", "take", "batch", "refund", "reset", "explain"]
+ErrorOp = Literal["check", "record", "take", "batch", "refund", "confirm", "reset", "explain"]
 """What failed: a call's operation, or one of those that have no decision."""
 
 
@@ -39,7 +39,7 @@ class ClosedError(CallError):
 
 
 class NoReceiptError(CallError):
-    """There is nothing to refund, or not any more."""
+    """There is nothing to refund or to confirm, or not any more."""
 
 
 class InvalidCallError(CallError):

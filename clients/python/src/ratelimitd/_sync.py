@@ -75,6 +75,14 @@ class Client:
         """
         self._run(lambda client: client.refund(receipt))
 
+    def confirm(self, receipt: str) -> None:
+        """Says that what receipt was given for turned out to be real: the code was entered.
+
+        It counts once, however often it is said. It raises a NoReceiptError if the receipt was
+        refunded or its window is over.
+        """
+        self._run(lambda client: client.confirm(receipt))
+
     def reset(self, policy: str, identifier: str) -> None:
         """Forgets what was counted for identifier under policy, on every instance within a
         second."""

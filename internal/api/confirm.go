@@ -1,0 +1,47 @@
+package api
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/api/decode"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+)
+
+// confirmed is the answer of confirm.
+type confirmed struct {
+	Confirmed bool `json:"confirmed"`
+	Replayed  bool `json:"replayed,omitempty"`
+}
+
+// confirm says that what receipt was given for turned out to be real, once.
+func (s *Server) confirm(ctx context.Context, receipt string) (answer, error) {
+	done, err := s.engine.Confirm(ctx, receipt)
+	if err != nil {
+		return nil, &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
+	}
+	return encode.Document{Content: confirmed(done)}, nil
+}
+
+// confirmIn is confirm for an operation of a batch.
+func (s *Server) confirmIn(ctx context.Context, c *call) error {
+	done, err := s.engine.Confirm(ctx, c.asked.Receipt)
+	c.confirmation = done
+	if err != nil {
+		return c.asked.Failed(decode.RecordedOf(err), err)
+	}
+	return nil
+}
+
+// appendConfirmation appends the members of what became of a confirmation in a batch.
+func appendConfirmation(b []byte, c limiter.Confirmation) []byte {
+	b = append(b, `"status":200,"confirmed":`...)
+	if !c.Confirmed {
+		return append(b, "false"...)
+	}
+	b = append(b, "true"...)
+	if c.Replayed {
+		b = append(b, `,"replayed":true`...)
+	}
+	return b
+}

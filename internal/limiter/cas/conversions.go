@@ -1,0 +1,43 @@
+package cas
+
+import (
+	"encoding/binary"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// appendConversions appends to b what the conversions of s have. Blocks that nothing was sent in are
+// left out.
+func appendConversions(b []byte, s *store.State) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s.Conversions)))
+	for i := range s.Conversions {
+		c := &s.Conversions[i]
+		b = keys.AppendPart(b, string(c.Limit))
+		b = append(binary.AppendVarint(b, int64(c.Last)), BoolByte(c.Probe))
+		for j := range c.Blocks {
+			block := &c.Blocks[j]
+			b = append(b, BoolByte(block.Sent > 0))
+			if block.Sent > 0 {
+				b = binary.AppendVarint(b, int64(block.Start))
+				b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(block.Sent)), uint64(block.Confirmed))
+			}
+		}
+	}
+	return b
+}
+
+// openConversions reads what appendConversions wrote.
+func openConversions(p *demand.Plan, s *store.State, r *Reader) {
+	for range r.Len() {
+		c := store.Conversion{Limit: p.LimitID(r.take(r.Len())), Last: store.Instant(r.Int()), Probe: r.Byte() == 1}
+		for j := range c.Blocks {
+			if r.Byte() == 1 {
+				c.Blocks[j] = store.ConversionBlock{Start: store.Instant(r.Int()), Sent: int64(r.Uint()), Confirmed: int64(r.Uint())}
+				r.Bad = r.Bad || c.Blocks[j].Sent < 0 || c.Blocks[j].Confirmed < 0
+			}
+		}
+		s.Conversions = append(s.Conversions, c)
+	}
+}

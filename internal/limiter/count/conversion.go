@@ -1,0 +1,160 @@
+package count
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// conversion bounds what is sent and not confirmed, in blocks of a window that are forgotten one
+// at a time. Each confirmed unit stands for as many sent ones as its share of them has to be: of
+// 20 %, for five. What is used is what none stands for. So one unit is denied if as many as the
+// limit were sent within the window, and less than the share of them are confirmed; but then one
+// may pass as a probe, so long after the last unit as the limit says.
+var conversion = &algorithm{
+	Algorithm: policy.Conversion,
+	used:      usedOfConversion,
+	wait:      waitForConversion,
+	probe:     waitForProbe,
+	pour:      send,
+	scoop:     unsend,
+	redate:    redateConversion,
+}
+
+// usedOfConversion returns the units of the blocks that start after now − window that no
+// confirmed one stands for.
+func usedOfConversion(r *Rule, s *store.State, now store.Instant) int64 {
+	c := s.ConversionOf(r.ID)
+	if c == nil {
+		return 0
+	}
+	sent, confirmed := int64(0), int64(0)
+	for i := range c.Blocks {
+		if b := &c.Blocks[i]; b.Start > now.Add(-r.Window) {
+			sent = store.AddSaturating(sent, b.Sent)
+			confirmed = store.AddSaturating(confirmed, b.Confirmed)
+		}
+	}
+	passing := store.AddSaturating(stoodFor(confirmed, r.MinConversion), 1) // with what is confirmed, so many may be sent
+	return max(0, sent-max(0, passing-r.Capacity))
+}
+
+// stoodFor returns of how many units the confirmed ones are at least so many percent.
+func stoodFor(confirmed int64, percent int) int64 {
+	hi, lo := bits.Mul64(uint64(max(0, confirmed)), 100)
+	if hi >= uint64(percent) {
+		return math.MaxInt64
+	}
+	units, _ := bits.Div64(hi, lo, uint64(percent))
+	return int64(min(units, math.MaxInt64))
+}
+
+// waitForConversion lets blocks go, the oldest first, until cost fits. What is used may rise
+// meanwhile, as confirmed units go, too.
+func waitForConversion(r *Rule, s *store.State, now store.Instant, cost int64) time.Duration {
+	c := s.ConversionOf(r.ID)
+	fits := func(at store.Instant) bool {
+		return store.AddSaturating(usedOfConversion(r, s, at), cost) <= r.Capacity
+	}
+	if c == nil || fits(now) {
+		return 0
+	}
+	soonest := store.Distant
+	for i := range c.Blocks {
+		if leaves := c.Blocks[i].Start.Add(r.Window); leaves > now && leaves < soonest && fits(leaves) {
+			soonest = leaves
+		}
+	}
+	return soonest.Sub(now)
+}
+
+// waitForProbe returns how long after now one unit may pass although it does not fit.
+func waitForProbe(r *Rule, s *store.State, now store.Instant) time.Duration {
+	c := s.ConversionOf(r.ID)
+	if r.Probe == 0 || r.Capacity == 0 {
+		return math.MaxInt64
+	}
+	if c == nil {
+		return 0
+	}
+	return max(0, c.Last.Add(r.Probe).Sub(now))
+}
+
+// send adds units to those sent at now.
+func send(r *Rule, s *store.State, now store.Instant, units int64) {
+	isProbe := units == 1 && !r.hasRoom(r.algorithm.used(r, s, now), units) && waitForProbe(r, s, now) == 0
+	c := s.ConversionOf(r.ID)
+	if c == nil {
+		s.Conversions = append(s.Conversions, store.Conversion{Limit: r.ID})
+		c = &s.Conversions[len(s.Conversions)-1]
+	}
+	c.Last, c.Probe = max(c.Last, now), isProbe
+	b := r.blockAt(c, now)
+	if b.Start < r.blockStart(now) {
+		*b = store.ConversionBlock{Start: r.blockStart(now)}
+	}
+	b.Sent = store.AddSaturating(b.Sent, units)
+}
+
+// unsend takes back units that were sent at an instant. Without a probe that is taken back, the
+// next one may pass when that did: the unit before it was sent so long before.
+func unsend(r *Rule, s *store.State, _, sent store.Instant, units int64) {
+	c := s.ConversionOf(r.ID)
+	if c == nil {
+		return
+	}
+	if c.Probe && c.Last == sent {
+		c.Last, c.Probe = sent.Add(-r.Probe), false
+	}
+	if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
+		b.Sent = max(b.Confirmed, b.Sent-units)
+	}
+}
+
+// confirm notes that units that were sent at an instant are confirmed, if they still count.
+func (r *Rule) confirm(s *store.State, sent store.Instant, units int64) {
+	c := s.ConversionOf(r.ID)
+	if c == nil {
+		return
+	}
+	if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
+		b.Confirmed = min(b.Sent, store.AddSaturating(b.Confirmed, units))
+	}
+}
+
+// redateConversion moves what is dated later than now to now.
+func redateConversion(r *Rule, s *store.State, now store.Instant) {
+	c := s.ConversionOf(r.ID)
+	if c == nil {
+		return
+	}
+	c.Last = min(c.Last, now)
+	here := r.blockAt(c, now)
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		if b.Start <= now {
+			continue
+		}
+		moved := *b
+		*b = store.ConversionBlock{}
+		if here.Start != r.blockStart(now) {
+			*here = store.ConversionBlock{Start: r.blockStart(now)}
+		}
+		here.Sent = store.AddSaturating(here.Sent, moved.Sent)
+		here.Confirmed = store.AddSaturating(here.Confirmed, moved.Confirmed)
+	}
+}
+
+// blockStart returns the start of the block that at falls into.
+func (r *Rule) blockStart(at store.Instant) store.Instant {
+	return at.Floor(r.Window / policy.ConversionBlocks)
+}
+
+// blockAt returns where c has the block that at falls into, or an earlier one in its place.
+func (r *Rule) blockAt(c *store.Conversion, at store.Instant) *store.ConversionBlock {
+	number := r.blockStart(at) / store.Instant(r.Window.Milliseconds()/policy.ConversionBlocks)
+	return &c.Blocks[(number%policy.ConversionBlocks+policy.ConversionBlocks)%policy.ConversionBlocks]
+}

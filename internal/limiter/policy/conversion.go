@@ -1,0 +1,117 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultMinConversion is how many percent of what is sent have to be confirmed unless a conversion
+// says so: of codes to honest people, most are.
+const DefaultMinConversion = 20
+
+// ConversionBlocks is into how many blocks a conversion divides its window. It forgets one at a
+// time.
+const ConversionBlocks = 10
+
+// Until says what ends the counting of a limit's units before their window does. The zero Until:
+// nothing but a refund.
+type Until string
+
+// UntilConfirmed counts units only while nobody has confirmed their receipt.
+const UntilConfirmed Until = "confirmed"
+
+// Conversion denies while too small a part of what was sent has been confirmed. Its Limit is how
+// many units a window may hold that no confirmation stands for.
+var Conversion = &Algorithm{Name: "conversion", Memory: MemoryCells, check: checkConversion}
+
+func checkConversion(l Limit, path string, found *problems) {
+	if l.MinConversion < 1 || l.MinConversion > 100 {
+		found.add(path+".min_conversion", "%d%% is out of range: use 1%% to 100%%", l.MinConversion)
+	}
+	if l.Window%(ConversionBlocks*time.Millisecond) != 0 {
+		found.add(path+".window", "%v does not divide into %d blocks of whole milliseconds: use one that does, such as %s",
+			l.Window, ConversionBlocks, FormatWindow(max(MinWindow, l.Window.Truncate(time.Second))))
+	}
+	if l.Probe != 0 && (l.Probe < time.Millisecond || l.Probe > l.Window || l.Probe%time.Millisecond != 0) {
+		found.add(path+".probe", "one each %v is out of range: use one in 1ms to one in %s", l.Probe, FormatWindow(l.Window))
+	}
+}
+
+// checkConfirmed adds what is wrong with what l makes of confirmations.
+func (l Limit) checkConfirmed(path string, algorithm *Algorithm, found *problems) {
+	if algorithm == Conversion {
+		if l.Until != "" {
+			found.add(path+".until", "a %s goes by what is confirmed as it is: remove it", Conversion.Name)
+		}
+		return
+	}
+	if l.Until != "" {
+		oneOf(found, path+".until", l.Until, UntilConfirmed)
+		if algorithm.Memory == MemoryCells {
+			found.add(path+".until", "what has drained of a %s can't be told apart: use a %s, or another algorithm", l.Algorithm, SlidingWindow.Name)
+		}
+	}
+	if l.MinConversion != 0 {
+		found.add(path+".min_conversion", "only a %s has it: remove it from a %s", Conversion.Name, l.Algorithm)
+	}
+	if l.Probe != 0 {
+		found.add(path+".probe", "only a %s has probes: remove it from a %s", Conversion.Name, l.Algorithm)
+	}
+}
+
+// checkConfirmed refuses limits that can't be told apart by what is confirmed: what is counted for
+// a policy is one entry of a receipt, and one row of a log, however many limits go by it.
+func (p Policy) checkConfirmed(found *problems) {
+	until, ever := -1, -1
+	for i, l := range p.Limits {
+		switch {
+		case l.Algorithm == Conversion.Name:
+			if p.Guarantee == GuaranteeLocal {
+				found.add("guarantee", "%q can't keep limits[%d], a %s: use %q", p.Guarantee, i, l.Algorithm, GuaranteeCounted)
+			}
+		case l.Until != "":
+			until = i
+		default:
+			ever = i
+		}
+	}
+	if until >= 0 && ever >= 0 {
+		found.add(fmt.Sprintf("limits[%d].until", until), "limits[%d] counts what is confirmed, too, and both go by the same units: "+
+			"write it for all limits, or give this one a policy of its own, and ask for both in one call", ever)
+	}
+}
+
+// ParseProbe reads how many probes there are in what time, such as "1/1m", and returns how long
+// after one the next may follow.
+func ParseProbe(text string) (time.Duration, error) {
+	wrong := fmt.Errorf("%q is no probe: write how many there are in what time, such as 1/1m", text)
+	number, window, found := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || n == 0 || !found {
+		return 0, wrong
+	}
+	in, err := ParseWindow(window)
+	switch {
+	case err != nil || in == 0:
+		return 0, wrong
+	case in%(time.Duration(n)*time.Millisecond) != 0:
+		return 0, fmt.Errorf("%q does not leave whole milliseconds from one probe to the next: write one in some time, such as 1/%s",
+			text, FormatWindow(max(time.Millisecond, (in/time.Duration(n)).Truncate(time.Millisecond))))
+	}
+	return in / time.Duration(n), nil
+}
+
+// FormatProbe writes d as ParseProbe reads it.
+func FormatProbe(d time.Duration) string { return "1/" + FormatWindow(d) }
+
+// ParseShare reads a part of all in percent, such as "20%".
+func ParseShare(text string) (percent int, err error) {
+	number, found := strings.CutSuffix(text, "%")
+	percent, err = strconv.Atoi(number)
+	if err != nil || !found || percent < 1 || percent > 100 || number != strconv.Itoa(percent) {
+		return 0, fmt.Errorf("%q is no part of all: write a whole percentage from 1%% to 100%%, such as 20%%", text)
+	}
+	return percent, nil
+}

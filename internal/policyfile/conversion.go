@@ -1,0 +1,67 @@
+package policyfile
+
+import (
+	"strconv"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
+)
+
+// readMinConversion reads which part of what is sent has to be confirmed.
+func readMinConversion(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	if n.Kind == yamlfile.Number {
+		f.Add(n, "%.32s has no unit: write it as a percentage such as 20%%", n.Text)
+		return
+	}
+	text, ok := readWord(f, n)
+	if !ok {
+		return
+	}
+	percent, err := policy.ParseShare(text)
+	if err != nil {
+		f.Add(n, "%v", err)
+	}
+	l.MinConversion = percent
+}
+
+// readProbe reads how many probes there are in what time.
+func readProbe(f *yamlfile.File, n *yamlfile.Node, l *policy.Limit) {
+	text, ok := readWord(f, n)
+	if !ok {
+		return
+	}
+	every, err := policy.ParseProbe(text)
+	if err != nil {
+		f.Add(n, "%v", err)
+	}
+	l.Probe = every
+}
+
+// needAfter adds that a conversion says nowhere after how many units it denies, or in two places, or
+// by the name that other limits have for it.
+func needAfter(f *yamlfile.File, n *yamlfile.Node) {
+	limit, after, by := n.Member("limit"), n.Member("after"), n.Member("by")
+	path := yamlfile.Join(n.Path, "after")
+	switch {
+	case limit != nil:
+		f.Add(limit, "a %s has none: write after, and how many units may be sent before too few are confirmed", policy.Conversion.Name)
+	case after != nil && by != nil:
+		f.Add(after, "by says it, for all others under default: remove after, or by")
+	case after == nil && by == nil && !n.Partial && !f.Wrong(path):
+		f.AddAt(n.Position, path, "missing: say after how many units too few confirmed ones deny, such as 50")
+	}
+}
+
+// formatConfirmed writes what l makes of confirmations.
+func formatConfirmed(l *policy.Limit) (text string) {
+	if l.MinConversion != 0 {
+		text += ", min_conversion: " + strconv.Itoa(l.MinConversion) + "%"
+	}
+	if l.Probe != 0 {
+		text += ", probe: " + policy.FormatProbe(l.Probe)
+	}
+	if l.Until != "" {
+		text += ", until: " + string(l.Until)
+	}
+	return text
+}
