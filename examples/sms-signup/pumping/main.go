@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -28,7 +29,7 @@ func main() {
 	}
 }
 
-// run plays the week without limits, by the limits alone, and with the rules about numbers as well.
+// run plays the week and prints what came of it.
 func run(out io.Writer, policiesFile, pricesFile string, seed uint64) error {
 	all, err := compare(policiesFile, pricesFile, seed)
 	if err != nil {
@@ -47,11 +48,17 @@ func compare(policiesFile, pricesFile string, seed uint64) (*comparison, error) 
 		return nil, err
 	}
 	asks := aWeek(seed)
+	if err := prices.charge(asks); err != nil {
+		return nil, fmt.Errorf("%s: %w", pricesFile, err)
+	}
 	all := &comparison{seed: seed, prices: prices, asks: asks}
 	if all.limits, err = play(withoutRules(whole), asks); err != nil {
 		return nil, err
 	}
-	all.whole, err = play(whole, asks)
+	if all.whole, err = play(whole, asks); err != nil {
+		return nil, err
+	}
+	all.budget, err = play(budgetAlone(whole), asks)
 	return all, err
 }
 
@@ -63,4 +70,9 @@ func withoutRules(policies []policy.Policy) []policy.Policy {
 		limits[i] = p
 	}
 	return limits
+}
+
+// budgetAlone returns the policy about money.
+func budgetAlone(policies []policy.Policy) []policy.Policy {
+	return slices.DeleteFunc(slices.Clone(policies), func(p policy.Policy) bool { return p.Name != "sms-budget" })
 }
