@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -22,18 +23,28 @@ func main() {
 	policies := flag.String("policies", "../sms-pumping.yaml", "`file` of the policies")
 	prices := flag.String("prices", "prices.csv", "`file` of what a message costs in each country, in EUR")
 	seed := flag.Uint64("seed", 1, "of who asks for what, and when")
+	plot := flag.String("plot", "", "`file` to draw the week into, as SVG")
 	flag.Parse()
-	if err := run(os.Stdout, *policies, *prices, *seed); err != nil {
+	if err := run(os.Stdout, *policies, *prices, *plot, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "pumping:", err)
 		os.Exit(1)
 	}
 }
 
-// run plays the week and prints what came of it.
-func run(out io.Writer, policiesFile, pricesFile string, seed uint64) error {
+// run plays the week, prints what came of it, and draws it into the file plot; empty: none.
+func run(out io.Writer, policiesFile, pricesFile, plot string, seed uint64) error {
 	all, err := compare(policiesFile, pricesFile, seed)
 	if err != nil {
 		return err
+	}
+	if plot != "" {
+		var drawn bytes.Buffer
+		if err := all.draw(&drawn); err != nil {
+			return err
+		}
+		if err := os.WriteFile(plot, drawn.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
 	return all.write(out)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGoals plays the week, and holds the README's figures to what it prints.
+// TestGoals plays the week, and holds the README's figures and picture to what comes of it.
 func TestGoals(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decides 230,000 times")
@@ -32,11 +32,18 @@ func TestGoals(t *testing.T) {
 	if !strings.Contains(string(readme), printed.String()) {
 		t.Errorf("the README does not have\n%s", printed.String())
 	}
+	var drawn strings.Builder
+	if err := all.draw(&drawn); err != nil {
+		t.Fatal(err)
+	}
+	if committed, err := os.ReadFile("../week.svg"); err != nil || string(committed) != drawn.String() {
+		t.Errorf("../week.svg is not what is drawn (%v): go run . -plot ../week.svg", err)
+	}
 }
 
 // TestWithoutPrices names the file.
 func TestWithoutPrices(t *testing.T) {
-	if err := run(new(strings.Builder), "../sms-pumping.yaml", "none.csv", 1); err == nil || !strings.Contains(err.Error(), "none.csv") {
+	if err := run(new(strings.Builder), "../sms-pumping.yaml", "none.csv", "", 1); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Error(err)
 	}
 }
