@@ -34,11 +34,17 @@ help: ## list the targets
 run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 	go run ./cmd/ratelimitd serve
 
-# Most of the simulation's schedules are run without the race detector, under which they take ten times as long.
+# Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
+define test-without-race
+tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
+bin/testprogress $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
+endef
+
 .PHONY: test
 test: ## all tests, on a real Cassandra by Docker or else by Java
-	$(localcassandra) -- go test -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
-	$(if $(findstring ./...,$(PACKAGES)),go test -run '^TestSimulation$$' $(TESTFLAGS) ./internal/limiter)
+	@go build -o bin/testprogress ./internal/testprogress
+	$(localcassandra) -- bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+	$(if $(findstring ./...,$(PACKAGES)),$(test-without-race))
 
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
@@ -132,6 +138,14 @@ docs: ## write what is made of the code: docs/api.md, docs/reference/flags.md, m
 .PHONY: docs-check
 docs-check: ## links, words, facts and commands of the pages, on a real Cassandra by Docker or else by Java
 	$(localcassandra) -- go test ./docs -count=1
+
+VENV := $(TOOLS)/site
+.PHONY: site
+site: ## the pages as a web site, into bin/site/site; a broken link fails. Needs Python 3.10 with venv
+	test -x $(VENV)/bin/python || python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement docs/site/requirements.txt
+	go run ./docs/site bin/site
+	$(VENV)/bin/zensical build --strict --clean --config-file bin/site/mkdocs.yml
 
 BENCH ?=
 

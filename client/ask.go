@@ -61,7 +61,7 @@ func slotOf(d *Demand) join.Slot {
 
 // begin begins the time of a.
 func (a *asked) begin(ctx context.Context, timeout time.Duration) {
-	a.joined.Context = ctx
+	a.joined.Context, a.joined.Trace = ctx, traceOf(ctx)
 	if a.timer == nil {
 		a.timer = time.NewTimer(timeout)
 	} else {

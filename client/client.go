@@ -28,7 +28,7 @@ type Client struct {
 func New(baseURL string, opts *Options) (*Client, error) {
 	c := &Client{opts: opts.withDefaults()}
 	var err error
-	if c.transport, err = transport.New(baseURL, c.opts.Header, c.opts.Transport); err != nil {
+	if c.transport, err = transport.New(baseURL, c.opts.Header, inject, c.opts.Transport); err != nil {
 		return nil, fmt.Errorf("ratelimitd: %w", err)
 	}
 	if err := c.opts.check(); err != nil {

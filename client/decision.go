@@ -84,4 +84,6 @@ type LimitDecision struct {
 	Remaining  int64
 	ResetAfter time.Duration
 	RetryAfter time.Duration // Never when no wait helps
+	Shadow     bool          // it denies nothing, and says in WouldDeny what it would deny
+	WouldDeny  bool
 }

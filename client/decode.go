@@ -221,6 +221,8 @@ func (s decoder) readLimitMember(name []byte, l *LimitDecision) {
 		l.ResetAfter = s.milliseconds()
 	case "retry_after_ms":
 		l.RetryAfter = s.wait()
+	case "would_deny":
+		l.Shadow, l.WouldDeny = true, s.Boolean()
 	default:
 		s.Skip()
 	}

@@ -11,6 +11,9 @@
 // Options.OnUnavailable says what calls give while no ratelimitd answers. No error holds an
 // identifier.
 //
+// Requests are part of the trace that OpenTelemetry has in the caller's context. One that several
+// calls share is part of the first trace that is sampled.
+//
 // What is inside: package join has calls share requests, transport speaks HTTP, circuit has
 // requests fail at once while the service is gone, and jsonscan reads JSON. None of them
 // imports another. This package writes calls and reads answers.

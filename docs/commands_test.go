@@ -37,7 +37,13 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 		}
 	}
 	bin, commands := build(t), 0
-	for _, page := range append(newPages(t), "../README.md") {
+	pages := append(newPages(t), "../README.md", "../clients/typescript/README.md", "../clients/python/README.md")
+	var snippets []*snippet
+	for _, page := range pages {
+		snippets = append(snippets, snippetsOf(page, read(t, page))...)
+	}
+	compileSnippets(t, snippets)
+	for _, page := range pages {
 		text := read(t, page)
 		if commands += strings.Count(text, "\n$ "); !strings.Contains(text, "```console\n") {
 			continue
@@ -47,6 +53,7 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 			if got := s.play(text); *update && got != text {
 				writeFile(t, page, got)
 			}
+			s.speak(slices.DeleteFunc(slices.Clone(snippets), func(s *snippet) bool { return s.page != page }))
 		})
 	}
 	if commands < 20 {

@@ -84,7 +84,10 @@ func setHeaders(h http.Header, d *client.Decision) {
 	var policy, limit strings.Builder
 	for i := range d.Limits {
 		l := &d.Limits[i]
-		if i > 0 {
+		if l.Shadow {
+			continue
+		}
+		if policy.Len() > 0 {
 			policy.WriteString(", ")
 			limit.WriteString(", ")
 		}

@@ -78,7 +78,7 @@ func demandOf(d *count.Decision, inShadow bool) client.Decision {
 		l := &d.Limits()[i]
 		to.Limits[i] = client.LimitDecision{
 			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, Window: milliseconds(l.Limit.Window),
-			Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,
+			Allowed: l.Allowed || l.Limit.Shadow, Shadow: l.Limit.Shadow, WouldDeny: l.WouldDeny(), Used: l.Used, Remaining: l.Remaining,
 			ResetAfter: milliseconds(l.ResetAfter), RetryAfter: wait(l.RetryAfter),
 		}
 	}

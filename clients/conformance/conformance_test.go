@@ -292,10 +292,14 @@ func viewOf(d *client.Decision) map[string]any {
 	}
 	limits := make([]any, len(d.Limits))
 	for i, l := range d.Limits {
-		limits[i] = map[string]any{
+		limit := map[string]any{
 			"name": l.Name, "algorithm": l.Algorithm, "limit": l.Limit, "window_ms": l.Window.Milliseconds(), "allowed": l.Allowed,
 			"used": l.Used, "remaining": l.Remaining, "reset_after_ms": l.ResetAfter.Milliseconds(), "retry_after_ms": wait(l.RetryAfter),
 		}
+		if l.Shadow {
+			limit["would_deny"] = l.WouldDeny
+		}
+		limits[i] = limit
 	}
 	v["limits"] = limits
 	for name, text := range map[string]string{

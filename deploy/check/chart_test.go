@@ -371,7 +371,7 @@ func TestPodsServe(t *testing.T) {
 	}
 	for i := range 2 {
 		ip := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>8&127, os.Getpid()&255, 1+i)
-		ready := m.deployment.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet
+		ready := m.deployment.Spec.Template.Spec.Containers[0].StartupProbe.HTTPGet
 		pod(m.deployment.Spec.Template.Spec, ip).wait(t, "http://"+ip+":8080"+ready.Path)
 		within(t, func() (bool, string) { // until it is a member
 			status, body := take("http://"+ip+":8080", "sms-send", "+4915112345678", token)
@@ -381,6 +381,31 @@ func TestPodsServe(t *testing.T) {
 		if status, _ := take("http://"+ip+":8080", "sms-send", "+4915112345678", ""); status != 401 {
 			t.Errorf("who shows no token is answered %d", status)
 		}
+	}
+}
+
+// TestPodsStayWithoutCassandra runs a pod whose Cassandra is away: it is not started, so that it replaces none, and would
+// stay in the Service if it were, so that on_store_error decides.
+func TestPodsStayWithoutCassandra(t *testing.T) {
+	m := render(t, "secretName: limits\ncassandra: {hosts: [\"127.0.0.1:1\"], datacenter: d}\n")
+	files := t.TempDir()
+	token := writeFiles(t, files, m)
+	c := m.deployment.Spec.Template.Spec.Containers[0]
+	ip := fmt.Sprintf("127.%d.%d.9", 1+os.Getpid()>>8&127, os.Getpid()&255)
+	env := environment(c, ip)
+	for i := range env {
+		env[i] = strings.NewReplacer("/etc/ratelimitd", files, "=:80", "="+ip+":80").Replace(env[i])
+	}
+	server := "http://" + ip + ":8080"
+	start(t, env, program(t), c.Args...).wait(t, server+c.ReadinessProbe.HTTPGet.Path)
+	if status, body := ask(server+c.StartupProbe.HTTPGet.Path, ""); status != 503 {
+		t.Errorf("it has started: %d %s", status, body)
+	}
+	if status, body := ask(server+c.LivenessProbe.HTTPGet.Path, ""); status != 200 {
+		t.Errorf("it is restarted: %d %s", status, body)
+	}
+	if status, body := take(server, "sms-send", "+4915112345678", token); status != 503 || !strings.Contains(body, `"recorded":`) {
+		t.Errorf("on_store_error: deny answers %d %s", status, body)
 	}
 }
 

@@ -1,7 +1,8 @@
 #!/bin/sh
-# An upgrade restarts a service that runs. The first start is left to who has read the settings.
+# An upgrade restarts a service that runs; should it not start, the package is installed all the same. The first start
+# is left to who has read the settings.
 set -e
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  systemctl try-restart ratelimitd.service
+  systemctl try-restart ratelimitd.service || true
 fi

@@ -43,6 +43,7 @@ func TestScopes(t *testing.T) {
 	f := newFront(t, &Options{
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Shadow:    noShadow,
 		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring: keyring(t, "decider scopes: [decide]", "recorder scopes: [record]", "admin scopes: [admin]",
 			"scraper scopes: [metrics]"),
@@ -68,6 +69,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/policy-versions/1", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/v1/policies/sms-send/overshoot", "", [...]int{401, 401, 403, 403, 200, 403}},
+		{"GET", "/v1/policies/sms-send/shadow", "", [...]int{401, 401, 403, 403, 200, 403}},
 		{"GET", "/metrics", "", [...]int{401, 401, 403, 403, 200, 200}},
 		{"HEAD", "/metrics", "", [...]int{401, 401, 403, 403, 200, 200}},
 		{"GET", "/healthz", "", [...]int{200, 200, 200, 200, 200, 200}},
@@ -144,6 +146,7 @@ func TestScopesOfOperations(t *testing.T) {
 func TestPoliciesOfCallers(t *testing.T) {
 	f := newFront(t, &Options{
 		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Shadow:    noShadow,
 		Policies:  &keeper{texts: []string{"one"}, by: []string{"a"}},
 		Keyring:   keyring(t, "some scopes: [decide, record, admin], policies: [api]"),
 	}, smsSend, tail)
@@ -168,6 +171,8 @@ func TestPoliciesOfCallers(t *testing.T) {
 		{"GET", "/v1/policies/nowhere", "", 403},
 		{"GET", "/v1/policies/sms-send/overshoot", "", 403},
 		{"GET", "/v1/policies/api/overshoot", "", 200},
+		{"GET", "/v1/policies/sms-send/shadow", "", 403},
+		{"GET", "/v1/policies/api/shadow", "", 200},
 	} {
 		if res := f.do(c.method, c.path, c.body, bearer("some")...); res.StatusCode != c.status {
 			t.Errorf("%s %s %s: %d, want %d", c.method, c.path, c.body, res.StatusCode, c.status)
@@ -176,7 +181,7 @@ func TestPoliciesOfCallers(t *testing.T) {
 	until := store.InstantOf(f.now().Add(time.Hour))
 	for _, p := range []string{"api", "sms-send"} {
 		o := demand.Override{Kind: policy.OverrideBlock, Until: until}
-		if _, err := f.server.engine.SetOverride(t.Context(), p, "a", o); err != nil {
+		if _, err := f.server.engine.Overrides.Set(t.Context(), p, "a", o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// Options of a Server. The zero value serves all but /metrics, overshoot and the
+// Options of a Server. The zero value serves all but /metrics, overshoot, shadow and the
 // live page, is always ready and logs nothing.
 type Options struct {
 	Logger  *slog.Logger                // of requests; nil: nothing is logged
@@ -49,6 +49,10 @@ type Options struct {
 	// Overshoot tells how far callers went past the limits of a policy, with the top
 	// worst keys; false: it does not know the policy. nil: that route is unknown.
 	Overshoot func(policy string, top int) (Overshoot, bool)
+
+	// Shadow tells what shadows of a policy would have denied, of which it fills in all but the policy and its numbers.
+	// nil: that route is unknown.
+	Shadow func(ctx context.Context, policy string) Shadow
 
 	// UI is the live page; nil: its routes are unknown.
 	UI *UI
@@ -147,6 +151,9 @@ func (s *Server) routes() {
 	s.mux.Get("/openapi.yaml", s.openapi)
 	if s.opts.Overshoot != nil {
 		s.mux.Get("/v1/policies/{name}/overshoot", handle(s, auth.Admin, decodeOvershoot, s.overshoot))
+	}
+	if s.opts.Shadow != nil {
+		s.mux.Get("/v1/policies/{name}/shadow", handle(s, auth.Admin, decodePolicyName, s.shadow))
 	}
 	if s.opts.UI != nil {
 		s.routeUI()

@@ -94,6 +94,7 @@ type explainLimitView struct {
 	Remaining    int64  `json:"remaining"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	RetryAfterMS *int64 `json:"retry_after_ms"`
+	WouldDeny    *bool  `json:"would_deny,omitempty"` // of a shadow; nil: it is none
 }
 
 type explainBlockView struct {
@@ -112,13 +113,14 @@ func (e *explained) view() explainView {
 	}
 	for i := range e.Counted.Limits() {
 		l := &e.Counted.Limits()[i]
-		if !l.Allowed {
+		if !l.Allowed && !l.Limit.Shadow {
 			view.DeniedBy = append(view.DeniedBy, l.Limit.Name)
 		}
 		view.Limits = append(view.Limits, explainLimitView{
 			Name: l.Limit.Name, Algorithm: l.Limit.Algorithm, Limit: l.Limit.Limit, PolicyLimit: e.policyLimit(i),
-			WindowMS: encode.Milliseconds(l.Limit.Window), Allowed: l.Allowed, Used: l.Used, Remaining: l.Remaining,
+			WindowMS: encode.Milliseconds(l.Limit.Window), Allowed: l.Allowed || l.Limit.Shadow, Used: l.Used, Remaining: l.Remaining,
 			ResetAfterMS: encode.Milliseconds(l.ResetAfter), RetryAfterMS: waitOf(l.RetryAfter),
+			WouldDeny: wouldDeny(l),
 		})
 	}
 	if e.Block != nil {
@@ -129,6 +131,15 @@ func (e *explained) view() explainView {
 		view.ResetAt = &at
 	}
 	return view
+}
+
+// wouldDeny says whether l, a shadow, would deny; nil: it is none.
+func wouldDeny(l *count.LimitDecision) *bool {
+	if !l.Limit.Shadow {
+		return nil
+	}
+	would := l.WouldDeny()
+	return &would
 }
 
 // policyLimit returns what limit i is without an override. A reload may have come in

@@ -13,7 +13,7 @@ var hostRequests = []struct{ method, path, body string }{
 	{"POST", "/v1/refund", `{"receipt":"a"}`}, {"POST", "/v1/reset", one}, {"POST", "/v1/explain", one},
 	{"POST", "/v1/overrides", blockOne}, {"GET", "/v1/overrides", ""}, {"POST", "/v1/overrides/get", one},
 	{"POST", "/v1/overrides/delete", one}, {"GET", "/v1/policies", ""}, {"GET", "/v1/policies/api", ""},
-	{"GET", "/v1/policies/api/overshoot", ""}, {"GET", "/metrics", ""}, {"GET", forwardAuth + "api", ""},
+	{"GET", "/v1/policies/api/overshoot", ""}, {"GET", "/v1/policies/api/shadow", ""}, {"GET", "/metrics", ""}, {"GET", forwardAuth + "api", ""},
 }
 
 // sentTo returns the status of a request to host.
@@ -41,7 +41,7 @@ func TestStrangeHosts(t *testing.T) {
 	}
 	opts := Options{
 		Hosts: &hosts, ForwardAuth: gateways, Metrics: http.NotFoundHandler(),
-		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true },
+		Overshoot: func(string, int) (Overshoot, bool) { return Overshoot{}, true }, Shadow: noShadow,
 	}
 	f := newFront(t, &opts, smsSend, tail)
 	for _, c := range hostRequests {

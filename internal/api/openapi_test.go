@@ -132,7 +132,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 		}
 	}
 	none := func(string, int) (Overshoot, bool) { return Overshoot{}, false }
-	f := newFront(t, &Options{Metrics: http.NotFoundHandler(), Overshoot: none, Policies: new(keeper)})
+	f := newFront(t, &Options{Metrics: http.NotFoundHandler(), Overshoot: none, Shadow: noShadow, Policies: new(keeper)})
 	err = chi.Walk(f.server.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routed = append(routed, method+" "+route)
 		return nil

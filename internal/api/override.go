@@ -147,7 +147,7 @@ func readOverrideLimit(l *demand.LimitOverride, name string, v decode.Value) (er
 func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, error) {
 	now := s.opts.Now()
 	o.override.Until, o.override.By = store.InstantOf(now.Add(o.lasts)), o.by.name()
-	set, err := s.engine.SetOverride(ctx, o.Policy, o.Identifier, o.override)
+	set, err := s.engine.Overrides.Set(ctx, o.Policy, o.Identifier, o.override)
 	if err != nil {
 		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
@@ -164,7 +164,7 @@ func (s *Server) setOverride(ctx context.Context, o adminOverride) (answer, erro
 
 // getOverride tells which override is in force.
 func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
-	o, there, err := s.engine.Override(a.Policy, a.Identifier)
+	o, there, err := s.engine.Overrides.Of(a.Policy, a.Identifier)
 	switch {
 	case err != nil:
 		return nil, err
@@ -176,7 +176,7 @@ func (s *Server) getOverride(_ context.Context, a admin) (answer, error) {
 
 // deleteOverride ends the override that is in force, if there is one.
 func (s *Server) deleteOverride(ctx context.Context, a admin) (answer, error) {
-	err := s.engine.EndOverride(ctx, a.Policy, a.Identifier)
+	err := s.engine.Overrides.End(ctx, a.Policy, a.Identifier)
 	if err != nil {
 		err = &decode.CallError{Recorded: decode.RecordedOf(err), Err: err}
 	}
@@ -190,7 +190,7 @@ func (s *Server) deleteOverride(ctx context.Context, a admin) (answer, error) {
 // overrides lists those in force under the policies that caller may use.
 func (s *Server) overrides(_ context.Context, caller *auth.Caller) (answer, error) {
 	list := overrideList{Overrides: []overrideView{}}
-	all := s.engine.Overrides()
+	all := s.engine.Overrides.All()
 	for i := range all {
 		o := &all[i]
 		if !caller.MayUse(o.Policy) {

@@ -52,6 +52,7 @@ type limitView struct {
 	Buckets   int              `json:"buckets,omitempty"`
 	Rounding  policy.Rounding  `json:"rounding,omitempty"`
 	Burst     int64            `json:"burst,omitempty"`
+	Shadow    bool             `json:"shadow,omitempty"`
 }
 
 type normalizeView struct {
@@ -154,6 +155,7 @@ func (s *Server) viewPolicy(p *policy.Policy) policyView {
 			Buckets:   l.Buckets,
 			Rounding:  l.Rounding,
 			Burst:     l.Burst,
+			Shadow:    l.Shadow,
 		}
 	}
 	return view

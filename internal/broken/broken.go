@@ -34,7 +34,7 @@ type Edit struct {
 // Builds returns all of them.
 func Builds() []Build {
 	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), writtenBehind(), comparing(),
-		together(), once(), keys(), overrides(), owners(), members(), prepared(), numbers(), versions())
+		together(), once(), keys(), overrides(), owners(), members(), prepared(), numbers(), shadows(), versions())
 }
 
 // Apply returns the files that b changes, by path below root, as they are then. The

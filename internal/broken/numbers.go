@@ -2,7 +2,7 @@ package broken
 
 const (
 	byFile      = "internal/limiter/by.go"
-	refusedFile = "internal/limiter/refused.go"
+	refusedFile = "internal/limiter/judge/unasked.go"
 	chargeFile  = "internal/limiter/charge.go"
 )
 
@@ -31,7 +31,7 @@ func numbers() []Build {
 		},
 		{
 			Name: "refused numbers that derive", Broke: refused, Tests: []string{"TestRefusedNumbers"},
-			Edits: []Edit{{chargeFile, `p.Mode == policy.ModeEnforce && isRefused(c)`, `p.Mode == policy.ModeEnforce && cost == 0`}},
+			Edits: []Edit{{chargeFile, `&& judge.IsRefused(c)`, `&& judge.IsRefused(c) && cost == 0`}},
 		},
 		{
 			Name: "rules above overrides", Broke: refused, Tests: []string{"TestOverridesStandAboveRules"},

@@ -74,7 +74,7 @@ func once() []Build {
 		{
 			Name: "a block not published", Broke: "a block holds on every instance",
 			Tests: []string{"TestBlockReachesOtherInstancesAndOnesStartedAnew"},
-			Edits: []Edit{{"internal/limiter/blocked.go", `	if fresh {`, `	if fresh && e.news == nil {`}},
+			Edits: []Edit{{"internal/limiter/judge/blocks.go", `	if fresh {`, `	if fresh && b.News == nil {`}},
 		},
 	}
 }

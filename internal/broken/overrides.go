@@ -17,7 +17,7 @@ func overrides() []Build {
 		{
 			Name: "an override dated by its own clock alone", Broke: latest,
 			Tests: []string{"TestSlowClocksOverrideFastOnes"},
-			Edits: []Edit{{overrideFile, `at := max(now, e.overrides.Latest(key)+1)`, `at := now`}},
+			Edits: []Edit{{overrideFile, `at := max(now, s.known.Latest(key)+1)`, `at := now`}},
 		},
 		{
 			Name: "an override under one hash key", Broke: "an override holds under all keys that are read",

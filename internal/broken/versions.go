@@ -14,8 +14,8 @@ func versions() []Build {
 			Name: "each demand by the version of its moment", Broke: one,
 			Tests: []string{"TestDemandsOfACallAreUnderOneVersion"},
 			Edits: []Edit{
-				{"internal/limiter/call.go", `e.charge(set, c, call.Op,`, `e.charge(e.plans.Load(), c, call.Op,`},
-				{"internal/limiter/call.go", "\tset := e.plans.Load()\n", ``},
+				{"internal/limiter/call.go", `m.charge(set, c, call.Op,`, `m.charge(m.plans.inForce.Load(), c, call.Op,`},
+				{"internal/limiter/call.go", "\tset := m.plans.inForce.Load()\n", ``},
 			},
 		},
 		{
@@ -27,7 +27,7 @@ func versions() []Build {
 		{
 			Name: "an owner that is behind and does not read", Broke: one,
 			Tests: []string{"TestCallsAreDecidedAnewByALaterVersion"},
-			Edits: []Edit{{file, `if set.version < call.Version && e.opts`, `if false && e.opts`}},
+			Edits: []Edit{{file, `if set.version < call.Version && ps.settings`, `if false && ps.settings`}},
 		},
 		{
 			Name: "a number given to other policies", Broke: "a version is the same on all instances",

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 )
 
-// clock knows how far this instance's clock is from the cluster's.
-type clock struct {
+// clockOffset knows how far this instance's clock is from the cluster's.
+type clockOffset struct {
 	last  atomic.Pointer[clockReading] // nil: there was no answer yet
 	every time.Duration                // between measurements
 	again chan struct{}                // has it measured at once; of one place
@@ -51,7 +51,7 @@ func (r *clockReading) now(wall time.Time) time.Duration {
 }
 
 // run measures until ctx ends.
-func (c *clock) run(ctx context.Context, s *Store) {
+func (c *clockOffset) run(ctx context.Context, s *Store) {
 	tick := time.NewTicker(c.every)
 	defer tick.Stop()
 	for {
@@ -66,7 +66,7 @@ func (c *clock) run(ctx context.Context, s *Store) {
 }
 
 // soon has the clock measured at once.
-func (c *clock) soon() {
+func (c *clockOffset) soon() {
 	select {
 	case c.again <- struct{}{}:
 	default:
@@ -75,7 +75,7 @@ func (c *clock) soon() {
 
 // measure asks the nodes for their time, and tells the sweeper. Without an answer the
 // last offset stays.
-func (c *clock) measure(ctx context.Context, s *Store) {
+func (c *clockOffset) measure(ctx context.Context, s *Store) {
 	ctx, cancel := context.WithTimeout(ctx, clockInterval)
 	defer cancel()
 	hosts := s.nodes.Hosts()

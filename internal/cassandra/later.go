@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -115,7 +116,7 @@ func (l *Later) adopt(ctx context.Context, s *Store) error {
 			if err := l.move(name); err != nil {
 				return &Mistake{Err: err}
 			}
-			if err := wait(ctx, l.config.Timeout); err != nil {
+			if err := clock.Pause(ctx, l.config.Timeout); err != nil {
 				return err
 			}
 		}
@@ -253,16 +254,4 @@ func (l *Later) Changes(ctx context.Context, q *store.ChangeQuery) ([]store.Chan
 		return s.Changes(ctx, q)
 	}
 	return nil, errLater
-}
-
-// wait returns after d, or with an error when ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

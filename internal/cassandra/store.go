@@ -23,7 +23,7 @@ type Store struct {
 	session    *gocql.Session
 	nodes      *conn.Nodes
 	datacenter string
-	clock      clock
+	clock      clockOffset
 	sweeper    sweeper
 
 	reads      trips[*logRead]

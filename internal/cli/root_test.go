@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 func TestHelp(t *testing.T) {
 	for _, args := range []string{
 		"", "serve", "proxy", "migrate", "policies lint", "policies import-envoy", "key", "check", "record", "take", "reset", "refund", "health",
-		"override", "override set", "override get", "override delete", "override list", "explain", "top", "token", "members", "policies",
+		"override", "override set", "override get", "override delete", "override list", "explain", "shadow", "top", "token", "members", "policies",
 		"policies show", "policies apply", "policies diff", "policies history", "policies rollback", "policies export",
 		"simulate", "version", "help", "completion",
 	} {

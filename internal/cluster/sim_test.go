@@ -13,11 +13,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 var (
 	simFirst     = flag.Uint64("cluster.first", 1, "seed of the simulation's first schedule")
-	simSchedules = flag.Uint64("cluster.schedules", 40, "how many schedules to simulate")
+	simSchedules = flag.Uint64("cluster.schedules", 40, "how many schedules to simulate; a tenth of them with -race")
 	simLog       = flag.Bool("cluster.log", false, "log what members do")
 )
 
@@ -26,7 +28,11 @@ var (
 // no key is ever admitted more than its limit, and that somebody decides for every key again
 // once all is calm.
 func TestSimulation(t *testing.T) {
-	for seed := *simFirst; seed < *simFirst+*simSchedules; seed++ {
+	n := *simSchedules
+	if race.Enabled {
+		n = max(1, n/10)
+	}
+	for seed := *simFirst; seed < *simFirst+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { simulate(t, seed) }) })
 	}
 }

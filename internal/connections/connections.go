@@ -2,11 +2,10 @@
 // without losing a request: a full server closes those that wait for one, a server that stops lets
 // its clients leave, and a body that nobody reads holds no connection.
 //
-// It knows net/http, and nothing of what is served.
+// It knows net/http, and nothing of what is served. Listeners of other servers have their Places here.
 package connections
 
 import (
-	"container/list"
 	"net"
 	"net/http"
 	"strconv"
@@ -31,16 +30,12 @@ const DefaultMost = 1 << 14
 // Listener bounds the connections of a server, which is to serve it. Make one with Limit.
 type Listener struct {
 	net.Listener
-	most    int
-	reached func(Bound)
 	shut    func() error  // closes Listener, the first time
 	ended   chan struct{} // closed by Close
 	closing sync.Once
 	last    atomic.Bool // every answer is its connection's last
 
-	mu       sync.Mutex
-	open     int
-	waiting  list.List     // of *connection: those that wait for a request, the longest first
+	places   *Places       // whose lock is held for what follows, and for what changes of a connection
 	drained  chan struct{} // closed when nobody comes any more and none is open; nil: Drain was not called
 	deserted bool          // Accept has learned that nobody comes any more
 }
@@ -49,10 +44,9 @@ type Listener struct {
 type connection struct {
 	net.Conn
 	of       *Listener
-	open     bool
-	used     bool          // it had a request
-	hijacked bool          // the server no longer tells what becomes of it
-	place    *list.Element // in waiting; nil: a request is under way
+	place    Place
+	used     bool // it had a request
+	hijacked bool // the server no longer tells what becomes of it
 }
 
 // Close closes the connection, and counts it no longer if nobody else does.
@@ -76,7 +70,7 @@ func (c *connection) CloseWrite() error {
 // client is still there to read it and TLS is not between. reached learns of both; it must not block.
 func Limit(server *http.Server, listener net.Listener, most int, reached func(Bound)) *Listener {
 	c := &Listener{
-		Listener: listener, most: most, reached: reached, shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
+		Listener: listener, places: NewPlaces(most, reached), shut: sync.OnceValue(listener.Close), ended: make(chan struct{}),
 	}
 	server.ConnState, server.Handler = c.changed, c.endingAnswers(server.Handler)
 	server.ConnContext = withConnection(server.ConnContext)
@@ -85,16 +79,16 @@ func Limit(server *http.Server, listener net.Listener, most int, reached func(Bo
 
 // Len returns how many connections are open.
 func (c *Listener) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
+	c.places.Lock()
+	defer c.places.Unlock()
+	return c.places.Taken()
 }
 
 // Waiting returns how many of them wait for a request.
 func (c *Listener) Waiting() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting.Len()
+	c.places.Lock()
+	defer c.places.Unlock()
+	return c.places.Waiting()
 }
 
 // Accept returns the next connection that there is room for. Once Drain was called it waits for
@@ -107,41 +101,11 @@ func (c *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		conn := &connection{Conn: accepted, of: c}
-		if c.admit(conn) {
+		if c.places.Admit(&conn.place, conn) {
 			return conn, nil
 		}
 		refuse(conn)
 	}
-}
-
-// admit counts conn, and closes another one for it where that is needed.
-func (c *Listener) admit(conn *connection) bool {
-	longest, admitted := c.enter(conn)
-	switch {
-	case !admitted:
-		c.reached(Full)
-	case longest != nil:
-		c.reached(Idle)
-		_ = longest.Close() // its server finds out
-	}
-	return admitted
-}
-
-// enter counts conn. It returns the connection that has to be closed for it, if any.
-func (c *Listener) enter(conn *connection) (longest *connection, admitted bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open >= c.most {
-		first := c.waiting.Front()
-		if first == nil {
-			return nil, false
-		}
-		longest = first.Value.(*connection)
-		c.forget(longest)
-	}
-	c.open++
-	conn.open, conn.place = true, c.waiting.PushBack(conn)
-	return longest, true
 }
 
 // below returns the connection that conn is, perhaps with TLS and more around it; false: it came
@@ -160,37 +124,32 @@ func (c *Listener) changed(changed net.Conn, state http.ConnState) {
 	if !ok {
 		return // it came by another listener
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !conn.open: // it was closed for another one
-	case state == http.StateClosed:
+	c.places.Lock()
+	defer c.places.Unlock()
+	switch state {
+	case http.StateClosed:
 		c.forget(conn)
-	case state == http.StateHijacked:
+	case http.StateHijacked:
 		conn.hijacked = true
-	case state == http.StateActive && conn.place != nil: // its headers are there
-		c.waiting.Remove(conn.place)
-		conn.used, conn.place = true, nil
-	case state == http.StateIdle && conn.place == nil:
-		conn.place = c.waiting.PushBack(conn)
+	case http.StateActive: // its headers are there
+		conn.used = true
+		c.places.Busy(&conn.place)
+	case http.StateIdle:
+		c.places.Wait(&conn.place)
 	}
 }
 
 // closed learns that conn is closed.
 func (c *Listener) closed(conn *connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if conn.open && conn.hijacked {
+	c.places.Lock()
+	defer c.places.Unlock()
+	if conn.hijacked {
 		c.forget(conn)
 	}
 }
 
 func (c *Listener) forget(conn *connection) {
-	if conn.place != nil {
-		c.waiting.Remove(conn.place)
-	}
-	conn.open, conn.place = false, nil
-	c.open--
+	c.places.Leave(&conn.place)
 	c.checkDrained()
 }
 

@@ -34,8 +34,8 @@ func (c *Listener) Drain(ctx context.Context) {
 // beginDrain closes the listener before any answer can say that it is the last one: a client
 // that hears so connects anew at once.
 func (c *Listener) beginDrain() (drained <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.places.Lock()
+	defer c.places.Unlock()
 	if c.drained == nil {
 		c.drained = make(chan struct{})
 		_ = c.shut() // Close returns the error
@@ -46,13 +46,13 @@ func (c *Listener) beginDrain() (drained <-chan struct{}) {
 
 // desert waits until Close, if the listener was closed by Drain.
 func (c *Listener) desert() {
-	c.mu.Lock()
+	c.places.Lock()
 	draining := c.drained != nil
 	if draining {
 		c.deserted = true
 		c.checkDrained()
 	}
-	c.mu.Unlock()
+	c.places.Unlock()
 	if draining {
 		<-c.ended
 	}
@@ -60,7 +60,7 @@ func (c *Listener) desert() {
 
 // checkDrained is called under the lock.
 func (c *Listener) checkDrained() {
-	if !c.deserted || c.open > 0 {
+	if !c.deserted || c.places.Taken() > 0 {
 		return
 	}
 	select {
@@ -72,10 +72,10 @@ func (c *Listener) checkDrained() {
 
 // unused returns the connections that never had a request.
 func (c *Listener) unused() (all []*connection) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for e := c.waiting.Front(); e != nil; e = e.Next() {
-		if conn := e.Value.(*connection); !conn.used {
+	c.places.Lock()
+	defer c.places.Unlock()
+	for waiting := range c.places.AllWaiting() {
+		if conn := waiting.(*connection); !conn.used {
 			all = append(all, conn)
 		}
 	}

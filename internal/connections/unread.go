@@ -87,13 +87,11 @@ func (c *connection) keep() {
 
 // setWaiting has conn be among those that wait for a request, or not, if it is open.
 func (c *Listener) setWaiting(conn *connection, waits bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case waits && conn.open && conn.place == nil:
-		conn.place = c.waiting.PushBack(conn)
-	case !waits && conn.place != nil:
-		c.waiting.Remove(conn.place)
-		conn.place = nil
+	c.places.Lock()
+	defer c.places.Unlock()
+	if waits {
+		c.places.Wait(&conn.place)
+	} else {
+		c.places.Busy(&conn.place)
 	}
 }

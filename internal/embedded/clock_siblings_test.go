@@ -93,7 +93,7 @@ func TestBlockAfterAResetThatIsDatedAhead(t *testing.T) {
 func (m *machine) override() demand.Override {
 	m.t.Helper()
 	until := store.InstantOf(m.clock.now()).Add(5 * time.Minute)
-	o, err := m.engine.SetOverride(m.t.Context(), "p", "1", demand.Override{Kind: policy.OverrideBlock, Until: until})
+	o, err := m.engine.Overrides.Set(m.t.Context(), "p", "1", demand.Override{Kind: policy.OverrideBlock, Until: until})
 	must(m.t, err)
 	return o
 }
@@ -113,7 +113,7 @@ func TestOverrideThatIsDatedAhead(t *testing.T) {
 		}
 		lasts := func(want time.Duration) {
 			t.Helper()
-			if all := m.engine.Overrides(); len(all) != 1 || all[0].Until.Sub(store.InstantOf(time.Now())) > want {
+			if all := m.engine.Overrides.All(); len(all) != 1 || all[0].Until.Sub(store.InstantOf(time.Now())) > want {
 				t.Errorf("%+v, want one that lasts for %v", all, want)
 			}
 			if a := m.do(count.OpTake, "p", 1); a.Override != policy.OverrideBlock || a.RetryAfter > want {

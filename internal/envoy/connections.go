@@ -1,47 +1,32 @@
 package envoy
 
 import (
-	"container/list"
 	"context"
 	"net"
-	"sync"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 )
 
-// Bound is what a client came too many for.
-type Bound string
+// Bounds lists what a client can come too many for.
+var Bounds = []connections.Bound{connections.Full, connections.Idle}
 
-// The bounds.
-const (
-	BoundConnections Bound = "connections" // so many are open, and each has a request under way: a new one is closed
-	BoundIdle        Bound = "idle"        // so many are open: the one that has waited longest for a request is closed for a new one
-)
-
-// Bounds lists all of them.
-var Bounds = []Bound{BoundConnections, BoundIdle}
-
-// connections bounds how many connections of a listener are open. Beyond the bound, the one that
+// limited bounds how many connections of a listener are open. Beyond the bound, the one that
 // has waited longest for a request is closed for a new one. A connection waits as long as no
 // request of it is being answered. So streams that watch health, and requests that do not come
 // whole, keep nobody out.
-type connections struct {
+type limited struct {
 	net.Listener
-	most    int
-	reached func(Bound) // nil: nobody learns of it
-
-	mu      sync.Mutex
-	open    int
-	waiting list.List // of *connection: those that wait for a request, the longest first
+	places *connections.Places
 }
 
-// connection is one of connections.
+// connection is one of a limited listener.
 type connection struct {
 	net.Conn
-	of       *connections
-	open     bool
-	requests int           // that are being answered
-	place    *list.Element // in waiting; nil: it does not wait
+	places   *connections.Places // whose lock is held for what follows
+	place    connections.Place
+	requests int // that are being answered
 }
 
 // address is a client's, which leads from a request to its connection.
@@ -51,80 +36,25 @@ type address struct {
 }
 
 // Accept returns the next connection that there is room for.
-func (c *connections) Accept() (net.Conn, error) {
+func (l *limited) Accept() (net.Conn, error) {
 	for {
-		accepted, err := c.Listener.Accept()
+		accepted, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		conn := &connection{Conn: accepted, of: c}
-		longest, admitted := c.enter(conn)
-		switch {
-		case !admitted:
-			c.tell(BoundConnections)
-			_ = accepted.Close()
-			continue
-		case longest != nil:
-			c.tell(BoundIdle)
-			_ = longest.Close() // its server finds out
+		conn := &connection{Conn: accepted, places: l.places}
+		if l.places.Admit(&conn.place, conn) {
+			return conn, nil
 		}
-		return conn, nil
+		_ = accepted.Close()
 	}
-}
-
-func (c *connections) tell(bound Bound) {
-	if c.reached != nil {
-		c.reached(bound)
-	}
-}
-
-// enter counts conn. It returns the connection that has to be closed for it, if any.
-func (c *connections) enter(conn *connection) (longest *connection, admitted bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open >= c.most {
-		first := c.waiting.Front()
-		if first == nil {
-			return nil, false
-		}
-		longest = first.Value.(*connection)
-		c.forget(longest)
-	}
-	c.open++
-	conn.open, conn.place = true, c.waiting.PushBack(conn)
-	return longest, true
-}
-
-// forget is called under the lock.
-func (c *connections) forget(conn *connection) {
-	if !conn.open {
-		return
-	}
-	c.stopWaiting(conn)
-	conn.open = false
-	c.open--
-}
-
-// stopWaiting is called under the lock.
-func (c *connections) stopWaiting(conn *connection) {
-	if conn.place != nil {
-		c.waiting.Remove(conn.place)
-		conn.place = nil
-	}
-}
-
-// Len returns how many connections are open.
-func (c *connections) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
 }
 
 // Close closes the connection, and makes room for another one.
 func (c *connection) Close() error {
-	c.of.mu.Lock()
-	c.of.forget(c)
-	c.of.mu.Unlock()
+	c.places.Lock()
+	c.places.Leave(&c.place)
+	c.places.Unlock()
 	return c.Conn.Close()
 }
 
@@ -148,10 +78,10 @@ func (c *connection) begin() {
 	if c == nil {
 		return
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
+	c.places.Lock()
+	defer c.places.Unlock()
 	c.requests++
-	c.of.stopWaiting(c)
+	c.places.Busy(&c.place)
 }
 
 // end learns that a request of c was answered. c may be nil.
@@ -159,9 +89,9 @@ func (c *connection) end() {
 	if c == nil {
 		return
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.requests--; c.requests == 0 && c.open {
-		c.place = c.of.waiting.PushBack(c)
+	c.places.Lock()
+	defer c.places.Unlock()
+	if c.requests--; c.requests == 0 {
+		c.places.Wait(&c.place)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
 )
 
@@ -26,11 +27,11 @@ const opening = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x
 // reached counts what was turned away.
 type reached struct{ connections, idle atomic.Int64 }
 
-func (r *reached) count(bound envoy.Bound) {
+func (r *reached) count(bound connections.Bound) {
 	switch bound {
-	case envoy.BoundConnections:
+	case connections.Full:
 		r.connections.Add(1)
-	case envoy.BoundIdle:
+	case connections.Idle:
 		r.idle.Add(1)
 	}
 }

@@ -87,7 +87,7 @@ func (s *Server) decideTooLarge(ctx context.Context, a *ask) {
 	}
 	a.denied, a.err = true, nil
 	if p.Count != policy.CountAll {
-		smaller := func(l policy.Limit) bool { return l.Limit > 0 && l.Capacity() < a.demand.Cost }
+		smaller := func(l policy.Limit) bool { return l.Limit > 0 && l.Capacity() < a.demand.Cost && !l.Shadow }
 		a.limit = &p.Limits[max(0, slices.IndexFunc(p.Limits, smaller))]
 		a.decision.RetryAfter = count.Never
 		return

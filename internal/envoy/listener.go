@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -47,7 +48,7 @@ const (
 type ListenerOptions struct {
 	Connections int                         // at most this many are open; for further ones, those that wait for a request are closed
 	Idle        time.Duration               // how long a connection may have no request; 0: two minutes
-	Reached     func(Bound)                 // learns of what was turned away, and must not block; nil: nobody does
+	Reached     func(connections.Bound)     // learns of what was turned away, and must not block; nil: nobody does
 	Drain       time.Duration               // how long requests under way may take when it stops
 	Ready       func(context.Context) error // why health should say "not serving"; nil: always ready
 	GRPC        []grpc.ServerOption         // beside the bounds: credentials, interceptors
@@ -56,7 +57,7 @@ type ListenerOptions struct {
 // Listener serves a Server over gRPC, with the health service beside it. Make one with
 // NewListener.
 type Listener struct {
-	listener *connections
+	listener *limited
 	opts     ListenerOptions
 	server   *grpc.Server
 	health   *health.Server
@@ -67,7 +68,7 @@ type Listener struct {
 // end.
 func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listener {
 	l := &Listener{
-		listener: &connections{Listener: listener, most: opts.Connections, reached: opts.Reached}, opts: opts,
+		listener: &limited{Listener: listener, places: connections.NewPlaces(opts.Connections, opts.Reached)}, opts: opts,
 		health: health.NewServer(), stopping: make(chan struct{}),
 	}
 	l.server = grpc.NewServer(append([]grpc.ServerOption{
@@ -96,7 +97,11 @@ func NewListener(s *Server, listener net.Listener, opts ListenerOptions) *Listen
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
 // Open returns how many connections are open.
-func (l *Listener) Open() int { return l.listener.Len() }
+func (l *Listener) Open() int {
+	l.listener.places.Lock()
+	defer l.listener.places.Unlock()
+	return l.listener.places.Taken()
+}
 
 // Run answers requests until ctx ends, and then those that are under way, for at most
 // ListenerOptions.Drain. It returns nil, or why it could not go on.

@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest/localcassandra"
 	"github.com/ratelimitd/ratelimitd/internal/faults/history"
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 )
 
 // Options of a run.
@@ -190,14 +191,7 @@ func (r *run) now() time.Duration { return time.Since(r.began) }
 func (r *run) waitUntil(ctx context.Context, at time.Duration) { wait(ctx, at-r.now()) }
 
 // wait waits for d, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(max(0, d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func wait(ctx context.Context, d time.Duration) { _ = clock.Pause(ctx, d) }
 
 const (
 	pollEvery = 100 * time.Millisecond

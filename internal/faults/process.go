@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/faults/clock"
 	"github.com/ratelimitd/ratelimitd/internal/faults/schedule"
+	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
 
 // process is a ratelimitd, which is started again after it died. Its methods but address
@@ -35,8 +36,8 @@ type process struct {
 	mu    sync.Mutex
 	url   string
 	cmd   *exec.Cmd
-	dog   *os.File      // kills it when this process is gone
-	ended chan struct{} // closed when it has
+	dog   *watchdog.Watchdog // kills it when this process is gone
+	ended chan struct{}      // closed when it has
 }
 
 func (r *run) newProcess(number int, ahead time.Duration, more ...string) (p *process, err error) {
@@ -170,26 +171,8 @@ func (p *process) run(cmd *exec.Cmd) (err error) {
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.ended)
 	}()
-	p.dog, err = watchdog(cmd.Process.Pid)
+	p.dog, err = watchdog.Over(cmd.Process.Pid)
 	return err
-}
-
-// watchdog starts a shell that kills the process when the pipe ends without a word,
-// because this process has.
-func watchdog(pid int) (*os.File, error) {
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	dog := exec.Command("/bin/sh", "-c", `read -r stand_down || kill -KILL "$0"`, fmt.Sprint(pid))
-	dog.Stdin = reader
-	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := dog.Start(); err != nil {
-		return nil, errors.Join(err, writer.Close())
-	}
-	go func() { _ = dog.Wait() }()
-	return writer, nil
 }
 
 // pause freezes the process, resume lets it go on.
@@ -222,9 +205,5 @@ func (p *process) end(signal syscall.Signal) error {
 		<-p.ended
 	}
 	p.cmd = nil
-	if p.dog == nil {
-		return err
-	}
-	_, told := p.dog.WriteString("\n")
-	return errors.Join(err, told, p.dog.Close())
+	return errors.Join(err, p.dog.StandDown())
 }

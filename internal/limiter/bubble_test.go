@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // bubbles counts those that run, and keeps how many processors there were before.
@@ -20,7 +22,7 @@ var bubbles struct {
 // it does not need: it compares what was ordered before what.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	if underRace {
+	if race.Enabled {
 		oneProcessor(1)
 		defer oneProcessor(-1)
 	}

@@ -10,7 +10,7 @@ import (
 
 // vary makes the plans that decide in p's place where its limits have other numbers. They are the
 // same policy: keys, counts and print are those of p.
-func (e *Engine) vary(p *demand.Plan) error {
+func (ps *plans) vary(p *demand.Plan) error {
 	values := p.ByValues()
 	if len(values) == 0 {
 		return nil
@@ -22,7 +22,7 @@ func (e *Engine) vary(p *demand.Plan) error {
 	}
 	p.ByKey = make(map[store.Key]*demand.Plan, len(values)*len(p.Keys))
 	for _, value := range values {
-		own := e.newPlans(p.For(value))
+		own := ps.newPlans(p.For(value))
 		own.Print, own.Version, own.Read, own.Derives = p.Print, p.Version, p.Read, p.Derives
 		for _, hash := range p.Keys {
 			p.ByKey[hash.Of(keys.Identifier(value))] = own

@@ -55,22 +55,26 @@ type Answer struct {
 // nothing then, except beside a StoreError.
 func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 	if call.byClaim() {
-		return e.doByClaim(ctx, call)
+		charges, err := e.charger.charges(nil, call)
+		if err != nil {
+			return Answer{}, err
+		}
+		return e.byClaim(ctx, call, charges)
 	}
-	one := e.borrow()
-	defer e.release(one)
+	one := e.borrowed.borrow()
+	defer e.borrowed.release(one)
 	if !e.secrets.Known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
 		ctx = limited
 	}
-	charges, err := e.decideByOneVersion(ctx, one, call)
+	charges, err := decideByOneVersion(ctx, e.charger, e.judge, one, call)
 	if charges == nil {
 		return Answer{}, err
 	}
 	answer := answerOf(charges)
 	if err == nil {
-		answer.Receipt = e.receipt(ctx, charges)
+		answer.Receipt = e.refunds.receipt(ctx, charges)
 	}
 	return answer, err
 }
@@ -78,37 +82,19 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 // byClaim reports whether c may come again, holds something or settles it.
 func (c *Call) byClaim() bool { return c.IdempotencyKey != "" || c.Reserve > 0 || c.Reservation != "" }
 
-// doByClaim decides a call that may come again, holds something or settles it, all
-// within one store timeout.
-func (e *Engine) doByClaim(ctx context.Context, call *Call) (Answer, error) {
-	charges, err := e.charges(nil, call)
-	if err != nil {
-		return Answer{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
-	defer cancel()
-	switch {
-	case call.Reservation != "": // settled once however often it comes, under whatever key
-		return e.settleReservation(ctx, call, charges)
-	case call.Reserve > 0:
-		return e.reserve(ctx, call, charges)
-	}
-	return e.once(ctx, call, charges)
-}
-
 // charges returns what call asks for, made ready to decide, in place of charges: its own
 // demands, and then those that their policies derive. All are under one version of the policies.
-func (e *Engine) charges(charges []demand.Charge, call *Call) ([]demand.Charge, error) {
+func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
 	charges = slices.Grow(charges, len(call.Demands))
-	set := e.plans.Load()
+	set := m.plans.inForce.Load()
 	var more []derived
 	for i := range call.Demands {
 		charges = append(charges, demand.Charge{})
 		c := &charges[i]
-		parts, err := e.charge(set, c, call.Op, &call.Demands[i])
+		parts, err := m.charge(set, c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
 			more, err = deriveFrom(c, more, i, parts)
 		}
@@ -124,7 +110,7 @@ func (e *Engine) charges(charges []demand.Charge, call *Call) ([]demand.Charge, 
 	}
 	if more != nil {
 		for i := range more {
-			e.override(&more[i].Charge)
+			m.override(&more[i].Charge)
 		}
 		var err error
 		if charges, err = call.together(charges, more); err != nil {
@@ -164,93 +150,6 @@ func (c *Call) inDemand(i int, err error) error {
 		return &FieldError{Field: fmt.Sprintf("demands[%d].%s", i, field.Field), Detail: field.Detail}
 	}
 	return &DemandError{Index: i, Err: err}
-}
-
-// decideAll decides charges, all or none of them, and fills in their decisions. The
-// error is that of the first whose policy denies because the store failed.
-func (e *Engine) decideAll(ctx context.Context, charges []demand.Charge) error {
-	if len(charges) == 1 {
-		if e.decide(ctx, &charges[0]); demand.BeginsAnew(charges[0].Err) {
-			return charges[0].Err
-		}
-	} else if err := e.decideSeveral(ctx, charges); err != nil {
-		return err
-	}
-	var failed error
-	for i := range charges {
-		c := &charges[i]
-		e.tell(c)
-		if failed == nil {
-			failed = c.Err
-		}
-	}
-	return e.halfDone(charges, failed)
-}
-
-// halfDone makes of failed an error that says what became of all charges: where some
-// count and some don't, as when a record of several fails half way, nobody can tell by
-// one word but "unknown".
-func (e *Engine) halfDone(charges []demand.Charge, failed error) error {
-	if len(charges) == 1 || failed == nil {
-		return failed
-	}
-	var store *count.StoreError
-	if !errors.As(failed, &store) {
-		return failed
-	}
-	for i := range charges {
-		if c := &charges[i]; c.Plan.Mode != policy.ModeOff && c.Decision.Recorded != store.Recorded {
-			return &count.StoreError{Recorded: count.RecordedUnknown, Err: store.Err}
-		}
-	}
-	return failed
-}
-
-// decideSeveral decides those of charges that count at all and are not blocked. Its error says that all are to be
-// decided anew: none counts.
-func (e *Engine) decideSeveral(ctx context.Context, charges []demand.Charge) error {
-	asked, at := make([]demand.Charge, 0, len(charges)), make([]int, 0, len(charges))
-	ask, began := e.decider.DecideAll, e.now()
-	for i := range charges {
-		c := &charges[i]
-		switch {
-		case c.Plan.Mode == policy.ModeOff:
-			c.Decision = c.Plan.Unasked()
-		case c.Told || e.decideUnasked(c) || e.recallDenial(c):
-			if !c.Decision.Stands() {
-				ask = e.askInVain
-			}
-		default:
-			asked, at = append(asked, *c), append(at, i)
-		}
-	}
-	if len(asked) == 0 {
-		return nil
-	}
-	ask(ctx, asked)
-	if err := anew(asked); demand.BeginsAnew(err) {
-		return err
-	} else if err != nil {
-		for i := range asked {
-			asked[i].Err = err
-		}
-	}
-	for j, i := range at {
-		c := &asked[j]
-		switch {
-		case demand.TooEarly(c.Err): // nobody failed: it is to be decided under another id
-			c.Decision = c.Plan.Unasked()
-		case c.Err != nil:
-			c.Decision, c.Err = e.onStoreError(ctx, c, c.Err)
-		default:
-			c.Op = charges[i].Op // who was asked in vain is over its own limit all the same
-			e.punish(c, &c.Decision, began)
-			e.remember(ctx, c, &c.Decision)
-		}
-		c.Op = charges[i].Op
-		charges[i] = *c
-	}
-	return nil
 }
 
 // answerOf puts the decisions of charges into one answer.

@@ -1,8 +1,12 @@
 package limiter
 
 import (
+	"sync"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
@@ -12,25 +16,34 @@ type single struct {
 	memory  any // of who decided the last one
 }
 
+// singles are those that no call has.
+type singles struct{ sync.Pool }
+
 // borrow returns memory until it is given back.
-func (e *Engine) borrow() *single {
-	if one, ok := e.borrowed.Get().(*single); ok {
+func (s *singles) borrow() *single {
+	if one, ok := s.Get().(*single); ok {
 		return one
 	}
 	return new(single)
 }
 
 // release gives one back, as it is: the next call has it.
-func (e *Engine) release(one *single) {
+func (s *singles) release(one *single) {
 	if memory := one.charges[0].Memory; memory != nil {
 		one.memory = memory
 	}
-	e.borrowed.Put(one)
+	s.Put(one)
+}
+
+// charger makes charges of what callers demand.
+type charger struct {
+	plans     *plans
+	overrides *overrides.Set
 }
 
 // charge makes c, whatever it was, what d asks for under set, ready to decide, and returns the
 // parts of the identifier that it is to be counted for as well.
-func (e *Engine) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
+func (m *charger) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) ([]string, error) {
 	cost := d.Cost
 	if cost == 0 {
 		cost = 1
@@ -42,13 +55,13 @@ func (e *Engine) charge(set *planSet, c *demand.Charge, op count.Op, d *Demand) 
 	*c = demand.Charge{}
 	p.Locate(&c.Target, id)
 	c.Op, c.Cost, c.Refused = op, cost, found.Refused
-	e.override(c)
+	m.override(c)
 	if cost < 1 || cost > c.Plan.Fitting {
 		if err := checkCharge(c); err != nil {
 			return nil, err
 		}
 	}
-	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && isRefused(c) { // nothing of it counts
+	if p.Mode == policy.ModeOff || p.Mode == policy.ModeEnforce && judge.IsRefused(c) { // nothing of it counts
 		return nil, nil
 	}
 	return found.Parts, nil

@@ -16,7 +16,7 @@ type derived struct {
 }
 
 // readIdentifiers gives plans what reads their identifiers, and those that they derive.
-func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*demand.Plan) error {
+func (ps *plans) readIdentifiers(policies []policy.Policy, plans map[string]*demand.Plan) error {
 	for i, found := range policy.DeriveProblems(policies) {
 		return fmt.Errorf("policy %q: %w", policies[i].Name, found[0])
 	}
@@ -24,10 +24,10 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 		if p.Normalize.Form == "" {
 			continue
 		}
-		if e.opts.Identifiers == nil {
+		if ps.identifiers == nil {
 			return fmt.Errorf("policy %q: the engine was not given what reads identifiers of the form %s", p.Name, p.Normalize.Form)
 		}
-		read, err := e.opts.Identifiers(&p.Policy)
+		read, err := ps.identifiers(&p.Policy)
 		if err != nil {
 			return fmt.Errorf("policy %q: normalize: %w", p.Name, err)
 		}
@@ -40,8 +40,8 @@ func (e *Engine) readIdentifiers(policies []policy.Policy, plans map[string]*dem
 }
 
 // planOf returns the plan of a policy in force; see planSet.find.
-func (e *Engine) planOf(name string, id keys.Identifier) (p *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
-	return e.plans.Load().find(name, id)
+func (ps *plans) planOf(name string, id keys.Identifier) (p *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
+	return ps.inForce.Load().find(name, id)
 }
 
 // find returns the plan of a policy, the canonical form of id there, and what the policy finds in it.
@@ -59,7 +59,7 @@ func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, cano
 
 // Canonical returns id as it is counted under policy; what can't be read as it is.
 func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
-	p := e.plans.Load().of(policy)
+	p := e.plans.inForce.Load().of(policy)
 	if p == nil || p.Read == nil {
 		return id
 	}
@@ -136,7 +136,7 @@ func indexOf(charges []demand.Charge, key store.Key) int {
 // KeyOf returns the key that id is counted under: that of the hash key that is written
 // with. Errors wrap ErrInvalid or ErrUnknownPolicy.
 func (e *Engine) KeyOf(policy string, id keys.Identifier) (store.Key, error) {
-	p, id, _, err := e.planOf(policy, id)
+	p, id, _, err := e.plans.planOf(policy, id)
 	if err != nil {
 		return store.Key{}, err
 	}

@@ -2,12 +2,8 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -15,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/handon"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/overrides"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -26,24 +22,20 @@ import (
 
 // Engine decides. It is safe for concurrent use; make one with New.
 type Engine struct {
-	opts      Options
-	settings  *demand.Settings // of opts, for all that decides
-	setting   sync.Mutex       // held while plans change
-	plans     atomic.Pointer[planSet]
-	ids       *store.EventIDs
-	store     store.Store
-	decider   decider
-	shared    *handon.Router // the decider over a store that instances share; else nil
-	local     *held.Decider  // decides for OnStoreErrorLocal; nil: nobody does
-	blocks    *signals.Blocks
-	overrides overrides.Set
-	news      *signals.News // nil: there is no feed
-	claims    once.Scopes
-	secrets   once.Secrets
+	// Overrides has what operators decide otherwise than a policy says.
+	Overrides *Overrides
 
-	borrowed     sync.Pool    // of *single
-	identities   []*keys.Keys // hash identifiers for fingerprints, under every hash key that is known
-	reservations *once.Reservations
+	*basis
+	shared    *handon.Router // the decider over a store that instances share; else nil
+	plans     *plans
+	charger   *charger
+	judge     *judge.Judge
+	explainer *explainer
+	news      *signals.News // nil: there is no feed
+	resets    *resets
+	borrowed  singles
+
+	claimed // what may happen only once
 }
 
 // Options of an Engine. The zero value suits a store with one copy in this
@@ -97,29 +89,34 @@ func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
 	}
-	e := &Engine{opts: *opts, settings: opts.settings(), store: s}
-	e.ids = store.NewEventIDs()
-	e.claims = once.NewScopes(s, e.ids, e.settings)
-	e.secrets.Claims = e.claims.Anywhere
-	for _, keyer := range append([]keys.Keyer{e.settings.Keyer}, e.settings.AlsoRead...) {
-		e.identities = append(e.identities, keyer.For(keys.KeySpace{Policy: once.SpaceIdentity}))
+	e := &Engine{basis: &basis{settings: opts.settings(), ids: store.NewEventIDs()}}
+	var local *held.Decider
+	if opts.Local != nil {
+		local = held.New(opts.Local, e.ids, e.settings)
 	}
 	if still, ok := s.(store.Exclusive); ok {
-		e.decider = held.New(still, e.ids, e.settings)
+		e.inMemory, e.decider = true, held.New(still, e.ids, e.settings)
 	} else {
 		e.shared = handon.New(opts.Owners, counted.New(s, e.ids, e.settings), e.ids, e.settings)
 		e.decider = e.shared
 	}
-	e.reservations = once.NewReservations(&e.claims, e.settings, e.decider.Instant, e.giveAllBack)
-	if e.opts.Local != nil {
-		e.local = held.New(e.opts.Local, e.ids, e.settings)
+	blocks := judge.NewBlocks(e.settings, e.ids, e.decider.Instant)
+	if opts.Feed != nil {
+		e.news = signals.NewNews(opts.Feed, e.ids, e.settings.Timing, e.heard, blocks.StillTrue)
+		blocks.News = e.news
 	}
-	e.overrides.Opts = e.settings
-	e.blocks = signals.NewBlocks(signals.MaxBlocks, e.settings.Timing)
-	if e.opts.Feed != nil {
-		e.news = signals.NewNews(e.opts.Feed, e.ids, e.settings.Timing, e.heard, e.stillTrue)
+	e.judge = &judge.Judge{Settings: e.settings, Decider: e.decider, Blocks: blocks, Local: local}
+	if opts.Observer != nil {
+		e.judge.Observe = opts.Observer.Observe
 	}
-	e.plans.Store(new(planSet))
+	e.plans = &plans{settings: e.settings, identifiers: opts.Identifiers, inMemory: e.inMemory, local: local != nil, news: e.news}
+	e.plans.inForce.Store(new(planSet))
+	e.Overrides = &Overrides{basis: e.basis, plans: e.plans, known: overrides.Set{Opts: e.settings}, news: e.news}
+	e.charger = &charger{plans: e.plans, overrides: &e.Overrides.known}
+	teller := &teller{basis: e.basis, blocks: blocks, news: e.news}
+	e.explainer = &explainer{basis: e.basis, store: s, charger: e.charger, judge: e.judge}
+	e.resets = &resets{teller: teller, plans: e.plans, local: local}
+	e.claimed = newClaimed(e.basis, s, opts.Feed, e.plans, e.judge, teller)
 	return e
 }
 
@@ -139,47 +136,7 @@ func (e *Engine) SetPolicies(policies []policy.Policy) error { return e.SetVersi
 
 // SetVersion is SetPolicies for a version of the policies that instances share: 1 or more.
 func (e *Engine) SetVersion(version int64, policies []policy.Policy) error {
-	e.setting.Lock()
-	defer e.setting.Unlock()
-	return e.setPolicies(version, policies)
-}
-
-// setPolicies is SetVersion for who holds e.setting.
-func (e *Engine) setPolicies(version int64, policies []policy.Policy) error {
-	plans := make(map[string]*demand.Plan, len(policies))
-	for _, p := range policies {
-		if found := p.Problems(); len(found) > 0 {
-			return fmt.Errorf("policy %q: %w", p.Name, found[0])
-		}
-		if _, twice := plans[p.Name]; twice {
-			return fmt.Errorf("policy %q is there twice", p.Name)
-		}
-		made := e.newPlans(p)
-		made.Version = version
-		plans[p.Name] = made
-	}
-	if err := e.readIdentifiers(policies, plans); err != nil {
-		return err
-	}
-	for _, p := range plans {
-		if err := e.vary(p); err != nil {
-			return err
-		}
-	}
-	if e.news != nil {
-		e.reach(plans)
-	}
-	e.plans.Store(newPlanSet(version, plans))
-	return nil
-}
-
-// newPlans returns the plan of p, with the one by which it is decided locally.
-func (e *Engine) newPlans(p policy.Policy) *demand.Plan {
-	made := demand.NewPlan(p, e.settings, e.InMemory())
-	if e.local != nil {
-		made.Local = demand.NewPlan(p, e.settings, true)
-	}
-	return made
+	return e.plans.set(version, policies)
 }
 
 // Policies returns the policies in force by name, with all defaults filled in,
@@ -192,18 +149,14 @@ func (e *Engine) Policies() []*policy.Policy {
 // Version returns the version in force, 0 for policies without one, and what Policies
 // returns of it.
 func (e *Engine) Version() (version int64, policies []*policy.Policy) {
-	set := e.plans.Load()
-	policies = make([]*policy.Policy, 0, len(set.byName))
-	for _, name := range slices.Sorted(maps.Keys(set.byName)) {
-		policies = append(policies, &set.byName[name].Policy)
-	}
-	return set.version, policies
+	set := e.plans.inForce.Load()
+	return set.version, set.policies()
 }
 
 // Policy returns the policy called name, with all defaults filled in. It is
 // shared: not to be changed.
 func (e *Engine) Policy(name string) (*policy.Policy, bool) {
-	p := e.plans.Load().of(name)
+	p := e.plans.inForce.Load().of(name)
 	if p == nil {
 		return nil, false
 	}
@@ -212,12 +165,12 @@ func (e *Engine) Policy(name string) (*policy.Policy, bool) {
 
 // InMemory reports whether the store is in this process's memory: no decision waits for
 // anybody.
-func (e *Engine) InMemory() bool { return e.shared == nil }
+func (e *Engine) InMemory() bool { return e.inMemory }
 
 // Promise says how far "never more than the limit" holds for p, and in a sentence
 // what it does not cover; a store with a single copy holds it everywhere.
 func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
-	if e.InMemory() {
+	if e.inMemory {
 		return policy.ScopeCluster, ""
 	}
 	if p.Guarantee == policy.GuaranteeLocal {
@@ -264,9 +217,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	reserving := ctx
 	ctx, rest := context.WithCancel(context.WithoutCancel(ctx)) // the rest ends later: it finishes what is given back
-	all.Go(func() { defer rest(); e.reservations.Run(reserving) })
-	all.Go(func() { e.blocks.Run(ctx) })
-	all.Go(func() { e.overrides.Run(ctx, e.settings) })
+	all.Go(func() { defer rest(); e.reservations.pending.Run(reserving) })
+	all.Go(func() { e.judge.Blocks.Run(ctx) })
+	all.Go(func() { e.Overrides.known.Run(ctx, e.settings) })
 	all.Go(func() { e.decider.Run(ctx) })
 	if e.news != nil {
 		all.Go(func() { e.news.Run(ctx) })
@@ -275,27 +228,25 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) now() store.Instant { return e.settings.Timing.Instant() }
-
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
-	one := e.borrow()
+	one := e.borrowed.borrow()
 	c := &one.charges[0]
-	parts, err := e.charge(e.plans.Load(), c, op, &d)
+	parts, err := e.charger.charge(e.plans.inForce.Load(), c, op, &d)
 	switch {
 	case err != nil:
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
 		c.Memory, c.MayBeginAnew = one.memory, true
-		e.decide(ctx, c)
+		e.judge.Decide(ctx, c)
 		if demand.BeginsAnew(c.Err) {
 			decision, err = e.doDerived(ctx, op, &d)
 			break
 		}
-		e.tell(c)
+		e.judge.Tell(c)
 		decision, err = c.Decision, c.Err
 	}
-	e.release(one)
+	e.borrowed.release(one)
 	return decision, err
 }
 
@@ -303,23 +254,6 @@ func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.
 func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
 	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
 	return answer.Decision, err
-}
-
-// tell says in c's decision which override decided it, and tells the observer.
-func (e *Engine) tell(c *demand.Charge) {
-	tellOverride(c)
-	e.observe(c)
-}
-
-func (e *Engine) observe(c *demand.Charge) {
-	if e.opts.Observer == nil {
-		return
-	}
-	op := c.Op
-	if op == count.OpReserve {
-		op = count.OpCheck
-	}
-	e.opts.Observer.Observe(op, c.Key, c.Cost, &c.Decision)
 }
 
 // checkCost refuses costs that are out of range and, unless they are recorded
@@ -332,119 +266,11 @@ func checkCost(p *demand.Plan, op count.Op, cost int64) error {
 		return nil
 	}
 	for i := range p.Rules {
-		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 {
+		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 && !r.Shadow {
 			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.Capacity)
 		}
 	}
 	return nil
-}
-
-// decide decides one charge, and fills in its decision and error.
-func (e *Engine) decide(ctx context.Context, c *demand.Charge) {
-	p := c.Plan
-	if p.Mode == policy.ModeOff {
-		c.Decision = p.Unasked()
-		return
-	}
-	if c.Told || e.decideUnasked(c) {
-		return
-	}
-	asked := e.asking(p)
-	e.decider.Decide(ctx, c)
-	switch {
-	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // nobody failed: it is to be decided once more
-		c.Decision = p.Unasked()
-	case c.Err != nil:
-		c.Decision, c.Err = e.onStoreError(ctx, c, c.Err)
-	default:
-		e.punish(c, &c.Decision, asked)
-		e.remember(ctx, c, &c.Decision)
-	}
-}
-
-// decideUnasked decides c if nobody has to be asked what is counted: by an override to
-// allow or to block; where there is none, by a rule about numbers; or else by a block.
-func (e *Engine) decideUnasked(c *demand.Charge) (decided bool) {
-	return e.decideOverridden(c) || decideRefused(c) || e.decideBlocked(c)
-}
-
-// recallDenial decides c if what is remembered of its key leaves no room.
-func (e *Engine) recallDenial(c *demand.Charge) (decided bool) {
-	asked := e.asking(c.Plan)
-	if !e.decider.Recall(c) {
-		return false
-	}
-	e.punish(c, &c.Decision, asked)
-	return true
-}
-
-// deniedUnasked reports whether what is known without asking denies charges, which stand
-// or fall together, so that nothing of them is counted whatever the others say. Those that
-// deny are decided then.
-func (e *Engine) deniedUnasked(charges []demand.Charge) (denied bool) {
-	if slices.ContainsFunc(charges, func(c demand.Charge) bool { return c.OpIf(true) != count.OpCheck }) {
-		return false
-	}
-	for i := range charges {
-		c := &charges[i]
-		c.Told = c.Plan.Mode == policy.ModeEnforce && (e.decideUnasked(c) || e.recallDenial(c)) && !c.Decision.WouldAllow
-		denied = denied || c.Told
-	}
-	return denied
-}
-
-// remember counts in this instance's own store what it let through: that is what it
-// goes by should the shared one fail.
-func (e *Engine) remember(ctx context.Context, c *demand.Charge, d *count.Decision) {
-	if c.Plan.OnStoreError == policy.OnStoreErrorLocal && e.local != nil && d.Recorded == count.RecordedYes {
-		local := locally(c, count.OpRecord)
-		e.local.Decide(ctx, local)
-		c.Memory = local.Memory
-	}
-}
-
-// locally returns c as this instance's own store decides it.
-func locally(c *demand.Charge, op count.Op) *demand.Charge {
-	return &demand.Charge{Target: demand.Target{Plan: c.Plan.Local, Key: c.Key}, Op: op, Cost: c.Cost, Hold: c.Hold, Memory: c.Memory}
-}
-
-// onStoreError answers c in the store's place as its policy says.
-func (e *Engine) onStoreError(ctx context.Context, c *demand.Charge, cause error) (count.Decision, error) {
-	failed := &count.StoreError{Recorded: count.RecordedNo, Err: cause}
-	if already := (*count.StoreError)(nil); errors.As(cause, &already) {
-		failed = already
-	}
-	if c.Op == count.OpCheck {
-		failed.Recorded = count.RecordedNo
-	}
-	p := c.Plan
-	switch {
-	case p.OnStoreError == policy.OnStoreErrorAllow || p.Mode == policy.ModeShadow:
-		d := p.Unasked()
-		d.Degraded, d.Recorded = true, failed.Recorded
-		return d, nil
-	case e.decider.KnownFull(c):
-		c.Decision.Degraded, c.Decision.Recorded = true, failed.Recorded
-		return c.Decision, nil
-	case p.OnStoreError == policy.OnStoreErrorLocal && e.local != nil:
-		local := locally(c, c.Op)
-		e.local.Decide(ctx, local)
-		if local.Err != nil {
-			return refusal(p, failed), failed
-		}
-		d := local.Decision
-		d.Policy, d.Degraded, d.Recorded, d.Entry = &p.Policy, true, failed.Recorded, count.Entry{}
-		return d, nil
-	}
-	return refusal(p, failed), failed
-}
-
-// refusal returns the decision to deny because the store failed.
-func refusal(p *demand.Plan, failed *count.StoreError) count.Decision {
-	d := p.Unasked()
-	d.Allowed, d.WouldAllow, d.Remaining = false, false, 0
-	d.Degraded, d.Recorded = true, failed.Recorded
-	return d
 }
 
 // Behind returns how far the store is behind what was admitted.
@@ -477,7 +303,7 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 	if e.shared == nil {
 		return owner.ErrRefused
 	}
-	p, err := e.planForPeer(ctx, call)
+	p, err := e.plans.planForPeer(ctx, call)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -35,8 +36,21 @@ type KeyBlock struct {
 // Explain tells why d is allowed or denied now. It records nothing, and asks the store
 // whatever is remembered. Errors are those of Check but for StoreErrors: Failed has them.
 func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
+	return e.explainer.explain(ctx, &d)
+}
+
+// explainer looks at all that has a say.
+type explainer struct {
+	*basis
+	store   store.Store
+	charger *charger
+	judge   *judge.Judge
+}
+
+// explain is Engine.Explain.
+func (e *explainer) explain(ctx context.Context, d *Demand) (*Explanation, error) {
 	var c demand.Charge
-	parts, err := e.charge(e.plans.Load(), &c, count.OpCheck, &d)
+	parts, err := e.charger.charge(e.charger.plans.inForce.Load(), &c, count.OpCheck, d)
 	if err != nil {
 		return nil, err
 	}
@@ -46,24 +60,24 @@ func (e *Engine) Explain(ctx context.Context, d Demand) (*Explanation, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 	defer cancel()
-	x := e.explain(ctx, &c)
+	x := e.ofCharge(ctx, &c)
 	for i := range more {
-		e.override(&more[i].Charge)
-		x.Derived = append(x.Derived, e.explain(ctx, &more[i].Charge))
+		e.charger.override(&more[i].Charge)
+		x.Derived = append(x.Derived, e.ofCharge(ctx, &more[i].Charge))
 	}
 	return x, nil
 }
 
-func (e *Engine) explain(ctx context.Context, c *demand.Charge) *Explanation {
+func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge) *Explanation {
 	x := &Explanation{Policy: c.Plan.Name, InForce: &c.Plan.Policy, Key: c.Key}
-	if p := e.plans.Load().of(c.Plan.Name); p != nil {
+	if p := e.charger.plans.inForce.Load().of(c.Plan.Name); p != nil {
 		x.InForce = &p.At(c.Key).Policy
 	}
 	now := e.now()
-	if o := e.overrides.Of(&c.Target, now); o != nil {
+	if o := e.charger.overrides.Of(&c.Target, now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.blocks.Of(c.Key, c.Old, now); c.Plan.Blocks() && b.Until > now {
+	if b := e.judge.Blocks.Of(c.Key, c.Old, now); c.Plan.Blocks() && b.Until > now {
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c
@@ -78,27 +92,12 @@ func (e *Engine) explain(ctx context.Context, c *demand.Charge) *Explanation {
 			x.Failed = &count.StoreError{Recorded: count.RecordedNo, Err: x.Failed}
 		}
 	}
-	x.answer(ctx, e, c)
+	x.Answer = e.judge.Explain(ctx, c, x.Counted, x.Failed)
 	return x
 }
 
-// answer fills in what a check of c is answered.
-func (x *Explanation) answer(ctx context.Context, e *Engine, c *demand.Charge) {
-	switch {
-	case c.Plan.Mode == policy.ModeOff:
-		c.Decision = c.Plan.Unasked()
-	case e.decideUnasked(c):
-	case x.Failed != nil:
-		c.Decision, _ = e.onStoreError(ctx, c, x.Failed)
-	default:
-		c.Decision = x.Counted
-	}
-	tellOverride(c)
-	x.Answer = c.Decision
-}
-
 // resetOf returns the instant up to which what was counted for t is forgotten.
-func (e *Engine) resetOf(ctx context.Context, t *demand.Target) (latest store.Instant, err error) {
+func (e *explainer) resetOf(ctx context.Context, t *demand.Target) (latest store.Instant, err error) {
 	plans := t.Plan.Parts
 	if len(plans) == 0 {
 		plans = []*demand.Plan{t.Plan}

@@ -12,10 +12,12 @@ const (
 )
 
 // BoundBlocks makes e remember at most this many blocks, and none so far.
-func (e *Engine) BoundBlocks(most int) { e.blocks = signals.NewBlocks(most, e.settings.Timing) }
+func (e *Engine) BoundBlocks(most int) {
+	e.judge.Blocks.Blocks = signals.NewBlocks(most, e.settings.Timing)
+}
 
 // BlocksKnown returns how many keys e knows a block of.
-func (e *Engine) BlocksKnown() int { return e.blocks.Len() }
+func (e *Engine) BlocksKnown() int { return e.judge.Blocks.Len() }
 
 // MergeBlocks returns the end and the strikes of two blocks, each given as when it was
 // made, its end and its strikes, by an instance that learns of one and then the other.

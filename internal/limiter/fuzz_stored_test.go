@@ -76,7 +76,7 @@ func FuzzNews(f *testing.F) {
 		if err := e.SetPolicies([]policy.Policy{p}); err != nil {
 			t.Fatal(err)
 		}
-		plan, _, _, err := e.planOf("p", "i")
+		plan, _, _, err := e.plans.planOf("p", "i")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,11 +85,11 @@ func FuzzNews(f *testing.F) {
 		e.heard(t.Context(), &store.Change{
 			ID: id, Kind: store.ChangeKind(kind), Key: c.Key, Until: store.Instant(until), Strikes: strikes, TTL: time.Duration(ttl),
 		})
-		blocked, d := e.decideBlocked(&c), &c.Decision
+		blocked, d := e.judge.DecideUnasked(&c), &c.Decision
 		if blocked && (d.Allowed || d.RetryAfter <= 0 || store.ChangeKind(kind) != store.ChangeBlock || store.Instant(until) <= fuzzNow) {
 			t.Fatalf("%s until %d: %+v", kind, until, d.Verdict)
 		}
-		if next, _ := e.blocks.Punish(&p, c.Key, c.Old, fuzzNow, fuzzNow); !blocked && next.Until.Sub(fuzzNow) > p.BlockMax {
+		if next, _ := e.judge.Blocks.Punish(&p, c.Key, c.Old, fuzzNow, fuzzNow); !blocked && next.Until.Sub(fuzzNow) > p.BlockMax {
 			t.Fatalf("%s of %d strikes: a block until %d", kind, strikes, next.Until)
 		}
 		reset := store.Change{ID: e.ids.Next(max(fuzzNow, id.Instant())), Kind: store.ChangeReset, Key: c.Key}
@@ -122,16 +122,16 @@ func FuzzOverrideNews(f *testing.F) {
 		id := e.ids.Next(store.Instant(made))
 		e.heard(t.Context(), &store.Change{ID: id, Kind: store.ChangeOverride, Key: key, Until: store.Instant(until), Details: details})
 		var c demand.Charge
-		if _, err := e.charge(e.plans.Load(), &c, count.OpTake, &d); err == nil {
+		if _, err := e.charger.charge(e.plans.inForce.Load(), &c, count.OpTake, &d); err == nil {
 			if found := c.Plan.Limits[0]; found.Limit < 0 || found.Limit > policy.MaxLogLimit {
 				t.Fatalf("%q: %+v", details, found)
 			}
-			if e.decideOverridden(&c) && store.Instant(until) <= fuzzNow {
+			if e.judge.DecideUnasked(&c) && store.Instant(until) <= fuzzNow {
 				t.Fatalf("%q is in force after its end", details)
 			}
 		}
 		end := store.Change{ID: e.ids.Next(max(fuzzNow, id.Instant()+1)), Kind: store.ChangeOverride, Key: key}
-		if e.heard(t.Context(), &end); len(e.Overrides()) > 0 {
+		if e.heard(t.Context(), &end); len(e.Overrides.All()) > 0 {
 			t.Fatalf("%q outlives its end", details)
 		}
 	})

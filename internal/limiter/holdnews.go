@@ -21,14 +21,14 @@ const holdNewsLives = time.Minute
 
 // keepHold has whoever is started after this process end the reservation t, sealed as text, of what
 // was held for charges. There is nothing to be done about it if that fails.
-func (e *Engine) keepHold(ctx context.Context, t *once.Token, text string, charges []demand.Charge) {
-	if !e.InMemory() || e.opts.Feed == nil || len(text) > store.MaxChangeDetails {
+func (r *reservations) keepHold(ctx context.Context, t *once.Token, text string, charges []demand.Charge) {
+	if !r.inMemory || r.feed == nil || len(text) > store.MaxChangeDetails {
 		return
 	}
 	for i := range charges {
 		if c := &charges[i]; c.Decision.Recorded == count.RecordedYes && !c.Plan.EndsItself() {
-			_ = e.opts.Feed.Publish(ctx, &store.Change{
-				ID: e.ids.Next(e.now()), Kind: store.ChangeHold, Key: c.Key, Until: t.Ends, Details: text,
+			_ = r.feed.Publish(ctx, &store.Change{
+				ID: r.ids.Next(r.now()), Kind: store.ChangeHold, Key: c.Key, Until: t.Ends, Details: text,
 				TTL: clock.WholeSeconds(c.Hold) + holdNewsLives,
 			})
 			return
@@ -36,23 +36,23 @@ func (e *Engine) keepHold(ctx context.Context, t *once.Token, text string, charg
 	}
 }
 
-// heardHold ends the reservation that c tells of when it is over. What was counted under policies
+// heard ends the reservation that c tells of when it is over. What was counted under policies
 // that are others since stays; all of it, where the reservation's first one is.
-func (e *Engine) heardHold(ctx context.Context, c *store.Change) {
-	keys, err := e.secrets.Keyring(ctx)
-	if err != nil || !e.InMemory() {
+func (r *reservations) heard(ctx context.Context, c *store.Change) {
+	keys, err := r.secrets.Keyring(ctx)
+	if err != nil || !r.inMemory {
 		return
 	}
 	t, err := keys.Open(c.Details, once.Reserved)
 	if err != nil {
 		return
 	}
-	lasts, rest := t.Ends.Sub(t.Entries[0].At), t.Ends.Sub(e.now())
+	lasts, rest := t.Ends.Sub(t.Entries[0].At), t.Ends.Sub(r.now())
 	held := &once.Token{Kind: t.Kind, Ends: t.Ends}
 	var charges []demand.Charge
 	for i := range t.Entries {
 		n := &t.Entries[i]
-		p, err := e.planFor(n)
+		p, err := r.plans.planFor(n)
 		switch {
 		case err == nil && n.Sums == p.Sums:
 			held.Entries = append(held.Entries, *n)
@@ -62,5 +62,5 @@ func (e *Engine) heardHold(ctx context.Context, c *store.Change) {
 			return
 		}
 	}
-	e.reservations.EndLater(held, charges, max(0, min(rest, lasts)))
+	r.pending.EndLater(held, charges, max(0, min(rest, lasts)))
 }

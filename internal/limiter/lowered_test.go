@@ -27,7 +27,7 @@ var lowering = map[string]func(t *testing.T, e *limiter.Engine, p policy.Policy)
 	},
 	"an override": func(t *testing.T, e *limiter.Engine, p policy.Policy) int64 {
 		name := p.WithDefaults().Limits[0].Name
-		_, err := e.SetOverride(t.Context(), "p", somebody.Identifier, demand.Override{
+		_, err := e.Overrides.Set(t.Context(), "p", somebody.Identifier, demand.Override{
 			Kind: policy.OverrideLimits, Until: store.InstantOf(time.Now().Add(30 * 24 * time.Hour)),
 			Limits: []demand.LimitOverride{{Name: name, Limit: 5}},
 		})

@@ -13,6 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -45,21 +47,40 @@ const (
 	staleMargin = time.Second      // by how much a claim outlives the decision that it was made for
 )
 
+// repetitions are calls under an idempotency key, which count once however often they come.
+type repetitions struct {
+	*basis
+	store      store.Store
+	judge      *judge.Judge
+	claims     *once.Scopes
+	secrets    *once.Secrets
+	refunds    *refunds     // give receipts
+	identities []*keys.Keys // hash identifiers for fingerprints, under every hash key that is known
+}
+
+// identities returns what hashes identifiers for fingerprints, under every hash key that set knows.
+func identities(set *demand.Settings) (all []*keys.Keys) {
+	for _, keyer := range append([]keys.Keyer{set.Keyer}, set.AlsoRead...) {
+		all = append(all, keyer.For(keys.KeySpace{Policy: once.SpaceIdentity}))
+	}
+	return all
+}
+
 // once decides call unless it was decided before under the same idempotency key: then
 // it returns that answer. Whoever claims the key decides; the claim fixes the ids of
 // the events beforehand, so that what a claim without an answer left behind can be
 // removed before the call is decided anew. A claim can be taken over when its owner
 // must have given up, and the owner finds out: it answers only if it can put the answer
 // into the claim that it made.
-func (e *Engine) once(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
-	keys, err := e.secrets.Keyring(ctx)
+func (r *repetitions) once(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, count.RecordedNo, err)
+		return failAll(ctx, r.judge, charges, count.RecordedNo, err)
 	}
-	claims := e.claims.Of(charges)
+	claims := r.claims.Of(charges)
 	o := &attempt{
-		engine: e, claims: claims, key: claims.Key(once.SpaceIdempotency, keys.Sum(call.ownedKey()...)),
-		fingerprints: e.fingerprints(keys, call), charges: charges, keep: usageKept,
+		repetitions: r, claims: claims, key: claims.Key(once.SpaceIdempotency, keys.Sum(call.ownedKey()...)),
+		fingerprints: r.fingerprints(keys, call), charges: charges, keep: usageKept,
 	}
 	for i := range charges {
 		o.keep = max(o.keep, charges[i].Plan.LongestWindow())
@@ -69,9 +90,10 @@ func (e *Engine) once(ctx context.Context, call *Call, charges []demand.Charge) 
 		if done || err != nil {
 			return answer, err
 		}
-		_ = clock.Pause(ctx, wait/2+e.settings.Jitter(wait))
+		_ = clock.Pause(ctx, wait/2+r.settings.Jitter(wait))
 	}
-	return e.failAll(ctx, charges, count.RecordedUnknown, fmt.Errorf("%w: the same call is being decided elsewhere", store.ErrUnavailable))
+	return failAll(ctx, r.judge, charges, count.RecordedUnknown,
+		fmt.Errorf("%w: the same call is being decided elsewhere", store.ErrUnavailable))
 }
 
 // ownedKey returns whose idempotency key it is, if they have a name, and the key.
@@ -84,8 +106,8 @@ func (c *Call) ownedKey() []string {
 
 // fingerprints returns what tells call from other calls, what is asked and for whom,
 // under every hash key that is known: two instances that are changing it share one.
-func (e *Engine) fingerprints(keys *once.Keyring, call *Call) (all [][]byte) {
-	for _, identities := range e.identities {
+func (r *repetitions) fingerprints(keys *once.Keyring, call *Call) (all [][]byte) {
+	for _, identities := range r.identities {
 		parts := []string{string(call.Op)}
 		for _, d := range call.Demands {
 			parts = append(parts, d.Policy, string(identities.Of(d.Identifier).Bytes()), strconv.FormatInt(max(1, d.Cost), 10))
@@ -104,7 +126,7 @@ func (u *usage) of(fingerprints [][]byte) bool {
 
 // attempt is one call on its way through its idempotency key.
 type attempt struct {
-	engine       *Engine
+	repetitions  *repetitions
 	claims       *once.Claims
 	key          store.Key
 	fingerprints [][]byte
@@ -118,7 +140,7 @@ type attempt struct {
 func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error) {
 	cell, known, err := o.read(ctx)
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
+		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	if known != nil {
@@ -128,24 +150,24 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		case known.State == usageAnswered:
 			return known.Answer.answer(), true, nil
 		case known.State != usagePending && known.State != usageFree:
-			answer, err = o.engine.failAll(ctx, o.charges, count.RecordedUnknown,
+			answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown,
 				fmt.Errorf("%w: an idempotency key was used by a version that this one does not understand", store.ErrUnavailable))
 			return answer, true, err
 		case known.State == usagePending && !o.stale(known):
 			return Answer{}, false, nil
 		case known.State == usagePending && !o.settleable():
-			answer, err = o.engine.failAll(ctx, o.charges, count.RecordedUnknown,
+			answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown,
 				fmt.Errorf("%w: an earlier call with this idempotency key ended without an answer", store.ErrUnavailable))
 			return answer, true, err
 		}
 	}
-	if (known == nil || known.State == usageFree) && o.engine.deniedUnasked(o.charges) {
-		err := o.engine.decideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
+	if (known == nil || known.State == usageFree) && o.repetitions.judge.DeniedUnasked(o.charges) {
+		err := o.repetitions.judge.DecideAll(ctx, o.charges) // counts nothing, so there is nothing to claim
 		return answerOf(o.charges), true, err
 	}
-	now, err := o.engine.decider.Instant()
+	now, err := o.repetitions.decider.Instant()
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
+		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	mine := o.claim(known, max(now, o.after+1))
@@ -154,7 +176,7 @@ func (o *attempt) try(ctx context.Context) (answer Answer, done bool, err error)
 		return Answer{}, false, nil
 	}
 	if err != nil {
-		answer, err = o.engine.failAll(ctx, o.charges, count.RecordedNo, err)
+		answer, err = failAll(ctx, o.repetitions.judge, o.charges, count.RecordedNo, err)
 		return answer, true, err
 	}
 	return o.decide(ctx, version, mine)
@@ -178,13 +200,13 @@ func (o *attempt) swap(ctx context.Context, expected store.EventID, u *usage) (s
 	if err != nil {
 		return store.EventID{}, err
 	}
-	return o.claims.Swap(ctx, o.key, expected, value, o.keep+o.engine.settings.ClockError)
+	return o.claims.Swap(ctx, o.key, expected, value, o.keep+o.repetitions.settings.ClockError)
 }
 
 // stale reports whether whoever claimed u must have given up, by any clock. If the clock was set
 // back since, nobody knows: a claim that is taken over too early finds out.
 func (o *attempt) stale(u *usage) bool {
-	set, now := o.engine.settings, o.engine.now()
+	set, now := o.repetitions.settings, o.repetitions.now()
 	return now.Sub(u.Started) > set.StoreTimeout+2*set.ClockTolerance+staleMargin || set.Timing.IsSetBack(u.Started, now)
 }
 
@@ -205,7 +227,7 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 		mine.Gone = slices.Concat(known.Gone, known.IDs)
 	}
 	for range o.charges {
-		mine.IDs = append(mine.IDs, o.engine.ids.Next(now))
+		mine.IDs = append(mine.IDs, o.repetitions.ids.Next(now))
 	}
 	return mine
 }
@@ -214,7 +236,7 @@ func (o *attempt) claim(known *usage, now store.Instant) *usage {
 // It is not done when the claim was taken over meanwhile.
 func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage) (Answer, bool, error) {
 	if err := o.removeGone(ctx, mine.Gone); err != nil {
-		answer, err := o.engine.failAll(ctx, o.charges, count.RecordedUnknown, err)
+		answer, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
 		return answer, true, err
 	}
 	mine.Gone = nil // it is removed
@@ -222,7 +244,7 @@ func (o *attempt) decide(ctx context.Context, version store.EventID, mine *usage
 		c := &o.charges[i]
 		c.Decision, c.Err, c.ID, c.Placed = count.Decision{}, nil, mine.IDs[i], false
 	}
-	err := o.engine.decideAll(ctx, o.charges)
+	err := o.repetitions.judge.DecideAll(ctx, o.charges)
 	if early := (*demand.DatedError)(nil); errors.As(err, &early) {
 		o.after = early.After
 		_, _ = o.swap(ctx, version, o.free(mine)) // the next round finds out if that failed
@@ -253,13 +275,13 @@ func (o *attempt) free(mine *usage) *usage {
 // keepAnswer puts answer into the claim of this version. Where that was taken over,
 // what answer counted is being removed: it is not the answer any more.
 func (o *attempt) keepAnswer(ctx context.Context, version store.EventID, answer Answer) (Answer, bool, error) {
-	answer.Receipt = o.engine.receipt(ctx, o.charges)
+	answer.Receipt = o.repetitions.refunds.receipt(ctx, o.charges)
 	_, err := o.swap(ctx, version, &usage{State: usageAnswered, Fingerprints: o.fingerprints, Answer: storedOf(&answer)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return Answer{}, false, nil
 	case err != nil && o.settleable(): // it may be taken over yet
-		failed, err := o.engine.failAll(ctx, o.charges, count.RecordedUnknown, err)
+		failed, err := failAll(ctx, o.repetitions.judge, o.charges, count.RecordedUnknown, err)
 		return failed, true, err
 	}
 	return answer, true, nil // what can't be settled is never taken over
@@ -276,7 +298,7 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 		w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Remove: gone}
 		for _, key := range append([]store.Key{t.Key}, t.Old...) {
 			w.Key = key
-			if err := o.engine.store.Write(ctx, w); err != nil {
+			if err := o.repetitions.store.Write(ctx, w); err != nil {
 				return err
 			}
 		}
@@ -284,26 +306,13 @@ func (o *attempt) removeGone(ctx context.Context, gone []store.EventID) error {
 	return nil
 }
 
-// failAll answers charges in the store's place, as their policies say. Where it is not
-// known yet what a call is for, there is no policy to go by.
-func (e *Engine) failAll(ctx context.Context, charges []demand.Charge, recorded count.Recorded, cause error) (Answer, error) {
+// failAll is Judge.FailAll, with the answer.
+func failAll(ctx context.Context, j *judge.Judge, charges []demand.Charge, recorded count.Recorded, cause error) (Answer, error) {
+	err := j.FailAll(ctx, charges, recorded, cause)
 	if len(charges) == 0 {
-		return Answer{}, &count.StoreError{Recorded: recorded, Err: cause}
+		return Answer{}, err
 	}
-	var failed error
-	for i := range charges {
-		c := &charges[i]
-		if c.Plan.Mode == policy.ModeOff {
-			c.Decision = c.Plan.Unasked()
-			continue
-		}
-		c.Decision, c.Err = e.onStoreError(ctx, c, &count.StoreError{Recorded: recorded, Err: cause})
-		e.observe(c)
-		if failed == nil {
-			failed = c.Err
-		}
-	}
-	return answerOf(charges), failed
+	return answerOf(charges), err
 }
 
 // storedAnswer is an Answer as it is kept for repetitions of its call.

@@ -17,75 +17,84 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// SetOverride puts o in force for id under policy, in place of an earlier one: on this
+// Overrides has what operators decide otherwise than a policy says, for one identifier each and for a while. All of it
+// is in the memory of every instance.
+type Overrides struct {
+	*basis
+	plans *plans
+	known overrides.Set
+	news  *signals.News // nil: there is no feed
+}
+
+// Set puts o in force for id under policy, in place of an earlier one: on this
 // instance at once, on others within a second, and on those that start later. Errors wrap
 // ErrInvalid, ErrUnknownPolicy or, as a StoreError, ErrUnavailable and ErrOverloaded; after
 // one whose Recorded is unknown, o may come into force all the same.
-func (e *Engine) SetOverride(ctx context.Context, policy string, id keys.Identifier, o demand.Override) (demand.Override, error) {
-	p, id, _, err := e.planOf(policy, id)
+func (s *Overrides) Set(ctx context.Context, policy string, id keys.Identifier, o demand.Override) (demand.Override, error) {
+	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
 		return demand.Override{}, err
 	}
-	if err := e.checkOverride(p, &o); err != nil {
+	if err := s.check(p, &o); err != nil {
 		return demand.Override{}, err
 	}
 	t := p.Of(id)
-	if !e.overrides.Room(t.Key) {
+	if !s.known.Room(t.Key) {
 		err := fmt.Errorf("%w: %d overrides are live", store.ErrOverloaded, overrides.MaxLive)
 		return demand.Override{}, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	d := overrides.Details{Policy: p.Name, Kind: o.Kind, Limits: o.Limits, By: o.By}
-	if now := e.now(); e.settings.Timing.IsSetBack(e.overrides.Latest(t.Key), now) {
+	if now := s.now(); s.settings.Timing.IsSetBack(s.known.Latest(t.Key), now) {
 		d.At = now
 	}
 	details, err := json.Marshal(&d)
 	if err != nil {
 		return demand.Override{}, err
 	}
-	made, err := e.publishOverride(ctx, &t, o.Until, string(details))
+	made, err := s.publish(ctx, &t, o.Until, string(details))
 	if made > 0 {
 		o.Made = cmp.Or(d.At, made)
 	}
 	return o, err
 }
 
-// EndOverride ends the override of id under policy, if there is one, everywhere. Errors
-// are those of SetOverride.
-func (e *Engine) EndOverride(ctx context.Context, policy string, id keys.Identifier) error {
-	p, id, _, err := e.planOf(policy, id)
+// End ends the override of id under policy, if there is one, everywhere. Errors
+// are those of Set.
+func (s *Overrides) End(ctx context.Context, policy string, id keys.Identifier) error {
+	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
 		return err
 	}
 	t := p.Of(id)
-	_, err = e.publishOverride(ctx, &t, 0, "")
+	_, err = s.publish(ctx, &t, 0, "")
 	return err
 }
 
-// Override returns the override of id under policy that is in force on this instance;
+// Of returns the override of id under policy that is in force on this instance;
 // false: there is none.
-func (e *Engine) Override(policy string, id keys.Identifier) (demand.Override, bool, error) {
-	p, id, _, err := e.planOf(policy, id)
+func (s *Overrides) Of(policy string, id keys.Identifier) (demand.Override, bool, error) {
+	p, id, _, err := s.plans.planOf(policy, id)
 	if err != nil {
 		return demand.Override{}, false, err
 	}
 	t := p.Of(id)
-	o := e.overrides.Of(&t, e.now())
+	o := s.known.Of(&t, s.now())
 	if o == nil {
 		return demand.Override{}, false, nil
 	}
 	return o.Override, true, nil
 }
 
-// Overrides returns those that are in force on this instance, the one that ends first
+// All returns those that are in force on this instance, the one that ends first
 // first.
-func (e *Engine) Overrides() []overrides.Keyed { return e.overrides.All(e.now()) }
+func (s *Overrides) All() []overrides.Keyed { return s.known.All(s.now()) }
 
-// checkOverride refuses an override that p can't have.
-func (e *Engine) checkOverride(p *demand.Plan, o *demand.Override) error {
+// check refuses an override that p can't have.
+func (s *Overrides) check(p *demand.Plan, o *demand.Override) error {
 	wrong := func(field, format string, args ...any) error {
 		return &FieldError{Field: field, Detail: fmt.Sprintf(format, args...)}
 	}
-	rest := o.Until.Sub(e.now())
+	rest := o.Until.Sub(s.now())
 	switch {
 	case !slices.Contains([]policy.OverrideKind{policy.OverrideAllow, policy.OverrideBlock, policy.OverrideLimits}, o.Kind):
 		return wrong("kind", "not known: use one of %s, %s, %s", policy.OverrideAllow, policy.OverrideBlock, policy.OverrideLimits)
@@ -126,24 +135,24 @@ func limitNames(p *demand.Plan) (names []string) {
 	return names
 }
 
-// publishOverride tells every instance of what overrides t from now on, and returns when
+// publish tells every instance of what overrides t from now on, and returns when
 // that was made. It is dated after what it replaces, whichever clock dated that, and is
 // told for as long as any earlier one may be: who starts must not find an earlier one
 // alone.
-func (e *Engine) publishOverride(
+func (s *Overrides) publish(
 	ctx context.Context, t *demand.Target, until store.Instant, details string,
 ) (made store.Instant, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.settings.StoreTimeout)
 	defer cancel()
-	now, err := e.decider.Instant()
+	now, err := s.decider.Instant()
 	if err != nil { // news by a clock that is wrong would stand above later ones, or below earlier ones
 		return 0, &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	for _, key := range append([]store.Key{t.Key}, t.Old...) {
-		at := max(now, e.overrides.Latest(key)+1)
-		c := &store.Change{ID: e.ids.Next(at), Kind: store.ChangeOverride, Key: key, Until: until, TTL: signals.ChangesLive, Details: details}
-		if e.news != nil {
-			if err := e.news.Publish(ctx, c); err != nil {
+		at := max(now, s.known.Latest(key)+1)
+		c := &store.Change{ID: s.ids.Next(at), Kind: store.ChangeOverride, Key: key, Until: until, TTL: signals.ChangesLive, Details: details}
+		if s.news != nil {
+			if err := s.news.Publish(ctx, c); err != nil {
 				fate := count.FateOf(err)
 				if made != 0 { // it is told of under another hash key
 					fate = count.RecordedUnknown
@@ -151,7 +160,7 @@ func (e *Engine) publishOverride(
 				return 0, &count.StoreError{Recorded: fate, Err: store.Unavailable(err)}
 			}
 		}
-		e.learnOverride(c)
+		s.learn(c)
 		if made == 0 {
 			made = at
 		}
@@ -159,47 +168,26 @@ func (e *Engine) publishOverride(
 	return made, nil
 }
 
-// learnOverride puts the override that c tells of in force, or its end.
-func (e *Engine) learnOverride(c *store.Change) {
-	e.overrides.Learn(c, e.now())
-	e.decider.Changed(c.Key)
+// learn puts the override that c tells of in force, or its end.
+func (s *Overrides) learn(c *store.Change) {
+	s.known.Learn(c, s.now())
+	s.decider.Changed(c.Key)
 }
 
 // override has c decided as its key's override says, if there is one.
-func (e *Engine) override(c *demand.Charge) {
-	if !e.overrides.Any() {
+func (m *charger) override(c *demand.Charge) {
+	if !m.overrides.Any() {
 		return
 	}
-	o := e.overrides.Of(&c.Target, e.now())
+	o := m.overrides.Of(&c.Target, m.plans.settings.Timing.Instant())
 	if o == nil {
 		return
 	}
 	if o.Kind == policy.OverrideLimits {
 		base := c.Plan
-		if c.Plan = o.PlanFor(base, e.newPlans); c.Plan == base {
+		if c.Plan = o.PlanFor(base, m.plans.newPlans); c.Plan == base {
 			return
 		}
 	}
 	c.Override = &o.Override
-}
-
-// tellOverride says in c's decision which override decided it.
-func tellOverride(c *demand.Charge) {
-	if c.Override != nil && (c.Override.Kind == policy.OverrideLimits || c.IsUnasked()) {
-		c.Decision.Override = c.Override.Kind
-	}
-}
-
-// decideOverridden decides c by an override to allow or to block it, if there is one.
-func (e *Engine) decideOverridden(c *demand.Charge) (decided bool) {
-	switch {
-	case c.Override == nil || c.Override.Kind == policy.OverrideLimits || !c.IsUnasked():
-		return false
-	case c.Override.Kind == policy.OverrideAllow:
-		c.Decision = c.Plan.Unasked()
-	default:
-		c.Decision = c.Plan.DenyFor(max(0, c.Override.Until.Sub(e.now())))
-		c.Decision.ForgetUsed()
-	}
-	return true
 }

@@ -27,7 +27,7 @@ import (
 func override(t *testing.T, e *limiter.Engine, o demand.Override, lasts time.Duration) {
 	t.Helper()
 	o.Until = store.InstantOf(time.Now().Add(lasts))
-	if _, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
+	if _, err := e.Overrides.Set(t.Context(), somebody.Policy, somebody.Identifier, o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -41,7 +41,7 @@ func otherLimit(p *policy.Policy, limit int64) demand.Override {
 
 func endOverride(t *testing.T, e *limiter.Engine) {
 	t.Helper()
-	if err := e.EndOverride(t.Context(), somebody.Policy, somebody.Identifier); err != nil {
+	if err := e.Overrides.End(t.Context(), somebody.Policy, somebody.Identifier); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -294,8 +294,8 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 		if d := mustTake(t, anew()); d.Override != policy.OverrideAllow {
 			t.Errorf("%+v", d)
 		}
-		got, ok, err := anew().Override(somebody.Policy, somebody.Identifier)
-		want, _, _ := a.Override(somebody.Policy, somebody.Identifier)
+		got, ok, err := anew().Overrides.Of(somebody.Policy, somebody.Identifier)
+		want, _, _ := a.Overrides.Of(somebody.Policy, somebody.Identifier)
 		if !ok || err != nil || !reflect.DeepEqual(got, want) || got.By != "operator" {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
@@ -307,8 +307,8 @@ func TestInstancesThatStartKnowOverrides(t *testing.T) {
 		override(t, a, demand.Override{Kind: policy.OverrideBlock}, 24*time.Hour)
 		endOverride(t, a)
 		time.Sleep(time.Hour)
-		if e := anew(); len(e.Overrides()) > 0 {
-			t.Errorf("what was ended is back: %+v", e.Overrides())
+		if e := anew(); len(e.Overrides.All()) > 0 {
+			t.Errorf("what was ended is back: %+v", e.Overrides.All())
 		}
 	})
 }
@@ -351,7 +351,7 @@ func TestOverrideThatIsNotStored(t *testing.T) {
 		a, b := instance(t, s, feed, p), instance(t, s, feed, p)
 		set := func() error {
 			until := store.InstantOf(time.Now().Add(time.Hour))
-			_, err := a.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{Kind: policy.OverrideBlock, Until: until})
+			_, err := a.Overrides.Set(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{Kind: policy.OverrideBlock, Until: until})
 			return err
 		}
 		feed.set(func() { feed.deaf = true })
@@ -499,7 +499,7 @@ func TestWrongOverrides(t *testing.T) {
 			{limits(demand.LimitOverride{Name: "bucket", Limit: 9, Burst: 20}, demand.LimitOverride{Name: "log"}), time.Hour, ""},
 		} {
 			c.o.Until = store.InstantOf(time.Now().Add(c.lasts))
-			_, err := e.SetOverride(t.Context(), "p", "a", c.o)
+			_, err := e.Overrides.Set(t.Context(), "p", "a", c.o)
 			var wrong *limiter.FieldError
 			if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &wrong) || wrong.Field != c.field) {
 				t.Errorf("%+v: %v, want %q", c.o, err, c.field)
@@ -507,10 +507,10 @@ func TestWrongOverrides(t *testing.T) {
 		}
 		lag := limits(demand.LimitOverride{Name: "lag", Limit: 1})
 		lag.Until = store.InstantOf(time.Now().Add(time.Hour))
-		if _, err := e.SetOverride(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
+		if _, err := e.Overrides.Set(t.Context(), "p", "a", lag); err == nil || !strings.Contains(err.Error(), "it has log, bucket") {
 			t.Errorf("%v: it should name the limits there are", err)
 		}
-		if _, err := e.SetOverride(t.Context(), "q", "a", demand.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
+		if _, err := e.Overrides.Set(t.Context(), "q", "a", demand.Override{}); !errors.Is(err, limiter.ErrUnknownPolicy) {
 			t.Errorf("another policy: %v", err)
 		}
 		if d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "b", Cost: 6}); !errors.Is(err, limiter.ErrCostTooLarge) {
@@ -589,12 +589,12 @@ func TestManyOverrides(t *testing.T) {
 		e := newEngine(t, newFakeStore(), 0, policyOf("fixed-window", 2, time.Hour))
 		until := store.InstantOf(time.Now().Add(time.Hour))
 		for i := range overrides.MaxLive + 1 {
-			_, err := e.SetOverride(t.Context(), "p", keys.Identifier(fmt.Sprint(i)), demand.Override{Kind: policy.OverrideBlock, Until: until})
+			_, err := e.Overrides.Set(t.Context(), "p", keys.Identifier(fmt.Sprint(i)), demand.Override{Kind: policy.OverrideBlock, Until: until})
 			if full := i == overrides.MaxLive; full != errors.Is(err, store.ErrOverloaded) || !full && err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
-		if n := len(e.Overrides()); n != overrides.MaxLive {
+		if n := len(e.Overrides.All()); n != overrides.MaxLive {
 			t.Errorf("%d", n)
 		}
 	})
@@ -610,7 +610,7 @@ func TestDerivedUnderOverrides(t *testing.T) {
 		set := func(policy string, id keys.Identifier, o demand.Override) {
 			t.Helper()
 			o.Until = store.InstantOf(time.Now().Add(time.Hour))
-			if _, err := e.SetOverride(t.Context(), policy, id, o); err != nil {
+			if _, err := e.Overrides.Set(t.Context(), policy, id, o); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -684,7 +684,7 @@ func TestOverrideToldOfByHalf(t *testing.T) {
 		secrets := []keys.Keyer{secretOf("1"), secretOf("2")}
 		e := instanceWith(t, newFakeStore(), &limiter.Options{Feed: &halfFeed{fakeFeed: feed}, Keyer: secrets[0], AlsoRead: secrets[1:]},
 			policyOf("sliding-log", 5, time.Hour))
-		_, err := e.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{
+		_, err := e.Overrides.Set(t.Context(), somebody.Policy, somebody.Identifier, demand.Override{
 			Kind: policy.OverrideAllow, Until: store.InstantOf(time.Now().Add(time.Hour)),
 		})
 		var failed *count.StoreError

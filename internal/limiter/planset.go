@@ -1,6 +1,73 @@
 package limiter
 
-import "github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
+)
+
+// plans are the policies in force, as they are decided by. They change all at once.
+type plans struct {
+	settings    *demand.Settings
+	identifiers policy.Identifiers // nil: policies with Normalize are refused
+	inMemory    bool               // the store is in this process's memory
+	local       bool               // there is a store that decides for OnStoreErrorLocal
+	news        *signals.News      // that are to reach as far as promises do; nil: there is no feed
+
+	setting sync.Mutex // held while they change
+	inForce atomic.Pointer[planSet]
+}
+
+// set puts policies in force: see Engine.SetVersion.
+func (ps *plans) set(version int64, policies []policy.Policy) error {
+	ps.setting.Lock()
+	defer ps.setting.Unlock()
+	return ps.put(version, policies)
+}
+
+// put is set for who holds ps.setting.
+func (ps *plans) put(version int64, policies []policy.Policy) error {
+	plans := make(map[string]*demand.Plan, len(policies))
+	for _, p := range policies {
+		if found := p.Problems(); len(found) > 0 {
+			return fmt.Errorf("policy %q: %w", p.Name, found[0])
+		}
+		if _, twice := plans[p.Name]; twice {
+			return fmt.Errorf("policy %q is there twice", p.Name)
+		}
+		made := ps.newPlans(p)
+		made.Version = version
+		plans[p.Name] = made
+	}
+	if err := ps.readIdentifiers(policies, plans); err != nil {
+		return err
+	}
+	for _, p := range plans {
+		if err := ps.vary(p); err != nil {
+			return err
+		}
+	}
+	if ps.news != nil {
+		ps.reach(plans)
+	}
+	ps.inForce.Store(newPlanSet(version, plans))
+	return nil
+}
+
+// newPlans returns the plan of p, with the one by which it is decided locally.
+func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
+	made := demand.NewPlan(p, ps.settings, ps.inMemory)
+	if ps.local {
+		made.Local = demand.NewPlan(p, ps.settings, true)
+	}
+	return made
+}
 
 // planSet is the plans in force, by name. It does not change. The zero value is of an engine that no policies
 // were given yet.
@@ -19,6 +86,15 @@ func newPlanSet(version int64, byName map[string]*demand.Plan) *planSet {
 		p.near[placeOf(name)] = made
 	}
 	return p
+}
+
+// policies returns those in force, by name.
+func (p *planSet) policies() []*policy.Policy {
+	policies := make([]*policy.Policy, 0, len(p.byName))
+	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
+		policies = append(policies, &p.byName[name].Policy)
+	}
+	return policies
 }
 
 // of returns the plan called name, nil for none.

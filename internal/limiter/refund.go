@@ -14,16 +14,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
+// refunds give receipts for what was counted, and give it back for them.
+type refunds struct {
+	*basis
+	plans   *plans
+	claims  *once.Scopes
+	secrets *once.Secrets
+	teller  *teller
+}
+
 // receipt returns the token by which what was counted for charges can be refunded;
 // empty when nothing was. Nor is there one while the store does not tell its secret:
 // that is no reason to fail what is counted.
-func (e *Engine) receipt(ctx context.Context, charges []demand.Charge) string {
+func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 	var one [1]once.Entry // most calls are of one demand
 	t := once.Token{Kind: once.Receipt, Entries: once.AppendEntries(one[:0], charges)}
 	if len(t.Entries) == 0 {
 		return ""
 	}
-	keys, err := e.secrets.Keyring(ctx)
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
 		return ""
 	}
@@ -36,9 +45,14 @@ func (e *Engine) receipt(ctx context.Context, charges []demand.Charge) string {
 // Counters and buckets that a receipt is younger than a store timeout for are given
 // back a store timeout later, by this instance.
 func (e *Engine) Refund(ctx context.Context, receipt string) error {
-	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
+	return e.refunds.refund(ctx, receipt)
+}
+
+// refund is Engine.Refund.
+func (r *refunds) refund(ctx context.Context, receipt string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
 	defer cancel()
-	keys, err := e.secrets.Keyring(ctx)
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	}
@@ -46,20 +60,20 @@ func (e *Engine) Refund(ctx context.Context, receipt string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
-	plans, lasts, err := e.plansOf(t)
+	plans, lasts, err := r.plansOf(t)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoReceipt, err)
 	}
-	now, err := e.decider.Instant()
+	now, err := r.decider.Instant()
 	switch {
 	case err != nil: // what can't be given back now must not be claimed
 		return &count.StoreError{Recorded: count.RecordedYes, Err: err}
 	case now >= t.Entries[0].At.Add(lasts):
 		return fmt.Errorf("%w: its window is over", ErrNoReceipt)
 	}
-	claimed, err := e.claimRefund(ctx, t, plans, lasts+cas.CellMargin)
+	claimed, err := r.claimRefund(ctx, t, plans, lasts+cas.CellMargin)
 	if len(claimed.Entries) > 0 {
-		err = errors.Join(err, e.giveAllBack(ctx, &claimed.Token, claimed.plans))
+		err = errors.Join(err, r.giveAllBack(ctx, &claimed.Token, claimed.plans))
 	}
 	switch {
 	case err != nil:
@@ -78,10 +92,10 @@ type refundable struct {
 
 // claimRefund claims each entry of t, as the receipts of one reservation need not have the same
 // ones, and returns those that it got.
-func (e *Engine) claimRefund(ctx context.Context, t *once.Token, plans []*demand.Plan, ttl time.Duration) (got refundable, failed error) {
+func (r *refunds) claimRefund(ctx context.Context, t *once.Token, plans []*demand.Plan, ttl time.Duration) (got refundable, failed error) {
 	errs := make([]error, len(t.Entries))
 	claim := func(i int) {
-		claims := e.claims.About(plans[i : i+1])
+		claims := r.claims.About(plans[i : i+1])
 		_, errs[i] = claims.Swap(ctx, claims.Key(once.SpaceRefund, t.Entries[i].ID[:]), store.EventID{}, []byte{1}, ttl)
 	}
 	var others sync.WaitGroup
@@ -103,27 +117,27 @@ func (e *Engine) claimRefund(ctx context.Context, t *once.Token, plans []*demand
 }
 
 // plansOf returns the plans that count what t is for, and how long that matters.
-func (e *Engine) plansOf(t *once.Token) (plans []*demand.Plan, lasts time.Duration, err error) {
+func (r *refunds) plansOf(t *once.Token) (plans []*demand.Plan, lasts time.Duration, err error) {
 	for i := range t.Entries {
-		p, err := e.planFor(&t.Entries[i])
+		p, err := r.plans.planFor(&t.Entries[i])
 		if err != nil {
 			return nil, 0, err
 		}
 		plans = append(plans, p)
-		lasts = max(lasts, 2*p.LongestWindow()+e.settings.Timing.Slack())
+		lasts = max(lasts, 2*p.LongestWindow()+r.settings.Timing.Slack())
 	}
 	return plans, lasts, nil
 }
 
 // giveAllBack gives back every entry of t. What fails stays counted; removals of
 // events are repeated in the background.
-func (e *Engine) giveAllBack(ctx context.Context, t *once.Token, plans []*demand.Plan) error {
+func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*demand.Plan) error {
 	var failed error
 	for i := range t.Entries {
 		n := &t.Entries[i]
 		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
-		failed = errors.Join(failed, e.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
-		_ = e.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
+		failed = errors.Join(failed, r.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
+		_ = r.teller.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: failed}
@@ -134,17 +148,17 @@ func (e *Engine) giveAllBack(ctx context.Context, t *once.Token, plans []*demand
 // giveBack takes out of the store what n, an entry of t, counted for at, of counters and cells only if
 // sums says that they are those that counted it. It must be called once only. This
 // instance's own counts keep it: they are what it goes by in an outage, and few.
-func (e *Engine) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
+func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
 	if t.Kind != once.Reserved {
-		return e.decider.GiveBack(ctx, at, &n.Entry, sums)
+		return r.decider.GiveBack(ctx, at, &n.Entry, sums)
 	}
-	mark := e.claims.About([]*demand.Plan{at.Plan}).Key(once.SpaceReservation, append([]byte("given back"), n.ID[:]...))
-	return e.decider.EndHold(ctx, at, &n.Entry, sums, t.Ends, mark, 2*once.MaxReserve)
+	mark := r.claims.About([]*demand.Plan{at.Plan}).Key(once.SpaceReservation, append([]byte("given back"), n.ID[:]...))
+	return r.decider.EndHold(ctx, at, &n.Entry, sums, t.Ends, mark, 2*once.MaxReserve)
 }
 
 // planFor returns the plan that counts where e was counted.
-func (e *Engine) planFor(t *once.Entry) (*demand.Plan, error) {
-	p := e.plans.Load().of(t.Policy)
+func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
+	p := ps.inForce.Load().of(t.Policy)
 	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", once.ErrToken)
 	}

@@ -106,7 +106,7 @@ func TestOverridesStandAboveRules(t *testing.T) {
 		{demand.Override{Kind: policy.OverrideBlock}, ""},
 	} {
 		c.Until = until
-		if _, err := e.SetOverride(t.Context(), "p", french, c.Override); err != nil {
+		if _, err := e.Overrides.Set(t.Context(), "p", french, c.Override); err != nil {
 			t.Fatal(err)
 		}
 		if got := mustDo(t, e, takeNumber(french)); got.Allowed != (c.Kind == policy.OverrideAllow) || got.Reason != c.reason {

@@ -8,26 +8,38 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
+// reservations hold units for their callers, which settle them or leave them to end.
+type reservations struct {
+	*basis
+	plans   *plans
+	judge   *judge.Judge
+	claims  *once.Scopes
+	secrets *once.Secrets
+	pending *once.Reservations // that this process has to end
+	feed    store.Feed         // keeps them for the process that comes after this one; nil: nobody does
+}
+
 // reserve holds what call asks for if it is allowed: on logs as events that end by
 // themselves.
-func (e *Engine) reserve(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
-	keys, err := e.secrets.Keyring(ctx)
+func (r *reservations) reserve(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, count.RecordedNo, err)
+		return failAll(ctx, r.judge, charges, count.RecordedNo, err)
 	}
-	if e.reservations.Full() {
+	if r.pending.Full() {
 		err := fmt.Errorf("%w: %d reservations wait for their end", store.ErrOverloaded, once.MaxReserved)
-		return e.failAll(ctx, charges, count.RecordedNo, err)
+		return failAll(ctx, r.judge, charges, count.RecordedNo, err)
 	}
 	for i := range charges {
 		charges[i].Op, charges[i].Hold = count.OpReserve, call.Reserve
 	}
-	err = e.decideAll(ctx, charges)
+	err = r.judge.DecideAll(ctx, charges)
 	t := once.TokenOf(once.Reserved, charges)
 	answer := answerOf(charges)
 	answer.Recorded = count.RecordedNo // what is held is not recorded
@@ -36,21 +48,21 @@ func (e *Engine) reserve(ctx context.Context, call *Call, charges []demand.Charg
 	}
 	t.Ends = t.Entries[0].At.Add(call.Reserve)
 	answer.Reservation = keys.Seal(t)
-	e.keepHold(ctx, t, answer.Reservation, charges)
-	e.reservations.EndLater(t, charges, call.Reserve)
+	r.keepHold(ctx, t, answer.Reservation, charges)
+	r.pending.EndLater(t, charges, call.Reserve)
 	return answer, nil
 }
 
 // settleReservation records what call's reservation holds. However often it is
 // recorded, it counts once; after its end, as a record of its own.
-func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
-	now, err := e.decider.Instant()
+func (r *reservations) settleReservation(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
+	now, err := r.decider.Instant()
 	if err != nil { // what can't be recorded now must not be claimed
-		return e.failAll(ctx, charges, count.RecordedUnknown, err)
+		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
-	keys, err := e.secrets.Keyring(ctx)
+	keys, err := r.secrets.Keyring(ctx)
 	if err != nil {
-		return e.failAll(ctx, charges, count.RecordedUnknown, err)
+		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
 	t, err := keys.Open(call.Reservation, once.Reserved)
 	if err != nil {
@@ -60,17 +72,17 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []de
 		return Answer{}, &FieldError{Field: "reservation", Detail: "over for more than an hour: record without it"}
 	}
 	if len(charges) == 0 {
-		charges = e.chargesOf(t)
+		charges = r.chargesOf(t)
 	}
 	held, err := match(t, charges)
 	if err != nil {
 		return Answer{}, err
 	}
-	receipt, err := e.settleAsGuest(ctx, t, held, charges)
+	receipt, err := r.settleAsGuest(ctx, t, held, charges)
 	if err != nil {
-		return e.failAll(ctx, charges, count.RecordedUnknown, err)
+		return failAll(ctx, r.judge, charges, count.RecordedUnknown, err)
 	}
-	answer, err := e.whereThatLeaves(ctx, charges)
+	answer, err := r.whereThatLeaves(ctx, charges)
 	if err == nil && len(receipt.Entries) > 0 {
 		answer.Receipt = keys.Seal(receipt)
 	}
@@ -78,7 +90,7 @@ func (e *Engine) settleReservation(ctx context.Context, call *Call, charges []de
 }
 
 // settleAsGuest is settle for keys that may have owners.
-func (e *Engine) settleAsGuest(
+func (r *reservations) settleAsGuest(
 	ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge,
 ) (receipt *once.Token, err error) {
 	var targets []*demand.Target
@@ -87,8 +99,8 @@ func (e *Engine) settleAsGuest(
 			targets = append(targets, &c.Target)
 		}
 	}
-	err = e.decider.AsGuest(ctx, targets, func(ctx context.Context) (err error) {
-		receipt, err = e.settle(ctx, t, held, charges)
+	err = r.decider.AsGuest(ctx, targets, func(ctx context.Context) (err error) {
+		receipt, err = r.settle(ctx, t, held, charges)
 		return err
 	})
 	return receipt, err
@@ -96,11 +108,11 @@ func (e *Engine) settleAsGuest(
 
 // chargesOf returns charges for what t holds; none where a policy has begun to count
 // anew.
-func (e *Engine) chargesOf(t *once.Token) []demand.Charge {
+func (r *reservations) chargesOf(t *once.Token) []demand.Charge {
 	var charges []demand.Charge
 	for i := range t.Entries {
 		n := &t.Entries[i]
-		if p, err := e.planFor(n); err == nil {
+		if p, err := r.plans.planFor(n); err == nil {
 			charges = append(charges, demand.Charge{Target: demand.Target{Plan: p, Key: n.Key, Cell: n.Cell}, Op: count.OpRecord, Cost: n.Cost})
 		}
 	}
@@ -142,14 +154,14 @@ func countsUnder(t *demand.Target, key store.Key) bool {
 // settle makes what is held stay, and returns what the receipt is for. Where t was over
 // before, and where nothing was held, the units are recorded anew, once. The decisions of
 // charges say what became of their units.
-func (e *Engine) settle(ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge) (*once.Token, error) {
-	claims := e.claims.About(plansHeld(held, charges))
-	over, err := e.isOver(ctx, t, claims)
+func (r *reservations) settle(ctx context.Context, t *once.Token, held []*once.Entry, charges []demand.Charge) (*once.Token, error) {
+	claims := r.claims.About(plansHeld(held, charges))
+	over, err := r.isOver(ctx, t, claims)
 	if err != nil {
 		return nil, err
 	}
 	if !over {
-		e.reservations.Settled(t)
+		r.pending.Settled(t)
 	}
 	receipt := &once.Token{Kind: once.Receipt}
 	var again []demand.Charge
@@ -167,13 +179,13 @@ func (e *Engine) settle(ctx context.Context, t *once.Token, held []*once.Entry, 
 		default:
 			at := c.Target
 			at.Key = held[i].Key
-			if err := e.decider.SettleEvent(ctx, &at, &held[i].Entry, func() (bool, error) { return e.removed(ctx, t) }); err != nil {
+			if err := r.decider.SettleEvent(ctx, &at, &held[i].Entry, func() (bool, error) { return r.removed(ctx, t) }); err != nil {
 				return nil, err
 			}
 			receipt.Entries = append(receipt.Entries, once.EntryOf(&at, &held[i].Entry))
 		}
 	}
-	if err := e.recordAnew(ctx, t, again); err != nil {
+	if err := r.recordAnew(ctx, t, again); err != nil {
 		return nil, err
 	}
 	for j, i := range at {
@@ -186,9 +198,9 @@ func (e *Engine) settle(ctx context.Context, t *once.Token, held []*once.Entry, 
 // isOver reports whether t was over before anybody recorded it. Its first word is the
 // last, on whatever instance: what was settled is never given back, and what was over is
 // recorded anew.
-func (e *Engine) isOver(ctx context.Context, t *once.Token, claims *once.Claims) (bool, error) {
+func (r *reservations) isOver(ctx context.Context, t *once.Token, claims *once.Claims) (bool, error) {
 	what := byte(once.ReservationSettled)
-	if e.now() >= t.Ends {
+	if r.now() >= t.Ends {
 		what = once.ReservationOver
 	}
 	same, err := claims.Reservation(ctx, t, what)
@@ -208,11 +220,11 @@ func plansHeld(held []*once.Entry, charges []demand.Charge) (plans []*demand.Pla
 // recordAnew counts again, once, what was given back when t was over, and has the decisions of
 // again say whether it did. Whoever finds that somebody began to and did not say that it was
 // done can't tell whether it was.
-func (e *Engine) recordAnew(ctx context.Context, t *once.Token, again []demand.Charge) error {
+func (r *reservations) recordAnew(ctx context.Context, t *once.Token, again []demand.Charge) error {
 	if len(again) == 0 {
 		return nil
 	}
-	claims := e.claims.Of(again)
+	claims := r.claims.Of(again)
 	key := claims.Key(once.SpaceReservation, append([]byte("anew"), t.Entries[0].ID[:]...))
 	version, done, err := claims.BeginAnew(ctx, key)
 	if done {
@@ -223,14 +235,14 @@ func (e *Engine) recordAnew(ctx context.Context, t *once.Token, again []demand.C
 	if err != nil || done {
 		return err
 	}
-	err = e.decideAll(ctx, again)
+	err = r.judge.DecideAll(ctx, again)
 	ended, told := howItEnded(again, err)
 	if !told {
 		return err
 	}
 	if errors.Is(ctx.Err(), context.Canceled) { // whoever asked is gone, and waits for nothing more
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), e.settings.StoreTimeout/cas.SerialTries)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.settings.StoreTimeout/cas.SerialTries)
 		defer cancel()
 	}
 	_, _ = claims.Swap(ctx, key, version, []byte{ended}, 2*once.MaxReserve) // else repetitions can't tell
@@ -264,16 +276,16 @@ func howItEnded(charges []demand.Charge, failed error) (ended byte, told bool) {
 // removed reports whether an event of reservation t that is not there was given back: a
 // hold that was to be settled and was not leaves by itself after its time. It must be
 // asked after the event was looked for, under the condition of what is written then.
-func (e *Engine) removed(ctx context.Context, t *once.Token) (bool, error) {
-	if e.now() < t.Ends {
+func (r *reservations) removed(ctx context.Context, t *once.Token) (bool, error) {
+	if r.now() < t.Ends {
 		return true, nil
 	}
 	for i := range t.Entries {
-		p, err := e.planFor(&t.Entries[i])
+		p, err := r.plans.planFor(&t.Entries[i])
 		if err != nil { // it counts nothing any more, so that nothing is given back
 			continue
 		}
-		claims := e.claims.About([]*demand.Plan{p})
+		claims := r.claims.About([]*demand.Plan{p})
 		cell, err := claims.Get(ctx, claims.Key(once.SpaceRefund, t.Entries[i].ID[:]), claims.Serial)
 		if err != nil || len(cell.Value) > 0 {
 			return true, err
@@ -284,21 +296,21 @@ func (e *Engine) removed(ctx context.Context, t *once.Token) (bool, error) {
 
 // whereThatLeaves answers a record of charges whose decisions say what became of it: it is
 // allowed, and tells the state as it is. If that can't be told, what became of it stays true.
-func (e *Engine) whereThatLeaves(ctx context.Context, charges []demand.Charge) (Answer, error) {
+func (r *reservations) whereThatLeaves(ctx context.Context, charges []demand.Charge) (Answer, error) {
 	became := make([]count.Decision, len(charges))
 	for i := range charges {
 		c := &charges[i]
 		became[i] = c.Decision
 		c.Op, c.Cost, c.ID = count.OpCheck, 0, store.EventID{}
 	}
-	err := e.decideAll(ctx, charges)
+	err := r.judge.DecideAll(ctx, charges)
 	for i := range charges {
 		d := &charges[i].Decision
 		d.Recorded, d.Degraded = became[i].Recorded, d.Degraded || became[i].Degraded
 	}
 	answer := answerOf(charges)
 	if failed := (*count.StoreError)(nil); errors.As(err, &failed) {
-		err = e.halfDone(charges, &count.StoreError{Recorded: answer.Recorded, Err: failed.Err})
+		err = judge.HalfDone(charges, &count.StoreError{Recorded: answer.Recorded, Err: failed.Err})
 	}
 	return answer, err
 }

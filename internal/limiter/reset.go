@@ -2,53 +2,93 @@ package limiter
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/held"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/signals"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Reset forgets what was counted for id under policy, for every instance as soon
 // as it returns nil; not what was counted for parts of it under others. Blocks of id, and what instances count for themselves, end on
 // this instance then and on others within a second.
 func (e *Engine) Reset(ctx context.Context, policy string, id keys.Identifier) error {
-	p, id, _, err := e.planOf(policy, id)
+	return e.resets.reset(ctx, policy, id)
+}
+
+// resets have what was counted for keys forgotten.
+type resets struct {
+	*teller
+	plans *plans
+	local *held.Decider // decides for OnStoreErrorLocal; nil: nobody does
+}
+
+// reset is Engine.Reset.
+func (r *resets) reset(ctx context.Context, policy string, id keys.Identifier) error {
+	p, id, _, err := r.plans.planOf(policy, id)
 	if err != nil {
 		return err
 	}
-	if _, err := e.decider.Instant(); err != nil { // before anything is forgotten here
+	if _, err := r.decider.Instant(); err != nil { // before anything is forgotten here
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.settings.StoreTimeout)
 	defer cancel()
 	t := p.Of(id)
-	if err := e.forget(ctx, &t); err != nil {
+	if err := r.forget(ctx, &t); err != nil {
 		return err
 	}
-	return e.tellReset(ctx, &t)
+	return r.tellReset(ctx, &t)
 }
 
 // forget forgets what is counted for t. The error is a StoreError.
-func (e *Engine) forget(ctx context.Context, t *demand.Target) error {
-	if e.local != nil {
+func (r *resets) forget(ctx context.Context, t *demand.Target) error {
+	if r.local != nil {
 		local := t.As(t.Plan.Local)
-		if err := e.local.Reset(ctx, &local); err != nil {
+		if err := r.local.Reset(ctx, &local); err != nil {
 			return err
 		}
 	}
-	if err := e.decider.Reset(ctx, t); err != nil {
+	if err := r.decider.Reset(ctx, t); err != nil {
 		return err
 	}
-	if e.InMemory() {
-		e.passMilli()
+	if r.inMemory {
+		r.passMilli()
 	}
 	return nil
 }
 
 // passMilli waits until the millisecond is over that a reset is dated: what comes within it is
 // dated later, and would be told to wait for longer than its window.
-func (e *Engine) passMilli() {
-	now := e.settings.Timing.Time()
+func (r *resets) passMilli() {
+	now := r.settings.Timing.Time()
 	time.Sleep(now.Truncate(time.Millisecond).Add(time.Millisecond).Sub(now))
+}
+
+// tellReset tells every instance that t was reset. The error is a StoreError.
+func (r *resets) tellReset(ctx context.Context, t *demand.Target) error {
+	if err := r.publish(ctx, store.ChangeReset, t); err != nil {
+		return &count.StoreError{Recorded: count.RecordedUnknown, Err: fmt.Errorf(
+			"%w: what was counted is forgotten, but other instances may block the identifier until they are told: %w", store.ErrUnavailable, err)}
+	}
+	return nil
+}
+
+// heard acts on a reset that another instance made, or this one before it was started anew.
+func (r *resets) heard(ctx context.Context, c *store.Change) {
+	at, now := r.resetBy(c), r.now()
+	r.decider.Changed(c.Key)
+	lifted := r.blocks.Lift(c.Key, at)
+	if lifted.Mine && lifted.Ends > c.ID.Instant().Add(c.TTL) {
+		// Who reset the key did not know of this block yet: whoever starts anew must not
+		// find the news of the block alone.
+		r.news.Announce(&store.Change{ID: r.ids.Next(now), Kind: store.ChangeReset, Key: c.Key, TTL: signals.LivesUntil(lifted.Ends, now)})
+	}
+	if r.local != nil {
+		r.local.Forget(ctx, c.Key, at, max(c.TTL, time.Second))
+	}
 }

@@ -39,7 +39,7 @@ func TestNewsAreHeardAfterAClockWentAhead(t *testing.T) {
 		clock.ahead.Store(int64(time.Minute))
 		time.Sleep(time.Second)
 		block := demand.Override{Kind: policy.OverrideBlock, Until: store.InstantOf(time.Now().Add(time.Hour))}
-		if _, err := other.SetOverride(t.Context(), somebody.Policy, somebody.Identifier, block); err != nil {
+		if _, err := other.Overrides.Set(t.Context(), somebody.Policy, somebody.Identifier, block); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 var (
@@ -27,7 +29,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	n := *simSchedules
-	if testing.Short() || underRace { // the detector, ten times as slow, finds nothing in more of them
+	if testing.Short() || race.Enabled {
 		n /= 10
 	}
 	first, began := firstSeed(), time.Now()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -30,16 +31,16 @@ func (p *planSet) unknown() error {
 
 // planForPeer returns the plan that call is decided by, nil for one that needs none: it is defined as that of
 // who asks. The error wraps ErrRefused.
-func (e *Engine) planForPeer(ctx context.Context, call *owner.Call) (*demand.Plan, error) {
+func (ps *plans) planForPeer(ctx context.Context, call *owner.Call) (*demand.Plan, error) {
 	if call.Op == owner.OpOpen || call.Op == owner.OpCommit || call.Op == owner.OpAbort {
 		return nil, nil
 	}
-	set := e.plans.Load()
+	set := ps.inForce.Load()
 	if p := set.of(call.Policy); suits(p, call) {
 		return p, nil
 	}
-	if set.version < call.Version && e.opts.AwaitPolicies != nil && e.opts.AwaitPolicies(ctx, call.Version) == nil {
-		set = e.plans.Load()
+	if set.version < call.Version && ps.settings.AwaitPolicies != nil && ps.settings.AwaitPolicies(ctx, call.Version) == nil {
+		set = ps.inForce.Load()
 		if p := set.of(call.Policy); suits(p, call) {
 			return p, nil
 		}
@@ -60,9 +61,9 @@ const maxAnew = 3
 
 // decideByOneVersion returns what call asks for, decided by the version of the policies that is in force, or by
 // one that came into force meanwhile. Nil: the call can't be decided, and the error says why.
-func (e *Engine) decideByOneVersion(ctx context.Context, one *single, call *Call) (charges []demand.Charge, err error) {
+func decideByOneVersion(ctx context.Context, m *charger, j *judge.Judge, one *single, call *Call) (charges []demand.Charge, err error) {
 	for tries := 0; ; tries++ {
-		if charges, err = e.charges(one.charges[:0], call); err != nil {
+		if charges, err = m.charges(one.charges[:0], call); err != nil {
 			return nil, err
 		}
 		charges[0].Memory = one.memory // for what is decided of it alone
@@ -71,7 +72,7 @@ func (e *Engine) decideByOneVersion(ctx context.Context, one *single, call *Call
 				charges[i].MayBeginAnew = true
 			}
 		}
-		if err = e.decideAll(ctx, charges); !demand.BeginsAnew(err) {
+		if err = j.DecideAll(ctx, charges); !demand.BeginsAnew(err) {
 			return charges, err
 		}
 	}
@@ -81,19 +82,4 @@ func (e *Engine) decideByOneVersion(ctx context.Context, one *single, call *Call
 func mayBeginAnew(charges []demand.Charge) bool {
 	undoes := func(c demand.Charge) bool { return c.Op == count.OpCheck || c.Op == count.OpTake && c.CanAbort() }
 	return len(charges) == 1 || !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !undoes(c) })
-}
-
-// anew returns the error of charges of which one is to be decided anew, so that all are. Its Recorded is unknown,
-// and they are not, if one of them may count. Nil: none is.
-func anew(charges []demand.Charge) error {
-	if !slices.ContainsFunc(charges, func(c demand.Charge) bool { return demand.BeginsAnew(c.Err) }) {
-		return nil
-	}
-	failed := &count.StoreError{Recorded: count.RecordedNo, Err: demand.ErrSuperseded}
-	for i := range charges {
-		if charges[i].Err == nil && charges[i].Decision.Recorded != count.RecordedNo && charges[i].Decision.Recorded != "" {
-			failed.Recorded = count.RecordedUnknown
-		}
-	}
-	return failed
 }

@@ -31,7 +31,7 @@ func newDecisionVecs() decisionVecs {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_decisions_total",
 			Help: "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-				"refused, by countries or number_types; would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
+				"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
 				"degraded_allowed or degraded_denied, by on_store_error.",
 		}, []string{"policy", "limit", "op", "outcome"}),
 		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -190,8 +190,8 @@ func (m *Metrics) Observe(op count.Op, key store.Key, cost int64, d *count.Decis
 	if s == nil {
 		return
 	}
-	outcome := d.Outcome()
-	if limit := s.limit(d.Tightest, d.TightestLimit().Name); limit != nil {
+	outcome, by := d.Outcome()
+	if limit := s.limit(by, d.Limits()[by].Limit.Name); limit != nil {
 		m.count(s, limit, opIndex(op), outcome)
 	}
 	if d.Degraded {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +25,7 @@ type gauges struct {
 	sweepFinished prometheus.Gauge
 	swept         prometheus.Counter
 	breaker       *prometheus.GaugeVec // state
-	caveats       *prometheus.GaugeVec // caveat
+	caveats       *prometheus.GaugeVec // caveat, accepted
 	policies      prometheus.Gauge
 }
 
@@ -52,8 +53,9 @@ func newGauges() gauges {
 		}, []string{"state"}),
 		caveats: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_cluster_caveat",
-			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily.",
-		}, []string{"caveat"}),
+			Help: "1 if the cluster may forget or misjudge what it acknowledged for that reason, 0 if not: looked at daily. " +
+				"accepted is true for those of --accept-caveats.",
+		}, []string{"caveat", "accepted"}),
 	}
 	g.policies = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ratelimitd_policies_version",
@@ -87,13 +89,14 @@ func (m *Metrics) AddSwept(keys int) { m.gauges.swept.Add(float64(keys)) }
 // SetBreaker says which state the breaker is in. One that is not known clears all.
 func (m *Metrics) SetBreaker(state BreakerState) { setBreaker(m.gauges.breaker, state) }
 
-// SetCaveat says whether the cluster has a caveat, of which there are few.
-func (m *Metrics) SetCaveat(caveat string, has bool) {
+// SetCaveat says whether the cluster has a caveat, of which there are few. Whether it is accepted does not
+// change while a process runs.
+func (m *Metrics) SetCaveat(caveat string, accepted, has bool) {
 	value := 0.0
 	if has {
 		value = 1
 	}
-	m.gauges.caveats.WithLabelValues(caveat).Set(value)
+	m.gauges.caveats.WithLabelValues(caveat, strconv.FormatBool(accepted)).Set(value)
 }
 
 func setBreaker(v *prometheus.GaugeVec, state BreakerState) {

@@ -113,12 +113,12 @@ func overLimit(op count.Op, outcome count.Outcome, d *count.Decision) *count.Lim
 	switch {
 	case d.Reason != "": // no limit was looked at
 		return nil
-	case op == count.OpTake && (outcome == count.OutcomeDenied || outcome == count.OutcomeBlocked || outcome == count.OutcomeWouldDeny):
+	case op == count.OpTake && !d.WouldAllow && !d.Degraded:
 		return &d.Limits()[d.Tightest]
 	case op == count.OpRecord && outcome == count.OutcomeAllowed:
 		for i := range d.Limits() {
-			if d.Limits()[i].Used > d.Limits()[i].Limit.Limit {
-				return &d.Limits()[i]
+			if l := &d.Limits()[i]; l.Used > l.Limit.Limit && !l.Limit.Shadow {
+				return l
 			}
 		}
 	}

@@ -151,7 +151,8 @@ func TestDegradedDecisionsAreNoOvershoot(t *testing.T) {
 			verdict := count.Verdict{Allowed: allowed}
 			d := &count.Decision{Policy: &p, Verdict: verdict, WouldAllow: allowed, Degraded: true}
 			d.SetLimits(limits)
-			if over := overLimit(op, d.Outcome(), d); over != nil {
+			outcome, _ := d.Outcome()
+			if over := overLimit(op, outcome, d); over != nil {
 				t.Errorf("%s, allowed %t: went past %v", op, allowed, over.Limit)
 			}
 		}

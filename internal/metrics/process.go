@@ -17,13 +17,15 @@ const (
 	FileCertificates File = "certificates"
 )
 
-// Certificate is one that this process shows others.
+// Certificate is one that this process shows others, or verifies others by.
 type Certificate string
 
 // The certificates, as the label has them.
 const (
-	CertificateServer    Certificate = "server"    // to clients
-	CertificateCassandra Certificate = "cassandra" // to nodes
+	CertificateServer      Certificate = "server"       // shown to clients
+	CertificateClientCA    Certificate = "client_ca"    // of the authorities that clients are verified by, the first that expires
+	CertificateCassandra   Certificate = "cassandra"    // shown to nodes
+	CertificateCassandraCA Certificate = "cassandra_ca" // of the authorities that nodes are verified by, likewise
 )
 
 // processSeries tell of this process: its build, and the files that it goes by.
@@ -50,7 +52,8 @@ func newProcessSeries() processSeries {
 		}, []string{"file"}),
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ratelimitd_certificate_expiry_timestamp_seconds",
-			Help: "When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see.",
+			Help: "When a certificate of this instance expires: server, which clients see, or cassandra, which nodes see; or the first " +
+				"of the authorities that it verifies them by: client_ca, cassandra_ca.",
 		}, []string{"certificate"}),
 	}
 }
@@ -74,7 +77,10 @@ func (m *Metrics) SetReloaded(file File, taken bool) {
 	m.process.reloadedAt.WithLabelValues(string(file)).Set(float64(m.now().UnixMilli()) / 1000)
 }
 
-// SetExpiry says when a certificate expires.
+// SetExpiry says when a certificate expires; a zero at: there is none.
 func (m *Metrics) SetExpiry(of Certificate, at time.Time) {
+	if at.IsZero() {
+		return
+	}
 	m.process.expiry.WithLabelValues(string(of)).Set(float64(at.Unix()))
 }

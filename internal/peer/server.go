@@ -44,6 +44,10 @@ type Server struct {
 	members  Views
 	tracer   *tracing.Tracer
 	server   *grpc.Server
+
+	// Shadows returns what this instance counted of a policy's shadows, as Pool.Shadow of another one has it; nil: nothing.
+	// It is to be set before Run.
+	Shadows func(policy string) []byte
 }
 
 // NewServer returns what has decider decide the calls of those who connect to listener by

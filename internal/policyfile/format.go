@@ -65,6 +65,9 @@ func formatLimit(l policy.Limit) string {
 	if l.Burst != 0 {
 		text += ", burst: " + strconv.FormatInt(l.Burst, 10)
 	}
+	if l.Shadow {
+		text += ", shadow: true"
+	}
 	return text + "}"
 }
 

@@ -25,7 +25,7 @@ func Idle(p *policy.Policy) (told []string) {
 	}
 	for j := range limits {
 		for i := range limits {
-			if i == j || !bounds(&limits[i], &limits[j]) || j < i && bounds(&limits[j], &limits[i]) {
+			if i == j || limits[i].Shadow || !bounds(&limits[i], &limits[j]) || j < i && !limits[j].Shadow && bounds(&limits[j], &limits[i]) {
 				continue
 			}
 			told = append(told, fmt.Sprintf("policy %s: the limit %s can never deny: %s admits no more than it in any case",

@@ -72,6 +72,21 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestShadowsBoundNothing names no limit idle because of a shadow, and a shadow that would deny nothing.
+func TestShadowsBoundNothing(t *testing.T) {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{
+		limitOf(t, "a", "algorithm: sliding-log, limit: 10, window: 1h"), limitOf(t, "b", "algorithm: sliding-log, limit: 5, window: 1h"),
+	}}
+	p.Limits[1].Shadow = true
+	if told := policyfile.Idle(&p); told != nil {
+		t.Errorf("beside a tighter shadow: %q", told)
+	}
+	p.Limits[1].Limit = 20
+	if told := policyfile.Idle(&p); len(told) != 1 {
+		t.Errorf("of a looser shadow: %q", told)
+	}
+}
+
 // TestIdleLimitsDenyNothing takes at random moments under two limits of which one is told to be
 // idle: it never denies.
 func TestIdleLimitsDenyNothing(t *testing.T) {

@@ -56,6 +56,7 @@ var (
 		{"rounding", "", word(func(l *policy.Limit) *policy.Rounding { return &l.Rounding })},
 		{"buckets", "", readBuckets},
 		{"burst", "", readBurst},
+		{"shadow", "", yes(func(l *policy.Limit) *bool { return &l.Shadow })},
 	}
 	consistencyMembers = []member[policy.Consistency]{
 		{"write", "", level(policy.ParseWriteLevel, func(c *policy.Consistency) *policy.Level { return &c.Write })},

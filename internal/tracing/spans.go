@@ -109,10 +109,11 @@ func (s Span) Decided(d *count.Decision, demands int, err error) {
 		s.undecided(err)
 		return
 	}
-	limit := d.TightestLimit()
+	outcome, by := d.Outcome()
+	limit := d.Limits()[by].Limit
 	s.span.SetAttributes(
 		attrPolicy.String(d.Policy.Name), attrLimit.String(limit.Name), attrAlgorithm.String(limit.Algorithm),
-		attrOutcome.String(d.Outcome().String()), attrRemembered.Bool(d.Remembered),
+		attrOutcome.String(outcome.String()), attrRemembered.Bool(d.Remembered),
 	)
 	s.span.End()
 }

@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -89,9 +90,21 @@ func newHour(t *testing.T) *hour {
 	h.server = httptest.NewServer(api.New(h.engine, &api.Options{Now: clock, Audit: h.audit, UI: &api.UI{
 		Page: ui.Page(), State: func(may func(string) bool) any { return h.page.State(may) },
 		History: func(policy string, may func(string) bool) any { return h.page.History(policy, may) },
-	}}))
+	}, Shadow: h.shadow}))
 	t.Cleanup(h.server.Close)
 	return h
+}
+
+// shadow tells what a policy in mode shadow would have denied within the hour, by four callers.
+func (h *hour) shadow(_ context.Context, name string) api.Shadow {
+	sums, since, callers := h.decided[name], h.now.Add(-time.Hour), int64(4)
+	would, calls := int64(sums[2]), int64(sums[0]+sums[2])
+	span := api.ShadowSpan{Start: h.now.UTC().Truncate(time.Hour), Calls: calls, WouldDeny: would, Callers: &callers}
+	return api.Shadow{
+		Scope: api.ScopeInstances, Since: &since, Calls: calls, WouldDeny: would, Callers: &callers,
+		Limits:    []api.ShadowLimit{{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []api.ShadowSpan{span}, Minutes: []api.ShadowSpan{}}},
+		Instances: []api.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []api.ShadowUnanswered{},
+	}
 }
 
 func (h *hour) policies() (all []ui.Policy) {

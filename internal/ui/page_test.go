@@ -14,7 +14,7 @@ import (
 )
 
 const policies = `policies:
-  - {name: login, limits: [{algorithm: sliding-log, limit: 2, window: 1h}]}
+  - {name: login, limits: [{algorithm: sliding-log, limit: 2, window: 1h}, {name: next, algorithm: sliding-log, limit: 1, window: 1h, shadow: true}]}
   - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
   - {name: a-policy-whose-name-is-as-long-as-names-may-be-63-characters-xx, limits: [{algorithm: token-bucket, limit: 5, window: 1m}]}
 `
@@ -37,9 +37,11 @@ func TestPage(t *testing.T) {
 	}
 	b := openTab(t, 1200, 900, false)
 	b.open(s.URL)
-	b.see("#policies tr:nth-child(1)", "login\t2\t2\t0")
+	b.see("#policies tr:nth-child(1)", "login\t1\t2\t1")
 	b.see("#policies tr:nth-child(2)", "tighter shadow\t1\t0\t3")
-	b.see("#shadow", "tighter\t4\t3\t75.0 %")
+	b.see("#shadow", "tighter\tfixed-window-1h\t4\t3\t75.0 %\t1\t")
+	b.see("#shadow", "login\tnext\t4\t1\t25.0 %\t1\t")
+	b.see("#shadow .spark", "█")
 	b.see("#worst", "login")
 	b.see("#decisions-chart", "Would deny")
 	b.see("#latency-chart", "Requests, p99")

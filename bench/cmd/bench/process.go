@@ -10,14 +10,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
 
 // process is one that was started here.
 type process struct {
 	cmd    *exec.Cmd
-	log    string        // file of what it printed
-	dog    *os.File      // kills it when this process is gone
-	exited chan struct{} // closed when it has ended
+	log    string             // file of what it printed
+	dog    *watchdog.Watchdog // kills it when this process is gone
+	exited chan struct{}      // closed when it has ended
 }
 
 // stopLimit is how long a process may take to end when it is asked to, before it is killed.
@@ -41,29 +43,13 @@ func (b *bench) start(program string, args ...string) (*process, error) {
 		_ = p.cmd.Wait() // how it ended is in its log
 		close(p.exited)
 	}()
-	if p.dog, err = watchdog(p.pid()); err != nil {
+	if p.dog, err = watchdog.Over(p.pid()); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
-
-// watchdog starts a shell that kills the process when the pipe ends without a word, because this process has.
-func watchdog(pid int) (*os.File, error) {
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	dog := exec.Command("/bin/sh", "-c", `read -r stand_down || kill -KILL "$0"`, fmt.Sprint(pid))
-	dog.Stdin, dog.SysProcAttr = reader, &syscall.SysProcAttr{Setpgid: true}
-	if err := dog.Start(); err != nil {
-		return nil, errors.Join(err, writer.Close())
-	}
-	go func() { _ = dog.Wait() }()
-	return writer, nil
-}
 
 // stop asks the process to end, waits for it, and kills it in the end. A nil process has ended.
 func (p *process) stop() error {
@@ -77,11 +63,7 @@ func (p *process) stop() error {
 	late := time.AfterFunc(stopLimit, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	<-p.exited
-	if p.dog != nil {
-		_, told := p.dog.WriteString("\n")
-		err = errors.Join(err, told, p.dog.Close())
-	}
-	return err
+	return errors.Join(err, p.dog.StandDown())
 }
 
 // failed returns err with the end of what the process printed.

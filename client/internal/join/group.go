@@ -12,6 +12,7 @@ type Group[V any] struct {
 	calls []*Call[V] // nil where a call was answered before the request ended
 	open  int        // how many of calls have no answer yet
 	len   int        // bytes of a batch of them, at most
+	trace *Call[V]   // whose trace it is part of; nil: of none
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -39,7 +40,8 @@ func (g *Group[V]) Values() []V {
 // Len returns how many bytes of a batch the calls take at most.
 func (g *Group[V]) Len() int { return g.len }
 
-// Context ends when no caller waits any more. Its cause is a LeftError then.
+// Context ends when no caller waits any more. Its cause is a LeftError then. It has the values of the context
+// of the call whose trace the group is part of, or of its only call.
 func (g *Group[V]) Context() context.Context { return g.ctx }
 
 // LeftError is the cause of a Group's context that ended because the last caller has left.
@@ -83,6 +85,9 @@ func (g *Group[V]) add(c *Call[V]) {
 		g.most = max(g.most, g.counts[s])
 	}
 	g.slots = append(g.slots, c.Slots...)
+	if c.Trace > Untraced && (g.trace == nil || c.Trace > g.trace.Trace) {
+		g.trace = c
+	}
 	c.group = g
 	c.state.Store(sent)
 }
@@ -94,6 +99,8 @@ func (g *Group[V]) seal() {
 	parent := context.Background()
 	if len(g.calls) == 1 {
 		parent = context.WithoutCancel(g.calls[0].Context)
+	} else if g.trace != nil {
+		parent = context.WithoutCancel(g.trace.Context)
 	}
 	g.ctx, g.cancel = context.WithCancelCause(parent)
 }

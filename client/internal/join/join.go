@@ -21,12 +21,13 @@ var (
 )
 
 // Call is one call from when it is made until its caller has an answer, or has left. Make one
-// with NewCall. Set Len, Slots and Context before each Enter.
+// with NewCall. Set Len, Slots, Context and Trace before each Enter.
 type Call[V any] struct {
 	Value   V               // what Send asks, and answers
 	Len     int             // bytes of a batch that it takes at most
 	Slots   []Slot          // of its demands
-	Context context.Context // the caller's; a request with this call alone has its values, for transports that trace
+	Context context.Context // the caller's
+	Trace   Trace           // that Context is of
 
 	done  chan struct{} // receives when there is an answer or err
 	err   error         // why there is no answer; nil: there is one
@@ -35,6 +36,17 @@ type Call[V any] struct {
 
 	before, after *Call[V] // in the queue
 }
+
+// Trace says whether a call is part of a trace. A group is part of one of its calls' traces: of the first
+// that somebody will see, or else of the first that there is.
+type Trace uint8
+
+// The kinds of traces.
+const (
+	Untraced  Trace = iota
+	Unsampled       // nobody will see it, and its requests are to say so
+	Sampled
+)
 
 // States of a Call.
 const (

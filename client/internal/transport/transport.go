@@ -25,13 +25,16 @@ import (
 type Transport struct {
 	routes map[string]*url.URL
 	header http.Header
+	inject func(context.Context, http.Header)
 	send   http.RoundTripper
 }
 
 // New returns a Transport to the service at baseURL. Every request has the header, which may be
-// nil. The error says what is wrong with baseURL and does not repeat it: it may have a
-// password.
-func New(baseURL string, header http.Header, send http.RoundTripper) (*Transport, error) {
+// nil, and what inject adds of its context. The error says what is wrong with baseURL and does not
+// repeat it: it may have a password.
+func New(
+	baseURL string, header http.Header, inject func(context.Context, http.Header), send http.RoundTripper,
+) (*Transport, error) {
 	base, err := url.Parse(baseURL)
 	switch {
 	case err != nil:
@@ -44,7 +47,7 @@ func New(baseURL string, header http.Header, send http.RoundTripper) (*Transport
 	if base.Path == "" {
 		base.Path = "/"
 	}
-	t := &Transport{routes: make(map[string]*url.URL), header: header.Clone(), send: send}
+	t := &Transport{routes: make(map[string]*url.URL), header: header.Clone(), inject: inject, send: send}
 	for _, route := range []string{"check", "record", "take", "batch", "refund", "reset"} {
 		t.routes[route] = base.JoinPath("v1", route)
 	}
@@ -133,6 +136,7 @@ func (t *Transport) request(ctx context.Context, r *Request) *http.Request {
 	if r.Lines != nil {
 		header["Accept"] = acceptLines
 	}
+	t.inject(ctx, header)
 	getBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil }
 	body, _ := getBody() // never fails
 	return (&http.Request{

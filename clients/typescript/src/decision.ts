@@ -22,6 +22,8 @@ export interface LimitDecision {
   readonly resetAfterMs: number;
   /** `null` when no wait helps. */
   readonly retryAfterMs: number | null;
+  /** Of a shadow, which denies nothing, whether it would deny; absent: the limit is enforced. */
+  readonly wouldDeny?: boolean;
 }
 
 /** What the service says to one demand. */

@@ -139,6 +139,7 @@ function limitOf(m: Members): LimitDecision {
     remaining: integer(m, "remaining"),
     resetAfterMs: integer(m, "reset_after_ms"),
     retryAfterMs: wait(m),
+    ...(m.would_deny !== undefined && { wouldDeny: flag(m, "would_deny") }),
   };
 }
 

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/grafana/grafana-foundation-sdk/go/units"
+import (
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/units"
+)
 
 // row is some panels under a heading.
 type row struct {
@@ -72,8 +76,10 @@ var rows = []row{
 			[]query{{perSecond("ratelimitd_overshoot_units_total", policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"How far callers go", "How many times its limit the worst caller of a hundred asked for.", units.Short,
-			[]query{{quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "{{policy}}"}},
+			"How far callers go", "How many times its limit the worst caller of a hundred asked for, of those whose window ended in the last hour.",
+			units.Short,
+			[]query{{strings.ReplaceAll(
+				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h"), "{{policy}}"}},
 		},
 	}},
 	{"Store", []panel{
@@ -133,10 +139,10 @@ var rows = []row{
 			},
 		},
 		{
-			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget.", units.Short,
+			"Disagreements and caveats", "Settings that differ, and reasons why Cassandra may forget that nobody accepted.", units.Short,
 			[]query{
 				{"max by (setting) (ratelimitd_settings_disagree{" + scope + "}) > 0", "{{setting}}"},
-				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + "}) > 0", "{{caveat}}"},
+				{"max by (caveat) (ratelimitd_cluster_caveat{" + scope + `, accepted="false"}) > 0`, "{{caveat}}"},
 			},
 		},
 	}},

@@ -87,7 +87,7 @@ func newFront(t *testing.T) *front {
 		t.Fatal(err)
 	}
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
-	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot, Policies: versions{}}
+	opts := &api.Options{Now: now, Metrics: metrics, Overshoot: overshoot, Shadow: shadow, Policies: versions{}}
 	opts.ForwardAuth.TrustedProxies = origin.Proxies{netip.MustParsePrefix("192.0.2.0/24")} // where httptest's requests come from
 	return &front{server: api.New(engine, opts), router: router, last: map[string]string{}}
 }
@@ -132,6 +132,24 @@ func overshoot(string, int) (api.Overshoot, bool) {
 			{Key: store.KeyFrom(sha256.Sum256([]byte("0"))), Attempts: 5}, {Key: store.KeyFrom(sha256.Sum256([]byte("1"))), Attempts: 1},
 		},
 	}, true
+}
+
+// shadow tells of a stricter limit, by one instance of two.
+func shadow(context.Context, string) api.Shadow {
+	since, two, none := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), int64(2), int64(0)
+	later := since.Add(time.Hour)
+	return api.Shadow{
+		Scope: api.ScopeInstances, Version: 7, Since: &since, Calls: 42, Denied: 1, WouldDeny: 5, Callers: &two,
+		Limits: []api.ShadowLimit{{
+			Name: "per-hour-next", WouldDeny: 5, Callers: &two,
+			Hours: []api.ShadowSpan{
+				{Start: since, Calls: 30, WouldDeny: 5, Callers: &two}, {Start: later, Calls: 12, Callers: &none},
+			},
+			Minutes: []api.ShadowSpan{{Start: later.Add(5 * time.Minute), Calls: 12}},
+		}},
+		Instances:  []api.ShadowInstance{{Instance: "one", Since: since, Calls: 42}},
+		Unanswered: []api.ShadowUnanswered{{Instance: "two", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+	}
 }
 
 // tokenMember is a receipt or a reservation: an example has one that no server gave, and

@@ -141,7 +141,7 @@ func appendViolated(b []byte, d *count.Decision) []byte {
 	b = append(b, `,"violated-policies":[`...)
 	first := true
 	for i := range d.Limits() {
-		if d.Limits()[i].Allowed {
+		if d.Limits()[i].Allowed || d.Limits()[i].Limit.Shadow {
 			continue
 		}
 		if !first {
@@ -197,10 +197,14 @@ func appendLimit(b []byte, l *count.LimitDecision) []byte {
 	b = appendPlain(b, `,"algorithm":"`, l.Limit.Algorithm)
 	b = AppendInt(b, `,"limit":`, l.Limit.Limit)
 	b = AppendInt(b, `,"window_ms":`, Milliseconds(l.Limit.Window))
-	b = appendBool(b, `,"allowed":`, l.Allowed)
+	b = appendBool(b, `,"allowed":`, l.Allowed || l.Limit.Shadow)
 	b = AppendInt(b, `,"used":`, l.Used)
 	b = AppendInt(b, `,"remaining":`, l.Remaining)
-	return append(appendWaits(b, &l.Verdict), '}')
+	b = appendWaits(b, &l.Verdict)
+	if l.Limit.Shadow {
+		b = appendBool(b, `,"would_deny":`, l.WouldDeny())
+	}
+	return append(b, '}')
 }
 
 func appendWaits(b []byte, v *count.Verdict) []byte {

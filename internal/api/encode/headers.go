@@ -167,8 +167,12 @@ func (w *headerWriter) draft(b []byte, d *count.Decision, families HeaderFamilie
 // appendUnnamedPolicyField appends RateLimit-Policy as up to draft 07: the quota of each
 // limit, and its window in seconds, rounded up.
 func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
+	start := len(b)
 	for i := range limits {
-		if i > 0 {
+		if limits[i].Limit.Shadow {
+			continue
+		}
+		if len(b) > start {
 			b = append(b, ", "...)
 		}
 		b = appendParameter(b, "", limits[i].Limit.Limit)
@@ -178,11 +182,15 @@ func appendUnnamedPolicyField(b []byte, limits []count.LimitDecision) []byte {
 }
 
 // appendPolicyField appends RateLimit-Policy: an item for each limit, with its
-// quota and its window in seconds, rounded up.
+// quota and its window in seconds, rounded up. A shadow binds nobody, and is not told of.
 func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
+	start := len(b)
 	for i := range limits {
 		l := limits[i].Limit
-		b = appendItem(b, i, l.Name)
+		if l.Shadow {
+			continue
+		}
+		b = appendItem(b, len(b) == start, l.Name)
 		b = appendParameter(b, ";q=", l.Limit)
 		b = appendParameter(b, ";w=", seconds(l.Window))
 	}
@@ -192,19 +200,23 @@ func appendPolicyField(b []byte, limits []count.LimitDecision) []byte {
 // appendLimitField appends RateLimit: an item for each limit, with what remains
 // and the seconds until it is whole again, rounded up.
 func appendLimitField(b []byte, limits []count.LimitDecision) []byte {
+	start := len(b)
 	for i := range limits {
-		b = appendItem(b, i, limits[i].Limit.Name)
+		if limits[i].Limit.Shadow {
+			continue
+		}
+		b = appendItem(b, len(b) == start, limits[i].Limit.Name)
 		b = appendParameter(b, ";r=", limits[i].Remaining)
 		b = appendParameter(b, ";t=", seconds(limits[i].ResetAfter))
 	}
 	return b
 }
 
-// appendItem appends the name of item i of a list as a structured field's String
+// appendItem appends the name of an item of a list as a structured field's String
 // (RFC 9651, section 3.3.3). Names of limits are plain ASCII; a byte that a
 // String cannot hold becomes a question mark.
-func appendItem(b []byte, i int, name string) []byte {
-	if i > 0 {
+func appendItem(b []byte, first bool, name string) []byte {
+	if !first {
 		b = append(b, ", "...)
 	}
 	b = append(b, '"')

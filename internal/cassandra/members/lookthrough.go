@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/seen"
@@ -70,20 +71,11 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				return fmt.Errorf("%w: more than %d", cluster.ErrTooManyKeys, maxLook)
 			}
 			if len(next) > 0 {
-				if err := rest(ctx, lookRest*time.Since(began)); err != nil {
+				if err := clock.Pause(ctx, lookRest*time.Since(began)); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/conn"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/lease"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/schema"
 )
 
@@ -92,7 +93,7 @@ func migrate(ctx context.Context, config *conn.Config, nodes *agreement) error {
 func checkPatiently(ctx context.Context, config *conn.Config, session *gocql.Session) error {
 	for tries := 1; ; tries++ {
 		err := Check(ctx, config, session)
-		if err == nil || conn.IsMistake(err) || tries == checkTries || pause(ctx, conn.ReconnectInterval) != nil {
+		if err == nil || conn.IsMistake(err) || tries == checkTries || clock.Pause(ctx, conn.ReconnectInterval) != nil {
 			return err
 		}
 	}
@@ -239,16 +240,4 @@ func takeLock(ctx context.Context, config *conn.Config, session *gocql.Session) 
 	return lease.Wait(ctx, session, "migrate", lockTTL, migrateTimeout, func() {
 		config.Logger.Info("waiting for another instance's migration, or for the end of its lock if it died", "at most", lockTTL)
 	})
-}
-
-// pause returns after d, or with an error when ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -1,7 +1,7 @@
 // Package admin holds the commands of those who run a service: what is counted for somebody, who
 // is decided otherwise, the policies in the store, and the cluster that instances share.
 //
-// reset, explain, override, policies and top ask a server; migrate and members ask Cassandra.
+// reset, explain, override, policies, shadow and top ask a server; migrate and members ask Cassandra.
 package admin
 
 import (
@@ -12,5 +12,5 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(p *command.Process) []*cobra.Command {
-	return []*cobra.Command{newExplain(p), newReset(p), newOverride(p), newTop(p), newMigrate(p), newMembers(p), newPolicies(p)}
+	return []*cobra.Command{newExplain(p), newReset(p), newOverride(p), newTop(p), newShadow(p), newMigrate(p), newMembers(p), newPolicies(p)}
 }

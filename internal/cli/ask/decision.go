@@ -127,7 +127,7 @@ func (d *decision) tightest() *remote.Limit {
 	denies := !*d.Allowed || d.WouldAllow != nil && !*d.WouldAllow
 	for i := range d.Limits {
 		l := &d.Limits[i]
-		if l.Allowed != denies && l.Limit == d.Limit && l.Remaining == d.Remaining && l.ResetAfterMS == d.ResetAfterMS {
+		if l.WouldDeny == nil && l.Allowed != denies && l.Limit == d.Limit && l.Remaining == d.Remaining && l.ResetAfterMS == d.ResetAfterMS {
 			return l
 		}
 	}

@@ -20,12 +20,19 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority returns one whose own certificate has this name.
+// NewAuthority returns one whose own certificate has this name, and is good for an hour.
 func NewAuthority(t *testing.T, name string) *Authority {
+	t.Helper()
+	return NewAuthorityUntil(t, name, time.Now().Add(time.Hour))
+}
+
+// NewAuthorityUntil is NewAuthority with a certificate that expires then, to the second.
+func NewAuthorityUntil(t *testing.T, name string, expires time.Time) *Authority {
 	t.Helper()
 	a := &Authority{t: t}
 	a.Cert, a.key = a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: name}, NotAfter: expires,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	return a
 }
@@ -37,7 +44,7 @@ func (a *Authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.
 		a.t.Fatal(err)
 	}
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.NotBefore = time.Now().Add(-time.Hour)
 	parent, signer := a.Cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -58,6 +65,7 @@ func (a *Authority) Issue(name string) (cert, key string) {
 	a.t.Helper()
 	signed, private := a.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	der, err := x509.MarshalPKCS8PrivateKey(private)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/yamlfile"
 )
@@ -16,38 +17,40 @@ import (
 // there is none.
 type ClientFiles struct{ CAFlag, CA, CertFlag, Cert, KeyFlag, Key string }
 
-// ClientTLS returns how to speak TLS by files.
-func ClientTLS(f ClientFiles) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+// ClientTLS returns how to speak TLS by files, and when the first of the authorities in CA expires, which
+// is zero without a CA.
+func ClientTLS(f ClientFiles) (config *tls.Config, authority time.Time, err error) {
+	config = &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
 		pem, err := os.ReadFile(f.CA)
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", f.CAFlag, err)
+			return nil, time.Time{}, fmt.Errorf("reading %s: %w", f.CAFlag, err)
 		}
-		if config.RootCAs, err = Authorities(pem); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", f.CAFlag, f.CA, err)
+		if config.RootCAs, authority, err = Authorities(pem); err != nil {
+			return nil, time.Time{}, fmt.Errorf("%s: %s: %w", f.CAFlag, f.CA, err)
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		return nil, errors.New(f.CertFlag + " and " + f.KeyFlag + " need each other")
+		return nil, time.Time{}, errors.New(f.CertFlag + " and " + f.KeyFlag + " need each other")
 	}
 	if f.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 		if err != nil {
-			return nil, fmt.Errorf("reading %s and %s: %w", f.CertFlag, f.KeyFlag, err)
+			return nil, time.Time{}, fmt.Errorf("reading %s and %s: %w", f.CertFlag, f.KeyFlag, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	return config, nil
+	return config, authority, nil
 }
 
-// Authorities returns the certificates of a PEM file, all of them: one that can't be read or
-// is cut off is an error.
-func Authorities(file []byte) (*x509.CertPool, error) {
+// Authorities returns the certificates of a PEM file, all of them, and when the first of them expires: one
+// that can't be read or is cut off is an error.
+func Authorities(file []byte) (pool *x509.CertPool, expires time.Time, err error) {
 	if len(file) > yamlfile.MaxSize {
-		return nil, fmt.Errorf("it is longer than %d bytes", yamlfile.MaxSize)
+		return nil, time.Time{}, fmt.Errorf("it is longer than %d bytes", yamlfile.MaxSize)
 	}
-	pool, blocks, certificates := x509.NewCertPool(), 0, 0
+	pool = x509.NewCertPool()
+	blocks, certificates := 0, 0
 	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
 		blocks++
 		if block.Type != "CERTIFICATE" {
@@ -55,16 +58,19 @@ func Authorities(file []byte) (*x509.CertPool, error) {
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("its block %d: %w", blocks, err)
+			return nil, time.Time{}, fmt.Errorf("its block %d: %w", blocks, err)
 		}
 		pool.AddCert(certificate)
+		if certificates == 0 || certificate.NotAfter.Before(expires) {
+			expires = certificate.NotAfter
+		}
 		certificates++
 	}
 	switch begun := bytes.Count(file, []byte("-----BEGIN ")); {
 	case blocks < begun:
-		return nil, fmt.Errorf("of its %d blocks %d can be read: the others are damaged or cut off", begun, blocks)
+		return nil, time.Time{}, fmt.Errorf("of its %d blocks %d can be read: the others are damaged or cut off", begun, blocks)
 	case certificates == 0:
-		return nil, errors.New("there is no certificate in it: it must be PEM")
+		return nil, time.Time{}, errors.New("there is no certificate in it: it must be PEM")
 	}
-	return pool, nil
+	return pool, expires, nil
 }

@@ -3,6 +3,7 @@ package command_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -24,9 +25,22 @@ func TestAuthoritiesAreReadWhole(t *testing.T) {
 		"not a certificate": {one + "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n", "its block 2: "},
 		"too long":          {one + strings.Repeat("#", 1<<20), "longer than 1048576 bytes"},
 	} {
-		_, err := command.Authorities([]byte(c.file))
+		_, _, err := command.Authorities([]byte(c.file))
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// Of several authorities the first that expires is told, wherever it stands.
+func TestTheFirstAuthorityThatExpires(t *testing.T) {
+	one, two := clitest.NewAuthority(t, "one"), clitest.NewAuthorityUntil(t, "two", time.Now().Add(24*time.Hour))
+	for _, file := range []string{one.PEM() + two.PEM(), two.PEM() + one.PEM()} {
+		if _, expires, err := command.Authorities([]byte(file)); err != nil || !expires.Equal(one.Cert.NotAfter) {
+			t.Errorf("%v, %v; want %v", expires, err, one.Cert.NotAfter)
+		}
+	}
+	if _, expires, err := command.Authorities([]byte(two.PEM())); err != nil || !expires.Equal(two.Cert.NotAfter) {
+		t.Errorf("%v, %v; want %v", expires, err, two.Cert.NotAfter)
 	}
 }

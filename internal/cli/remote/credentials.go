@@ -47,7 +47,7 @@ func (c *credentials) read(p *command.Process) error {
 	}
 	var tlsErr error
 	if c.ca != "" || c.cert != "" || c.key != "" {
-		c.tls, tlsErr = command.ClientTLS(command.ClientFiles{
+		c.tls, _, tlsErr = command.ClientTLS(command.ClientFiles{
 			CAFlag: "--server-ca-file", CA: c.ca,
 			CertFlag: "--client-cert-file", Cert: c.cert,
 			KeyFlag: "--client-key-file", Key: c.key,

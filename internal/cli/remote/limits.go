@@ -31,11 +31,12 @@ type Limit struct {
 	PolicyLimit *int64 `json:"policy_limit"` // of an explanation: without an override
 	Remaining   int64  `json:"remaining"`
 	Used        int64  `json:"used"`
+	WouldDeny   *bool  `json:"would_deny"` // of a shadow, which denies nothing; nil: it is none
 	Waits
 }
 
-// WriteLimits writes a table with a row for each limit. usedUnknown says that nobody looked at
-// what is used.
+// WriteLimits writes a table with a row for each limit. Of a shadow it says whether it would deny in the place of
+// a wait. usedUnknown says that nobody looked at what is used.
 func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "NAME\tALGORITHM\tLIMIT\tUSED\tREMAINING\tRESET\tRETRY AFTER")
@@ -48,8 +49,15 @@ func WriteLimits(out *bytes.Buffer, limits []Limit, usedUnknown bool) {
 		if usedUnknown {
 			used = "?"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", Printable(l.Name), Printable(l.Algorithm), limit, used, l.Remaining,
-			cell(&l.ResetAfterMS), cell(l.RetryAfterMS))
+		name, wait := Printable(l.Name), cell(l.RetryAfterMS)
+		if l.WouldDeny != nil {
+			name += " (shadow)"
+			if *l.WouldDeny {
+				wait = "would deny"
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", name, Printable(l.Algorithm), limit, used, l.Remaining,
+			cell(&l.ResetAfterMS), wait)
 	}
 	_ = table.Flush() // into a buffer
 }

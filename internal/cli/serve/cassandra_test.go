@@ -21,7 +21,7 @@ func TestServersShareCassandra(t *testing.T) {
 		t.Fatalf("migrate: exit code %d, output %q, errors:\n%s", code, stdout, stderr)
 	}
 	first := start(t, environ, flags...)
-	second := start(t, environ, append(flags, "--migrate")...) // finds all in place
+	second := start(t, environ, append(flags, "--migrate", "--accept-caveats=replication_factor")...) // finds all in place
 	for i := range 6 {
 		s, want := first, http.StatusOK
 		if i%2 == 1 {
@@ -40,10 +40,14 @@ func TestServersShareCassandra(t *testing.T) {
 	if !strings.Contains(first.Log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
 		t.Errorf("nothing of the default levels in the log:\n%s", first.Log)
 	}
-	for _, caveat := range []string{`replication_factor"} 1`, `commitlog_sync"} `, `node_clocks"} 0`} { // of one node
-		second.WaitForMetric(t, `ratelimitd_cluster_caveat{caveat="`+caveat)
+	for _, caveat := range []string{
+		`true",caveat="replication_factor"} 1`, `false",caveat="commitlog_sync"} `, `false",caveat="node_clocks"} 0`,
+	} {
+		second.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="`+caveat) // of one node
 	}
-	second.Log.WaitFor(t, "cluster: the keyspace has one copy (datacenter1 = 1)", 1)
+	first.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="false",caveat="replication_factor"} 1`)
+	first.Log.WaitFor(t, `level=WARN msg="cluster: the keyspace has one copy (datacenter1 = 1)`, 1)
+	second.Log.WaitFor(t, `level=INFO msg="cluster: the keyspace has one copy (datacenter1 = 1)`, 1)
 	for _, s := range []*server{first, second} {
 		s.Stop()
 		if code := s.Wait(t); code != command.ExitOK {

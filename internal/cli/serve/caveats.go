@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra"
@@ -18,9 +19,11 @@ const (
 	caveatsAsk   = 30 * time.Second
 )
 
-// watchCaveats warns of a cluster that may forget what it acknowledged, at the start and daily, until
-// ctx ends.
-func watchCaveats(ctx context.Context, store *cassandra.Later, measured *metrics.Metrics, log *slog.Logger) error {
+// watchCaveats tells of a cluster that may forget what it acknowledged, at the start and daily, until
+// ctx ends. Of what is accepted it does not warn.
+func watchCaveats(
+	ctx context.Context, store *cassandra.Later, accepted []cassandra.Caveat, measured *metrics.Metrics, log *slog.Logger,
+) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -33,20 +36,24 @@ func watchCaveats(ctx context.Context, store *cassandra.Later, measured *metrics
 			timer.Reset(caveatsSoon)
 			continue
 		}
-		timer.Reset(lookForCaveats(ctx, store, measured, log))
+		timer.Reset(lookForCaveats(ctx, store, accepted, measured, log))
 	}
 }
 
 // lookForCaveats looks once, and returns when to look again.
 func lookForCaveats(
-	ctx context.Context, store *cassandra.Later, measured *metrics.Metrics, log *slog.Logger,
+	ctx context.Context, store *cassandra.Later, accepted []cassandra.Caveat, measured *metrics.Metrics, log *slog.Logger,
 ) (again time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, caveatsAsk)
 	defer cancel()
 	found, err := store.Caveats(ctx)
 	for caveat, sentence := range found {
-		if measured.SetCaveat(string(caveat), sentence != ""); sentence != "" {
-			log.Warn("cluster: "+sentence, "caveat", caveat)
+		isAccepted, level := slices.Contains(accepted, caveat), slog.LevelWarn
+		if isAccepted {
+			level = slog.LevelInfo
+		}
+		if measured.SetCaveat(string(caveat), isAccepted, sentence != ""); sentence != "" {
+			log.Log(ctx, level, "cluster: "+sentence, "caveat", caveat, "accepted", isAccepted)
 		}
 	}
 	if err != nil {

@@ -39,6 +39,7 @@ func (s *service) newAPI() *api.Server {
 	return api.New(s.engine, &api.Options{
 		Logger: s.log, Headers: given.Headers, Ready: s.ready, Warnings: s.warnings, Reached: s.bounds.reached,
 		Metrics: metrics.Handler(s.registry), Observe: s.measured.ObserveHTTP, Overshoot: overshootOf(s.measured), UI: s.apiUI(),
+		Shadow:      s.shadowOf,
 		Keyring:     s.guard.keyring,
 		Hosts:       &given.Security.Hosts,
 		Audit:       s.audit.Log,

@@ -116,9 +116,9 @@ func (p *peers) metrics() []prometheus.Collector {
 	return []prometheus.Collector{metrics.NewMembers(p.cluster.Status, p.pool.Counts)}
 }
 
-// run is a member once settings are agreed on, and decides what is handed on, until its context
-// ends.
-func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer) stage {
+// run is a member once settings are agreed on, decides what is handed on, and tells what shadows would deny, until its
+// context ends.
+func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement, tracer *tracing.Tracer, shadows func(policy string) []byte) stage {
 	if p.cluster == nil {
 		return untilDone
 	}
@@ -127,6 +127,7 @@ func (p *peers) run(engine *limiter.Engine, settings *agreement.Agreement, trace
 	stages := []stage{member, p.pool.Run}
 	if p.listener != nil {
 		server := peer.NewServer(p.listener, p.creds, engine, p.cluster, tracer)
+		server.Shadows = shadows
 		stages = []stage{member, together(p.pool.Run, server.Run)}
 	}
 	return func(ctx context.Context) error { return inOrder(ctx, stages...) }

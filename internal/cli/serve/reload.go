@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 	"github.com/ratelimitd/ratelimitd/internal/policystore"
+	"github.com/ratelimitd/ratelimitd/internal/shadow"
 )
 
 // policySource puts policies in force: at the start, and whenever their file changes, or a later version is in
@@ -29,6 +30,7 @@ type policySource struct {
 	changes *changes                    // that the last reload made; nil: there was none
 	envoy   *envoy.Server               // nil: it is served nowhere
 	metrics *metrics.Metrics
+	shadows *shadow.Table
 	audit   *auditLog
 	log     *slog.Logger
 }
@@ -58,6 +60,7 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	}
 	p.setEnvoy(file.Envoy)
 	p.metrics.SetPolicies(p.engine.Policies())
+	p.shadows.SetPolicies(p.engine.Policies())
 	p.metrics.SetPoliciesVersion(version)
 	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
 	if len(before) > 0 { // else it is the start

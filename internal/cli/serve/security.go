@@ -26,14 +26,20 @@ import (
 type security struct {
 	settings     *settings.Security
 	keyring      *auth.Keyring
-	callers      *auth.Watcher                   // nil: nobody is asked who they are
-	changes      *changes                        // of callers, that the last reload made; nil: there was none
-	certificates *filewatch.Watcher[*tls.Config] // nil: TLS is not spoken
+	callers      *auth.Watcher                    // nil: nobody is asked who they are
+	changes      *changes                         // of callers, that the last reload made; nil: there was none
+	certificates *filewatch.Watcher[certificates] // nil: TLS is not spoken
 	current      atomic.Pointer[tls.Config]
 	renew        []func() // called when clients are verified by other authorities
 	measured     *metrics.Metrics
 	audit        *auditLog
 	log          *slog.Logger
+}
+
+// certificates are what TLS is spoken by.
+type certificates struct {
+	config *tls.Config
+	expire time.Time // the first of the authorities that clients are verified by; zero: they are not
 }
 
 // openSecurity reads the files that the settings name.
@@ -191,10 +197,11 @@ func (s *security) setCallers(callers *auth.Callers, err error) error {
 }
 
 // setCertificates puts in force what was read; on an error, what was in force stays.
-func (s *security) setCertificates(config *tls.Config, err error) error {
+func (s *security) setCertificates(read certificates, err error) error {
 	if err != nil {
 		return err
 	}
+	config := read.config
 	last := s.current.Swap(config)
 	if last != nil && config.ClientCAs != nil && !config.ClientCAs.Equal(last.ClientCAs) {
 		for _, renew := range s.renew {
@@ -202,6 +209,7 @@ func (s *security) setCertificates(config *tls.Config, err error) error {
 		}
 	}
 	s.measured.SetExpiry(metrics.CertificateServer, config.Certificates[0].Leaf.NotAfter)
+	s.measured.SetExpiry(metrics.CertificateClientCA, read.expire)
 	s.log.Info("certificate in force", "expires", config.Certificates[0].Leaf.NotAfter, "clients_verified", config.ClientCAs != nil)
 	return nil
 }
@@ -223,26 +231,27 @@ func renewer(server *http.Server) (renew func()) {
 }
 
 // newCertificates returns a Watcher of the files of TLS.
-func newCertificates(s *settings.Security) *filewatch.Watcher[*tls.Config] {
+func newCertificates(s *settings.Security) *filewatch.Watcher[certificates] {
 	paths := []string{s.TLSCert, s.TLSKey}
 	if s.TLSClientCA != "" {
 		paths = append(paths, s.TLSClientCA)
 	}
-	return filewatch.New("certificates", paths, func(contents [][]byte) (*tls.Config, error) {
+	return filewatch.New("certificates", paths, func(contents [][]byte) (read certificates, err error) {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])
 		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file and --tls-key-file: %w", err)
+			return read, fmt.Errorf("--tls-cert-file and --tls-key-file: %w", err)
 		}
 		config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		read.config = config
 		if len(contents) < 3 {
-			return config, nil
+			return read, nil
 		}
-		if config.ClientCAs, err = command.Authorities(contents[2]); err != nil {
-			return nil, fmt.Errorf("--tls-client-ca-file: %s: %w", s.TLSClientCA, err)
+		if config.ClientCAs, read.expire, err = command.Authorities(contents[2]); err != nil {
+			return read, fmt.Errorf("--tls-client-ca-file: %s: %w", s.TLSClientCA, err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 		config.SessionTicketsDisabled = true // who resumes a session is not verified by the authorities of today
-		return config, nil
+		return read, nil
 	})
 }
 
@@ -260,8 +269,8 @@ func (s *security) run(ctx context.Context) error {
 	}
 	if s.certificates != nil {
 		stages = append(stages, func(ctx context.Context) error {
-			return s.certificates.Run(ctx, func(config *tls.Config, err error) {
-				s.reloaded(metrics.FileCertificates, s.setCertificates(config, err), nil)
+			return s.certificates.Run(ctx, func(read certificates, err error) {
+				s.reloaded(metrics.FileCertificates, s.setCertificates(read, err), nil)
 			})
 		})
 	}

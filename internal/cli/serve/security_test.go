@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,7 +110,8 @@ func (s *server) served(t *testing.T, a *clitest.Authority, from *clitest.Author
 
 // TestCertificatesAreReloaded serves TLS, asks clients for certificates, and changes both.
 func TestCertificatesAreReloaded(t *testing.T) {
-	root, clients, others := clitest.NewAuthority(t, "root"), clitest.NewAuthority(t, "clients"), clitest.NewAuthority(t, "others")
+	root, clients := clitest.NewAuthority(t, "root"), clitest.NewAuthority(t, "clients")
+	others := clitest.NewAuthorityUntil(t, "others", time.Now().Add(24*time.Hour))
 	certPEM, keyPEM := root.Issue("first")
 	folder := t.TempDir()
 	cert, key, ca := filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem"), filepath.Join(folder, "ca.pem")
@@ -144,6 +146,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		return resp.ProtoMajor == 1 && strings.Contains(string(text), "ratelimitd_http_connections 1\n") &&
 			strings.Contains(string(text), `ratelimitd_certificate_expiry_timestamp_seconds{certificate="server"} 1.`) &&
+			strings.Contains(string(text), expiryOf("client_ca", clients)) &&
 			strings.Contains(string(text), `ratelimitd_last_reload_successful{file="certificates"} 1`)
 	})
 
@@ -158,6 +161,16 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	if _, status, err := s.served(t, root, clients, "shop"); err == nil {
 		t.Errorf("a client of the authority that is gone is answered %d", status)
 	}
+	scraping := newClient(t, root, others, "scraper")
+	defer scraping.CloseIdleConnections()
+	resp, err := scraping.Get(s.URL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), expiryOf("client_ca", others)) {
+		t.Error("the metric has not the authority of today")
+	}
 	if resp, err := asking.Get(s.URL + "/v1/policies"); err == nil {
 		t.Errorf("its open connection is answered %d", resp.StatusCode)
 		resp.Body.Close()
@@ -167,6 +180,12 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	if name, _, err := s.served(t, root, others, "shop"); name != "second" {
 		t.Errorf("%q, %v: what was in force stays", name, err)
 	}
+}
+
+// expiryOf returns the line of the metric that says when an authority expires.
+func expiryOf(certificate string, of *clitest.Authority) string {
+	value := strconv.FormatFloat(float64(of.Cert.NotAfter.Unix()), 'g', -1, 64)
+	return "ratelimitd_certificate_expiry_timestamp_seconds{certificate=\"" + certificate + "\"} " + value + "\n"
 }
 
 // waitUntil waits until is, which takes a while itself.
@@ -199,4 +218,12 @@ func TestCertificatesAreCallers(t *testing.T) {
 	if code != command.ExitUsage || !strings.Contains(errs.String(), "none is asked for") {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
+}
+
+// TestExpiryOfCassandrasAuthorities is told before any node is reached.
+func TestExpiryOfCassandrasAuthorities(t *testing.T) {
+	nodes := clitest.NewAuthority(t, "nodes")
+	s := start(t, nil, "--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--cassandra-datacenter=d", "--cassandra-tls",
+		"--cassandra-tls-ca="+clitest.Write(t, "ca.pem", nodes.PEM()))
+	s.WaitForMetric(t, expiryOf("cassandra_ca", nodes))
 }

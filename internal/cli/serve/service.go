@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
+	"github.com/ratelimitd/ratelimitd/internal/shadow"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/internal/tracing/otlp"
 	"github.com/ratelimitd/ratelimitd/internal/ui"
@@ -36,6 +37,7 @@ type service struct {
 
 	registry *prometheus.Registry
 	measured *metrics.Metrics
+	shadows  *shadow.Table
 	bounds   *boundSeries
 	traces   *otlp.Exporter // nil: nothing is traced
 
@@ -92,6 +94,7 @@ func serve(cmd *cobra.Command, process *command.Process, given *settings.Setting
 	if err != nil {
 		return err
 	}
+	s.notify()
 	return s.run(ctx, servers, hangup)
 }
 
@@ -101,6 +104,7 @@ func (s *service) measure() {
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.measured = metrics.New(s.registry, s.process.Now)
 	s.measured.SetBuild(s.process.Version)
+	s.shadows = shadow.New(s.process.Now)
 	s.bounds = newBoundSeries(s.registry)
 }
 
@@ -137,7 +141,7 @@ func (s *service) decide(ctx context.Context, options *limiter.Options) (err err
 	if s.peers, err = openPeers(ctx, s.settings, s.store, s.log); err != nil {
 		return err
 	}
-	options.Now, options.Observer, options.Owners = s.process.Now, s.measured, s.peers.owners()
+	options.Now, options.Observer, options.Owners = s.process.Now, observers{s.measured, s.shadows}, s.peers.owners()
 	options.Datacenter, options.Skewed = s.store.datacenter, s.store.skewed
 	options.Local, options.Feed = s.store.local, s.store.feed
 	if s.traces != nil {
@@ -168,7 +172,7 @@ func (s *service) putInForce(ctx context.Context, watcher *policyfile.Watcher, p
 	s.envoy = s.newEnvoy()
 	s.source = &policySource{
 		watcher: watcher, store: s.store.policies, engine: s.engine, refuses: s.store.canPromise, envoy: s.envoy,
-		metrics: s.measured, audit: s.audit, log: s.log,
+		metrics: s.measured, shadows: s.shadows, audit: s.audit, log: s.log,
 	}
 	if watcher == nil {
 		s.source.followStore(ctx, policies)
@@ -207,7 +211,7 @@ func (s *service) listen(ctx context.Context) (stage, error) {
 func (s *service) run(ctx context.Context, servers stage, hangup <-chan os.Signal) error {
 	reloads := together(s.source.run, s.guard.run, onHangup(hangup, s.audit.reload, s.source.reload, s.guard.reload))
 	garbage := sparing(s.process.Getenv("GOGC"))
-	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer())
+	peers := s.peers.run(s.engine, s.agreed, s.traces.Tracer(), s.shadowReport)
 	err := inOrder(ctx, servers, s.runUI, reloads, peers, s.engine.Run, s.store.run, s.measured.Run, s.traces.Run, garbage)
 	if err != nil {
 		return command.Fail(err)

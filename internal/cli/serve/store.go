@@ -106,6 +106,7 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 	if config.TLS != nil && len(config.TLS.Certificates) > 0 {
 		s.measured.SetExpiry(metrics.CertificateCassandra, config.TLS.Certificates[0].Leaf.NotAfter)
 	}
+	s.measured.SetExpiry(metrics.CertificateCassandraCA, given.Cassandra.AuthoritiesExpire)
 	config.UsesLocalLevels = policy.WithinDatacenter(policies, given.Levels(), given.SerialConsistency)
 	config.MigrateFirst, config.Traced = given.Migrate, s.traces != nil
 	store, err := cassandra.OpenLater(ctx, config)
@@ -120,7 +121,9 @@ func (s *service) openCassandra(ctx context.Context, policies []policy.Policy) (
 		canPromise: store.CanPromise, ready: store.Ready, close: store.Close, members: store.Members, settings: store.Settings,
 		run: together(store.Run, local.Run,
 			func(ctx context.Context) error { return publish(ctx, store, s.measured) },
-			func(ctx context.Context) error { return watchCaveats(ctx, store, s.measured, s.log) },
+			func(ctx context.Context) error {
+				return watchCaveats(ctx, store, given.AcceptedCaveats, s.measured, s.log)
+			},
 		),
 	}
 	if given.ClockBeyondTolerance == settings.ClockRefuse {

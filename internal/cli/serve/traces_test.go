@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	traces "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -301,6 +303,30 @@ func checkExemplars(t *testing.T, s *clitest.Server, histograms ...string) {
 			t.Errorf("%s shows no trace:\n%s", name, text)
 		}
 	}
+}
+
+// TestClientIsPartOfTheTrace has the Go client take a unit within a span: the service goes on with that trace.
+func TestClientIsPartOfTheTrace(t *testing.T) {
+	collector := newReceiver(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+	s := start(t, nil)
+	limits, err := client.New(s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limits.Close()
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	if d, err := limits.Take(ctx, client.Demand{Policy: "login", Identifier: "somebody"}); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	s.Stop()
+	if code := s.Wait(t); code != command.ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+	caller := span.SpanID()
+	spans := collector.of(span.TraceID().String())
+	below(t, spans, below(t, spans, caller[:], "POST /v1/take").GetSpanId(), "decide")
 }
 
 // TestNothingIsTracedUnlessAsked holds that a service sends spans to nobody, though callers send traces.

@@ -26,6 +26,10 @@ type Cassandra struct {
 	password     string // from the environment
 	passwordFile string
 	tls          tlsSettings
+
+	// AuthoritiesExpire is when the first of those that nodes' certificates are verified by expires; zero: they
+	// are the system's. CassandraConfig sets it.
+	AuthoritiesExpire time.Time
 }
 
 // tlsSettings say how TLS is spoken to the cluster.
@@ -62,10 +66,11 @@ func (s *Settings) AddCassandraFlags(flags *pflag.FlagSet) {
 func (s *Settings) CassandraConfig(log *slog.Logger, now func() time.Time) (cassandra.Config, error) {
 	c := &s.Cassandra
 	password, passwordErr := c.readPassword()
-	tlsConfig, tlsErr := c.tls.read()
+	tlsConfig, expire, tlsErr := c.tls.read()
 	if err := errors.Join(passwordErr, tlsErr); err != nil {
 		return cassandra.Config{}, err
 	}
+	c.AuthoritiesExpire = expire
 	return cassandra.Config{
 		Hosts:             c.hosts.list,
 		Keyspace:          c.keyspace,
@@ -104,22 +109,22 @@ func (c *Cassandra) readPassword() (string, error) {
 	return password, nil
 }
 
-// read returns how to speak TLS, nil when that is off.
-func (t *tlsSettings) read() (*tls.Config, error) {
+// read returns how to speak TLS, nil when that is off, and when the first of the authorities expires.
+func (t *tlsSettings) read() (config *tls.Config, expire time.Time, err error) {
 	if !t.on {
 		if t.ca != "" || t.cert != "" || t.key != "" || t.serverName != "" {
-			return nil, errors.New("a --cassandra-tls-... setting does nothing without --cassandra-tls: add that or remove it")
+			return nil, expire, errors.New("a --cassandra-tls-... setting does nothing without --cassandra-tls: add that or remove it")
 		}
-		return nil, nil
+		return nil, expire, nil
 	}
-	config, err := command.ClientTLS(command.ClientFiles{
+	config, expire, err = command.ClientTLS(command.ClientFiles{
 		CAFlag: "--cassandra-tls-ca", CA: t.ca,
 		CertFlag: "--cassandra-tls-cert", Cert: t.cert,
 		KeyFlag: "--cassandra-tls-key", Key: t.key,
 	})
 	if err != nil {
-		return nil, err
+		return nil, expire, err
 	}
 	config.ServerName = t.serverName
-	return config, nil
+	return config, expire, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
+	"github.com/ratelimitd/ratelimitd/internal/cassandra"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -59,6 +60,7 @@ type Settings struct {
 	SerialConsistency    policy.Level // of compare-and-set
 	StoreTimeout         time.Duration
 	SyncInterval         time.Duration
+	AcceptedCaveats      []cassandra.Caveat // of the cluster, that nobody is alerted of
 
 	Cassandra Cassandra
 }
@@ -141,6 +143,8 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"the longest that one decision waits for the store", command.Between(time.Millisecond, maxStoreTimeout))
 	command.Var(flags, &s.SyncInterval, "sync-interval", demand.DefaultSyncInterval.String(), "duration",
 		"after how long owners write what they admitted under guarantee local", command.Between(minSyncInterval, maxSyncInterval))
+	command.Var(flags, &s.AcceptedCaveats, "accept-caveats", "", "caveats",
+		"of the cluster that you know of and accept, with commas between: "+acceptable+"; no alert fires for them (default: none)", caveats)
 }
 
 func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {
@@ -211,6 +215,24 @@ func sources(text string) (all []origin.Source, err error) {
 			return nil, err
 		}
 		all = append(all, source)
+	}
+	return all, nil
+}
+
+// acceptable has the caveats that a cluster may have by choice. Clocks that are apart are a fault.
+const acceptable = string(cassandra.CaveatCommitlog) + ", " + string(cassandra.CaveatReplication)
+
+// caveats parses some of these, with commas between, or nothing for none.
+func caveats(text string) (all []cassandra.Caveat, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		word, err := command.OneOf(strings.Split(acceptable, ", ")...)(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, cassandra.Caveat(word))
 	}
 	return all, nil
 }

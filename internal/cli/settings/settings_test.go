@@ -35,6 +35,23 @@ func TestClockTolerance(t *testing.T) {
 	}
 }
 
+func TestAcceptedCaveats(t *testing.T) {
+	for text, want := range map[string]string{ // a word of the error; empty: none
+		"": "", "commitlog_sync": "", "replication_factor, commitlog_sync": "",
+		"node_clocks": `"node_clocks" is not known: use one of commitlog_sync, replication_factor`, "commitlog_sync,": `"" is not known`,
+	} {
+		s, cmd := new(settings.Settings), new(cobra.Command)
+		s.AddServeFlags(cmd.Flags())
+		err := cmd.ParseFlags([]string{"--accept-caveats=" + text})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if given := len(strings.Fields(text)); err == nil && len(s.AcceptedCaveats) != given {
+			t.Errorf("%q: %v, want %d", text, s.AcceptedCaveats, given)
+		}
+	}
+}
+
 func TestSerialConsistency(t *testing.T) {
 	config := clitest.Write(t, "c.yaml", "serial-consistency: serial\n")
 	for _, test := range []struct {

@@ -57,7 +57,7 @@ func (r *Rule) WindowAt(at store.Instant) (start, end store.Instant) {
 }
 
 // judge fills in v: whether cost fits into r at now beside what is used, and where that
-// leaves the caller. A cost of 0 asks only for the latter.
+// leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
 func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
 	v.Allowed, v.Used, v.Remaining = r.fits(used, cost), used, max(0, r.Capacity-used)
 	v.ResetAfter, v.RetryAfter = 0, 0
@@ -65,13 +65,16 @@ func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used i
 		v.ResetAfter = r.algorithm.wait(r, s, now, r.Capacity)
 	}
 	switch {
-	case v.Allowed:
+	case v.Allowed, r.Shadow:
 	case cost > r.Capacity:
 		v.RetryAfter = Never
 	default:
 		v.RetryAfter = r.algorithm.wait(r, s, now, cost)
 	}
 }
+
+// Unasked returns the verdict to allow without having asked anyone.
+func (r *Rule) Unasked() Verdict { return Verdict{Allowed: true, Remaining: r.Capacity} }
 
 // fits reports whether r has room for cost beside what is used.
 func (r *Rule) fits(used, cost int64) bool {

@@ -18,7 +18,8 @@ type Verdict struct {
 	RetryAfter time.Duration // until the same cost fits if nobody else comes; 0 when it fits, Never when no wait helps
 }
 
-// LimitDecision is the verdict of one of a policy's limits.
+// LimitDecision is the verdict of one of a policy's limits. That of a shadow changes no decision: a cost that does not
+// fit is one that it would deny.
 type LimitDecision struct {
 	Limit *policy.Limit // of the policy that decided; not to be changed
 	Verdict
@@ -34,8 +35,11 @@ const (
 	RecordedUnknown Recorded = "unknown" // the store did not answer: they may be counted or not
 )
 
+// WouldDeny reports whether l is a shadow, which denies nothing and would deny this.
+func (l *LimitDecision) WouldDeny() bool { return l.Limit.Shadow && !l.Allowed }
+
 // Decision is the answer to one demand. Its own Verdict is that of the tightest
-// limit: the denying one with the longest wait, else the one with the smallest
+// limit that is no shadow: the denying one with the longest wait, else the one with the smallest
 // share remaining. Used and Remaining are after the operation.
 type Decision struct {
 	Policy *policy.Policy // with defaults filled in; not to be changed
@@ -87,6 +91,9 @@ func (d *Decision) Conclude() {
 	} else {
 		d.concludeSeveral()
 	}
+	if d.TightestLimit().Shadow { // a part of a policy: what may deny is in another one
+		d.Allowed, d.RetryAfter = true, 0
+	}
 	d.WouldAllow = d.Allowed
 	if d.Policy.Mode != policy.ModeEnforce {
 		d.Allowed = true
@@ -133,8 +140,11 @@ func (v *Verdict) postpone(ahead time.Duration) {
 	}
 }
 
-// tighter reports whether a stands before b as the limit to tell of.
+// tighter reports whether a stands before b as the limit to tell of. A shadow stands behind all others.
 func tighter(a, b *LimitDecision) bool {
+	if a.Limit.Shadow != b.Limit.Shadow {
+		return b.Limit.Shadow
+	}
 	if a.Allowed != b.Allowed {
 		return b.Allowed
 	}

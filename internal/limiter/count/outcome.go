@@ -11,7 +11,7 @@ const (
 	OutcomeDenied
 	OutcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
 	OutcomeRefused         // denied by a rule about numbers: nobody was asked
-	OutcomeWouldDeny       // mode shadow: allowed, and denied under enforce
+	OutcomeWouldDeny       // allowed, and denied if the policy or a limit were no shadow
 	OutcomeOff             // mode off: nobody was asked
 	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
 	OutcomeDegradedDenied  // the store did not answer, and on_store_error denied
@@ -26,8 +26,21 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Outcome returns what became of d.
-func (d *Decision) Outcome() Outcome {
+// Outcome returns what became of d, and the index into its Limits of the one because of which: the tightest, or the first
+// shadow that would deny what was allowed.
+func (d *Decision) Outcome() (o Outcome, limit int) {
+	if o = d.enforced(); o == OutcomeAllowed {
+		for i := range d.Limits() {
+			if d.Limits()[i].WouldDeny() {
+				return OutcomeWouldDeny, i
+			}
+		}
+	}
+	return o, d.Tightest
+}
+
+// enforced returns what became of d, whatever shadows say.
+func (d *Decision) enforced() Outcome {
 	switch {
 	case d.Policy.Mode == policy.ModeOff:
 		return OutcomeOff

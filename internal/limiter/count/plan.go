@@ -56,7 +56,7 @@ func (p *Plan) addRule(l *policy.Limit, slack time.Duration) {
 		p.Cell = true
 	}
 	p.Cell = p.Cell || p.Serial
-	if l.Limit > 0 {
+	if l.Limit > 0 && !l.Shadow {
 		p.Fitting = min(p.Fitting, r.Capacity)
 	}
 	p.Rules = append(p.Rules, r)
@@ -121,7 +121,7 @@ func (p *Plan) Begin(d *Decision) []LimitDecision {
 func (p *Plan) Unasked() Decision {
 	var d Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
-		limits[i].Verdict = Verdict{Allowed: true, Remaining: p.Rules[i].Capacity}
+		limits[i].Verdict = p.Rules[i].Unasked()
 	}
 	d.Conclude()
 	return d
@@ -140,14 +140,14 @@ func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now 
 }
 
 // Weigh makes d a decision that knows what is used, and whether cost fits beside it, and
-// reports whether it does under all rules.
+// reports whether it does under all rules that may deny: those that are no shadow.
 func (p *Plan) Weigh(d *Decision, s *store.State, now store.Instant, cost int64) (fits bool) {
 	fits = true
 	for i, limits := 0, p.Begin(d); i < len(limits); i++ {
 		r, l := &p.Rules[i], &limits[i]
 		l.Used = r.algorithm.used(r, s, now)
 		l.Allowed = r.fits(l.Used, cost)
-		fits = fits && l.Allowed
+		fits = fits && (l.Allowed || r.Shadow)
 	}
 	return fits
 }
@@ -196,24 +196,27 @@ func (p *Plan) judgeAfter(d *Decision, s *store.State, op Op, now store.Instant,
 	}
 }
 
-// Full reports whether s leaves no room for a single unit at now. Until then others may
-// have counted more, which an answer would have to tell.
+// Full reports whether s leaves no room for a single unit at now, under a rule that may deny. Until then others
+// may have counted more, which an answer would have to tell.
 func (p *Plan) Full(s *store.State, now store.Instant) bool {
 	for i := range p.Rules {
 		r := &p.Rules[i]
-		if r.algorithm.used(r, s, now) >= r.Capacity {
+		if !r.Shadow && r.algorithm.used(r, s, now) >= r.Capacity {
 			return true
 		}
 	}
 	return false
 }
 
-// FullUntil returns until when s leaves no room for a single unit: now if it does, Distant under a
-// limit of none.
+// FullUntil returns until when s leaves no room for a single unit, under a rule that may deny: now if it does,
+// Distant under a limit of none.
 func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 	until := now
 	for i := range p.Rules {
 		r := &p.Rules[i]
+		if r.Shadow {
+			continue
+		}
 		if r.Capacity < 1 {
 			return store.Distant // no algorithm has a wait for that
 		}

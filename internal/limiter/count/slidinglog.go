@@ -35,8 +35,8 @@ func usedOfLog(r *Rule, s *store.State, now store.Instant) int64 {
 	return used
 }
 
-// steadyLog returns when the oldest event that counts leaves; now where there is none, or that
-// is not known, as some may be holds.
+// steadyLog returns when the oldest event that counts leaves: Distant where there is none. It returns now where that is
+// not known, as some may be holds.
 func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	log := &s.Logs[r.log]
 	if log.Sum == 0 && slices.ContainsFunc(log.Events, func(e store.Event) bool { return e.Ends != 0 }) {
@@ -44,7 +44,7 @@ func steadyLog(r *Rule, s *store.State, now store.Instant) store.Instant {
 	}
 	counted := log.After(r.logBound(s, now))
 	if len(counted.Events) == 0 {
-		return now
+		return store.Distant
 	}
 	return r.leaves(&counted.Events[0])
 }

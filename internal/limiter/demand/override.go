@@ -12,7 +12,7 @@ type Override struct {
 	Until  store.Instant
 	By     string // who made it, by a name that the caller gives; empty: nobody says
 
-	Made store.Instant // when it was made; SetOverride fills it in
+	Made store.Instant // when it was made; Overrides.Set fills it in
 }
 
 // LimitOverride is what a limit of a policy is in its place. Algorithm and window stay.

@@ -172,11 +172,15 @@ func printOf(p *policy.Policy) uint64 {
 func (p *Plan) Blocks() bool { return p.BlockFor > 0 && p.Mode == policy.ModeEnforce }
 
 // DenyFor returns the decision to deny for as long as a block lasts, without having
-// asked anyone what is counted: as if every limit were reached.
+// asked anyone what is counted: as if every limit were reached that may deny.
 func (p *Plan) DenyFor(rest time.Duration) count.Decision {
 	var d count.Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
 		r, v := &p.Rules[i], &limits[i].Verdict
+		if r.Shadow {
+			*v = r.Unasked()
+			continue
+		}
 		*v = count.Verdict{Used: r.Capacity, ResetAfter: rest, RetryAfter: rest}
 		if r.Limit.Limit == 0 {
 			v.RetryAfter = count.Never
@@ -229,6 +233,9 @@ func (p *Plan) Refused(reason policy.Reason) count.Decision {
 	var d count.Decision
 	for i, limits := 0, p.Begin(&d); i < len(limits); i++ {
 		limits[i].Verdict = count.Verdict{RetryAfter: count.Never}
+		if r := &p.Rules[i]; r.Shadow {
+			limits[i].Verdict = r.Unasked()
+		}
 	}
 	d.Reason = reason
 	d.Conclude()

@@ -22,6 +22,7 @@ type Limit struct {
 	Buckets  int              // sliding-window only, MinBuckets to MaxBuckets; zero: DefaultBuckets
 	Rounding Rounding         // sliding-tail only; zero: RoundDown
 	Burst    int64            // token-bucket only: tokens it holds, up to MaxLimit; zero: Limit
+	Shadow   bool             `json:",omitempty"` // it says what it would deny, and denies nothing; not of buckets
 }
 
 // Bounds of what a limit may ask for.
@@ -132,6 +133,10 @@ func (l Limit) check(path string, found *problems) {
 	}
 	if l.Burst != 0 && algorithm != TokenBucket {
 		found.add(path+".burst", "only a %s has a burst: remove it from a %s", TokenBucket.Name, l.Algorithm)
+	}
+	if l.Shadow && algorithm.Memory == MemoryCells {
+		found.add(path+".shadow", "a %s that denies nothing fills up and never drains while more is admitted than it lets through: "+
+			"give it a policy of its own with mode: shadow, and ask for both in one call", l.Algorithm)
 	}
 	if l.Buckets != 0 && algorithm != SlidingWindow {
 		found.add(path+".buckets", "only a %s has buckets: remove it from a %s", SlidingWindow.Name, l.Algorithm)

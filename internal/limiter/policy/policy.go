@@ -241,6 +241,11 @@ func (p Policy) checkLimits(found *problems) {
 		}
 		names[l.Name] = i
 	}
+	denies := func(l Limit) bool { return !l.Shadow || l.InCell() } // of a bucket in shadow more is wrong
+	if len(p.Limits) > 0 && !slices.ContainsFunc(p.Limits, denies) {
+		found.add("limits", "all of them are shadow, and nothing would be denied: remove shadow from the limits and give the policy mode: shadow, "+
+			"or add the limit that is enforced")
+	}
 }
 
 // Kept says whether some of p's limits are buckets, which are kept in cells, and

@@ -214,8 +214,11 @@ func (n *News) note(changes []store.Change) {
 	}
 }
 
-// Announce publishes c in the background, as soon as the feed answers.
+// Announce publishes c in the background, as soon as the feed answers. A nil n tells nobody.
 func (n *News) Announce(c *store.Change) {
+	if n == nil {
+		return
+	}
 	n.push(announcementOf(c))
 	n.nudge()
 }

@@ -145,7 +145,7 @@ func (b byIdentifier) wantOverridden(t *testing.T) {
 	for _, l := range p.Limits {
 		other.Limits = append(other.Limits, demand.LimitOverride{Name: l.Name, Limit: 4})
 	}
-	if _, err := b.SetOverride(t.Context(), b.policy, "many", other); err != nil {
+	if _, err := b.Overrides.Set(t.Context(), b.policy, "many", other); err != nil {
 		t.Fatal(err)
 	}
 	got := b.call(t, limiter.Call{Op: count.OpTake, Demands: b.demands("many", 4)})

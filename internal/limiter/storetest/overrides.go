@@ -69,13 +69,13 @@ func testOverrides(t *testing.T, s store.Store) {
 func (e Engine) override(t *testing.T, policy string, o demand.Override) {
 	t.Helper()
 	if o.Kind == "" {
-		if err := e.EndOverride(t.Context(), policy, "a"); err != nil {
+		if err := e.Overrides.End(t.Context(), policy, "a"); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	o.Until = store.InstantOf(time.Now().Add(time.Hour))
-	if _, err := e.SetOverride(t.Context(), policy, "a", o); err != nil {
+	if _, err := e.Overrides.Set(t.Context(), policy, "a", o); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -104,4 +104,5 @@ var promises = []test{
 	{"DerivedReservation", testDerivedReservation},
 	{"DerivedOnce", testDerivedOnce},
 	{"ByIdentifier", testByIdentifier},
+	{"ShadowChangesNothing", testShadowChangesNothing},
 }

@@ -472,6 +472,94 @@ func (*Taken) Descriptor() ([]byte, []int) {
 	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
+type ShadowQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowQuestion) Reset() {
+	*x = ShadowQuestion{}
+	mi := &file_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowQuestion) ProtoMessage() {}
+
+func (x *ShadowQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowQuestion.ProtoReflect.Descriptor instead.
+func (*ShadowQuestion) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ShadowQuestion) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+type ShadowAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Report        []byte                 `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"` // in the caller's format of reports; empty: nothing of the policy is in shadow
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShadowAnswer) Reset() {
+	*x = ShadowAnswer{}
+	mi := &file_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShadowAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShadowAnswer) ProtoMessage() {}
+
+func (x *ShadowAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShadowAnswer.ProtoReflect.Descriptor instead.
+func (*ShadowAnswer) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ShadowAnswer) GetReport() []byte {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
 type Answers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answers       []*Answer              `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
@@ -481,7 +569,7 @@ type Answers struct {
 
 func (x *Answers) Reset() {
 	*x = Answers{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +581,7 @@ func (x *Answers) String() string {
 func (*Answers) ProtoMessage() {}
 
 func (x *Answers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +594,7 @@ func (x *Answers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answers.ProtoReflect.Descriptor instead.
 func (*Answers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Answers) GetAnswers() []*Answer {
@@ -535,7 +623,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +635,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +648,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -653,7 +741,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +753,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +766,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Verdict) GetAllowed() bool {
@@ -728,7 +816,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +828,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +841,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Entry) GetId() []byte {
@@ -822,7 +910,11 @@ const file_peer_proto_rawDesc = "" +
 	"\x04room\x18\x02 \x01(\rR\x04room\x12\x1f\n" +
 	"\vleft_millis\x18\x03 \x01(\x03R\n" +
 	"leftMillis\"\a\n" +
-	"\x05Taken\"?\n" +
+	"\x05Taken\"(\n" +
+	"\x0eShadowQuestion\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\"&\n" +
+	"\fShadowAnswer\x12\x16\n" +
+	"\x06report\x18\x01 \x01(\fR\x06report\"?\n" +
 	"\aAnswers\x124\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1a.ratelimitd.peer.v1.AnswerR\aanswers\"\x83\x03\n" +
 	"\x06Answer\x12\x16\n" +
@@ -860,10 +952,11 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"OVERLOADED\x10\x02\x12\v\n" +
 	"\aREFUSED\x10\x03\x12\f\n" +
-	"\bIN_DOUBT\x10\x042\x92\x01\n" +
+	"\bIN_DOUBT\x10\x042\xe2\x01\n" +
 	"\x04Peer\x12D\n" +
 	"\x06Decide\x12\x19.ratelimitd.peer.v1.Calls\x1a\x1b.ratelimitd.peer.v1.Answers(\x010\x01\x12D\n" +
-	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.TakenB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
+	"\bHandOver\x12\x1d.ratelimitd.peer.v1.Knowledge\x1a\x19.ratelimitd.peer.v1.Taken\x12N\n" +
+	"\x06Shadow\x12\".ratelimitd.peer.v1.ShadowQuestion\x1a .ratelimitd.peer.v1.ShadowAnswerB7Z5github.com/ratelimitd/ratelimitd/internal/peer/peerpbb\x06proto3"
 
 var (
 	file_peer_proto_rawDescOnce sync.Once
@@ -878,34 +971,38 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_peer_proto_goTypes = []any{
-	(Failure)(0),      // 0: ratelimitd.peer.v1.Failure
-	(*Calls)(nil),     // 1: ratelimitd.peer.v1.Calls
-	(*Call)(nil),      // 2: ratelimitd.peer.v1.Call
-	(*Knowledge)(nil), // 3: ratelimitd.peer.v1.Knowledge
-	(*Slice)(nil),     // 4: ratelimitd.peer.v1.Slice
-	(*Layer)(nil),     // 5: ratelimitd.peer.v1.Layer
-	(*Taken)(nil),     // 6: ratelimitd.peer.v1.Taken
-	(*Answers)(nil),   // 7: ratelimitd.peer.v1.Answers
-	(*Answer)(nil),    // 8: ratelimitd.peer.v1.Answer
-	(*Verdict)(nil),   // 9: ratelimitd.peer.v1.Verdict
-	(*Entry)(nil),     // 10: ratelimitd.peer.v1.Entry
+	(Failure)(0),           // 0: ratelimitd.peer.v1.Failure
+	(*Calls)(nil),          // 1: ratelimitd.peer.v1.Calls
+	(*Call)(nil),           // 2: ratelimitd.peer.v1.Call
+	(*Knowledge)(nil),      // 3: ratelimitd.peer.v1.Knowledge
+	(*Slice)(nil),          // 4: ratelimitd.peer.v1.Slice
+	(*Layer)(nil),          // 5: ratelimitd.peer.v1.Layer
+	(*Taken)(nil),          // 6: ratelimitd.peer.v1.Taken
+	(*ShadowQuestion)(nil), // 7: ratelimitd.peer.v1.ShadowQuestion
+	(*ShadowAnswer)(nil),   // 8: ratelimitd.peer.v1.ShadowAnswer
+	(*Answers)(nil),        // 9: ratelimitd.peer.v1.Answers
+	(*Answer)(nil),         // 10: ratelimitd.peer.v1.Answer
+	(*Verdict)(nil),        // 11: ratelimitd.peer.v1.Verdict
+	(*Entry)(nil),          // 12: ratelimitd.peer.v1.Entry
 }
 var file_peer_proto_depIdxs = []int32{
 	2,  // 0: ratelimitd.peer.v1.Calls.calls:type_name -> ratelimitd.peer.v1.Call
 	4,  // 1: ratelimitd.peer.v1.Knowledge.slices:type_name -> ratelimitd.peer.v1.Slice
 	5,  // 2: ratelimitd.peer.v1.Slice.layers:type_name -> ratelimitd.peer.v1.Layer
-	8,  // 3: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
+	10, // 3: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
 	0,  // 4: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
-	9,  // 5: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
-	10, // 6: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
+	11, // 5: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
+	12, // 6: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
 	1,  // 7: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
 	3,  // 8: ratelimitd.peer.v1.Peer.HandOver:input_type -> ratelimitd.peer.v1.Knowledge
-	7,  // 9: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
-	6,  // 10: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
-	9,  // [9:11] is the sub-list for method output_type
-	7,  // [7:9] is the sub-list for method input_type
+	7,  // 9: ratelimitd.peer.v1.Peer.Shadow:input_type -> ratelimitd.peer.v1.ShadowQuestion
+	9,  // 10: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
+	6,  // 11: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
+	8,  // 12: ratelimitd.peer.v1.Peer.Shadow:output_type -> ratelimitd.peer.v1.ShadowAnswer
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -922,7 +1019,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Peer_Decide_FullMethodName   = "/ratelimitd.peer.v1.Peer/Decide"
 	Peer_HandOver_FullMethodName = "/ratelimitd.peer.v1.Peer/HandOver"
+	Peer_Shadow_FullMethodName   = "/ratelimitd.peer.v1.Peer/Shadow"
 )
 
 // PeerClient is the client API for Peer service.
@@ -33,6 +34,8 @@ type PeerClient interface {
 	Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Calls, Answers], error)
 	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
 	HandOver(ctx context.Context, in *Knowledge, opts ...grpc.CallOption) (*Taken, error)
+	// Shadow says what this instance counted of what a policy's shadows would deny.
+	Shadow(ctx context.Context, in *ShadowQuestion, opts ...grpc.CallOption) (*ShadowAnswer, error)
 }
 
 type peerClient struct {
@@ -66,6 +69,16 @@ func (c *peerClient) HandOver(ctx context.Context, in *Knowledge, opts ...grpc.C
 	return out, nil
 }
 
+func (c *peerClient) Shadow(ctx context.Context, in *ShadowQuestion, opts ...grpc.CallOption) (*ShadowAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShadowAnswer)
+	err := c.cc.Invoke(ctx, Peer_Shadow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -74,6 +87,8 @@ type PeerServer interface {
 	Decide(grpc.BidiStreamingServer[Calls, Answers]) error
 	// HandOver says what the owner of slices up to the view before this one knew of them in the end.
 	HandOver(context.Context, *Knowledge) (*Taken, error)
+	// Shadow says what this instance counted of what a policy's shadows would deny.
+	Shadow(context.Context, *ShadowQuestion) (*ShadowAnswer, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -89,6 +104,9 @@ func (UnimplementedPeerServer) Decide(grpc.BidiStreamingServer[Calls, Answers]) 
 }
 func (UnimplementedPeerServer) HandOver(context.Context, *Knowledge) (*Taken, error) {
 	return nil, status.Error(codes.Unimplemented, "method HandOver not implemented")
+}
+func (UnimplementedPeerServer) Shadow(context.Context, *ShadowQuestion) (*ShadowAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Shadow not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -136,6 +154,24 @@ func _Peer_HandOver_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Shadow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShadowQuestion)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Shadow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Shadow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Shadow(ctx, req.(*ShadowQuestion))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -146,6 +182,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "HandOver",
 			Handler:    _Peer_HandOver_Handler,
+		},
+		{
+			MethodName: "Shadow",
+			Handler:    _Peer_Shadow_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

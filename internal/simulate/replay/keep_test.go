@@ -11,10 +11,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // TestForgetsCallersWhoseWindowsAreOver keeps few, however many come one after the other.
 func TestForgetsCallersWhoseWindowsAreOver(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and hundreds of thousands of callers")
+	}
 	var policies []policy.Policy
 	for _, algorithm := range []string{"sliding-log", "sliding-tail", "leaky-bucket"} {
 		l := policy.Limit{Algorithm: algorithm, Limit: 1, Window: time.Second}
@@ -52,6 +56,9 @@ func TestTooManyCallers(t *testing.T) {
 
 // TestSampledCallers estimates what all are by those that are kept.
 func TestSampledCallers(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and hundreds of thousands of callers")
+	}
 	c, r := newCallers(1), rand.New(rand.NewPCG(1, 1))
 	const all = 3 * maxSampled / 2
 	for range all {
@@ -75,6 +82,9 @@ func TestSampledCallers(t *testing.T) {
 
 // TestHitMost keeps those that are hit most often, however many others are.
 func TestHitMost(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and hundreds of thousands of callers")
+	}
 	var h hits
 	hit := func(n, times int) {
 		for range times {

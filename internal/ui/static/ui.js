@@ -3,6 +3,7 @@
 import { ask, Refusal, token } from "./ask.js";
 import { decisionsChart, latencyChart } from "./chart.js";
 import { listen, setPolicies } from "./form.js";
+import { showShadows } from "./shadow.js";
 import { clockTime, count, fill, make, ms, number, percent, rate, shortKey, span } from "./text.js";
 
 const stateEveryMs = 2_000;
@@ -61,10 +62,6 @@ function showPolicies(s) {
     count(p.allowed), count(p.denied), count(p.would_deny),
     rate(p.allowed_per_second + p.denied_per_second + p.would_deny_per_second),
   ]), "No policy is in force that you may ask about.");
-  fill(by("shadow"), s.policies.filter((p) => p.mode === "shadow").map((p) => {
-    const all = p.allowed + p.denied + p.would_deny;
-    return [p.name, count(all), count(p.would_deny), percent(p.would_deny, all)];
-  }), "No policy is in mode shadow.");
   fill(by("worst"), s.worst.map((w) => [make("code", "", shortKey(w.key)), w.policy, number(w.attempts)]), "Nobody went past a limit.");
 }
 
@@ -129,6 +126,7 @@ async function refreshSlow() {
   decisions.show(history.content);
   latency.show(history.content);
   offer(policies.content.policies);
+  await showShadows(policies.content.policies);
   fill(by("overrides"), overrides.content.overrides.map((o) => [
     make("code", "", shortKey(o.key)), o.policy,
     o.kind + (o.limits ? `: ${o.limits.map((l) => `${l.name} ${number(l.limit)}`).join(", ")}` : ""), o.by || "anonymous", `in ${span(o.expires_in_ms)}`,

@@ -62,12 +62,13 @@ def _headers(d: Decision) -> dict[str, str]:
     """Returns the headers of ratelimitd's own answers. A decision that nobody made has none."""
     if not d.limits:
         return {}
+    enforced = [x for x in d.limits if x.would_deny is None]
     headers = {
         "X-RateLimit-Limit": str(d.limit),
         "X-RateLimit-Remaining": str(d.remaining),
         "X-RateLimit-Reset": str(math.ceil(d.reset_after)),
-        "RateLimit-Policy": ", ".join(_item(x, "q", x.limit, "w", x.window) for x in d.limits),
-        "RateLimit": ", ".join(_item(x, "r", x.remaining, "t", x.reset_after) for x in d.limits),
+        "RateLimit-Policy": ", ".join(_item(x, "q", x.limit, "w", x.window) for x in enforced),
+        "RateLimit": ", ".join(_item(x, "r", x.remaining, "t", x.reset_after) for x in enforced),
     }
     if not d.allowed and d.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(d.retry_after)))

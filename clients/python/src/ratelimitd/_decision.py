@@ -30,6 +30,8 @@ class LimitDecision:
     reset_after: float
     retry_after: float | None
     """``None`` when no wait helps."""
+    would_deny: bool | None = None
+    """Of a shadow, which denies nothing, whether it would deny; ``None``: the limit is enforced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,4 +180,5 @@ def _limit_members(m: _Members) -> dict[str, Any]:
         "remaining": m.get("remaining", int),
         "reset_after": m.seconds("reset_after_ms"),
         "retry_after": m.wait(),
+        "would_deny": m.optional("would_deny", bool),
     }

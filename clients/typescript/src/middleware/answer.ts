@@ -50,14 +50,15 @@ function headersOf(d: Decision): Record<string, string> {
   if (d.limits.length === 0) {
     return {};
   }
+  const enforced = d.limits.filter((l) => l.wouldDeny === undefined);
   const item = (l: LimitDecision, first: string, one: number, second: string, ms: number) =>
     `"${l.name}";${first}=${Math.min(one, maxFieldInteger)};${second}=${seconds(ms)}`;
   return {
     "X-RateLimit-Limit": String(d.limit),
     "X-RateLimit-Remaining": String(d.remaining),
     "X-RateLimit-Reset": String(seconds(d.resetAfterMs)),
-    "RateLimit-Policy": d.limits.map((l) => item(l, "q", l.limit, "w", l.windowMs)).join(", "),
-    RateLimit: d.limits.map((l) => item(l, "r", l.remaining, "t", l.resetAfterMs)).join(", "),
+    "RateLimit-Policy": enforced.map((l) => item(l, "q", l.limit, "w", l.windowMs)).join(", "),
+    RateLimit: enforced.map((l) => item(l, "r", l.remaining, "t", l.resetAfterMs)).join(", "),
     ...(!d.allowed && d.retryAfterMs !== null && { "Retry-After": String(Math.max(1, seconds(d.retryAfterMs))) }),
   };
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/modules/cassandra"
@@ -37,7 +38,7 @@ const (
 type containers struct {
 	network *testcontainers.DockerNetwork
 	nodes   []testcontainers.Container
-	dog     *watchdog
+	dog     *watchdog.Watchdog
 }
 
 // startDocker starts the nodes as containers, one after the other. More than one needs containers' addresses that can be
@@ -178,10 +179,10 @@ func (c *containers) guard() error {
 	for _, node := range c.nodes {
 		command = append(command, node.GetContainerID())
 	}
-	if err := c.dog.standDown(); err != nil {
+	if err := c.dog.StandDown(); err != nil {
 		return err
 	}
-	c.dog, err = startWatchdog(command...)
+	c.dog, err = watchdog.Start(command...)
 	return err
 }
 
@@ -194,6 +195,6 @@ func (c *containers) stop() error {
 	if c.network != nil {
 		errs = append(errs, c.network.Remove(context.Background()))
 	}
-	errs = append(errs, c.dog.standDown())
+	errs = append(errs, c.dog.StandDown())
 	return errors.Join(errs...)
 }

@@ -19,10 +19,4 @@ func (p *process) resume() error    { return errNotUnix }
 func (p *process) kill() error      { return errNotUnix }
 func (p *process) terminate() error { return errNotUnix }
 
-type watchdog struct{}
-
-func startWatchdog(...string) (*watchdog, error) { return &watchdog{}, nil }
-
-func (w *watchdog) standDown() error { return nil }
-
 func lockFile(string) (unlock func(), err error) { return nil, errNotUnix }

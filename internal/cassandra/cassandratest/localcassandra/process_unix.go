@@ -10,12 +10,14 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/watchdog"
 )
 
 // A process is a child that a watchdog ends if this process ends first.
 type process struct {
 	cmd    *exec.Cmd
-	dog    *watchdog
+	dog    *watchdog.Watchdog
 	exited chan struct{} // closed when it has ended and was waited for
 }
 
@@ -34,7 +36,7 @@ func startProcess(cmd *exec.Cmd, dir string) (*process, error) {
 	}()
 	const killAndRemove = `kill -KILL "$0"; sleep 1; rm -rf "$1"; rmdir "$(dirname "$1")"`
 	var err error
-	if p.dog, err = startWatchdog("/bin/sh", "-c", killAndRemove, strconv.Itoa(cmd.Process.Pid), dir); err != nil {
+	if p.dog, err = watchdog.Start("/bin/sh", "-c", killAndRemove, strconv.Itoa(cmd.Process.Pid), dir); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
 	return p, nil
@@ -49,7 +51,7 @@ func (p *process) kill() error {
 		return err
 	}
 	<-p.exited
-	return p.dog.standDown()
+	return p.dog.StandDown()
 }
 
 // terminate asks the process to end, and kills it when it has not within a minute.
@@ -61,41 +63,10 @@ func (p *process) terminate() error {
 	defer timer.Stop()
 	select {
 	case <-p.exited:
-		return p.dog.standDown()
+		return p.dog.StandDown()
 	case <-timer.C:
 		return errors.Join(fmt.Errorf("it did not end within %v and was killed", stopTimeout), p.kill())
 	}
-}
-
-// A watchdog is a shell that waits on a pipe from this process. If the pipe closes without a word, because this process
-// has ended in whatever way, it runs a command. Unlike a parent-death signal it is not tied to a thread, nor to Linux.
-type watchdog struct {
-	cmd  *exec.Cmd
-	pipe *os.File
-}
-
-func startWatchdog(onDeath ...string) (*watchdog, error) {
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("making the watchdog's pipe: %w", err)
-	}
-	defer reader.Close()
-	cmd := exec.Command("/bin/sh", append([]string{"-c", `read -r stand_down || exec "$@"`, "watchdog"}, onDeath...)...)
-	cmd.Stdin = reader
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the watchdog: %w", err), writer.Close())
-	}
-	return &watchdog{cmd: cmd, pipe: writer}, nil
-}
-
-// standDown ends the watchdog without its running the command. A nil watchdog has nothing to stand down.
-func (w *watchdog) standDown() error {
-	if w == nil {
-		return nil
-	}
-	_, err := w.pipe.WriteString("\n")
-	return errors.Join(err, w.pipe.Close(), w.cmd.Wait())
 }
 
 // lockFile takes the lock of that name, waiting for another process that has it. The lock goes with the process.

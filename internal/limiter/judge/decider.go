@@ -1,4 +1,4 @@
-package limiter
+package judge
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// decider is the way in which an engine decides over its store and changes what is counted there. There are
+// Decider is the way in which an engine decides over its store and changes what is counted there. There are
 // two: held, over a store in this process's memory, and handon, over one that instances share.
-type decider interface {
+type Decider interface {
 	// Instant returns the instant to decide at. The error says that this instance's clock is beyond the tolerance.
 	Instant() (store.Instant, error)
 	// Decide decides c, and fills in its decision and error.

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+)
+
+// noShadow is the answer where nothing is in shadow.
+func noShadow(context.Context, string) Shadow {
+	return Shadow{Scope: ScopeInstance, Limits: []ShadowLimit{}, Instances: []ShadowInstance{}, Unanswered: []ShadowUnanswered{}}
+}
+
+// TestShadow tells what shadows would have denied, and whose calls are missing.
+func TestShadow(t *testing.T) {
+	tightened := policy.Policy{Name: "tightened", Limits: []policy.Limit{perMinute(3), perMinute(1)}}
+	tightened.Limits[1].Name, tightened.Limits[1].Shadow = "next", true
+	begun, two := time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("", 3600)), int64(2)
+	of := func(ctx context.Context, name string) Shadow {
+		if name != "tightened" {
+			return noShadow(ctx, name)
+		}
+		hour := begun.UTC().Truncate(time.Hour)
+		return Shadow{
+			Scope: ScopeInstances, Version: 4, Since: &begun, Calls: 9, Denied: 1, Undecided: 1, WouldDeny: 3, Callers: &two,
+			Limits: []ShadowLimit{{
+				Name: "next", WouldDeny: 3, Callers: &two, Hours: []ShadowSpan{{hour, 9, 3, &two}}, Minutes: []ShadowSpan{{hour, 9, 3, nil}},
+			}},
+			Instances:  []ShadowInstance{{"one", begun, 5}, {"two", begun.Add(time.Minute), 4}},
+			Unanswered: []ShadowUnanswered{{"three", "10.0.0.3:8100", "it did not answer"}},
+		}
+	}
+	f := newFront(t, &Options{Shadow: of}, smsSend, tightened)
+	get := func(path string) step { return step{method: http.MethodGet, path: path} }
+	one := `{"policy":"tightened","identifier":"a"}`
+	f.story("shadow-limits", []step{
+		get("/v1/policies/tightened/shadow"),
+		get("/v1/policies/sms-send/shadow"),
+		get("/v1/policies/unknown/shadow"),
+		{path: "/v1/policies/tightened/shadow", body: "{}"},
+		get("/v1/policies/tightened"),
+		{path: "/v1/take", body: one},
+		{path: "/v1/take", body: one},
+		{path: "/v1/check", body: one},
+		{path: "/v1/explain", body: one},
+		{path: "/v1/take", body: one},
+		{path: "/v1/take", body: one},
+		{path: "/v1/take", body: `{"policy":"tightened","identifier":"b","cost":2}`},
+	})
+}

@@ -1,0 +1,50 @@
+package limiter
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/once"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// claimed are the parts of an engine for what may happen only once: whoever does it claims it first.
+type claimed struct {
+	secrets      *once.Secrets
+	refunds      *refunds
+	repetitions  *repetitions
+	reservations *reservations
+}
+
+// newClaimed returns the parts of an engine over s; feed is nil if there is none.
+func newClaimed(b *basis, s store.Store, feed store.Feed, plans *plans, j *judge.Judge, teller *teller) claimed {
+	claims := once.NewScopes(s, b.ids, b.settings)
+	secrets := &once.Secrets{Claims: claims.Anywhere}
+	refunds := &refunds{basis: b, plans: plans, claims: &claims, secrets: secrets, teller: teller}
+	return claimed{
+		secrets: secrets,
+		refunds: refunds,
+		repetitions: &repetitions{
+			basis: b, store: s, judge: j, claims: &claims, secrets: secrets, refunds: refunds, identities: identities(b.settings),
+		},
+		reservations: &reservations{
+			basis: b, plans: plans, judge: j, claims: &claims, secrets: secrets, feed: feed,
+			pending: once.NewReservations(&claims, b.settings, b.decider.Instant, refunds.giveAllBack),
+		},
+	}
+}
+
+// byClaim decides a call that may come again, holds something or settles it, all
+// within one store timeout.
+func (c *claimed) byClaim(ctx context.Context, call *Call, charges []demand.Charge) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.repetitions.settings.StoreTimeout)
+	defer cancel()
+	switch {
+	case call.Reservation != "": // settled once however often it comes, under whatever key
+		return c.reservations.settleReservation(ctx, call, charges)
+	case call.Reserve > 0:
+		return c.reservations.reserve(ctx, call, charges)
+	}
+	return c.repetitions.once(ctx, call, charges)
+}

@@ -1,6 +1,0 @@
-//go:build race
-
-package limiter_test
-
-// underRace is whether the race detector is on.
-const underRace = true

@@ -1,0 +1,78 @@
+package shadow
+
+import (
+	"encoding/json"
+
+	"github.com/axiomhq/hyperloglog"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// precision is that of sketches: 2 KiB each at most, for numbers of callers that are off by 2.3 % on average. Up to some
+// hundred they are exact.
+const precision = 11
+
+// Callers is about how many keys there are in a set, of which it keeps none. The nil Callers are not known.
+type Callers struct{ sketch *hyperloglog.Sketch }
+
+func newCallers() *Callers {
+	sketch, _ := hyperloglog.NewSketch(precision, true) // of a precision that there is
+	return &Callers{sketch}
+}
+
+// add adds key, if c is kept at all.
+func (c *Callers) add(key store.Key) {
+	if c != nil {
+		c.sketch.InsertHash(key.Prefix())
+	}
+}
+
+// Count returns how many there are; nil: that is not known.
+func (c *Callers) Count() *int64 {
+	if c == nil {
+		return nil
+	}
+	n := int64(c.sketch.Estimate()) //nolint:gosec // of keys that somebody asked for
+	return &n
+}
+
+// clone returns a copy of c.
+func (c *Callers) clone() *Callers {
+	if c == nil {
+		return nil
+	}
+	return &Callers{c.sketch.Clone()}
+}
+
+// union returns all that are in a or b. It keeps neither.
+func union(a, b *Callers) *Callers {
+	if a == nil || b == nil {
+		return nil
+	}
+	both := a.clone()
+	_ = both.sketch.Merge(b.sketch) // of the same precision
+	return both
+}
+
+// MarshalJSON writes c for another instance.
+func (c *Callers) MarshalJSON() ([]byte, error) {
+	b, err := c.sketch.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(b)
+}
+
+// UnmarshalJSON reads what MarshalJSON of another instance wrote.
+func (c *Callers) UnmarshalJSON(text []byte) error {
+	var b []byte
+	if err := json.Unmarshal(text, &b); err != nil {
+		return err
+	}
+	read := newCallers()
+	if err := read.sketch.UnmarshalBinary(b); err != nil {
+		return err
+	}
+	*c = *newCallers()
+	return c.sketch.Merge(read.sketch) // refuses another precision
+}
