@@ -15,9 +15,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/peer"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 // BenchmarkTakeWithItsCountry takes from many numbers of one country, over three instances in turn, and
@@ -46,7 +48,50 @@ func takeWithItsCountry(b *testing.B, country *policy.Policy) {
 		policies[0].Derive = []policy.Derivation{{Policy: country.Name, From: policy.PartCountry}}
 		policies = append(policies, *country)
 	}
-	engines := startInstances(b, 3, policies)
+	takeInTurn(b, startInstances(b, 3, policies), func() *limiter.Call {
+		return &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{{Policy: "p", Identifier: germanNumber()}}}
+	})
+}
+
+// BenchmarkSignupFlow takes what a sign-up takes under examples/sms-signup/sms-pumping.yaml, in one call, over three
+// instances in turn: number, device, address and budget, and with them prefix, country and network. All numbers are of
+// one country, which all calls count, as they do the budget.
+func BenchmarkSignupFlow(b *testing.B) {
+	policies, err := policyfile.Load("../../examples/sms-signup/sms-pumping.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range policies {
+		makeRoom(&policies[i])
+	}
+	takeInTurn(b, startInstances(b, 3, policies), func() *limiter.Call {
+		address := fmt.Sprintf("%d.%d.%d.%d", 1+rand.IntN(223), rand.IntN(256), rand.IntN(256), rand.IntN(256))
+		return &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
+			{Policy: "sms-phone", Identifier: germanNumber()},
+			{Policy: "sms-device", Identifier: keys.Identifier(fmt.Sprintf("device-%d", rand.Uint64()))},
+			{Policy: "sms-address", Identifier: keys.Identifier(address)},
+			{Policy: "sms-budget", Identifier: "all", Cost: 75},
+		}}
+	})
+}
+
+// makeRoom has p deny none of those who share a key.
+func makeRoom(p *policy.Policy) {
+	if p.Guarantee != policy.GuaranteeLocal {
+		return
+	}
+	for i := range p.Limits {
+		p.Limits[i].By, p.Limits[i].Limit = nil, 1_000_000_000
+	}
+}
+
+func germanNumber() keys.Identifier {
+	return keys.Identifier(fmt.Sprintf("+49151%08d", rand.IntN(100_000_000)))
+}
+
+// takeInTurn has many callers at a time take what they want, of engines in turn, all of which must be allowed.
+func takeInTurn(b *testing.B, engines []*limiter.Engine, want func() *limiter.Call) {
+	b.Helper()
 	const callers = 768
 	var turn atomic.Int64
 	b.SetParallelism(callers / 2)
@@ -55,9 +100,8 @@ func takeWithItsCountry(b *testing.B, country *policy.Policy) {
 	b.RunParallel(func(p *testing.PB) {
 		e := engines[turn.Add(1)%int64(len(engines))]
 		for p.Next() {
-			number := keys.Identifier(fmt.Sprintf("+49151%08d", rand.IntN(100_000_000)))
-			if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: number}); err != nil || !d.Allowed {
-				b.Errorf("%+v, %v", d, err)
+			if a, err := e.Do(b.Context(), want()); err != nil || !a.Allowed {
+				b.Errorf("%+v, %v", a.Decision, err)
 			}
 		}
 	})

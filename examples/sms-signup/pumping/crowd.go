@@ -26,7 +26,8 @@ type ask struct {
 	who                    who
 	country                string
 	phone, device, address string
-	signup                 int // of an honest user: which one
+	cost                   int64 // of the message, in thousandths of a EUR
+	signup                 int   // of an honest user: which one
 }
 
 // monday is when the week begins.

@@ -8,10 +8,12 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/policyfile"
@@ -21,18 +23,28 @@ func main() {
 	policies := flag.String("policies", "../sms-pumping.yaml", "`file` of the policies")
 	prices := flag.String("prices", "prices.csv", "`file` of what a message costs in each country, in EUR")
 	seed := flag.Uint64("seed", 1, "of who asks for what, and when")
+	plot := flag.String("plot", "", "`file` to draw the week into, as SVG")
 	flag.Parse()
-	if err := run(os.Stdout, *policies, *prices, *seed); err != nil {
+	if err := run(os.Stdout, *policies, *prices, *plot, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "pumping:", err)
 		os.Exit(1)
 	}
 }
 
-// run plays the week without limits, by the limits alone, and with the rules about numbers as well.
-func run(out io.Writer, policiesFile, pricesFile string, seed uint64) error {
+// run plays the week, prints what came of it, and draws it into the file plot; empty: none.
+func run(out io.Writer, policiesFile, pricesFile, plot string, seed uint64) error {
 	all, err := compare(policiesFile, pricesFile, seed)
 	if err != nil {
 		return err
+	}
+	if plot != "" {
+		var drawn bytes.Buffer
+		if err := all.draw(&drawn); err != nil {
+			return err
+		}
+		if err := os.WriteFile(plot, drawn.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
 	return all.write(out)
 }
@@ -47,11 +59,17 @@ func compare(policiesFile, pricesFile string, seed uint64) (*comparison, error) 
 		return nil, err
 	}
 	asks := aWeek(seed)
+	if err := prices.charge(asks); err != nil {
+		return nil, fmt.Errorf("%s: %w", pricesFile, err)
+	}
 	all := &comparison{seed: seed, prices: prices, asks: asks}
 	if all.limits, err = play(withoutRules(whole), asks); err != nil {
 		return nil, err
 	}
-	all.whole, err = play(whole, asks)
+	if all.whole, err = play(whole, asks); err != nil {
+		return nil, err
+	}
+	all.budget, err = play(budgetAlone(whole), asks)
 	return all, err
 }
 
@@ -63,4 +81,9 @@ func withoutRules(policies []policy.Policy) []policy.Policy {
 		limits[i] = p
 	}
 	return limits
+}
+
+// budgetAlone returns the policy about money.
+func budgetAlone(policies []policy.Policy) []policy.Policy {
+	return slices.DeleteFunc(slices.Clone(policies), func(p policy.Policy) bool { return p.Name != "sms-budget" })
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
@@ -17,6 +18,7 @@ type played struct {
 	sent     [whoCount]map[string]int // messages by country
 	deniedBy [whoCount]map[string]int // asks, by the limit or the rule that the answer tells
 	hurt     map[int]bool             // honest sign-ups that were denied, once at least
+	allowed  []bool                   // of each ask, in their order
 }
 
 // sweepEvery is after how many asks the store forgets what is over.
@@ -38,11 +40,7 @@ func play(policies []policy.Policy, asks []ask) (*played, error) {
 	for i := range asks {
 		a := &asks[i]
 		now = a.at
-		answer, err := engine.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: []limiter.Demand{
-			{Policy: "sms-phone", Identifier: keys.Identifier(a.phone)},
-			{Policy: "sms-device", Identifier: keys.Identifier(a.device)},
-			{Policy: "sms-address", Identifier: keys.Identifier(a.address)},
-		}})
+		answer, err := engine.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: a.demands(policies)})
 		if err != nil {
 			return nil, err
 		}
@@ -54,8 +52,22 @@ func play(policies []policy.Policy, asks []ask) (*played, error) {
 	return p, nil
 }
 
+// demands returns what a asks of policies, all or none.
+func (a *ask) demands(policies []policy.Policy) []limiter.Demand {
+	all := []limiter.Demand{
+		{Policy: "sms-phone", Identifier: keys.Identifier(a.phone)},
+		{Policy: "sms-device", Identifier: keys.Identifier(a.device)},
+		{Policy: "sms-address", Identifier: keys.Identifier(a.address)},
+		{Policy: "sms-budget", Identifier: "all", Cost: a.cost},
+	}
+	return slices.DeleteFunc(all, func(d limiter.Demand) bool {
+		return !slices.ContainsFunc(policies, func(p policy.Policy) bool { return p.Name == d.Policy })
+	})
+}
+
 // note counts what became of a.
 func (p *played) note(a *ask, d *count.Decision) {
+	p.allowed = append(p.allowed, d.Allowed)
 	switch {
 	case d.Allowed:
 		p.sent[a.who][a.country]++

@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
-// TestGoals plays the week, and holds the README's figures to what it prints.
+// TestGoals plays the week, and holds the README's figures and picture to what comes of it.
 func TestGoals(t *testing.T) {
 	if testing.Short() || race.Enabled {
-		t.Skip("one goroutine decides 230,000 times")
+		t.Skip("one goroutine decides 340,000 times")
 	}
 	all, err := compare("../sms-pumping.yaml", "prices.csv", 1)
 	if err != nil {
@@ -34,11 +34,18 @@ func TestGoals(t *testing.T) {
 	if !strings.Contains(string(readme), printed.String()) {
 		t.Errorf("the README does not have\n%s", printed.String())
 	}
+	var drawn strings.Builder
+	if err := all.draw(&drawn); err != nil {
+		t.Fatal(err)
+	}
+	if committed, err := os.ReadFile("../week.svg"); err != nil || string(committed) != drawn.String() {
+		t.Errorf("../week.svg is not what is drawn (%v): go run . -plot ../week.svg", err)
+	}
 }
 
 // TestWithoutPrices names the file.
 func TestWithoutPrices(t *testing.T) {
-	if err := run(new(strings.Builder), "../sms-pumping.yaml", "none.csv", 1); err == nil || !strings.Contains(err.Error(), "none.csv") {
+	if err := run(new(strings.Builder), "../sms-pumping.yaml", "none.csv", "", 1); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Error(err)
 	}
 }

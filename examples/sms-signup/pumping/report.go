@@ -2,42 +2,19 @@ package main
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 )
 
-// readPrices returns what a message costs by country, in EUR.
-func readPrices(name string) (map[string]float64, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	rows, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	prices := make(map[string]float64)
-	for _, row := range rows[min(1, len(rows)):] { // below the names
-		if prices[row[0]], err = strconv.ParseFloat(row[len(row)-1], 64); err != nil {
-			return nil, fmt.Errorf("%s: the price of %s: %w", name, row[0], err)
-		}
-	}
-	return prices, nil
-}
-
-// comparison is a week without limits, by limits alone, and by limits and rules about numbers.
+// comparison is a week without limits, by limits alone, by limits and rules about numbers, and by the budget alone.
 type comparison struct {
-	seed          uint64
-	prices        map[string]float64
-	asks          []ask
-	limits, whole *played
+	seed                  uint64
+	prices                prices
+	asks                  []ask
+	limits, whole, budget *played
 }
 
 // asked returns what the messages of these callers would be without limits, by country.
@@ -89,8 +66,10 @@ func (c *comparison) write(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\nOf what the attacks cost, %.1f %% is saved by limits alone, and %.1f %% with countries.\n",
 		100*c.saved(c.limits), 100*c.saved(c.whole))
-	fmt.Fprintf(out, "Of %d honest sign-ups, %d were denied once or more by limits alone, and %d with countries.\n\n",
+	fmt.Fprintf(out, "Of %d honest sign-ups, %d were denied once or more by limits alone, and %d with countries.\n",
 		c.signups(), len(c.limits.hurt), len(c.whole.hurt))
+	fmt.Fprintf(out, "The budget alone would have saved %.1f %%, and denied %d honest sign-ups.\n\n",
+		100*c.saved(c.budget), len(c.budget.hurt))
 	fmt.Fprintln(out, "What denied, with countries:")
 	return c.writeDenials(out)
 }
