@@ -12,7 +12,7 @@ func shadows() []Build {
 		},
 		{
 			Name: "a denial remembered for a shadow", Broke: nothing, Tests: []string{"embedded.TestConformanceShared/ShadowChangesNothing"},
-			Edits: []Edit{{file, `if !r.Shadow && r.algorithm.used(r, s, now) >= r.Capacity {`, `if r.algorithm.used(r, s, now) >= r.Capacity {`}},
+			Edits: []Edit{{file, `if !r.Shadow && !r.fits(`, `if !r.fits(`}},
 		},
 		{
 			Name: "a full shadow taken for a full key", Broke: nothing, Tests: []string{"TestShadowsCostNoRequest"},
