@@ -168,7 +168,7 @@ func answering() []Build {
 			Edits: []Edit{{
 				"internal/limiter/clock/timing.go",
 				`if t.IsSkewed() {`,
-				`if t.IsSkewed() && t.Now == nil {`,
+				`if false {`,
 			}},
 		},
 		{
