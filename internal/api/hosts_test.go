@@ -10,7 +10,8 @@ import (
 // hostRequests are one of each kind that tells, changes or counts something.
 var hostRequests = []struct{ method, path, body string }{
 	{"POST", "/v1/take", one}, {"POST", "/v1/check", one}, {"POST", "/v1/record", one}, {"POST", "/v1/batch", operationsOf(oneOp)},
-	{"POST", "/v1/refund", `{"receipt":"a"}`}, {"POST", "/v1/confirm", `{"receipt":"a"}`}, {"POST", "/v1/reset", one}, {"POST", "/v1/explain", one},
+	{"POST", "/v1/refund", `{"receipt":"a"}`}, {"POST", "/v1/confirm", `{"receipt":"a"}`},
+	{"POST", "/v1/reset", one}, {"POST", "/v1/explain", one},
 	{"POST", "/v1/overrides", blockOne}, {"GET", "/v1/overrides", ""}, {"POST", "/v1/overrides/get", one},
 	{"POST", "/v1/overrides/delete", one}, {"GET", "/v1/policies", ""}, {"GET", "/v1/policies/api", ""},
 	{"GET", "/v1/policies/api/overshoot", ""}, {"GET", "/v1/policies/api/shadow", ""},

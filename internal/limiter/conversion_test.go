@@ -52,7 +52,7 @@ func probes(l policy.Limit, events []event, now store.Instant) bool {
 		return false
 	}
 	for _, e := range events {
-		if e.at > now-millis(l.Probe) && !(e.refunded && e.probe) {
+		if e.at > now-millis(l.Probe) && (!e.refunded || !e.probe) {
 			return false
 		}
 	}

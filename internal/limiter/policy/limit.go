@@ -25,8 +25,8 @@ type Limit struct {
 	Shadow   bool             `json:",omitempty"` // it says what it would deny, and denies nothing; not of buckets
 	Until    Until            `json:",omitempty"` // what ends the counting of a unit early; zero: nothing
 
-	MinConversion int           `json:",omitempty"` // conversion only: percent of what is sent that has to be confirmed, 1 to 100; zero: DefaultMinConversion
-	Probe         time.Duration `json:",omitempty"` // conversion only: how long after the last unit one is let pass all the same, up to Window; zero: none is
+	MinConversion int           `json:",omitempty"` // conversion only: percent of units to be confirmed, 1 to 100; zero: DefaultMinConversion
+	Probe         time.Duration `json:",omitempty"` // conversion only: how long after the last unit a probe may pass, up to Window; zero: none
 }
 
 // Bounds of what a limit may ask for.

@@ -372,7 +372,7 @@ def _expect(reply: Reply, status: int) -> None:
 
 
 def _still_counts(failure: Failure) -> Recorded | None:
-    """Whether units still count after a refund or a confirm that failed so; None: it is not known what for."""
+    """Whether units still count after a refund or confirm that failed so; None: no receipt."""
     if failure.problem is None:
         return "unknown" if failure.sent else "yes"
     return None if failure.problem.status < 500 else failure.recorded(True)
