@@ -216,6 +216,10 @@ func prepared() []Build {
 			Edits: []Edit{{severalFile, `	r.abort(ctx, undone.that(isPrepared))`, ``}},
 		},
 		{
+			Name: "two cells decided last", Broke: none, Tests: []string{"TestTwoCellsStandOrFallTogether"},
+			Edits: []Edit{{severalFile, `cells > 1 ||`, `cells > 2 ||`}},
+		},
+		{
 			Name: "calls that wait for each other", Broke: "two calls that meet are both decided",
 			Tests: []string{"TestTwoCallsThatMeetAreBothDecided"},
 			Edits: []Edit{{severalFile, `	r.abort(ctx, all[at+1:].that(isPrepared))`, ``}},

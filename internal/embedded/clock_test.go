@@ -354,11 +354,12 @@ func TestRefundsOfWhatIsDatedAhead(t *testing.T) {
 			receipts[name] = m.do(count.OpTake, name, 1).Receipt
 		}
 		m.setBack()
-		for name, receipt := range receipts {
+		for i := range m.policies {
+			name := m.policies[i].Name
 			m.used(name)
-			must(t, m.engine.Refund(t.Context(), receipt))
+			must(t, m.engine.Refund(t.Context(), receipts[name]))
 			want := 1
-			if name == "leaky-bucket" || name == "token-bucket" { // nobody knows how much of it has drained
+			if m.policies[i].Limits[0].InCell() { // nobody knows how much of a bucket has drained, or which block has it
 				want = 0
 			}
 			if got := m.admitted(name, clockLimit); got != want {

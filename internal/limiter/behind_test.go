@@ -54,7 +54,12 @@ func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 }
 
 func buckets() []string {
-	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return slices.Contains(writtenFirst(), name) })
+	return slices.DeleteFunc(writtenBehind(), func(name string) bool { return slices.Contains(writtenFirst(), name) })
+}
+
+// writtenBehind returns the algorithms that may be decided in memory and written later: all but conversions.
+func writtenBehind() []string {
+	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return name == policy.Conversion.Name })
 }
 
 // tenancy is the right to all keys, of which nothing was counted before it. It can be told how it ends.
@@ -147,7 +152,7 @@ func inStore(t *testing.T, store store.Store, policy policy.Policy) int64 {
 // TestLocalAsksNobody holds that nothing is waited for, whatever the store takes: a key that is new costs one
 // write an interval, and a bucket a read when it is seen first.
 func TestLocalAsksNobody(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			e := tenant(t, store, nil, &tenancy{}, inMemory(algorithm, 8, time.Hour))
@@ -188,7 +193,7 @@ func TestLocalAsksNobody(t *testing.T) {
 // TestLocalIsDecidedByItsOwner holds that whoever is asked, one instance counts, and what it counts is
 // known to the next owner once it is written.
 func TestLocalIsDecidedByItsOwner(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, policy := newFakeStore(), inMemory(algorithm, 10, time.Hour)
 			owner := tenant(t, store, nil, &tenancy{}, policy)
@@ -212,7 +217,7 @@ func TestLocalIsDecidedByItsOwner(t *testing.T) {
 // TestLocalIsWrittenBeforeItIsOpened holds that who counts for a key in the store, for calls that take several steps,
 // finds what its owner admitted.
 func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, policy := newFakeStore(), inMemory(algorithm, 5, time.Hour)
 			store.writeTakes = 5 * time.Millisecond
@@ -242,7 +247,7 @@ func TestLocalIsWrittenBeforeItIsOpened(t *testing.T) {
 
 // TestLocalBesideOthers holds that of several demands all are counted or none, whoever denies.
 func TestLocalBesideOthers(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		for name, limits := range map[string][2]int64{"counted denies": {5, 1}, "local denies": {1, 5}} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				policies := twoPolicies(limitOf(algorithm, limits[0]), limitOf(algorithm, limits[1]))
@@ -288,7 +293,7 @@ func TestLocalIsHeld(t *testing.T) {
 
 // TestLocalReset holds that a reset forgets what waits to be written, too, and what comes then counts.
 func TestLocalReset(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		for _, elsewhere := range []bool{false, true} {
 			bubble(t, fmt.Sprint(algorithm, ", elsewhere ", elsewhere), func(t *testing.T) {
 				store, feed, policy := newFakeStore(), newFakeFeed(), inMemory(algorithm, 5, 24*time.Hour)
@@ -316,7 +321,7 @@ func TestLocalReset(t *testing.T) {
 // TestLocalRefund holds that a refund gives back once, before its unit is written and after, on the owner and
 // elsewhere.
 func TestLocalRefund(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		for _, written := range []bool{false, true} {
 			for _, elsewhere := range []bool{false, true} {
 				bubble(t, fmt.Sprintf("%s, written %v, elsewhere %v", algorithm, written, elsewhere), func(t *testing.T) {
@@ -356,7 +361,7 @@ func TestLocalRefund(t *testing.T) {
 // TestLocalThroughAnOutage holds that an owner admits from memory no longer than an interval and a store
 // timeout after the store stopped answering, and that all it admitted is written once, when it answers again.
 func TestLocalThroughAnOutage(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		for name, stored := range map[string]bool{"stored": true, "not stored": false} {
 			bubble(t, algorithm+", what failed was "+name, func(t *testing.T) {
 				s, policy := newFakeStore(), inMemory(algorithm, 100, 30*24*time.Hour)
@@ -405,7 +410,7 @@ func TestLocalThroughAnOutage(t *testing.T) {
 // TestLocalStopsWithItsRight holds that an owner which is set out, or can't learn whether it is, admits nothing
 // from memory after an interval and a store timeout.
 func TestLocalStopsWithItsRight(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		for name, fails := range map[string]error{"out": owner.ErrRightEnded, "no answer": store.ErrUnavailable} {
 			bubble(t, algorithm+", "+name, func(t *testing.T) {
 				right := &tenancy{}
@@ -436,7 +441,7 @@ func TestLocalStopsWithItsRight(t *testing.T) {
 
 // TestLocalEndsWithItsTenure holds that nothing is admitted which the end of a tenure may not have found to write.
 func TestLocalEndsWithItsTenure(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			right := &tenancy{}
 			e := tenant(t, newFakeStore(), nil, right, inMemory(algorithm, 9, time.Hour))
@@ -453,7 +458,7 @@ func TestLocalEndsWithItsTenure(t *testing.T) {
 
 // TestLocalIsWrittenAtAStop holds that what waits when an engine ends is written then, though it takes several tries.
 func TestLocalIsWrittenAtAStop(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s, p := newFakeStore(), inMemory(algorithm, 4, time.Hour)
 			e := limiter.New(s, &limiter.Options{StoreTimeout: timeout, ClockTolerance: tolerance, Owners: &owners{right: &tenancy{}}})
@@ -507,7 +512,7 @@ func TestLocalOvershootIsBounded(t *testing.T) {
 	for seed := range uint64(runs) {
 		bubble(t, fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
-			all := policy.Algorithms()
+			all := writtenBehind()
 			limit := 1 + rnd.Int64N(40)
 			policy := inMemory(all[seed%uint64(len(all))], limit, 31*24*time.Hour)
 			store := newFakeStore()
@@ -588,7 +593,7 @@ func TestLocalWithoutRoom(t *testing.T) {
 
 // TestLocalForgetsWhatIsOver holds that what nobody counts any more is not tried for ever.
 func TestLocalForgetsWhatIsOver(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			s := newFakeStore()
 			s.onWrite = func(*store.Write) error { return store.ErrUnavailable }
@@ -604,7 +609,7 @@ func TestLocalForgetsWhatIsOver(t *testing.T) {
 
 // TestLocalUnderAnotherPolicy holds that a reload loses nothing that was admitted and not written.
 func TestLocalUnderAnotherPolicy(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store := newFakeStore()
 			e := tenant(t, store, nil, &tenancy{}, inMemory(algorithm, 5, time.Hour))
@@ -623,7 +628,7 @@ func TestLocalUnderAnotherPolicy(t *testing.T) {
 
 // TestLocalWithoutOwners holds that where instances decide alike, local does as counted does.
 func TestLocalWithoutOwners(t *testing.T) {
-	for _, algorithm := range policy.Algorithms() {
+	for _, algorithm := range writtenBehind() {
 		bubble(t, algorithm, func(t *testing.T) {
 			store, p := newFakeStore(), inMemory(algorithm, 3, time.Hour)
 			shared := &owners{right: &visitor{}}

@@ -69,7 +69,9 @@ func everyWay(t *testing.T, test func(t *testing.T, p policy.Policy, a, b *limit
 	for _, algorithm := range policy.Algorithms() {
 		for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
 			p := policyOf(algorithm, 2, 24*time.Hour)
-			p.Guarantee = guarantee
+			if p.Guarantee = guarantee; len(p.Problems()) > 0 { // a conversion under local
+				continue
+			}
 			bubble(t, algorithm+"/"+string(guarantee), func(t *testing.T) {
 				store, feed := newFakeStore(), newFakeFeed()
 				test(t, p, instance(t, store, feed, p), instance(t, store, feed, p), store)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,15 @@ func sharings() map[string]policy.Policy {
 	}
 }
 
+// cells returns policies that count in cells, of which nothing is aborted.
+func cells() map[string]policy.Policy {
+	serial := oneLimit("shared", "fixed-window", 30)
+	serial.Guarantee, serial.Counting = policy.GuaranteeSerial, ""
+	return map[string]policy.Policy{
+		"serial": serial, "conversion": oneLimit("shared", "conversion", 30), "bucket": oneLimit("shared", "token-bucket", 30),
+	}
+}
+
 // told is what became of one call on the key that callers share.
 type told struct {
 	began, ended time.Time
@@ -181,13 +191,54 @@ type told struct {
 // holds that the shared one admits its limit and no more, that no denial rests on a call that was aborted, and
 // that nothing of these stays counted.
 func TestSeveralDemandsByOwners(t *testing.T) {
-	for name, policy := range sharings() {
+	all := sharings()
+	maps.Copy(all, cells())
+	for name, policy := range all {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { shareAKey(t, policy, seed) })
 			})
 		}
 	}
+}
+
+// TestCellIsDecidedLast holds that a call with one demand in a cell costs that one compare-and-set, and that nobody reads
+// its other keys.
+func TestCellIsDecidedLast(t *testing.T) {
+	for name, cell := range cells() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRing(t, 3, oneLimit("first", "sliding-log", 10), cell)
+				for i := range 4 {
+					reads, writes := r.store.counts()
+					a, err := r.engines[0].Do(t.Context(), callOf(
+						limiter.Demand{Policy: "first", Identifier: "a"}, limiter.Demand{Policy: "shared", Identifier: "all"}))
+					if err != nil || !a.Allowed {
+						t.Fatalf("%+v, %v", a.Decision, err)
+					}
+					if r, w := r.store.counts(); i > 0 && (r > reads+1 || w != writes+2) {
+						t.Errorf("call %d makes %d reads and %d writes, want one of the cell, and one of each", i, r-reads, w-writes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTwoCellsStandOrFallTogether holds that a cell does not count for a call that another one denies.
+func TestTwoCellsStandOrFallTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRing(t, 3, oneLimit("tight", "token-bucket", 1), oneLimit("wide", "conversion", 10))
+		both := callOf(limiter.Demand{Policy: "tight", Identifier: "a"}, limiter.Demand{Policy: "wide", Identifier: "a"})
+		for i := range 3 {
+			if a, err := r.engines[i].Do(t.Context(), both); err != nil || a.Allowed != (i == 0) {
+				t.Fatalf("call %d: %+v, %v", i, a.Decision, err)
+			}
+		}
+		if used := r.usedOf(t, "wide", "a"); used != 1 {
+			t.Errorf("%d used of the wide one, want 1", used)
+		}
+	})
 }
 
 func shareAKey(t *testing.T, policy policy.Policy, seed uint64) {

@@ -25,7 +25,7 @@ import (
 )
 
 const decisionsHelp = "Decisions, by policy, its tightest limit, operation and outcome: allowed; denied; blocked, by block_for; " +
-	"refused, by countries or number_types; would_deny, allowed by mode shadow and denied under enforce; off, by mode off; " +
+	"refused, by countries or number_types; would_deny, allowed, and denied if the policy or the limit were no shadow; off, by mode off; " +
 	"degraded_allowed or degraded_denied, by on_store_error."
 
 const refusedHelp = "Decisions about phone numbers that the policy's countries or number_types refuse, by reason: " +

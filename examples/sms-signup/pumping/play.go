@@ -21,6 +21,30 @@ type played struct {
 	allowed  []bool                   // of each ask, in their order
 }
 
+// code is one that was sent, and that somebody enters.
+type code struct {
+	entered time.Time
+	receipt string
+}
+
+// Of honest users one in ten never enters the code, the others the last that was sent, after half a minute. Nobody
+// else enters any.
+const (
+	givesUp     = 10
+	entersAfter = 30 * time.Second
+)
+
+// lastOf returns the last ask of each honest sign-up.
+func lastOf(asks []ask) map[int]int {
+	last := make(map[int]int)
+	for i := range asks {
+		if asks[i].who == honest {
+			last[asks[i].signup] = i
+		}
+	}
+	return last
+}
+
 // sweepEvery is after how many asks the store forgets what is over.
 const sweepEvery = 10_000
 
@@ -37,14 +61,25 @@ func play(policies []policy.Policy, asks []ask) (*played, error) {
 	for i := range p.sent {
 		p.sent[i], p.deniedBy[i] = make(map[string]int), make(map[string]int)
 	}
+	last := lastOf(asks)
+	var sent []code // that will be entered, in order
 	for i := range asks {
 		a := &asks[i]
+		for ; len(sent) > 0 && !sent[0].entered.After(a.at); sent = sent[1:] {
+			now = sent[0].entered
+			if _, err := engine.Confirm(context.Background(), sent[0].receipt); err != nil {
+				return nil, err
+			}
+		}
 		now = a.at
 		answer, err := engine.Do(context.Background(), &limiter.Call{Op: count.OpTake, Demands: a.demands(policies)})
 		if err != nil {
 			return nil, err
 		}
 		p.note(a, &answer.Decision)
+		if answer.Allowed && a.who == honest && last[a.signup] == i && a.signup%givesUp != 0 {
+			sent = append(sent, code{a.at.Add(entersAfter), answer.Receipt})
+		}
 		if i%sweepEvery == sweepEvery-1 {
 			store.Sweep()
 		}

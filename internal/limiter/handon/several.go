@@ -18,15 +18,23 @@ import (
 
 // Calls of several demands, by the owners of their keys: each demand is a take that its key's owner prepares
 // as it decides any take, all of them at the same time. If all pass, all are committed. Else they are aborted.
+// What is in a cell is never aborted: a bucket that a unit is given back to has drained less meanwhile than one that
+// never held it. So there may be one such demand, which is decided last, once all others are prepared.
 // docs/design/several-steps.md has the protocol.
 
-// suits reports whether each of charges can be decided by the owner of its key. What is in a cell can't: a
-// bucket that a unit is given back to has drained less meanwhile than one that never held it.
+// suits reports whether each of charges can be decided by the owner of its key.
 func (r *Router) suits(charges []demand.Charge) bool {
-	if r.owners == nil {
-		return false
+	cells := 0
+	for i := range charges {
+		c := &charges[i]
+		if c.Plan.Cell {
+			cells++
+		}
+		if !c.IsPlain() || c.Cost < 1 || cells > 1 || c.Plan.Cell && !c.CanAbort() {
+			return false
+		}
 	}
-	return !slices.ContainsFunc(charges, func(c demand.Charge) bool { return !c.IsPlain() || c.Plan.Cell || c.Cost < 1 })
+	return r.owners != nil
 }
 
 // byOwners decides charges, which suit owners, all or none of them.
@@ -75,6 +83,8 @@ func (s several) that(are func(*demand.Charge) bool) (some several) {
 // prepareAll has each of all prepared, or says why not all are. Those that are likely to deny come first, as
 // they spare the others, together with those that count in any case.
 func (r *Router) prepareAll(ctx context.Context, all several) {
+	last := all.that(isInCell)
+	all = all.that(func(c *demand.Charge) bool { return !isInCell(c) })
 	var first, rest several // each is in one of them: what is known of its key may change meanwhile
 	for _, c := range all {
 		if !c.CanAbort() || r.shared.WasDenied(c.Key) {
@@ -84,12 +94,31 @@ func (r *Router) prepareAll(ctx context.Context, all several) {
 		}
 	}
 	first.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
-	if all.blocked() {
+	for _, c := range last {
+		if r.shared.WasDenied(c.Key) {
+			r.foresee(ctx, c)
+		}
+	}
+	if all.blocked() || last.blocked() {
 		return
 	}
 	rest.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
 	if !all.blocked() {
 		r.prepareInOrder(ctx, all)
+	}
+	if !slices.ContainsFunc(all, deniesCall) {
+		last.each(func(c *demand.Charge) { r.prepare(ctx, c, true) })
+	}
+}
+
+// isInCell reports whether what c counts can't be aborted, as it is in a cell.
+func isInCell(c *demand.Charge) bool { return c.Plan.Cell }
+
+// foresee answers c, of which nothing counts, if there is no room for it.
+func (r *Router) foresee(ctx context.Context, c *demand.Charge) {
+	r.foretell(ctx, c)
+	if c.Asked = c.Err == nil && !c.Decision.Stands(); !c.Asked {
+		c.Decision = count.Decision{}
 	}
 }
 
@@ -114,7 +143,7 @@ func (r *Router) prepareInOrder(ctx context.Context, all several) {
 // prepare has the owner of c's key decide it. At once: it does not wait for other calls.
 func (r *Router) prepare(ctx context.Context, c *demand.Charge, atOnce bool) {
 	c.Decision, c.Err, c.Asked = count.Decision{}, nil, true
-	if c.CanAbort() {
+	if c.CanAbort() && !isInCell(c) {
 		c.Prepare, c.AtOnce = r.ids.Next(r.set.Timing.Instant()), atOnce
 	}
 	r.byOwner(ctx, c)
