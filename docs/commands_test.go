@@ -37,7 +37,14 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 		}
 	}
 	bin, commands := build(t), 0
-	pages := append(newPages(t), "../README.md", "../clients/typescript/README.md", "../clients/python/README.md")
+	examples, err := filepath.Glob("../examples/*/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := func(page string) bool { return page == "../examples/simulate/README.md" } // by its own folder
+	examples = slices.DeleteFunc(examples, tested)
+	pages := append(newPages(t), examples...)
+	pages = append(pages, "../README.md", "../clients/typescript/README.md", "../clients/python/README.md")
 	var snippets []*snippet
 	for _, page := range pages {
 		snippets = append(snippets, snippetsOf(page, read(t, page))...)
@@ -50,6 +57,9 @@ func TestCommandsPrintWhatPagesShow(t *testing.T) {
 		}
 		t.Run(strings.TrimPrefix(page, "../"), func(t *testing.T) {
 			s := newSession(t, bin, text)
+			if slices.Contains(examples, page) {
+				s.copyFiles(filepath.Dir(page))
+			}
 			if got := s.play(text); *update && got != text {
 				writeFile(t, page, got)
 			}
@@ -113,6 +123,20 @@ func newSession(t *testing.T, bin, page string) *session {
 		}
 	})
 	return s
+}
+
+// copyFiles has the reader begin in a copy of folder, without what is in folders of it.
+func (s *session) copyFiles(folder string) {
+	s.t.Helper()
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range files {
+		if !f.IsDir() {
+			writeFile(s.t, filepath.Join(s.dir, f.Name()), s.toReal.Replace(read(s.t, filepath.Join(folder, f.Name()))))
+		}
+	}
 }
 
 func writeFile(t *testing.T, path, text string) {
