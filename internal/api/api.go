@@ -52,7 +52,7 @@ type Options struct {
 
 	// Shadow tells what shadows of a policy would have denied, of which it fills in all but the policy and its numbers.
 	// nil: that route is unknown.
-	Shadow func(ctx context.Context, policy string) Shadow
+	Shadow func(ctx context.Context, policy string) encode.Shadow
 
 	// UI is the live page; nil: its routes are unknown.
 	UI *UI

@@ -241,7 +241,7 @@ func (o *operation) appendMembers(b []byte) []byte {
 		return o.problem.AppendMembers(b)
 	}
 	if o.asked.Op == decode.OpConfirm {
-		return appendConfirmation(b, o.confirmation)
+		return encode.AppendConfirmation(b, o.confirmation)
 	}
 	if o.decided.Allowed {
 		b = encode.AppendInt(b, `"status":`, http.StatusOK)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/decode"
 	"github.com/ratelimitd/ratelimitd/internal/api/encode"
-	"github.com/ratelimitd/ratelimitd/internal/limiter"
 )
 
 // confirmed is the answer of confirm.
@@ -31,17 +30,4 @@ func (s *Server) confirmIn(ctx context.Context, c *call) error {
 		return c.asked.Failed(decode.RecordedOf(err), err)
 	}
 	return nil
-}
-
-// appendConfirmation appends the members of what became of a confirmation in a batch.
-func appendConfirmation(b []byte, c limiter.Confirmation) []byte {
-	b = append(b, `"status":200,"confirmed":`...)
-	if !c.Confirmed {
-		return append(b, "false"...)
-	}
-	b = append(b, "true"...)
-	if c.Replayed {
-		b = append(b, `,"replayed":true`...)
-	}
-	return b
 }

@@ -6,12 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
 // noShadow is the answer where nothing is in shadow.
-func noShadow(context.Context, string) Shadow {
-	return Shadow{Scope: ScopeInstance, Limits: []ShadowLimit{}, Instances: []ShadowInstance{}, Unanswered: []ShadowUnanswered{}}
+func noShadow(context.Context, string) encode.Shadow {
+	return encode.Shadow{
+		Scope: encode.ScopeInstance, Limits: []encode.ShadowLimit{},
+		Instances: []encode.ShadowInstance{}, Unanswered: []encode.ShadowUnanswered{},
+	}
 }
 
 // TestShadow tells what shadows would have denied, and whose calls are missing.
@@ -19,18 +23,22 @@ func TestShadow(t *testing.T) {
 	tightened := policy.Policy{Name: "tightened", Limits: []policy.Limit{perMinute(3), perMinute(1)}}
 	tightened.Limits[1].Name, tightened.Limits[1].Shadow = "next", true
 	begun, two := time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("", 3600)), int64(2)
-	of := func(ctx context.Context, name string) Shadow {
+	of := func(ctx context.Context, name string) encode.Shadow {
 		if name != "tightened" {
 			return noShadow(ctx, name)
 		}
 		hour := begun.UTC().Truncate(time.Hour)
-		return Shadow{
-			Scope: ScopeInstances, Version: 4, Since: &begun, Calls: 9, Denied: 1, Undecided: 1, WouldDeny: 3, Callers: &two,
-			Limits: []ShadowLimit{{
-				Name: "next", WouldDeny: 3, Callers: &two, Hours: []ShadowSpan{{hour, 9, 3, &two}}, Minutes: []ShadowSpan{{hour, 9, 3, nil}},
+		return encode.Shadow{
+			Scope: encode.ScopeInstances, Version: 4, Since: &begun, Calls: 9, Denied: 1, Undecided: 1, WouldDeny: 3, Callers: &two,
+			Limits: []encode.ShadowLimit{{
+				Name: "next", WouldDeny: 3, Callers: &two,
+				Hours:   []encode.ShadowSpan{{Start: hour, Calls: 9, WouldDeny: 3, Callers: &two}},
+				Minutes: []encode.ShadowSpan{{Start: hour, Calls: 9, WouldDeny: 3}},
 			}},
-			Instances:  []ShadowInstance{{"one", begun, 5}, {"two", begun.Add(time.Minute), 4}},
-			Unanswered: []ShadowUnanswered{{"three", "10.0.0.3:8100", "it did not answer"}},
+			Instances: []encode.ShadowInstance{
+				{Instance: "one", Since: begun, Calls: 5}, {Instance: "two", Since: begun.Add(time.Minute), Calls: 4},
+			},
+			Unanswered: []encode.ShadowUnanswered{{Instance: "three", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
 		}
 	}
 	f := newFront(t, &Options{Shadow: of}, smsSend, tightened)

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/audit"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -96,16 +97,16 @@ func newHour(t *testing.T) *hour {
 }
 
 // shadow tells what a policy in mode shadow would have denied within the hour, by four callers.
-func (h *hour) shadow(_ context.Context, name string) api.Shadow {
+func (h *hour) shadow(_ context.Context, name string) encode.Shadow {
 	sums, since, callers := h.decided[name], h.now.Add(-time.Hour), int64(4)
 	would, calls := int64(sums[2]), int64(sums[0]+sums[2])
-	span := api.ShadowSpan{Start: h.now.UTC().Truncate(time.Hour), Calls: calls, WouldDeny: would, Callers: &callers}
-	return api.Shadow{
-		Scope: api.ScopeInstances, Since: &since, Calls: calls, WouldDeny: would, Callers: &callers,
-		Limits: []api.ShadowLimit{
-			{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []api.ShadowSpan{span}, Minutes: []api.ShadowSpan{}},
+	span := encode.ShadowSpan{Start: h.now.UTC().Truncate(time.Hour), Calls: calls, WouldDeny: would, Callers: &callers}
+	return encode.Shadow{
+		Scope: encode.ScopeInstances, Since: &since, Calls: calls, WouldDeny: would, Callers: &callers,
+		Limits: []encode.ShadowLimit{
+			{Name: "per-minute", WouldDeny: would, Callers: &callers, Hours: []encode.ShadowSpan{span}, Minutes: []encode.ShadowSpan{}},
 		},
-		Instances: []api.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []api.ShadowUnanswered{},
+		Instances: []encode.ShadowInstance{{Instance: "7QK3M2XWYB", Since: since, Calls: calls}}, Unanswered: []encode.ShadowUnanswered{},
 	}
 }
 

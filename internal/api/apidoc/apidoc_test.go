@@ -27,6 +27,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
 	"github.com/ratelimitd/ratelimitd/internal/api/apidoc"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/identifier"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
@@ -135,20 +136,20 @@ func overshoot(string, int) (api.Overshoot, bool) {
 }
 
 // shadow tells of a stricter limit, by one instance of two.
-func shadow(context.Context, string) api.Shadow {
+func shadow(context.Context, string) encode.Shadow {
 	since, two, none := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), int64(2), int64(0)
 	later := since.Add(time.Hour)
-	return api.Shadow{
-		Scope: api.ScopeInstances, Version: 7, Since: &since, Calls: 42, Denied: 1, WouldDeny: 5, Callers: &two,
-		Limits: []api.ShadowLimit{{
+	return encode.Shadow{
+		Scope: encode.ScopeInstances, Version: 7, Since: &since, Calls: 42, Denied: 1, WouldDeny: 5, Callers: &two,
+		Limits: []encode.ShadowLimit{{
 			Name: "per-hour-next", WouldDeny: 5, Callers: &two,
-			Hours: []api.ShadowSpan{
+			Hours: []encode.ShadowSpan{
 				{Start: since, Calls: 30, WouldDeny: 5, Callers: &two}, {Start: later, Calls: 12, Callers: &none},
 			},
-			Minutes: []api.ShadowSpan{{Start: later.Add(5 * time.Minute), Calls: 12}},
+			Minutes: []encode.ShadowSpan{{Start: later.Add(5 * time.Minute), Calls: 12}},
 		}},
-		Instances:  []api.ShadowInstance{{Instance: "one", Since: since, Calls: 42}},
-		Unanswered: []api.ShadowUnanswered{{Instance: "two", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
+		Instances:  []encode.ShadowInstance{{Instance: "one", Since: since, Calls: 42}},
+		Unanswered: []encode.ShadowUnanswered{{Instance: "two", Address: "10.0.0.3:8100", Reason: "it did not answer"}},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/api/encode"
 	"github.com/ratelimitd/ratelimitd/internal/cluster"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
@@ -45,32 +45,32 @@ func (s *service) shadowReport(policy string) []byte {
 }
 
 // shadowOf adds up what all instances counted of policy.
-func (s *service) shadowOf(ctx context.Context, policy string) api.Shadow {
-	a := api.Shadow{
-		Scope: api.ScopeInstance, Limits: []api.ShadowLimit{}, Instances: []api.ShadowInstance{}, Unanswered: []api.ShadowUnanswered{},
+func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
+	a := encode.Shadow{
+		Scope: encode.ScopeInstance, Limits: []encode.ShadowLimit{}, Instances: []encode.ShadowInstance{}, Unanswered: []encode.ShadowUnanswered{},
 	}
 	a.Version, _ = s.engine.Version()
 	sum, known := s.shadows.Report(policy)
 	if !known {
 		return a
 	}
-	a.Instances = append(a.Instances, api.ShadowInstance{Instance: s.shadowName(), Since: sum.Since, Calls: sum.Calls})
+	a.Instances = append(a.Instances, encode.ShadowInstance{Instance: s.shadowName(), Since: sum.Since, Calls: sum.Calls})
 	for _, p := range s.askPeers(ctx, policy, sum.Print) {
-		a.Scope = api.ScopeInstances
+		a.Scope = encode.ScopeInstances
 		if p.err != nil {
-			a.Unanswered = append(a.Unanswered, api.ShadowUnanswered{
+			a.Unanswered = append(a.Unanswered, encode.ShadowUnanswered{
 				Instance: string(p.member.ID), Address: p.member.Address, Reason: p.err.Error(),
 			})
 			continue
 		}
-		a.Instances = append(a.Instances, api.ShadowInstance{Instance: string(p.member.ID), Since: p.report.Since, Calls: p.report.Calls})
+		a.Instances = append(a.Instances, encode.ShadowInstance{Instance: string(p.member.ID), Since: p.report.Since, Calls: p.report.Calls})
 		sum.Add(&p.report)
 	}
 	a.Since, a.Calls, a.Denied, a.Undecided = &sum.Since, sum.Calls, sum.Denied, sum.Undecided
 	a.WouldDeny, a.Callers = sum.WouldDeny, sum.Callers.Count()
 	for i := range sum.Limits {
 		l := &sum.Limits[i]
-		a.Limits = append(a.Limits, api.ShadowLimit{
+		a.Limits = append(a.Limits, encode.ShadowLimit{
 			Name: l.Name, WouldDeny: l.WouldDeny, Callers: l.Callers.Count(), Hours: spansOf(l.Hours), Minutes: spansOf(l.Minutes),
 		})
 	}
@@ -87,10 +87,10 @@ func (s *service) shadowName() string {
 	return s.name()
 }
 
-func spansOf(spans []shadow.Span) []api.ShadowSpan {
-	all := make([]api.ShadowSpan, len(spans))
+func spansOf(spans []shadow.Span) []encode.ShadowSpan {
+	all := make([]encode.ShadowSpan, len(spans))
 	for i := range spans {
-		all[i] = api.ShadowSpan{
+		all[i] = encode.ShadowSpan{
 			Start: spans[i].Start, Calls: spans[i].Calls, WouldDeny: spans[i].WouldDeny, Callers: spans[i].Callers.Count(),
 		}
 	}

@@ -1,0 +1,16 @@
+package encode
+
+import "github.com/ratelimitd/ratelimitd/internal/limiter"
+
+// AppendConfirmation appends the members of what became of a confirmation in a batch.
+func AppendConfirmation(b []byte, c limiter.Confirmation) []byte {
+	b = append(b, `"status":200,"confirmed":`...)
+	if !c.Confirmed {
+		return append(b, "false"...)
+	}
+	b = append(b, "true"...)
+	if c.Replayed {
+		b = append(b, `,"replayed":true`...)
+	}
+	return b
+}
