@@ -73,6 +73,9 @@ func localOwner(t testing.TB, store store.Store, namespace string, right *sole, 
 func TestLocalIsKnownToTheNextOwner(t *testing.T) {
 	store := newStore(t, newConfig(t))
 	for _, algorithm := range policy.Algorithms() {
+		if algorithm == policy.Conversion.Name {
+			continue // it is not written behind
+		}
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
 			limit, total := policy.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0

@@ -31,6 +31,7 @@ const (
 	policyWindow   = "window"
 	policyBoth     = "both"
 	policyBucket   = "bucket"
+	policyEntered  = "entered"
 	policyLeaky    = "leaky"
 	policySerial   = "serial"
 	policyBlock    = "block"
@@ -49,6 +50,7 @@ var policies = []policy.Policy{
 	}},
 	{Name: policyBucket, Limits: []policy.Limit{{Algorithm: "token-bucket", Limit: 10, Window: time.Second}}},
 	{Name: policyLeaky, Limits: []policy.Limit{{Algorithm: "leaky-bucket", Limit: 10, Window: time.Second}}},
+	{Name: policyEntered, Limits: []policy.Limit{{Algorithm: "conversion", Limit: 10, Window: 5 * time.Second, Probe: time.Second}}},
 	{Name: policySerial, Guarantee: policy.GuaranteeSerial, Limits: []policy.Limit{
 		{Algorithm: "sliding-log", Limit: 10, Window: 5 * time.Second},
 	}},

@@ -29,7 +29,8 @@ var kinds = []struct {
 	often int
 	do    func(*load, context.Context, *limiter.Engine)
 }{
-	{27, take(policyLog)},
+	{25, take(policyLog)},
+	{2, take(policyEntered)},
 	{26, take(policyFixed)},
 	{6, take(policyTail)},
 	{4, take(policyWindow)},

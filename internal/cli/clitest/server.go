@@ -115,6 +115,14 @@ func (s *Server) WaitForMetric(t *testing.T, text string) {
 	}
 }
 
+// LimitMember returns what a limit of an algorithm has its units in, in a file of policies.
+func LimitMember(algorithm string) string {
+	if algorithm == "conversion" {
+		return "after"
+	}
+	return "limit"
+}
+
 // TakeBody returns the body of a request for one unit under a policy.
 func TakeBody(policy string) string {
 	return fmt.Sprintf(`{"policy": %q, "identifier": "+4915112345678"}`, policy)

@@ -131,7 +131,7 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 func TestStopGivesReservationsBack(t *testing.T) {
 	text := "policies:\n"
 	for _, name := range policy.Algorithms() {
-		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", limit: 10, window: 31d}]}\n"
+		text += "  - {name: " + name + ", limits: [{algorithm: " + name + ", " + clitest.LimitMember(name) + ": 10, window: 31d}]}\n"
 	}
 	policies := "--policies=" + clitest.Write(t, "p.yaml", text)
 	t.Run("embedded", func(t *testing.T) {

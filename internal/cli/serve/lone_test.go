@@ -114,7 +114,7 @@ func (s *trio) hold(t *testing.T, callers []*loneCaller) {
 func TestLoneCallerGetsItsLimit(t *testing.T) {
 	text := "policies:\n"
 	for _, name := range policy.Algorithms() {
-		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, limit: %d, window: 31d}]}\n", name, name, loneLimit)
+		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, %s: %d, window: 31d}]}\n", name, name, clitest.LimitMember(name), loneLimit)
 	}
 	s := &trio{flags: []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
