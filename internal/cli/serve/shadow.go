@@ -47,7 +47,8 @@ func (s *service) shadowReport(policy string) []byte {
 // shadowOf adds up what all instances counted of policy.
 func (s *service) shadowOf(ctx context.Context, policy string) encode.Shadow {
 	a := encode.Shadow{
-		Scope: encode.ScopeInstance, Limits: []encode.ShadowLimit{}, Instances: []encode.ShadowInstance{}, Unanswered: []encode.ShadowUnanswered{},
+		Scope:  encode.ScopeInstance,
+		Limits: []encode.ShadowLimit{}, Instances: []encode.ShadowInstance{}, Unanswered: []encode.ShadowUnanswered{},
 	}
 	a.Version, _ = s.engine.Version()
 	sum, known := s.shadows.Report(policy)
