@@ -11,7 +11,7 @@ import (
 
 // How long what people read may be, in words.
 const (
-	wordsInAll      = 35_800 // of all pages that no program writes
+	wordsInAll      = 35_700 // of all pages that no program writes
 	wordsOfDesign   = 9_800  // of all pages of design
 	wordsAParagraph = 90
 	wordsASentence  = 28
