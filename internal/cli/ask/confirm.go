@@ -1,12 +1,6 @@
 package ask
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"unicode/utf8"
-
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -27,57 +21,8 @@ func newConfirm(p *command.Process) *cobra.Command {
   ratelimitd confirm "$receipt"`,
 		Args: command.Args(1, 1, "one RECEIPT", "- reads it from standard input"),
 	}
-	asker := remote.NewAsker(p, cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := asker.Load(cmd); err != nil {
-			return err
-		}
-		receipt, err := command.ReadArg(cmd, args[0], "receipt")
-		if err != nil {
-			return err
-		}
-		done, why, err := confirm(cmd.Context(), asker.Client(), receipt)
-		switch {
-		case err != nil:
-			return err
-		case why != "":
-			fmt.Fprintln(cmd.OutOrStdout(), "not confirmed: "+remote.Printable(why))
-			return command.ErrNo
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
-		return err
-	}
+	takeReceipt(p, cmd, &receiptCall{route: "confirm", aftermath: afterConfirm, refused: "not confirmed: ", done: wasConfirmed})
 	return cmd
-}
-
-// confirm confirms receipt, and says what that did. why is the server's reason for not doing so; empty:
-// it did.
-func confirm(ctx context.Context, client *remote.Client, receipt string) (done, why string, err error) {
-	if !utf8.ValidString(receipt) {
-		return "", "", errors.New("that is no RECEIPT: use what was answered")
-	}
-	q := &remote.Question{Route: "confirm", Body: map[string]string{"receipt": receipt}, Aftermath: afterConfirm}
-	a, err := client.Ask(ctx, q)
-	if err != nil {
-		return "", "", err
-	}
-	var answered struct {
-		Confirmed *bool
-		Replayed  bool
-	}
-	if a.Into(&answered) && answered.Confirmed != nil {
-		switch {
-		case !*answered.Confirmed:
-			return "nothing changes: no limit of its policies goes by what is confirmed", "", nil
-		case answered.Replayed:
-			return "confirmed before", "", nil
-		}
-		return "confirmed", "", nil
-	}
-	if p := a.Problem(); p != nil && a.Status == http.StatusNotFound && p.Field == "receipt" {
-		return "", p.Detail, nil
-	}
-	return "", "", client.Refused(ctx, q, a)
 }
 
 func afterConfirm(recorded string) string {
@@ -88,4 +33,21 @@ func afterConfirm(recorded string) string {
 		return "Whether it was confirmed is unknown: confirm again, it counts once."
 	}
 	return ""
+}
+
+// wasConfirmed says what a confirmation did.
+func wasConfirmed(a *remote.Answer) string {
+	var answered struct {
+		Confirmed *bool
+		Replayed  bool
+	}
+	switch {
+	case !a.Into(&answered) || answered.Confirmed == nil:
+		return ""
+	case !*answered.Confirmed:
+		return "nothing changes: no limit of its policies goes by what is confirmed"
+	case answered.Replayed:
+		return "confirmed before"
+	}
+	return "confirmed"
 }

@@ -1,12 +1,6 @@
 package ask
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"unicode/utf8"
-
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -26,48 +20,8 @@ func newRefund(p *command.Process) *cobra.Command {
   send-code || ratelimitd refund "$receipt"`,
 		Args: command.Args(1, 1, "one RECEIPT", "- reads it from standard input"),
 	}
-	asker := remote.NewAsker(p, cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := asker.Load(cmd); err != nil {
-			return err
-		}
-		receipt, err := command.ReadArg(cmd, args[0], "receipt")
-		if err != nil {
-			return err
-		}
-		why, err := refund(cmd.Context(), asker.Client(), receipt)
-		switch {
-		case err != nil:
-			return err
-		case why != "":
-			fmt.Fprintln(cmd.OutOrStdout(), "not refunded: "+remote.Printable(why))
-			return command.ErrNo
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "refunded")
-		return err
-	}
+	takeReceipt(p, cmd, &receiptCall{route: "refund", aftermath: afterRefund, refused: "not refunded: ", done: wasRefunded})
 	return cmd
-}
-
-// refund gives back what receipt is for. why is the server's reason for not doing so;
-// empty: it did.
-func refund(ctx context.Context, client *remote.Client, receipt string) (why string, err error) {
-	if !utf8.ValidString(receipt) {
-		return "", errors.New("that is no RECEIPT: use what was answered")
-	}
-	q := &remote.Question{Route: "refund", Body: map[string]string{"receipt": receipt}, Aftermath: afterRefund}
-	a, err := client.Ask(ctx, q)
-	if err != nil {
-		return "", err
-	}
-	var done struct{ Refunded bool }
-	if a.Into(&done) && done.Refunded {
-		return "", nil
-	}
-	if p := a.Problem(); p != nil && a.Status == http.StatusNotFound && p.Field == "receipt" {
-		return p.Detail, nil
-	}
-	return "", client.Refused(ctx, q, a)
 }
 
 func afterRefund(recorded string) string {
@@ -76,6 +30,14 @@ func afterRefund(recorded string) string {
 		return "Nothing was refunded."
 	case remote.RecordedUnknown:
 		return "Whether it was refunded is unknown: refund again, it gives back once."
+	}
+	return ""
+}
+
+func wasRefunded(a *remote.Answer) string {
+	var answered struct{ Refunded bool }
+	if a.Into(&answered) && answered.Refunded {
+		return "refunded"
 	}
 	return ""
 }
