@@ -7,6 +7,8 @@ const (
 	cutFile    = "internal/cluster/cut.go"
 	pulseFile  = "internal/cluster/pulse.go"
 
+	registryFile = "internal/cluster/registry.go"
+
 	preparedFile = "internal/limiter/counted/prepared.go"
 	abortFile    = "internal/limiter/counted/abort.go"
 	severalFile  = "internal/limiter/handon/several.go"
@@ -25,6 +27,72 @@ func owners() []Build {
 			Name: "a view acted on before it is installed", Broke: limit,
 			Tests: []string{"cluster.TestNobodyActsOnAViewBeforeItIsInForce"},
 			Edits: []Edit{{"internal/cluster/seat.go", `if !s.view.installed(known) {`, `if false {`}},
+		},
+		{
+			Name: "the own row read before the write", Broke: limit, Tests: []string{"TestOwnRowIsReadAfterTheWrite"},
+			Edits: []Edit{{"internal/limiter/handon/router.go", `	r.shared.Decide(ctx, c, now)
+	if c.Err == nil && c.Decision.Recorded == count.RecordedYes && !c.Plan.Cell && !later {
+		c.Err = verify(ctx, right)
+	}`, `	if c.Err = verify(ctx, right); c.Err == nil {
+		r.shared.Decide(ctx, c, now)
+	}`}},
+		},
+		{
+			Name: "a read of the own row that began before the write was acknowledged", Broke: limit,
+			Tests: []string{"cluster.TestFenceReadsAfterItWasAsked"},
+			Edits: []Edit{{"internal/cluster/fence.go", `	f.next = nil // who comes from now on is not served by this read
+	f.mu.Unlock()`, `	f.mu.Unlock()
+	defer func() { f.mu.Lock(); f.next = nil; f.mu.Unlock() }()`}},
+		},
+		{
+			Name: "a cold read by an out that is not settled", Broke: limit,
+			Tests: []string{"cluster.TestOutIsKnownByALatestRead"},
+			Edits: []Edit{{registryFile, `r, _, err = readRow(ctx, cells, id, true)`, `r, _, err = readRow(ctx, cells, id, false)`}},
+		},
+		{
+			Name: "a compare-and-set without an answer taken as done", Broke: limit,
+			Tests: []string{"cluster.TestSetOutWithoutAnswerIsTriedAgain"},
+			Edits: []Edit{{registryFile, `		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {`, `		if !errors.Is(err, ErrConflict) {
+			return nil
+		}
+		if ctx.Err() != nil {`}},
+		},
+		{
+			Name: "a member whose row is gone", Broke: limit, Tests: []string{"cluster.TestRowThatIsGoneReadsAsOut"},
+			Edits: []Edit{{registryFile, `return row{State: stateOut}, Version{}, nil`, `return row{State: stateIn}, Version{}, nil`}},
+		},
+		{
+			Name: "a member ID used again", Broke: limit,
+			Tests: []string{"cluster.TestMemberThatWasSetOutJoinsAnew", "cluster.TestMemberThatStoodStillAdmitsNothing"},
+			Edits: []Edit{{"internal/cluster/seat.go", `ID: NewID(), Address`, `ID: ID(c.opts.Address), Address`}},
+		},
+		{
+			Name: "a view that does not wait for those that earlier ones wait for", Broke: limit,
+			Tests: []string{"cluster.TestWhoTheNextViewWaitsFor"},
+			Edits: []Edit{{"internal/cluster/view.go", `ids := slices.Clone(v.Must)`, `var ids []ID`}},
+		},
+		{
+			Name: "a slice kept past a view that was missed", Broke: limit,
+			Tests: []string{"cluster.TestSlicesStayOnlyAlongAnUnbrokenChain"},
+			Edits: []Edit{{"internal/cluster/seat.go", `stays := s.confirmed == v.Number-1 && v.Mode`, `stays := v.Mode`}},
+		},
+		{
+			Name: "a view confirmed while calls may still admit", Broke: limit,
+			Tests: []string{"cluster.TestNothingIsConfirmedBeforeCallsAreOver"},
+			Edits: []Edit{{"internal/cluster/seat.go", `	drain(moved)
+	s.end(moved)`, `	time.AfterFunc(drainWithin, func() { s.end(moved) })`}},
+		},
+		{
+			Name: "a view that is gone", Broke: limit, Tests: []string{"cluster.TestViewIsGoneByALatestRead"},
+			Edits: []Edit{{"internal/cluster/seat.go", `return fmt.Errorf("%w: view %d is gone", errLost, s.view.Number)`, `return nil`}},
+		},
+		{
+			Name: "keys that fall out of memory taken for new", Broke: limit,
+			Tests: []string{"TestMemoryOfAnyBoundKeepsTheLimit"},
+			Edits: []Edit{{ownedFile, `|| !right.IsNew(t.Key, t.Plan.Life())`, `|| !right.Owned()`}},
 		},
 		{
 			Name: "keys not opened for guests", Broke: limit, Vital: true,

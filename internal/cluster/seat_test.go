@@ -291,7 +291,7 @@ func TestFenceReadsAfterItWasAsked(t *testing.T) {
 		if err := <-first; err != nil {
 			t.Errorf("the first read says %v", err)
 		}
-		answer <- struct{}{}
+		close(answer)
 		for range cap(later) {
 			if err := <-later; !errors.Is(err, ErrOut) {
 				t.Errorf("a read after the member was set out says %v, want %v", err, ErrOut)

@@ -240,6 +240,23 @@ func TestWhoCantVerifyWaitsBeforeItAsksAgain(t *testing.T) {
 	}
 }
 
+// TestOwnRowIsReadAfterTheWrite sets an owner out while its unit is written, and holds that it admits nothing.
+func TestOwnRowIsReadAfterTheWrite(t *testing.T) {
+	s, right := newFakeStore(), &tenancy{}
+	e := ownerOf(t, s, &owners{right: right}, limiter.Options{}, logOf(2))
+	if ok, err := takeOne(t.Context(), e); !ok {
+		t.Fatalf("denied, error %v", err)
+	}
+	s.onWrite = func(*store.Write) error {
+		right.set(func() { right.fails = owner.ErrRightEnded })
+		return nil
+	}
+	_, err := takeOne(t.Context(), e)
+	if failed := (*count.StoreError)(nil); !errors.As(err, &failed) || failed.Recorded != count.RecordedUnknown {
+		t.Errorf("the error is %v, want one that says unknown", err)
+	}
+}
+
 // otherPolicy is an owner whose policies are others: it decides nothing, and opens keys.
 type otherPolicy struct{}
 

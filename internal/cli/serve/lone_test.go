@@ -109,12 +109,79 @@ func (s *trio) hold(t *testing.T, callers []*loneCaller) {
 	}
 }
 
+// edgeWindow is that of policies whose windows end while they are tested. By edgeSlack a unit may count longer: twice the
+// tolerance of clocks, and what it takes to tell another instance of a denial.
+const (
+	edgeWindow = 3 * time.Second
+	edgeSlack  = 300 * time.Millisecond
+)
+
+// span is in which time a call was decided.
+type span struct{ asked, answered time.Time }
+
+// meets says whether a unit counts for a later call: surely, or perhaps.
+var meets = map[string]struct{ surely, perhaps func(unit, call span) bool }{
+	"sliding-log": {
+		func(unit, call span) bool { return call.answered.Sub(unit.asked) < edgeWindow },
+		func(unit, call span) bool { return call.asked.Sub(unit.answered) <= edgeWindow+edgeSlack },
+	},
+	"fixed-window": {
+		func(unit, call span) bool { return windowOf(unit.asked) == windowOf(call.answered) },
+		func(unit, call span) bool { return windowOf(unit.answered) >= windowOf(call.asked.Add(-edgeSlack)) },
+	},
+}
+
+func windowOf(at time.Time) int64 { return at.UnixNano() / int64(edgeWindow) }
+
+// countOf returns how many of units count for call.
+func countOf(units []span, call span, meets func(unit, call span) bool) (n int) {
+	for _, unit := range units {
+		if meets(unit, call) {
+			n++
+		}
+	}
+	return n
+}
+
+// holdAcrossEdges has a caller take in each of several windows, of one instance after the other. No call is admitted
+// beyond the limit, and none is denied below it.
+func (s *trio) holdAcrossEdges(t *testing.T, algorithm string) {
+	t.Helper()
+	c := &loneCaller{policy: algorithm + "-edges", identifier: "edges"}
+	var admitted, counted []span
+	for ends := time.Now().Add(2*edgeWindow + edgeWindow/2); time.Now().Before(ends); <-time.After(40 * time.Millisecond) {
+		before, call := *c, span{asked: time.Now()}
+		s.turn++
+		c.take(t, s.all[s.turn%len(s.all)])
+		call.answered = time.Now()
+		switch {
+		case c.denied > before.denied:
+			if n := countOf(counted, call, meets[algorithm].perhaps); n < loneLimit {
+				t.Errorf("%v: a call is denied after %d units of %d", c, n, loneLimit)
+			}
+			continue
+		case c.admitted > before.admitted:
+			if n := countOf(admitted, call, meets[algorithm].surely); n >= loneLimit {
+				t.Errorf("%v: a call is admitted after %d units of %d", c, n, loneLimit)
+			}
+			admitted = append(admitted, call)
+		}
+		counted = append(counted, call)
+	}
+	if c.admitted+c.unknown < 2*loneLimit || c.denied == 0 {
+		t.Errorf("%v: no edge of a window was met", c)
+	}
+}
+
 // TestLoneCallerGetsItsLimit has callers of every algorithm who go from instance to instance, while
 // instances come, are stopped and are killed: each gets exactly its limit.
 func TestLoneCallerGetsItsLimit(t *testing.T) {
 	text := "policies:\n"
 	for _, name := range policy.Algorithms() {
 		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, %s: %d, window: 31d}]}\n", name, name, clitest.LimitMember(name), loneLimit)
+	}
+	for name := range meets {
+		text += fmt.Sprintf("  - {name: %s-edges, limits: [{algorithm: %s, limit: %d, window: %v}]}\n", name, name, loneLimit, edgeWindow)
 	}
 	s := &trio{flags: []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
@@ -127,6 +194,9 @@ func TestLoneCallerGetsItsLimit(t *testing.T) {
 	s.start(t, 2)
 	s.round(t, grows, loneLimit)
 	s.hold(t, grows)
+	for name := range meets {
+		s.holdAcrossEdges(t, name)
+	}
 
 	for range 3 {
 		s.round(t, stopped, 3)
