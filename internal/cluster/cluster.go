@@ -21,6 +21,9 @@ type Cluster struct {
 	aside  aside
 	inbox  inbox
 	setOut atomic.Int64
+	asides atomic.Int64
+
+	handedOver, handedInVain atomic.Int64
 }
 
 // Options of a Cluster. The zero value is of an instance that others can't reach.
@@ -71,6 +74,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, errAside) {
+			c.asides.Add(1)
 			c.opts.Logger.Warn("this instance leaves, and hands on calls", "error", err)
 			continue
 		}
@@ -152,12 +156,18 @@ type Status struct {
 	Owned     int   // slices that it decides for; all of them in mode Shared
 	Complete  int   // of these, slices of which it knows all keys
 	SetOut    int64 // how often this instance was set out, or lost its view, and joined anew
+	Asides    int64 // how often it left as it might not decide
+
+	HandedOver, HandedInVain int64 // slices of which it told the next owner what it knew, and tried to
 }
 
 // Status returns what this instance knows.
 func (c *Cluster) Status() Status {
 	r := c.routes.Load()
-	st := Status{View: r.view, Self: c.Self(), SetOut: c.setOut.Load()}
+	st := Status{
+		View: r.view, Self: c.Self(), SetOut: c.setOut.Load(), Asides: c.asides.Load(),
+		HandedOver: c.handedOver.Load(), HandedInVain: c.handedInVain.Load(),
+	}
 	if r.seat == nil {
 		return st
 	}

@@ -141,10 +141,12 @@ func (s *seat) handOver(ctx context.Context, ended []*Tenure, view *View) {
 			for len(handed) > 0 {
 				n := together(handed)
 				if err := s.cluster.opts.HandOver(ctx, member, view.Number, handed[:n]); err != nil {
+					s.cluster.handedInVain.Add(int64(len(handed)))
 					s.cluster.opts.Logger.Info("a slice's next owner has to find out what is counted", "member", member.ID,
 						"slices", len(handed), "view", view.Number, "error", err)
 					return
 				}
+				s.cluster.handedOver.Add(int64(n))
 				handed = handed[n:]
 			}
 		})

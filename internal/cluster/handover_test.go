@@ -98,18 +98,20 @@ func TestWhatIsHandedOver(t *testing.T) {
 		what                        string
 		confirmed, confirmsNow, new int64
 		want                        bool
+		fails                       error
 	}{
-		{"the next view", 3, 4, 4, true},
-		{"not confirmed yet", 3, 3, 4, false},
-		{"a view was missed", 3, 5, 5, false},
-		{"the one before was not confirmed", 2, 4, 4, false},
+		{"the next view", 3, 4, 4, true, nil},
+		{"not confirmed yet", 3, 3, 4, false, nil},
+		{"a view was missed", 3, 5, 5, false, nil},
+		{"the one before was not confirmed", 2, 4, 4, false, nil},
+		{"nobody answers", 3, 4, 4, true, errLostAnswer},
 	} {
 		handed := make(map[int]bool)
 		opts := &Options{HandOver: func(_ context.Context, to Member, view int64, slices []Handed) error {
 			for _, h := range slices {
 				handed[h.Slice] = to.ID == "new" && view == test.new
 			}
-			return nil
+			return test.fails
 		}}
 		s, owned := ofView(t, 3, opts)
 		s.confirmed = test.confirmed
@@ -125,12 +127,19 @@ func TestWhatIsHandedOver(t *testing.T) {
 		s.confirmed = test.confirmsNow
 		s.handOverMoved(t.Context())
 		s.handing.Wait()
-		owners := v.owners()
+		owners, told, failed := v.owners(), int64(0), int64(0)
 		for _, slice := range owned {
-			moves := v.Members[owners[slice]].ID == "new"
-			if want := test.want && moves && slice != owned[0]; handed[slice] != want {
+			switch want := test.want && v.Members[owners[slice]].ID == "new" && slice != owned[0]; {
+			case want && test.fails != nil:
+				failed++
+			case handed[slice] != want:
 				t.Fatalf("%s: slice %d handed over: %v, want %v", test.what, slice, handed[slice], want)
+			case want:
+				told++
 			}
+		}
+		if st := s.cluster.Status(); st.HandedOver != told || st.HandedInVain != failed {
+			t.Errorf("%s: %d slices handed over, %d in vain; want %d and %d", test.what, st.HandedOver, st.HandedInVain, told, failed)
 		}
 	}
 }

@@ -12,7 +12,7 @@ type members struct {
 	status func() cluster.Status
 	counts func() peer.Counts
 
-	view, listed, installed, shared, owned, known, setOut, handed *prometheus.Desc
+	view, listed, installed, shared, owned, known, setOut, asides, slices, handed *prometheus.Desc
 }
 
 // NewMembers returns what publishes what this instance knows of those that decide together, and
@@ -51,6 +51,15 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 			Name: "ratelimitd_members_set_out_total",
 			Help: "How often others set this instance out, as it was silent, and it joined anew.",
 		}),
+		asides: desc(prometheus.Opts{
+			Name: "ratelimitd_members_aside_total",
+			Help: "How often this instance left the others, as its clock was beyond the tolerance.",
+		}),
+		slices: desc(prometheus.Opts{
+			Name: "ratelimitd_members_handed_over_slices_total",
+			Help: "Slices of the keys that this instance owned no longer, and of which it knew all keys, by whether " +
+				"the next owner was told them: told; or failed, and the next owner has to find out.",
+		}, "outcome"),
 		handed: desc(prometheus.Opts{
 			Name: "ratelimitd_peer_calls_total",
 			Help: "Calls for keys that another instance owns, by what became of them: answered; failed; " +
@@ -80,7 +89,9 @@ func NewColdReads(now func() int64) prometheus.Collector {
 
 // Describe sends the descriptions.
 func (m *members) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.handed} {
+	for _, d := range []*prometheus.Desc{
+		m.view, m.listed, m.installed, m.shared, m.owned, m.known, m.setOut, m.asides, m.slices, m.handed,
+	} {
 		to <- d
 	}
 }
@@ -109,6 +120,10 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
 	}
 	to <- prometheus.MustNewConstMetric(m.setOut, prometheus.CounterValue, float64(st.SetOut))
+	to <- prometheus.MustNewConstMetric(m.asides, prometheus.CounterValue, float64(st.Asides))
+	for outcome, n := range map[string]int64{"told": st.HandedOver, "failed": st.HandedInVain} {
+		to <- prometheus.MustNewConstMetric(m.slices, prometheus.CounterValue, float64(n), outcome)
+	}
 	for outcome, n := range map[string]int64{"answered": counts.Answered, "failed": counts.Failed, "refused": counts.Refused} {
 		to <- prometheus.MustNewConstMetric(m.handed, prometheus.CounterValue, float64(n), outcome)
 	}
