@@ -209,7 +209,7 @@ func members() []Build {
 		},
 		{
 			Name: "the dead never set out", Broke: death, Tests: []string{"cluster.TestDeathIsKnownSoon"},
-			Edits: []Edit{{"internal/cluster/propose.go", `s.self.ID || !s.pulse.silent(m) {`, `s.self.ID || true {`}},
+			Edits: []Edit{{"internal/cluster/propose.go", `s.self.ID || !s.pulse.silent(m)`, `s.self.ID || true`}},
 		},
 		{
 			Name: "dead by one instance's word", Broke: death, Tests: []string{"cluster.TestWhenSilenceIsDeath"},

@@ -72,13 +72,13 @@ func (s *seat) joining(ctx context.Context) (join []Member, err error) {
 	if !s.view.Lists(s.self.ID) && !slices.ContainsFunc(candidates, func(m Member) bool { return m.ID == s.self.ID }) {
 		candidates = append(candidates, s.self)
 	}
+	known, err := s.standings(ctx, idsOf(candidates))
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range candidates {
-		st, err := standingOf(ctx, s.store, m.ID)
-		if err != nil {
-			return nil, err
-		}
 		switch {
-		case !st.out:
+		case !known[m.ID].out:
 			join = append(join, m)
 		case m.ID == s.self.ID:
 			return nil, ErrOut
@@ -129,11 +129,15 @@ func (s *seat) offer(ctx context.Context, v View) error {
 // setOutSilent sets out the members of the view that have given no sign of life for too long.
 // That is safe whether they are dead or not.
 func (s *seat) setOutSilent(ctx context.Context) error {
-	for _, m := range s.view.Members {
-		if m.ID == s.self.ID || !s.pulse.silent(m) {
-			continue
-		}
-		if st, err := standingOf(ctx, s.store, m.ID); err != nil || st.out {
+	silent := slices.DeleteFunc(slices.Clone(s.view.Members), func(m Member) bool {
+		return m.ID == s.self.ID || !s.pulse.silent(m)
+	})
+	known, err := s.standings(ctx, idsOf(silent))
+	if err != nil {
+		return err
+	}
+	for _, m := range silent {
+		if known[m.ID].out {
 			continue
 		}
 		s.cluster.opts.Logger.Warn("a member gives no sign of life: it is set out", "member", m.ID, "address", m.Address)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ const (
 	drainPoll   = 2 * time.Millisecond
 	storeWithin = 2 * time.Second // for one round of reads and writes
 	leaveWithin = 2 * time.Second
+	rowsAtOnce  = 8
 )
 
 // errLost is a membership that can't go on: its view or its row is not what it was.
@@ -292,15 +294,29 @@ func (s *seat) tenure(slice int) *Tenure {
 	return &Tenure{Slice: slice, Since: s.view.Number, seat: s, began: time.Now()}
 }
 
-// standings returns how members stand.
+// standings returns how members stand. It reads rowsAtOnce rows at the same time: one after the other, those of many
+// members would take longer than storeWithin where the store is slow.
 func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error) {
-	known := make(map[ID]standing, len(ids))
+	var (
+		mu     sync.Mutex
+		failed error
+		known  = make(map[ID]standing, len(ids))
+		free   = make(chan struct{}, rowsAtOnce)
+		all    sync.WaitGroup
+	)
 	for _, id := range ids {
-		st, err := standingOf(ctx, s.store, id)
-		if err != nil {
-			return nil, err
-		}
-		known[id] = st
+		free <- struct{}{}
+		all.Go(func() {
+			st, err := standingOf(ctx, s.store, id)
+			mu.Lock()
+			known[id], failed = st, cmp.Or(failed, err)
+			mu.Unlock()
+			<-free
+		})
+	}
+	all.Wait()
+	if failed != nil {
+		return nil, failed
 	}
 	return known, nil
 }

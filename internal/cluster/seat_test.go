@@ -3,10 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // script is a store that does what a test says.
@@ -376,32 +379,51 @@ func ownedBy(t *testing.T, in *instance) int {
 	return 0
 }
 
-func TestTwentyJoinAtOnce(t *testing.T) {
+// TestFiftyJoinAndRestart has fifty instances, twenty with -race, join at once and then restart at once, and holds that
+// they agree within seconds on who owns what.
+func TestFiftyJoinAndRestart(t *testing.T) {
+	n := 50
+	if race.Enabled {
+		n = 20
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, store: newSimStore(5)}
 		w.store.loses = 0
-		for range 20 {
+		for range n {
 			w.start(true)
 		}
-		time.Sleep(6 * time.Second)
-		owned := 0
-		for i, in := range w.alive {
-			st := in.cluster.Status()
-			owned += st.Owned
-			if !st.Installed || len(st.View.Members) != 20 {
-				t.Errorf("after 6 s, instance %d knows view %d of %d members, installed %t", i, st.View.Number, len(st.View.Members), st.Installed)
-			}
-		}
-		if owned != Slices {
-			t.Errorf("%d slices are owned, want all %d", owned, Slices)
-		}
-		for _, in := range w.alive {
+		w.holdSettled("joined", n)
+		left := w.alive
+		w.mu.Lock()
+		w.alive = nil
+		w.mu.Unlock()
+		for _, in := range left {
 			in.stop()
+			w.start(true)
 		}
-		for _, in := range w.alive {
+		w.holdSettled("restarted", n)
+		for _, in := range slices.Concat(left, w.alive) {
+			in.stop()
 			<-in.ended
 		}
 	})
+}
+
+// holdSettled holds that six seconds from now all of so many instances go by one view of them alone, and own all slices.
+func (w *world) holdSettled(what string, instances int) {
+	w.t.Helper()
+	time.Sleep(6 * time.Second)
+	owned := 0
+	for i, in := range w.alive {
+		st := in.cluster.Status()
+		owned += st.Owned
+		if !st.Installed || len(st.View.Members) != instances {
+			w.t.Errorf("6 s after they %s, instance %d knows view %d of %d members, installed %t", what, i, st.View.Number, len(st.View.Members), st.Installed)
+		}
+	}
+	if owned != Slices {
+		w.t.Errorf("6 s after they %s, %d slices are owned, want all %d", what, owned, Slices)
+	}
 }
 
 // TestCallsAreHandedBackByWhoLeaves holds that calls which are handed to an instance that leaves don't wait for

@@ -47,6 +47,14 @@ func (v *View) Lists(id ID) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
+// idsOf returns the ids of members, in their order.
+func idsOf(members []Member) (ids []ID) {
+	for _, m := range members {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
 // standing is what is known of a member's row.
 type standing struct {
 	out       bool
