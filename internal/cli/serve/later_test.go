@@ -92,7 +92,7 @@ func TestServeStartsBeforeCassandra(t *testing.T) {
 // What a person must mend ends serve, at the start and when Cassandra is reached later.
 func TestServeEndsWhereAPersonMustMend(t *testing.T) {
 	hosts := strings.Join(cassandratest.Hosts(t), ",")
-	keyspace := cassandratest.Keyspace(t)
+	keyspace := cassandratest.CommonKeyspace(t)
 	if code, _, stderr := clitest.Execute(t, nil, "migrate", "--cassandra-hosts="+hosts,
 		"--cassandra-keyspace="+keyspace); code != command.ExitOK {
 		t.Fatal(stderr)
