@@ -55,8 +55,8 @@ type batchCall struct {
 
 // testCase is a case of calls.
 type testCase struct {
-	Name    string   `json:"name"`
-	Service any      `json:"service"` // nil: ratelimitd; "none", "silent", or a list of answers
+	Name    string `json:"name"`
+	Service any    `json:"service"` // nil: ratelimitd; "none", "silent", or a list of answers
 	Client  struct {
 		OnUnavailable   string `json:"on_unavailable"`
 		TimeoutMS       int64  `json:"timeout_ms"`

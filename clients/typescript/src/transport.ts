@@ -1,5 +1,6 @@
 /** Speaks HTTP: sends a request once, by `fetch`, and reads the answer's head. It knows nothing of calls. */
 import { Failure } from "./failure.js";
+import type { TraceContext } from "./trace.js";
 import { parse, Unreadable } from "./wire.js";
 
 /** What `fetch` is, as far as this client needs it. */
@@ -8,6 +9,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface PostOptions {
   readonly signal: AbortSignal;
   readonly idempotencyKey?: string | undefined;
+  readonly trace?: TraceContext | undefined;
   /** Takes an answer in lines, each as soon as it is there. */
   readonly onLine?: (line: string) => void;
 }
@@ -82,9 +84,10 @@ export class Transport {
     }
   }
 
-  #headersFor({ idempotencyKey, onLine }: PostOptions): Record<string, string> {
+  #headersFor({ idempotencyKey, trace, onLine }: PostOptions): Record<string, string> {
     return {
       ...this.#headers,
+      ...trace,
       "Content-Type": mediaJson,
       Accept: `${onLine === undefined ? "" : `${mediaLines}, `}${mediaJson}, ${mediaProblem}`,
       ...(idempotencyKey !== undefined && { "Idempotency-Key": idempotencyKey }),
