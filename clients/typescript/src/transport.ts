@@ -30,7 +30,7 @@ const mediaLines = "application/x-ndjson";
 /** Longer than any call waits. */
 const maxRetryAfterMs = 3_600_000;
 
-/** Errors of a connection that was never made, by the names that Node, Deno and Bun have for them. */
+/** Errors of a connection that was never made, by the codes that Node and Bun have for them. */
 const notConnected = new Set([
   "ECONNREFUSED",
   "ENOTFOUND",
@@ -40,6 +40,8 @@ const notConnected = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
   "ConnectionRefused",
 ]);
+/** Deno says it in the message of the cause. */
+const notConnectedInDeno = "client error (Connect)";
 
 export class Transport {
   readonly #base: string;
@@ -152,8 +154,11 @@ function reasonOf(error: unknown): string {
 }
 
 function isNotConnected(error: unknown): boolean {
-  const codes = [codeOf(error), codeOf((error as { cause?: unknown } | undefined)?.cause)];
-  return codes.some((code) => code !== undefined && notConnected.has(code));
+  const cause = (error as { cause?: unknown } | undefined)?.cause;
+  if (cause instanceof Error && cause.message.includes(notConnectedInDeno)) {
+    return true;
+  }
+  return [codeOf(error), codeOf(cause)].some((code) => code !== undefined && notConnected.has(code));
 }
 
 function codeOf(error: unknown): string | undefined {
