@@ -35,7 +35,8 @@ func policies() []history.Policy {
 		{Name: "kept-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day},
 		{Name: "kept-unconfirmed", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day, Until: "confirmed"},
 		{Name: "kept-unconfirmed-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day, Until: "confirmed"},
-		{Name: "kept-conversion", Algorithm: "conversion", Kept: true, Limit: 3, Window: day, Buckets: 10, MinConversion: 50, Probe: 2 * time.Second},
+		{Name: "kept-conversion", Algorithm: "conversion", Kept: true, Limit: 3, Window: day, Buckets: 10, MinConversion: 50,
+			Probe: 2 * time.Second},
 		{Name: "pair", Algorithm: "sliding-log", Limit: 3, Window: day, With: "twin"},
 		{Name: "twin", Algorithm: "sliding-log", Limit: 2, Window: day, With: "pair"},
 	}

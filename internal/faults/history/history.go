@@ -68,7 +68,7 @@ const (
 // Call is one call as its client saw it.
 type Call struct {
 	N        int // from 1
-	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation it settles or receipt it brings back; 0: none
+	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation or receipt it brings back; 0: none
 	Process  int // that was asked
 	Op       string
 	Demands  []Demand
