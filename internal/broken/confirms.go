@@ -13,11 +13,13 @@ func confirms() []Build {
 			Tests: []string{"embedded.TestConformanceShared/Conversion", "embedded.TestConformance/Conversion"},
 			Edits: []Edit{{
 				claimFile,
-				`	if what == Refunded || !errors.Is(err, store.ErrConflict) {`,
+				`	if !errors.Is(err, store.ErrConflict) {
+		return Said{`,
 				`	if what == Confirmed {
-		return what, nil
+		version, err = c.ids.Next(c.opts.Timing.Instant()), nil
 	}
-	if what == Refunded || !errors.Is(err, store.ErrConflict) {`,
+	if !errors.Is(err, store.ErrConflict) {
+		return Said{`,
 			}},
 		},
 		{
@@ -37,8 +39,8 @@ func confirms() []Build {
 			Name: "a confirmation of another block", Broke: "what has left the window is not confirmed",
 			Tests: []string{"TestConversionMatchesTheModel"},
 			Edits: []Edit{{conversionFile, `b.Start == r.blockStart(sent) {
-		b.Confirmed`, `b.Sent > 0 {
-		b.Confirmed`}},
+			return b`, `b.Sent > 0 {
+			return b`}},
 		},
 		{
 			Name: "a probe that leaves no trace", Broke: "probes are apart", Finds: 3000,

@@ -40,8 +40,40 @@ func once() []Build {
 			Tests: []string{"embedded.TestConformanceShared/RefundOnce"},
 			Edits: []Edit{{
 				"internal/limiter/refund.go",
-				`		case err == nil:`,
-				`		case err == nil, errors.Is(err, store.ErrConflict):`,
+				`got.first = got.first || !said[i].Before`,
+				`got.first = true`,
+			}},
+		},
+		{
+			Name: "a repetition that subtracts again", Broke: "a receipt gives back once", Finds: 1500,
+			Tests: []string{"embedded.TestConformanceShared/RefundOnce"},
+			Edits: []Edit{{
+				"internal/limiter/refund.go",
+				`entry.Claimed, entry.Again = said[i].At, said[i].Before`,
+				`entry.Claimed = said[i].At`,
+			}},
+		},
+		{
+			Name: "a cell that gives back again", Broke: "a receipt gives back once",
+			Tests: []string{"TestRepetitionFinishesWhatTheFirstBegan"},
+			Edits: []Edit{{
+				"internal/limiter/cas/decider.go",
+				`if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, now) {`,
+				`if s.Reset >= e.At {`,
+			}},
+		},
+		{
+			Name: "a cell that forgets receipts and gives back again", Broke: "a receipt gives back once",
+			Tests: []string{"TestLateRepetitionDoesNothingTwice"},
+			Edits: []Edit{{"internal/limiter/store/applied.go", `claimed <= a.Since || `, ``}},
+		},
+		{
+			Name: "a repetition that finishes nothing", Broke: "a receipt that comes again finishes what was begun",
+			Tests: []string{"TestRepetitionFinishesWhatTheFirstBegan"},
+			Edits: []Edit{{
+				"internal/limiter/refund.go",
+				`case said[i].Fate == what:`,
+				`case said[i].Fate == what && !said[i].Before:`,
 			}},
 		},
 		{

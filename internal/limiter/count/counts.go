@@ -29,7 +29,7 @@ func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
 		case e.Confirmed && r.Kind == policy.Conversion:
-			r.confirm(s, e.At, e.Cost)
+			r.confirm(s, now, e.At, e.Cost)
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
 			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost)

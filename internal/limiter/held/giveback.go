@@ -50,7 +50,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 		}
 	}
 	now = x.redate(t.Plan, s, now, w)
-	if s.Reset >= n.At {
+	if s.Reset >= n.At || t.Plan.Cell && n.Claimed > 0 && !s.Applied.Note(n.ID, n.Claimed, now) {
 		return nil
 	}
 	back := t.Plan.GivesBack(n)
@@ -60,7 +60,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	if !sums {
 		return nil
 	}
-	if back && n.Epoch == s.Reset {
+	if back && n.Epoch == s.Reset && !n.Again {
 		w.Add = t.Plan.AppendCounts(w.Add, n.Epoch, n.At, -n.Cost)
 	}
 	if t.Plan.Cell {

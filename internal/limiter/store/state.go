@@ -19,6 +19,7 @@ type State struct {
 
 	Levels      []Bucket     // what the buckets of a plan hold, as its cell says
 	Conversions []Conversion // and what its conversions have
+	Applied     Applied      // and which receipts came back
 }
 
 // Cell is one small value of a key that changes by compare-and-set only. The zero
