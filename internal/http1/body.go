@@ -48,9 +48,13 @@ func (b *body) Read(p []byte) (n int, err error) {
 
 // receive reads from the connection.
 func (b *body) receive(p []byte) (int, error) {
-	if timeout := b.conn.server.ReadTimeout; timeout > 0 && !b.timed {
+	if !b.timed {
 		b.timed = true
-		b.conn.setReadBy(time.Now().Add(timeout))
+		by := time.Time{}
+		if timeout := b.conn.server.ReadTimeout; timeout > 0 {
+			by = time.Now().Add(timeout)
+		}
+		b.conn.setReadBy(by)
 	}
 	return b.conn.rwc.Read(p)
 }

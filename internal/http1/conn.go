@@ -103,6 +103,7 @@ func (c *conn) skipLines() bool {
 func (c *conn) end(handOver bool, cause any) {
 	c.server.leave(c)
 	if handOver {
+		c.setReadBy(time.Time{}) // net/http sets its own only if it has one
 		c.handed.take(&begun{Conn: c.rwc, unread: c.unread})
 		return
 	}
@@ -199,5 +200,6 @@ func (c *conn) unwatch(ctx *requestContext) {
 	c.unread = append(c.unread, read...)
 	if moved {
 		c.readBy = longAgo
+		c.setReadBy(time.Time{})
 	}
 }
