@@ -84,7 +84,7 @@ func (d *draft) drawRequest() {
 	body, chunked := d.drawBody()
 	length := strconv.Itoa(len(body))
 	fields := []func(){d.drawHost, func() { d.drawLength(length, chunked) }, func() { d.drawEncoding(chunked) }}
-	for range d.below(6) {
+	for range d.below(4) {
 		fields = append(fields, d.drawField)
 	}
 	first := d.below(len(fields))
@@ -183,6 +183,14 @@ func (d *draft) drawField() {
 		{"X-Forwarded-For", "192.0.2.1, 192.0.2.2"},
 		{"Authorization", "Bearer a"},
 		{"Connection", "keep-alive"},
+		{"X-Real-IP", "192.0.2.1"},
+		{"X-Request-Id", "a-b"},
+		{"Accept-Encoding", "gzip"},
+		{"Via", "1.1 a"},
+		{"Forwarded", "for=192.0.2.1;proto=http"},
+		{"Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		{"Idempotency-Key", "\"a\""},
+		{"Origin", "http://a"},
 	}
 	others := [][2]string{
 		{"Connection", "close"},

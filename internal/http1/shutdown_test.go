@@ -1,9 +1,11 @@
 package http1_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -72,28 +74,41 @@ func TestShutdownInTime(t *testing.T) {
 	})
 }
 
-// stubborn is a listener that still accepts when it was closed.
-type stubborn struct{ *pipes }
+// lagging is a listener that accepts one more connection once it was closed.
+type lagging struct {
+	*pipes
+	late chan net.Conn
+}
 
-// Close does nothing.
-func (stubborn) Close() error { return nil }
+// Accept returns the late connection before it fails.
+func (l lagging) Accept() (net.Conn, error) {
+	conn, err := l.pipes.Accept()
+	if late, ok := <-l.late; err != nil && ok {
+		return late, nil
+	}
+	return conn, err
+}
 
 // TestNobodyComesAfterShutdown, even if the listener lets them.
 func TestNobodyComesAfterShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := stubborn{newPipes()}
-		defer l.pipes.Close()
+		l := lagging{newPipes(), make(chan net.Conn)}
 		s := &http1.Server{Server: newServer(echo)}
-		served := make(chan error)
+		served, ended := make(chan error), make(chan error)
 		go func() { served <- s.Serve(l) }()
 		synctest.Wait()
-		if err := s.Shutdown(t.Context()); err != nil {
+		go func() { ended <- s.Shutdown(t.Context()) }()
+		synctest.Wait()
+		near, far := net.Pipe()
+		l.late <- far
+		close(l.late)
+		(&client{Conn: near, t: t, from: bufio.NewReader(near)}).wantEnd()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
-		(&front{t: t, listener: l.pipes}).dial().wantEnd()
 	})
 }
 
