@@ -17,8 +17,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
 // FuzzConnection has http1 and net/http serve a connection by which the same bytes come, in
@@ -61,14 +59,31 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
+// TestCutAnywhere has requests that are sent at once come in two pieces, cut at each byte.
+func TestCutAnywhere(t *testing.T) {
+	for _, sent := range []string{
+		post("1") + post("") + "\r\n" + post("12345"),
+		post("1") + "GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post("2"),
+		"POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n" + postWith("Content-Length: 3\r\n", "123") + post("2"),
+	} {
+		for at := range len(sent) {
+			const most = 0x7f // bytes of a piece
+			pieces := append(bytes.Repeat([]byte{most}, at/most), byte(at%most), 0x80)
+			if at%most == 0 {
+				pieces = append(pieces[:at/most], 0x80)
+			}
+			serveAlike(t, []byte(sent), pieces, false)
+		}
+	}
+}
+
 // TestGrammarReachesBoth servers: of the requests that it draws, http1 answers many itself, and
 // hands many on, also within one connection.
 func TestGrammarReachesBoth(t *testing.T) {
 	own, handed, both := 0, 0, 0
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
-			by := func(s *http.Server) server { return &http1.Server{Server: s} }
-			asked := serveScript(t, by, coming{left: drawStream(someChoices(seed, 400))}).asked
+			asked := serveScript(t, fast, coming{left: drawStream(someChoices(seed, 400))}).asked
 			first := slices.IndexFunc(asked, func(a asks) bool { return !a.own })
 			if first < 0 {
 				first = len(asked)
@@ -93,28 +108,18 @@ func serveAlike(t *testing.T, sent, pieces []byte, reset bool) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		comes := coming{left: sent, pieces: pieces, reset: reset}
-		got := serveScript(t, func(s *http.Server) server { return &http1.Server{Server: s} }, comes)
-		want := serveScript(t, func(s *http.Server) server { return s }, comes)
+		got := serveScript(t, fast, comes)
+		want := serveScript(t, std, comes)
 		if !slices.EqualFunc(got.asked, want.asked, asks.same) {
 			t.Errorf("%q: http1's handler was asked\n%+v\nnet/http's\n%+v", sent, got.asked, want.asked)
 		}
 		if reset {
 			return // the client hears nothing any more
 		}
-		if one, other := got.told(t), want.told(t); !slices.EqualFunc(unfinished(one, len(other)), other, tells.same) {
+		if one, other := got.told(t), want.told(t); !slices.EqualFunc(one, other, tells.same) {
 			t.Errorf("%q: http1 answers\n%.2000s\nnet/http\n%.2000s", sent, fmt.Sprint(one), fmt.Sprint(other))
 		}
 	})
-}
-
-// unfinished returns told without a 400 that comes after n answers. Of less than four bytes and
-// the end after an earlier request, net/http says nothing; where http1 hands them to it, they
-// are a first request.
-func unfinished(told []tells, n int) []tells {
-	if len(told) == n+1 && n > 0 && told[n].status == http.StatusBadRequest && told[n].last {
-		return told[:n]
-	}
-	return told
 }
 
 // asks is what a handler is asked.

@@ -17,9 +17,9 @@ import (
 
 // TestShutdown closes those that wait, and lets the others have their answer.
 func TestShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		release, began := make(chan struct{}), make(chan struct{})
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > 0 {
 				close(began)
 				<-release
@@ -55,9 +55,9 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownInTime gives up when it has no more time, and Close ends what is left.
 func TestShutdownInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan struct{})
-		f := newFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			close(ended)
 		})
@@ -114,8 +114,8 @@ func TestNobodyComesAfterShutdown(t *testing.T) {
 
 // TestAbort ends a connection without a word.
 func TestAbort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		c := f.dial()
 		c.say(post(""))
 		c.wantEnd()
@@ -128,8 +128,8 @@ func TestAbort(t *testing.T) {
 
 // TestPanic closes the connection and is logged, without the client's address.
 func TestPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })
 		c := f.dial()
 		c.say(post(""))
 		c.wantEnd()
