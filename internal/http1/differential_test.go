@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -129,17 +130,13 @@ type asks struct {
 	body      string
 	failed    bool // reading the body
 	own       bool // http1 asks, not net/http
-	cancelled bool // while the handler waited
+	cancelled bool // while the handler waited, and the client had not left
 }
 
-// same reports whether a, which http1's handler was asked, is what net/http's was. Requests that
-// came after the client had left are cancelled by net/http alone.
+// same reports whether a and b are the same request, whoever of both servers asks.
 func (a asks) same(b asks) bool {
-	if b.cancelled {
-		a.cancelled = true
-	}
 	a.own = b.own
-	return reflect.DeepEqual(a, b)
+	return reflect.DeepEqual(a, b) && !a.cancelled
 }
 
 // tells is an answer.
@@ -176,6 +173,7 @@ func serveScript(t *testing.T, by func(*http.Server) server, comes coming) (of t
 		_, handed := w.(http.Hijacker)
 		asked.own = !handed
 		body := asked.read(r)
+		asked.cancelled = asked.cancelled && !conn.over.Load()
 		asked.body = string(body)
 		of.asked = append(of.asked, asked)
 		answerAnyhow(w, body)
@@ -287,6 +285,7 @@ type script struct {
 	deadline time.Time
 	moved    chan struct{} // closed when deadline moves
 	out      bytes.Buffer
+	over     atomic.Bool // the server has read the end
 	once     sync.Once
 	closed   chan struct{}
 }
@@ -327,9 +326,11 @@ func (s *script) next(p []byte) (n int, due time.Duration, moved <-chan struct{}
 		return 0, 0, nil, os.ErrDeadlineExceeded
 	case now.Before(s.due):
 		return 0, s.due.Sub(now), s.moved, nil
-	case len(s.left) == 0 && s.reset:
-		return 0, 0, nil, syscall.ECONNRESET
 	case len(s.left) == 0:
+		s.over.Store(true)
+		if s.reset {
+			return 0, 0, nil, syscall.ECONNRESET
+		}
 		return 0, 0, nil, io.EOF
 	}
 	n = copy(p[:min(len(p), s.piece)], s.left)
