@@ -30,6 +30,13 @@ func comparing() []Build {
 			Edits: []Edit{{serialFile, `max(now, c.newest, s.Reset+1)`, `max(now, s.Reset+1)`}},
 		},
 		{
+			Name: "a denial by the cell as it was written last", Broke: "nobody is denied where there is room",
+			Tests: []string{"TestCellThatIsRememberedIsLookedUpBeforeItDenies"},
+			Edits: []Edit{{serialFile, `if !known {
+				return nil`, `if true {
+				return nil`}},
+		},
+		{
 			Name: "a bucket kept full when the log beside it denies", Broke: "denied: nothing stays counted",
 			Finds: 3000,
 			Tests: []string{"embedded.TestConformanceShared/AllOrNone"},
