@@ -77,8 +77,7 @@ func (k *known) without(in []count.Entry) store.State {
 
 // fits reports whether s, of k, has room for cost now.
 func (k *known) fits(s *store.State, cost int64, o *demand.Settings) bool {
-	var d count.Decision
-	return k.plan.Weigh(&d, s, max(o.Timing.Instant(), s.Reset+1), cost)
+	return k.plan.Fits(s, max(o.Timing.Instant(), s.Reset+1), cost)
 }
 
 // takeOut takes units out of s, whose logs and counters p's are.
