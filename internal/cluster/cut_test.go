@@ -271,6 +271,30 @@ func TestAnAddressIsOneProcess(t *testing.T) {
 	})
 }
 
+// TestADeathIsOverWithinASecond holds that those that are left decide all keys within a second after one of three was
+// killed, whose connections are refused; within two if an answer of the store is late meanwhile, as one in 200 is.
+func TestADeathIsOverWithinASecond(t *testing.T) {
+	const seeds = 50
+	late := 0
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) {
+			w, end := trio(t, 2*seed+1) // odd: connections to the dead are refused
+			w.kill(int(seed % 3))
+			took := w.decides(w.alive[0], 1000)
+			if took > time.Second {
+				late++
+			}
+			if took > 2*time.Second {
+				t.Errorf("seed %d: all keys are decided after %v, want at most a second", seed, took)
+			}
+			end()
+		})
+	}
+	if late > seeds/5 {
+		t.Errorf("%d of %d times not all keys are decided within a second", late, seeds)
+	}
+}
+
 func (w *world) kill(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,7 +25,7 @@ func TestResetWithinADecision(t *testing.T) {
 			s := newFakeStore()
 			policy := policyOf(algorithm, 3, time.Hour)
 			a, b := newEngine(t, s, 0, policy), newEngine(t, s, 0, policy)
-			mustTake(t, a)
+			mustTake(t, b)                      // a reads then, cells too: it did not write the last one
 			s.beforeRead = func(*store.Query) { // between a's write and its read
 				s.set(func() { s.beforeRead = nil })
 				mustReset(t, b)

@@ -13,6 +13,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+	"github.com/grafana/grafana-foundation-sdk/go/units"
 )
 
 func main() {
@@ -111,9 +112,16 @@ func (p *panel) build() *timeseries.PanelBuilder {
 		Datasource(source()).
 		Height(panelHeight).Span(panelWidth).
 		LineWidth(1).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
+		AxisSoftMin(0). // else shares of 33 % and 34 % are at opposite ends
 		Legend(common.NewVizLegendOptionsBuilder().
 			DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+	if p.unit == units.Short {
+		b.AxisSoftMax(1) // Grafana draws a line of zeros on a scale up to 100
+	}
+	if text := empty[p.title]; text != "" {
+		b.NoValue(text) // instead of "No data"
+	}
 	for i, q := range p.queries {
 		target := prometheus.NewDataqueryBuilder().
 			Datasource(source()).Expr(q.expr).LegendFormat(q.legend).RefId(string(rune('A' + i)))

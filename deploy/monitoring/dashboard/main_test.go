@@ -28,3 +28,18 @@ func TestDashboardIsCurrent(t *testing.T) {
 		t.Errorf("%s is out of date: run go test . -update", file)
 	}
 }
+
+// TestEmptyIsOfPanels looks for the panel of each text of empty.
+func TestEmptyIsOfPanels(t *testing.T) {
+	titles := map[string]bool{}
+	for _, r := range rows {
+		for _, p := range r.panels {
+			titles[p.title] = true
+		}
+	}
+	for title := range empty {
+		if !titles[title] {
+			t.Errorf("empty has a text for %q, which is no panel", title)
+		}
+	}
+}

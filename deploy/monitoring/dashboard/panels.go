@@ -28,8 +28,17 @@ func quantile(q, histogram, selector, by string) string {
 
 const (
 	decisions = "ratelimitd_decisions_total"
-	denials   = `, outcome=~"denied|blocked|refused|degraded_denied"`
+	denied    = `denied|blocked|refused`
 )
+
+// empty says what a panel shows that has no line: by title, of those that may have none while all is well.
+var empty = map[string]string{
+	"Denials, by policy and outcome": "No denials are known",
+	"How far callers go":             "No window is known to have ended for a caller over its limit",
+	"Since the last sweep":           "No sweep is known to have ended",
+	"Disagreements and caveats":      "None are known",
+	"Certificates expire in":         "No certificates are known",
+}
 
 // rows are what the dashboard shows: what is asked first comes first.
 var rows = []row{
@@ -40,11 +49,12 @@ var rows = []row{
 		},
 		{
 			"Denied, by policy", "Share of the decisions under a policy.", units.PercentUnit,
-			[]query{{perSecond(decisions, policyScope+denials, "policy") + " / " + perSecond(decisions, policyScope, "policy"), "{{policy}}"}},
+			[]query{{perSecond(decisions, policyScope+`, outcome=~"`+denied+`|degraded_denied"`, "policy") + " / " +
+				perSecond(decisions, policyScope, "policy"), "{{policy}}"}},
 		},
 		{
-			"Would deny, by policy", "What policies in mode shadow would deny under enforce.", units.RequestsPerSecond,
-			[]query{{perSecond(decisions, policyScope+`, outcome="would_deny"`, "policy"), "{{policy}}"}},
+			"Denials, by policy and outcome", "refused is by countries or number_types, would_deny by a shadow.", units.RequestsPerSecond,
+			[]query{{perSecond(decisions, policyScope+`, outcome=~"`+denied+`|would_deny"`, "policy, outcome"), "{{policy}}: {{outcome}}"}},
 		},
 		{
 			"Time to answer", "Requests of the API, but for those that watch the service.", units.Seconds,
@@ -58,12 +68,8 @@ var rows = []row{
 			[]query{{perSecond("ratelimitd_http_request_duration_seconds_count", scope, "status"), "{{status}}"}},
 		},
 		{
-			"Decided without the store", "By on_store_error, as Cassandra did not answer; and denials that memory knows, which is well.",
-			units.RequestsPerSecond,
-			[]query{
-				{perSecond("ratelimitd_degraded_decisions_total", policyScope, "policy"), "degraded: {{policy}}"},
-				{perSecond("ratelimitd_remembered_denials_total", policyScope, ""), "denied from memory"},
-			},
+			"Decided without the store", "By on_store_error, as Cassandra did not answer.", units.RequestsPerSecond,
+			[]query{{perSecond("ratelimitd_degraded_decisions_total", policyScope, "policy"), "{{policy}}"}},
 		},
 	}},
 	{"Callers beyond their limits", []panel{
@@ -79,7 +85,7 @@ var rows = []row{
 			"How far callers go", "How many times its limit the worst caller of a hundred asked for, of those whose window ended in the last hour.",
 			units.Short,
 			[]query{{strings.ReplaceAll(
-				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h"), "{{policy}}"}},
+				quantile("0.99", "ratelimitd_overshoot_times_limit", policyScope, "policy"), "$__rate_interval", "1h") + " > 0", "{{policy}}"}},
 		},
 	}},
 	{"Store", []panel{
@@ -89,7 +95,10 @@ var rows = []row{
 		},
 		{
 			"Requests to the store", "read and write_read are keys that their owner did not know.", units.RequestsPerSecond,
-			[]query{{perSecond("ratelimitd_store_duration_seconds_count", scope, "op, outcome"), "{{op}} {{outcome}}"}},
+			[]query{
+				{perSecond("ratelimitd_store_duration_seconds_count", scope, "op, outcome"), "{{op}} {{outcome}}"},
+				{perSecond("ratelimitd_remembered_denials_total", policyScope, ""), "not asked: denied from memory"},
+			},
 		},
 		{
 			"Breaker", "1 while one decision a second finds out whether Cassandra is back.", units.Short,
@@ -152,7 +161,7 @@ var rows = []row{
 			[]query{{"process_resident_memory_bytes{" + scope + "}", "{{instance}}"}},
 		},
 		{
-			"Processor time", "In processors.", units.Short,
+			"Processor time", "100% is one processor.", units.PercentUnit,
 			[]query{{"rate(process_cpu_seconds_total{" + scope + "}[$__rate_interval])", "{{instance}}"}},
 		},
 		{

@@ -21,12 +21,11 @@ import (
 const (
 	deathKeys    = 64
 	deathCallers = 16
-	deathBound   = 3 * time.Second // generous: machines that run tests are busy with other things
 )
 
-// TestKeysOfADeadInstanceAreDecidedSoon kills one of three instances under load, and holds that those that
-// are left decide all keys again soon after.
-func TestKeysOfADeadInstanceAreDecidedSoon(t *testing.T) {
+// TestKeysOfADeadInstanceAreDecided kills one of three instances under load, and holds that those that are left
+// decide all keys again. How soon is held by TestADeathIsOverWithinASecond, on a clock that no other load slows.
+func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
@@ -67,20 +66,19 @@ func TestKeysOfADeadInstanceAreDecidedSoon(t *testing.T) {
 	dead.end(t, syscall.SIGKILL)
 	now := time.Now()
 	killed.Store(&now)
-	<-time.After(2 * deathBound)
-	stop()
-	callers.Wait()
 	took := time.Duration(0)
 	for key := range again {
+		for again[key].Load() == 0 && time.Since(now) < clitest.Patience {
+			<-time.After(20 * time.Millisecond)
+		}
 		if again[key].Load() == 0 {
-			t.Errorf("key %d is not decided within %v", key, 2*deathBound)
+			t.Errorf("key %d is not decided within %v", key, clitest.Patience)
 		}
 		took = max(took, time.Duration(again[key].Load()))
 	}
+	stop()
+	callers.Wait()
 	t.Logf("all keys were decided again after %v, %d calls failed meanwhile", took, failed.Load())
-	if took > deathBound {
-		t.Errorf("all keys were decided again after %v, want at most %v", took, deathBound)
-	}
 	for _, p := range left {
 		p.awaitMembers(t, 2)
 	}

@@ -1,20 +1,22 @@
 package bounded
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // Recent remembers something of the keys that were seen last. It holds hints: a
-// decision may be cheaper for one, and none rests on it. The zero recent is empty.
+// decision may be cheaper for one, and none rests on it. The zero Recent is empty.
 type Recent[V any] struct {
+	Most int // keys in each of the two generations; 0: 64 Ki. Beyond, the older generation is forgotten
+
 	mu         sync.Mutex
 	young, old map[store.Key]V
 }
 
-// maxRecent bounds each of the two generations: 64 Ki keys of 32 bytes, a few MiB.
-// Beyond, the older generation is forgotten.
+// maxRecent is how many keys a generation has unless Most says so: of 32 bytes, they take a few MiB.
 const maxRecent = 1 << 16
 
 // Get returns what is remembered of key; false for nothing.
@@ -32,7 +34,7 @@ func (r *Recent[V]) Get(key store.Key) (v V, ok bool) {
 func (r *Recent[V]) Put(key store.Key, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.young) >= maxRecent || r.young == nil {
+	if len(r.young) >= cmp.Or(r.Most, maxRecent) || r.young == nil {
 		r.old, r.young = r.young, make(map[store.Key]V)
 	}
 	r.young[key] = v

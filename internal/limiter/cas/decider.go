@@ -23,11 +23,12 @@ type Decider struct {
 	ids   *store.EventIDs
 	opts  *demand.Settings
 	full  *denied.Denials // what decides while the store does not answer; nothing else of it is gone by
+	last  *latest
 }
 
 // New returns a Decider over store. full is told what leaves no room.
 func New(store store.Store, ids *store.EventIDs, set *demand.Settings, full *denied.Denials) *Decider {
-	return &Decider{store: store, ids: ids, opts: set, full: full}
+	return &Decider{store: store, ids: ids, opts: set, full: full, last: newLatest()}
 }
 
 const (
@@ -156,7 +157,7 @@ func (x *Decider) UpdateOnce(
 	change func(s *store.State, stored bool, now store.Instant, w *store.Write) bool,
 ) error {
 	for wait := ConflictWait; ; wait = min(2*wait, maxConflictWait) {
-		s, c, err := x.Read(ctx, t, own, x.opts.Serial.Quorum())
+		s, c, known, err := x.latest(ctx, t, own)
 		if err != nil {
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
@@ -166,7 +167,11 @@ func (x *Decider) UpdateOnce(
 		}
 		w := &store.Write{Key: t.Key, Level: x.opts.Serial.Quorum(), Logs: t.Plan.LogWrites}
 		if !change(&s, slices.ContainsFunc(*tried, c.has), now, w) {
-			return nil
+			if !known {
+				return nil
+			}
+			x.last.cells.Remove(t.Key) // nothing is written whose condition would tell whether it is the latest
+			continue
 		}
 		err = x.swap(ctx, t, w, func() store.CellWrite {
 			cell := Shut(t.Plan, nil, &s, &c, x.ids.Next(now), now, x.opts)
@@ -176,11 +181,24 @@ func (x *Decider) UpdateOnce(
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
+		if known {
+			continue
+		}
 		if err := clock.Pause(ctx, x.opts.Jitter(wait)); err != nil {
 			err = fmt.Errorf("%w: other instances kept coming first: %w", store.ErrUnavailable, err)
 			return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 		}
 	}
+}
+
+// latest returns the state of t and the past of its cell, as this instance wrote it last, or as they are read.
+func (x *Decider) latest(ctx context.Context, t *demand.Target, own int) (s store.State, c Chain, known bool, err error) {
+	if s, known = x.last.state(t); known {
+		c, err = Open(t.Plan, &s)
+		return s, c, true, err
+	}
+	s, c, err = x.Read(ctx, t, own, x.opts.Serial.Quorum())
+	return s, c, false, err
 }
 
 // instant returns when a change of the state takes place: never before anything that
@@ -216,10 +234,12 @@ func (x *Decider) swap(ctx context.Context, t *demand.Target, w *store.Write, se
 	for ctx.Err() == nil {
 		cell := seal()
 		w.Cell, tried = &cell, append(tried, cell.Version)
-		failed = x.attempt(ctx, w)
-		switch {
-		case failed == nil:
+		if failed = x.attempt(ctx, w); failed == nil {
+			x.last.wrote(t, &cell)
 			return nil
+		}
+		x.last.wasWrong(t.Key)
+		switch {
 		case len(tried) == 1 && errors.Is(failed, store.ErrConflict):
 			return store.ErrConflict
 		case len(tried) == 1 && errors.Is(failed, store.ErrNotStored):
