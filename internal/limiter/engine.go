@@ -89,7 +89,8 @@ func New(s store.Store, opts *Options) *Engine {
 	if opts == nil {
 		opts = &Options{}
 	}
-	e := &Engine{borrowed: sync.Pool{New: func() any { return new(single) }}, basis: &basis{settings: opts.settings(), ids: store.NewEventIDs()}}
+	e := &Engine{basis: &basis{settings: opts.settings(), ids: store.NewEventIDs()}}
+	e.borrowed.New = func() any { return new(single) }
 	var local *held.Decider
 	if opts.Local != nil {
 		local = held.New(opts.Local, e.ids, e.settings)

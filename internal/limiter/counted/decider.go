@@ -89,10 +89,9 @@ func (s *Decider) check(ctx context.Context, t *demand.Target, r *demand.Request
 func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
 	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Prepare != store.EventID{} })
 	if ofSeveral { // some are of calls of several demands
-		var done func()
-		batch, done = s.abortAll(ctx, t, batch)
+		rest, done := s.abortAll(ctx, t, batch)
 		defer done()
-		if batch = s.prepared.begin(t, batch, s.opts); len(batch) == 0 {
+		if batch = s.prepared.begin(t, rest, s.opts); len(batch) == 0 {
 			return
 		}
 	}

@@ -369,9 +369,9 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	k.latest = max(k.latest, now)
 	if len(own.batch) > 0 {
 		k.writing++
-	}
-	if len(own.batch) > 0 && t.Plan.Counters {
-		own.counts = t.Plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
+		if t.Plan.Counters {
+			own.counts = t.Plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
+		}
 	}
 	return own
 }
