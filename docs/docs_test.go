@@ -62,6 +62,26 @@ func TestNamedFlagsExist(t *testing.T) {
 	}
 }
 
+// TestTermsAreTypes looks for the types that the page of terms names.
+func TestTermsAreTypes(t *testing.T) {
+	found := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)`").FindAllStringSubmatch(read(t, "concepts.md"), -1)
+	if len(found) < 20 {
+		t.Errorf("%d types are named: the table is gone, or is not found here", len(found))
+	}
+	for _, f := range found {
+		declared := false
+		for _, folder := range []string{"../internal/", "../internal/limiter/"} {
+			files, _ := filepath.Glob(folder + f[1] + "/*.go")
+			for _, file := range files {
+				declared = declared || strings.Contains(read(t, file), "\ntype "+f[2]+" ")
+			}
+		}
+		if !declared {
+			t.Errorf("concepts.md: there is no type %s.%s", f[1], f[2])
+		}
+	}
+}
+
 // histogramPart ends the name of a series that a histogram has.
 var histogramPart = regexp.MustCompile(`_(bucket|sum|count)$`)
 

@@ -11,8 +11,8 @@ import (
 
 // How long what people read may be, in words.
 const (
-	wordsInAll      = 35_700 // of all pages that no program writes
-	wordsOfDesign   = 9_800  // of all pages of design
+	wordsInAll      = 35_000 // of all pages that no program writes
+	wordsOfDesign   = 9_500  // of all pages of design
 	wordsAParagraph = 90
 	wordsASentence  = 28
 )

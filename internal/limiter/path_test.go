@@ -26,8 +26,8 @@ func TestPathOfATake(t *testing.T) {
 	}{
 		{"embedded/allowed", 18, 49},
 		{"embedded/denied", 18, 44},
-		{"owner/allowed", 32, 89},
-		{"owner/denied", 22, 50},
+		{"owner/allowed", 32, 90},
+		{"owner/denied", 22, 51},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := make(map[string]bool)

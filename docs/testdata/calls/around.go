@@ -48,6 +48,7 @@ func do(what string) bool {
 func sendCode(string) bool                     { return !do("send the code") } // the gateway refuses it
 func createAccount(string)                     { do("create the account") }
 func passwordIsRight(string) bool              { return do("check the password") }
+func codeIsRight(string) bool                  { return do("check the code") }
 func tellToWait(any)                           { do("tell to wait") }
 func deny()                                    { do("deny") }
 func alarm(error)                              { do("raise an alarm") }

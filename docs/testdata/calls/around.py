@@ -36,6 +36,10 @@ def password_is_right(account: str) -> bool:
     return do("check the password")
 
 
+def code_is_right(phone: str) -> bool:
+    return do("check the code")
+
+
 def tell_to_wait(seconds: float | None) -> None:
     do("tell to wait")
 

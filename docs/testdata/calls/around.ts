@@ -9,6 +9,7 @@ declare global {
   function sendCode(phone: string): Promise<boolean>;
   function createAccount(mail: string): Promise<void>;
   function passwordIsRight(account: string): Promise<boolean>;
+  function codeIsRight(phone: string): Promise<boolean>;
   function tellToWait(ms: number | null): void;
   function deny(): void;
   function alarm(error: Error): void;
@@ -34,6 +35,7 @@ Object.assign(globalThis, {
   sendCode: async () => !(await does("send the code")()), // the gateway refuses it
   createAccount: does("create the account"),
   passwordIsRight: does("check the password"),
+  codeIsRight: does("check the code"),
   tellToWait: does("tell to wait"),
   deny: does("deny"),
   alarm: does("raise an alarm"),
