@@ -169,7 +169,7 @@ func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target
 
 // planFor returns the plan that counts where e was counted.
 func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
-	p := ps.inForce.Load().of(t.Policy)
+	p := ps.inForce.Load().byName[t.Policy]
 	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", once.ErrToken)
 	}

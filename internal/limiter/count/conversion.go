@@ -85,7 +85,7 @@ func waitForProbe(r *Rule, s *store.State, now store.Instant) time.Duration {
 
 // send adds units to those sent at now.
 func send(r *Rule, s *store.State, now store.Instant, units int64) {
-	isProbe := units == 1 && !r.hasRoom(r.algorithm.used(r, s, now), units) && waitForProbe(r, s, now) == 0
+	isProbe := units == 1 && r.algorithm.used(r, s, now) >= r.Capacity && waitForProbe(r, s, now) == 0
 	c := s.ConversionOf(r.ID)
 	if c == nil {
 		s.Conversions = append(s.Conversions, store.Conversion{Limit: r.ID})

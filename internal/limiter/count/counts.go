@@ -8,21 +8,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Add adds a request of cost at now to s.
-func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
-	for i := range s.Logs {
-		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
-	}
-	for i := range p.Rules {
-		switch r := &p.Rules[i]; r.Kind.Memory {
-		case policy.MemoryCounters:
-			s.Add(r.CountOf(s.Reset, now, cost))
-		case policy.MemoryCells:
-			r.algorithm.pour(r, s, now, cost)
-		}
-	}
-}
-
 // GiveBack takes what e counted out of s's counters and buckets, as far as they are
 // in a cell. If it is confirmed, conversions are told so instead.
 func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {

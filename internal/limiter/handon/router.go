@@ -168,7 +168,7 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 		}
 		switch outcome {
 		case asked:
-			if !r.mayAskAgain(ctx, c) {
+			if c.Err == nil || !r.mayAskAgain(ctx, c) {
 				return
 			}
 			c.Err = nil
