@@ -70,7 +70,8 @@ func TestExplanationIsReadWhole(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
-	for _, body = range []string{`{}`, `[]`, `{"because":"room"`, `{"because":"room","reset_at":"yesterday"}`, `{"because":"room","derived":[{}]}`} {
+	for _, body = range []string{`{}`, `[]`, `{"because":"room"`, `{"because":"room","reset_at":"yesterday"}`,
+		`{"because":"room","derived":[{}]}`} {
 		_, err := c.Explain(t.Context(), "sms-send", "him")
 		mustBe(t, err, client.ErrUnavailable, client.RecordedNo)
 	}

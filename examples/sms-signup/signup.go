@@ -31,9 +31,10 @@ func demandsOf(phone Phone) []Demand {
 }
 
 // Signup serves POST /signup {"phone"}: it sends the number a code, unless too
-// many were sent to it already, or the budget of the day is spent. One that the gateway does not take, or loses, does not count. It never sends one that ratelimitd has not
-// allowed: when that is out of order, nobody can sign up for a while, which is
-// cheaper than messages without limit.
+// many were sent to it already, or the budget of the day is spent. One that the gateway does
+// not take, or loses, does not count. It never sends one that ratelimitd has not allowed: when
+// that is out of order, nobody can sign up for a while, which is cheaper than messages without
+// limit.
 type Signup struct {
 	limits  *Limits
 	gateway *Gateway

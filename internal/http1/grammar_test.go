@@ -26,10 +26,11 @@ func drawStream(choices []byte) []byte {
 		d.odd(20, "", "\r\n", "\n", "\r\n\r\n", "\r\n\r\n\r\n", "\r", " ", "x", "\x00")
 	}
 	sent := d.out.Bytes()
-	switch at := d.below(len(sent)); {
-	case d.rarely(10):
+	at := d.below(len(sent))
+	if d.rarely(10) {
 		return sent[:at]
-	case d.rarely(10):
+	}
+	if d.rarely(10) {
 		sent[at] = d.next()
 	}
 	return sent
@@ -72,14 +73,17 @@ const (
 
 // drawRequest writes a request: its line, its fields in any order, and its body.
 func (d *draft) drawRequest() {
-	d.odd(sometimes, "POST", "GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "DELETE", "post", "Post", "POSTS", "P\x00ST", "PO ST", "", "PRI", " POST")
+	d.odd(sometimes, "POST", "GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "DELETE",
+		"post", "Post", "POSTS", "P\x00ST", "PO ST", "", "PRI", " POST")
 	d.odd(seldom, " ", "  ", "\t", "", "\r")
 	paths := []string{"/v1/take", "/", "/a/b.c-d_e", "/wait", "/deaf", "/part"}
 	d.odd(2*sometimes, paths[d.below(len(paths))], "//a", "/a?b=c", "/a?", "/%61", "/%00", "/%2f", "/%zz", "/a#b", "*",
-		"http://h/a", "http://h", "http://u:p@h:80/x", "HTTP://h/a", "h:80", "h", "/\x01", "/\xc3\xa4", "/a b", "", "/../x", "/./x", "/a;b", "/a:b",
+		"http://h/a", "http://h", "http://u:p@h:80/x", "HTTP://h/a", "h:80", "h", "/\x01", "/\xc3\xa4", "/a b", "",
+		"/../x", "/./x", "/a;b", "/a:b",
 		"/"+strings.Repeat("l", 5000))
 	d.odd(seldom, " ", "  ", "\t", "")
-	d.odd(sometimes, "HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/01.1", "HTTP/1.10", "HTTP/1,1", "")
+	d.odd(sometimes, "HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ",
+		"HTTP/01.1", "HTTP/1.10", "HTTP/1,1", "")
 	d.endLine()
 	body, chunked := d.drawBody()
 	length := strconv.Itoa(len(body))
@@ -116,7 +120,8 @@ func (d *draft) field(name, value string) {
 
 // spoil returns text with something in it that hardly belongs there.
 func (d *draft) spoil(text string) string {
-	spoils := []string{"\x00", "\x01", "\r", "\n", "\t", " ", "\x7f", "\x80", "\xc3\xa4", "\"", "(", ",", ";", "_", "=", "\r\n ", "\r\nX: y\r\n"}
+	spoils := []string{"\x00", "\x01", "\r", "\n", "\t", " ", "\x7f", "\x80", "\xc3\xa4", "\"",
+		"(", ",", ";", "_", "=", "\r\n ", "\r\nX: y\r\n"}
 	at := d.below(len(text) + 1)
 	return text[:at] + spoils[d.below(len(spoils))] + text[at:]
 }
@@ -163,7 +168,8 @@ func (d *draft) drawEncoding(chunked bool) {
 	if chunked == d.rarely(2) {
 		return
 	}
-	others := []string{"Chunked", "gzip, chunked", "chunked, gzip", "chunked, chunked", "identity", "xchunked", "chunked\v", "\"chunked\"", "chunked;a=b", "", "gzip"}
+	others := []string{"Chunked", "gzip, chunked", "chunked, gzip", "chunked, chunked", "identity",
+		"xchunked", "chunked\v", "\"chunked\"", "chunked;a=b", "", "gzip"}
 	encoding := "chunked"
 	if d.rarely(sometimes) {
 		encoding = others[d.below(len(others))]
@@ -261,7 +267,8 @@ func (d *draft) drawBody() (body string, chunked bool) {
 
 // chunk writes one, or the last with its trailers.
 func (d *draft) chunk(length, data string) {
-	d.odd(seldom, length, "0"+length, "+"+length, "-"+length, "0x"+length, length+" ", " "+length, length+"0", "", "FFFFFFFFFFFFFFFF", "10000000000000000", "x")
+	d.odd(seldom, length, "0"+length, "+"+length, "-"+length, "0x"+length, length+" ", " "+length, length+"0", "",
+		"FFFFFFFFFFFFFFFF", "10000000000000000", "x")
 	d.odd(sometimes, "", ";", ";a", ";a=b", " ;a=\"b\"", ";a=\"\r\n\"", ";\x00", ";"+strings.Repeat("e", 5000))
 	d.endLine()
 	d.out.WriteString(data)

@@ -109,7 +109,7 @@ func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {
 	if c.Probe && c.Last == sent {
 		c.Last, c.Probe = sent.Add(-r.Probe), false
 	}
-	if b := r.blockOf(c, now, sent); b != nil {
+	if b := r.blockOf(s, c, now, sent); b != nil {
 		b.Sent = max(b.Confirmed, b.Sent-units)
 	}
 }
@@ -120,19 +120,23 @@ func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	if c == nil {
 		return
 	}
-	if b := r.blockOf(c, now, sent); b != nil {
+	if b := r.blockOf(s, c, now, sent); b != nil {
 		b.Confirmed = min(b.Sent, store.AddSaturating(b.Confirmed, units))
 	}
 }
 
 // blockOf returns the block of what was sent at an instant, nil if it has left. What was sent by a clock that
 // was set back since is in the block of then, which nobody knows: so it is taken for a part of the oldest that has
-// something unconfirmed. At no time does that count less as sent than there is, nor more as confirmed.
-func (r *Rule) blockOf(c *store.Conversion, now, sent store.Instant) (oldest *store.ConversionBlock) {
+// something unconfirmed. At no time does that count less as sent than there is, nor more as confirmed. After a reset
+// it has none: by which clock that was dated nobody knows either.
+func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Instant) (oldest *store.ConversionBlock) {
 	if sent <= now {
 		if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
 			return b
 		}
+		return nil
+	}
+	if s.Reset > 0 {
 		return nil
 	}
 	for i := range c.Blocks {
