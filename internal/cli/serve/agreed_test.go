@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,13 +14,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// agreeing returns the flags of instances on a keyspace of their own, where hosts are reached.
-func agreeing(t *testing.T, hosts string, keyspace string, limit int, more ...string) []string {
+// agreeing returns the flags of instances that are of one namespace, where hosts are reached.
+func agreeing(t *testing.T, hosts, namespace string, limit int, more ...string) []string {
 	t.Helper()
 	policies := fmt.Sprintf("policies: [{name: sms, limits: [{algorithm: sliding-log, limit: %d, window: 1h}]}]\n", limit)
 	return append([]string{
-		"--store=cassandra", "--migrate", "--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + keyspace, "--store-timeout=5s",
-		"--policies=" + clitest.Write(t, "p.yaml", policies),
+		"--store=cassandra", "--migrate", "--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + cassandratest.CommonKeyspace(t),
+		"--namespace=" + namespace, "--store-timeout=5s", "--policies=" + clitest.Write(t, "p.yaml", policies),
 	}, more...)
 }
 
@@ -35,9 +36,9 @@ func hashKeyFile(t *testing.T, names ...string) string {
 
 // TestAnotherHashKeyIsRefused starts processes on one Cassandra that would count apart.
 func TestAnotherHashKeyIsRefused(t *testing.T) {
-	hosts, keyspace := strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t)
-	first := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "one"), "--peer-listen=127.0.0.1:0")...)
-	refused := agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "two"))
+	hosts, namespace := strings.Join(cassandratest.Hosts(t), ","), rand.Text()
+	first := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "one"), "--peer-listen=127.0.0.1:0")...)
+	refused := agreeing(t, hosts, namespace, 10, hashKeyFile(t, "two"))
 	want := []string{
 		"--hash-key-file: ", "key two (check value ", "key one (check value ",
 		fmt.Sprintf("process %d, peer address 127.0.0.1:", first.cmd.Process.Pid),
@@ -58,7 +59,7 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 
 	// One that finds its Cassandra later.
 	door := cassandratest.NewDoor(t)
-	late := start(t, nil, agreeing(t, door.Addr(), keyspace, 10, hashKeyFile(t, "two"))...)
+	late := start(t, nil, agreeing(t, door.Addr(), namespace, 10, hashKeyFile(t, "two"))...)
 	door.Open()
 	if code := late.Wait(t); code != command.ExitFailure {
 		t.Errorf("late: exit code %d", code)
@@ -66,9 +67,9 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 	holds(late.Log.String())
 
 	// Steps of a change.
-	second := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "one", "two"))...)
+	second := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "one", "two"))...)
 	first.end(t, syscall.SIGTERM)
-	third := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "two", "one"))...)
+	third := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "two", "one"))...)
 	second.end(t, syscall.SIGTERM)
 	startProcess(t, refused...).end(t, syscall.SIGTERM)
 	third.end(t, syscall.SIGTERM)
@@ -76,13 +77,13 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 
 // TestSettingsThatDisagreeAreTold has two instances of which one lets twice as many pass.
 func TestSettingsThatDisagreeAreTold(t *testing.T) {
-	hosts, keyspace := strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t)
-	first := start(t, nil, agreeing(t, hosts, keyspace, 10)...)
+	hosts, namespace := strings.Join(cassandratest.Hosts(t), ","), rand.Text()
+	first := start(t, nil, agreeing(t, hosts, namespace, 10)...)
 	if got := first.Body(t, "/readyz"); strings.Contains(got, "settings") {
 		t.Errorf("alone it says %s", got)
 	}
 	first.WaitForMetric(t, `ratelimitd_settings_disagree{setting="clock-tolerance"} 0`)
-	second := start(t, nil, agreeing(t, hosts, keyspace, 20, "--clock-tolerance=250ms")...)
+	second := start(t, nil, agreeing(t, hosts, namespace, 20, "--clock-tolerance=250ms")...)
 	for _, text := range []string{
 		"setting=clock-tolerance here=250ms there=100ms", "setting=policies.sms.limits",
 		`there="{name: sliding-log-1h, algorithm: sliding-log, limit: 10, window: 1h}"`, fmt.Sprintf("process %d", os.Getpid()),
