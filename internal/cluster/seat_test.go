@@ -418,7 +418,8 @@ func (w *world) holdSettled(what string, instances int) {
 		st := in.cluster.Status()
 		owned += st.Owned
 		if !st.Installed || len(st.View.Members) != instances {
-			w.t.Errorf("6 s after they %s, instance %d knows view %d of %d members, installed %t", what, i, st.View.Number, len(st.View.Members), st.Installed)
+			w.t.Errorf("6 s after they %s, instance %d knows view %d of %d members, installed %t",
+				what, i, st.View.Number, len(st.View.Members), st.Installed)
 		}
 	}
 	if owned != Slices {
