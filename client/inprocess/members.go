@@ -88,7 +88,7 @@ func (o *Options) agree(ctx context.Context, s *backend, engine *limiter.Engine)
 	s.members.agreed = agreement.New(s.settings, agreement.Statement{
 		ID: string(cluster.NewID()), Name: fmt.Sprintf("%s, process %d", host, os.Getpid()),
 		HashKeys: agreement.HashKeysOf(o.hashKeys()), Settings: o.common(s),
-	}, func() map[string]agreement.Policy { return agreement.PoliciesOf(engine, s.datacenter) }, o.Logger)
+	}, func(said *agreement.Statement) { said.Policies = agreement.PoliciesOf(engine, s.datacenter) }, o.Logger)
 	if err := s.members.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
 		return err
 	}
@@ -104,6 +104,7 @@ func (o *Options) common(s *backend) map[string]string {
 		"serial-consistency":     o.Cassandra.SerialConsistency,
 		"store-timeout":          o.StoreTimeout.String(),
 		"sync-interval":          o.SyncInterval.String(),
+		"policies":               agreement.PoliciesOfItsOwn,
 	}
 }
 

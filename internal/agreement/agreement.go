@@ -30,13 +30,13 @@ type Store interface {
 
 // Agreement is one instance's part in agreeing on settings. Make one with New.
 type Agreement struct {
-	store    Store
-	fixed    Statement
-	policies func() map[string]Policy
-	log      *slog.Logger
-	joined   atomic.Bool
-	before   []Disagreement // at the last look
-	now      atomic.Pointer[[]Disagreement]
+	store  Store
+	fixed  Statement
+	now    func(*Statement)
+	log    *slog.Logger
+	joined atomic.Bool
+	before []Disagreement // at the last look
+	known  atomic.Pointer[[]Disagreement]
 }
 
 const (
@@ -47,11 +47,11 @@ const (
 	mostLogged  = 20 // disagreements at one look
 )
 
-// New returns an agreement by way of store on what fixed says, and on the policies that are in
-// force whenever it looks. It publishes nothing yet.
-func New(store Store, fixed Statement, policies func() map[string]Policy, log *slog.Logger) *Agreement {
-	a := &Agreement{store: store, fixed: fixed, policies: policies, log: log}
-	a.now.Store(new([]Disagreement))
+// New returns an agreement by way of store on what fixed says, and on what now adds to it whenever it
+// looks: that may change. It publishes nothing yet.
+func New(store Store, fixed Statement, now func(*Statement), log *slog.Logger) *Agreement {
+	a := &Agreement{store: store, fixed: fixed, now: now, log: log}
+	a.known.Store(new([]Disagreement))
 	return a
 }
 
@@ -144,7 +144,8 @@ func (a *Agreement) lookAgain(ctx context.Context) {
 // look publishes what this instance says, and returns how others disagree with it.
 func (a *Agreement) look(ctx context.Context) (found []Disagreement, err error) {
 	mine := a.fixed
-	mine.Policies = a.policies()
+	mine.Settings = maps.Clone(mine.Settings)
+	a.now(&mine)
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func (a *Agreement) withdraw(ctx context.Context) { _ = a.store.Withdraw(ctx, a.
 
 // put puts found in place of what was known, and logs what is new and what is over.
 func (a *Agreement) put(found []Disagreement) {
-	known := *a.now.Swap(&found)
+	known := *a.known.Swap(&found)
 	logged := 0
 	for _, d := range found {
 		if slices.Contains(known, d) {
@@ -189,13 +190,13 @@ func (a *Agreement) put(found []Disagreement) {
 }
 
 // Disagreements returns how many other instances have another value of each setting: 0 for one
-// that all agree about. Policies are there only with what is disagreed about.
+// that all agree about. What may change is there only with what is disagreed about.
 func (a *Agreement) Disagreements() map[string]int {
 	counts := map[string]int{SettingHashKey: 0}
 	for name := range a.fixed.Settings {
 		counts[name] = 0
 	}
-	for _, d := range *a.now.Load() {
+	for _, d := range *a.known.Load() {
 		counts[d.Setting]++
 	}
 	return counts
@@ -203,7 +204,7 @@ func (a *Agreement) Disagreements() map[string]int {
 
 // Warnings returns a sentence that names no instance and no policy, if there is something to warn of.
 func (a *Agreement) Warnings() []string {
-	found := *a.now.Load()
+	found := *a.known.Load()
 	if len(found) == 0 {
 		return nil
 	}

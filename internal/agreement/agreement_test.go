@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/agreement"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
+	"github.com/ratelimitd/ratelimitd/internal/policyfile"
 )
 
 var errDown = errors.New("the store is down")
@@ -79,8 +80,7 @@ func newInstance(store agreement.Store, s agreement.Statement) *instance {
 	if s.Settings == nil {
 		s.Settings = map[string]string{"store-timeout": "500ms"}
 	}
-	policies := s.Policies
-	i.Agreement = agreement.New(store, s, func() map[string]agreement.Policy { return policies }, slog.New(slog.NewTextHandler(&i.log, nil)))
+	i.Agreement = agreement.New(store, s, func(*agreement.Statement) {}, slog.New(slog.NewTextHandler(&i.log, nil)))
 	return i
 }
 
@@ -209,6 +209,32 @@ func TestWhatElseDisagrees(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEnvoyIsAskedAlike holds that two say the same of a domain if all of it is mapped alike, whatever the headers, and
+// that one who does not serve it says nothing.
+func TestEnvoyIsAskedAlike(t *testing.T) {
+	edge := func(header, policy string) *policyfile.Envoy {
+		return &policyfile.Envoy{
+			Headers: policyfile.EnvoyHeaders{Limit: header},
+			Domains: []policyfile.EnvoyDomain{{Name: "edge", Descriptors: []policyfile.EnvoyDescriptor{
+				{Key: "a", Descriptors: []policyfile.EnvoyDescriptor{{Key: "b", Policy: policy}}},
+			}}},
+		}
+	}
+	said := agreement.EnvoyOf(edge("", "sms"))
+	if !strings.HasPrefix(said["envoy.edge"], "descriptors: 2, check value ") {
+		t.Errorf("it says %v", said)
+	}
+	if other := agreement.EnvoyOf(edge("X-Limit", "sms")); !maps.Equal(said, other) {
+		t.Errorf("with a header: %v, want %v", other, said)
+	}
+	if other := agreement.EnvoyOf(edge("", "mail")); maps.Equal(said, other) {
+		t.Errorf("with another policy: %v", other)
+	}
+	if none := agreement.EnvoyOf(nil); len(none) > 0 {
+		t.Errorf("without: %v", none)
 	}
 }
 

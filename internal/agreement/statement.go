@@ -18,7 +18,7 @@ type Statement struct {
 	ID       string            `json:"id"`   // of the process; never used again
 	Name     string            `json:"name"` // that people know it by
 	HashKeys []HashKey         `json:"hash_keys,omitempty"`
-	Settings map[string]string `json:"settings"` // by the name of the flag
+	Settings map[string]string `json:"settings"` // by the name of the flag, or "envoy." and that of a domain
 	Policies map[string]Policy `json:"policies"` // by name
 }
 
@@ -36,13 +36,19 @@ type Policy struct {
 
 // Disagreement is a setting of which another instance has another value.
 type Disagreement struct {
-	Setting     string // "clock-tolerance", "policies.sms-send.limits"
+	Setting     string // "clock-tolerance", "policies.sms-send.limits", "envoy.edge"
 	Here, There string
 	Instance    string // the other one
 }
 
 // SettingHashKey is the Setting of a Disagreement about hash keys.
 const SettingHashKey = "hash-key-file"
+
+// Where policies are from, as the setting "policies" says it.
+const (
+	PoliciesOfItsOwn = "its own"            // of --policies, or of a program that decides in its own process
+	PoliciesOfStore  = "those in the store" // which has all instances that follow it agree
+)
 
 // checked is what a hash key's check value is the keyed digest of.
 const checked = "ratelimitd: the hash key of all instances"
@@ -70,6 +76,22 @@ func PoliciesOf(engine *limiter.Engine, datacenter string) map[string]Policy {
 			one.Datacenter = datacenter
 		}
 		said[p.Name] = one
+	}
+	return said
+}
+
+// EnvoyOf returns what an instance that serves Envoy says of what descriptors are mapped to, as settings: of
+// each domain a check value. Two of a domain are equal if both ask the same policies for the same callers.
+func EnvoyOf(mapped *policyfile.Envoy) map[string]string {
+	said := make(map[string]string)
+	if mapped == nil {
+		return said
+	}
+	for _, domain := range mapped.Domains {
+		text := policyfile.FormatFile(policyfile.File{Envoy: &policyfile.Envoy{Domains: []policyfile.EnvoyDomain{domain}}})
+		sum, descriptors := sha256.Sum256(text), 0
+		domain.Each(func([]string, *policyfile.EnvoyDescriptor) { descriptors++ })
+		said["envoy."+domain.Name] = fmt.Sprintf("descriptors: %d, check value %s", descriptors, hex.EncodeToString(sum[:checkLen]))
 	}
 	return said
 }

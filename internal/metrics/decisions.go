@@ -107,10 +107,12 @@ type policySeries struct {
 }
 
 // limitSeries are the counters of one limit. Each exists from its first decision
-// on: most pairs of operation and outcome never come.
+// on: most pairs of operation and outcome never come. That of beyond exists from the first decision
+// under the policy on, at 0, so that Prometheus sees how far the first denials raise it.
 type limitSeries struct {
-	name  string
-	total [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
+	name   string
+	beyond count.Outcome // of who is past the limit
+	total  [len(ops)][count.OutcomeCount]atomic.Pointer[prometheus.Counter]
 }
 
 // SetPolicies gives the policies metrics, in place of all earlier ones: their
@@ -163,11 +165,22 @@ func (m *Metrics) newPolicySeries(p *policy.Policy, old *policySeries) *policySe
 		}
 	}
 	for i, l := range p.Limits {
-		s.limits[i].name = l.Name
+		s.limits[i].name, s.limits[i].beyond = l.Name, beyond(p, &l)
 		m.decisions.limits.WithLabelValues(p.Name, l.Name).Set(float64(l.Limit))
 		m.decisions.windows.WithLabelValues(p.Name, l.Name).Set(l.Window.Seconds())
 	}
 	return s
+}
+
+// beyond returns the outcome of who is past a limit.
+func beyond(p *policy.Policy, l *policy.Limit) count.Outcome {
+	switch {
+	case p.Mode == policy.ModeOff:
+		return count.OutcomeOff
+	case p.Mode == policy.ModeShadow || l.Shadow:
+		return count.OutcomeWouldDeny
+	}
+	return count.OutcomeDenied
 }
 
 // limit returns the series of the limit called name, which is likely the i-th;
@@ -238,5 +251,8 @@ func (m *Metrics) resolve(s *policySeries, limit *limitSeries, op int, outcome c
 	}
 	c := m.decisions.total.WithLabelValues(s.name, limit.name, string(ops[op]), outcome.String())
 	limit.total[op][outcome].Store(&c)
+	for i := range current.limits {
+		m.decisions.total.WithLabelValues(s.name, current.limits[i].name, string(ops[op]), current.limits[i].beyond.String())
+	}
 	return &c
 }

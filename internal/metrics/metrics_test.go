@@ -106,7 +106,8 @@ func aPolicy(name string, limits ...int64) policy.Policy {
 	return p
 }
 
-// TestDecisions counts each outcome of each operation under the tightest limit.
+// TestDecisions counts each outcome of each operation under the tightest limit. Denials by any limit of a policy are
+// known from its first decision on, so that Prometheus sees the first of them rise from 0.
 func TestDecisions(t *testing.T) {
 	shadow, off, lenient := aPolicy("shadow", 1), aPolicy("off", 1), aPolicy("lenient", 1)
 	shadow.Mode, off.Mode, lenient.OnStoreError = policy.ModeShadow, policy.ModeOff, policy.OnStoreErrorAllow
@@ -133,6 +134,11 @@ func TestDecisions(t *testing.T) {
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="off",policy="off"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="shadow"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="would_deny",policy="shadow"} 1
+		ratelimitd_decisions_total{limit="l0",op="check",outcome="denied",policy="p"} 0
+		ratelimitd_decisions_total{limit="l0",op="record",outcome="denied",policy="p"} 0
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="lenient"} 0
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="p"} 0
+		ratelimitd_decisions_total{limit="l1",op="record",outcome="denied",policy="p"} 0
 		ratelimitd_decisions_total{limit="l1",op="check",outcome="denied",policy="p"} 1
 		ratelimitd_decisions_total{limit="l1",op="record",outcome="allowed",policy="p"} 1
 		ratelimitd_decisions_total{limit="l1",op="take",outcome="allowed",policy="p"} 2
@@ -178,6 +184,7 @@ func TestBlockedDecisions(t *testing.T) {
 		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="check",outcome="blocked",policy="p"} 1
+		ratelimitd_decisions_total{limit="l0",op="check",outcome="denied",policy="p"} 0
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="blocked",policy="p"} 3
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="p"} 1
@@ -199,6 +206,9 @@ func TestReload(t *testing.T) {
 	gone := (*f.metrics.policies.Load())["gone"]
 	f.reload(aPolicy("stays", 9), aPolicy("new", 5))
 	f.want(`
+		# HELP ratelimitd_decisions_total `+decisionsHelp+`
+		# TYPE ratelimitd_decisions_total counter
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="stays"} 0
 		# HELP ratelimitd_degraded_decisions_total Decisions that on_store_error made because the store did not answer.
 		# TYPE ratelimitd_degraded_decisions_total counter
 		ratelimitd_degraded_decisions_total{policy="new"} 0
@@ -222,6 +232,7 @@ func TestReload(t *testing.T) {
 		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="stays"} 2
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="stays"} 0
 	`, "ratelimitd_decisions_total")
 }
 
@@ -439,6 +450,7 @@ func TestRefusedNumbers(t *testing.T) {
 		# HELP ratelimitd_decisions_total `+decisionsHelp+`
 		# TYPE ratelimitd_decisions_total counter
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="allowed",policy="p"} 1
+		ratelimitd_decisions_total{limit="l0",op="take",outcome="denied",policy="p"} 0
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="refused",policy="p"} 3
 		ratelimitd_decisions_total{limit="l0",op="take",outcome="would_deny",policy="shadow"} 1
 		# HELP ratelimitd_overshoot_units_total Units beyond the limit that attempts asked for.

@@ -182,10 +182,23 @@ func writeState(out *bytes.Buffer, s *ui.State) {
 	if s.LeftOut > 0 {
 		fmt.Fprintf(out, "and %d quieter policies\n", s.LeftOut)
 	}
+	if len(s.Worst) > 0 {
+		out.WriteByte('\n')
+		writeColumns(out, worstRows(s.Worst), 2)
+	}
 	if s.Members != nil {
 		out.WriteByte('\n')
 		writeColumns(out, memberRows(s.Members), 2)
 	}
+}
+
+// worstRows are the hashed keys that went furthest past a limit.
+func worstRows(worst []ui.WorstKey) [][]string {
+	rows := [][]string{{"FURTHEST PAST A LIMIT", "POLICY", "ATTEMPTS"}}
+	for _, w := range worst {
+		rows = append(rows, []string{remote.Printable(w.Key), remote.Printable(w.Policy), fmt.Sprint(w.Attempts)})
+	}
+	return rows
 }
 
 func storeText(s *ui.State) string {

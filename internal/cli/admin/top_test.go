@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -43,6 +44,15 @@ func TestTop(t *testing.T) {
 	var read struct{ Policies []struct{ Denied int } }
 	if err := json.Unmarshal([]byte(stdout), &read); err != nil || code != command.ExitOK || read.Policies[0].Denied != 3 {
 		t.Errorf("exit code %d, %v: %s", code, err, stdout)
+	}
+	for late := time.Now().Add(clitest.Patience); !hasLine(stdout, []string{"", "login", "3"}); { // once callers are looked through again
+		if time.Now().After(late) {
+			t.Fatalf("nobody is past a limit:\n%s", stdout)
+		}
+		_, stdout, _ = clitest.Execute(t, nil, "top", "--once", "--server="+s.URL)
+	}
+	if !hasLine(stdout, []string{"FURTHEST", "PAST", "A", "LIMIT", "POLICY", "ATTEMPTS"}) {
+		t.Errorf("who is past a limit has no heading:\n%s", stdout)
 	}
 }
 

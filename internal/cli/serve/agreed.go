@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/ratelimitd/ratelimitd/internal/agreement"
@@ -20,19 +21,27 @@ func (s *service) agree(ctx context.Context, options *limiter.Options) error {
 	if s.store.settings == nil {
 		return nil
 	}
-	common, policies := s.settings.Common(), func() map[string]agreement.Policy { return agreement.PoliciesOf(s.engine, s.store.datacenter) }
-	common["policies"] = "those of --policies"
-	if s.source.follow != nil { // which has all instances that follow it agree
-		common["policies"], policies = "those in the store", func() map[string]agreement.Policy { return nil }
+	common, now := s.settings.Common(), s.sayPolicies
+	common["policies"] = agreement.PoliciesOfItsOwn
+	if s.source.follow != nil {
+		common["policies"], now = agreement.PoliciesOfStore, func(*agreement.Statement) {}
 	}
 	s.agreed = agreement.New(s.store.settings(s.settings.Namespace), agreement.Statement{
 		ID: string(cluster.NewID()), Name: s.name(), HashKeys: agreement.HashKeysOf(hashKeys(options)), Settings: common,
-	}, policies, s.log)
+	}, now, s.log)
 	s.registry.MustRegister(metrics.NewSettings(s.agreed.Disagreements))
 	if err := s.agreed.Join(ctx); errors.Is(err, agreement.ErrHashKey) {
 		return command.Fail(err)
 	}
 	return nil
+}
+
+// sayPolicies adds what is in force of the file of policies.
+func (s *service) sayPolicies(said *agreement.Statement) {
+	said.Policies = agreement.PoliciesOf(s.engine, s.store.datacenter)
+	if s.envoy != nil {
+		maps.Copy(said.Settings, agreement.EnvoyOf(s.source.mapped.Load()))
+	}
 }
 
 // name returns what people know this instance by, in the logs of others.

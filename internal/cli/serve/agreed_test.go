@@ -1,14 +1,17 @@
 package serve_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/client/inprocess"
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -17,7 +20,8 @@ import (
 // agreeing returns the flags of instances that are of one namespace, where hosts are reached.
 func agreeing(t *testing.T, hosts, namespace string, limit int, more ...string) []string {
 	t.Helper()
-	policies := fmt.Sprintf("policies: [{name: sms, limits: [{algorithm: sliding-log, limit: %d, window: 1h}]}]\n", limit)
+	policies := fmt.Sprintf("policies: [{name: sms, limits: [{algorithm: sliding-log, limit: %d, window: 1h}]}]\n"+
+		"envoy: {domains: [{domain: edge, descriptors: [{key: of%[1]d, policy: sms}]}]}\n", limit)
 	return append([]string{
 		"--store=cassandra", "--migrate", "--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + cassandratest.CommonKeyspace(t),
 		"--namespace=" + namespace, "--store-timeout=5s", "--policies=" + clitest.Write(t, "p.yaml", policies),
@@ -78,14 +82,14 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 // TestSettingsThatDisagreeAreTold has two instances of which one lets twice as many pass.
 func TestSettingsThatDisagreeAreTold(t *testing.T) {
 	hosts, namespace := strings.Join(cassandratest.Hosts(t), ","), rand.Text()
-	first := start(t, nil, agreeing(t, hosts, namespace, 10)...)
+	first := start(t, nil, agreeing(t, hosts, namespace, 10, "--envoy-listen=127.0.0.1:0")...)
 	if got := first.Body(t, "/readyz"); strings.Contains(got, "settings") {
 		t.Errorf("alone it says %s", got)
 	}
 	first.WaitForMetric(t, `ratelimitd_settings_disagree{setting="clock-tolerance"} 0`)
-	second := start(t, nil, agreeing(t, hosts, namespace, 20, "--clock-tolerance=250ms")...)
+	second := start(t, nil, agreeing(t, hosts, namespace, 20, "--envoy-listen=127.0.0.1:0", "--clock-tolerance=250ms")...)
 	for _, text := range []string{
-		"setting=clock-tolerance here=250ms there=100ms", "setting=policies.sms.limits",
+		"setting=clock-tolerance here=250ms there=100ms", "setting=policies.sms.limits", `setting=envoy.edge here="descriptors: 1, check value `,
 		`there="{name: sliding-log-1h, algorithm: sliding-log, limit: 10, window: 1h}"`, fmt.Sprintf("process %d", os.Getpid()),
 	} {
 		if !strings.Contains(second.Log.String(), text) {
@@ -93,11 +97,32 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 		}
 	}
 	if got := second.Body(t, "/readyz"); second.Get(t, "/readyz") != http.StatusOK ||
-		!strings.Contains(got, "clock-tolerance, policies, and have not") || strings.Contains(got, "process") || strings.Contains(got, "sms") {
+		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") || strings.Contains(got, "process") || strings.Contains(got, "sms") {
 		t.Errorf("readyz says %s", got)
 	}
-	for _, setting := range []string{"clock-tolerance", "policies.sms.limits"} {
+	for _, setting := range []string{"clock-tolerance", "policies.sms.limits", "envoy.edge"} {
 		second.WaitForMetric(t, fmt.Sprintf(`ratelimitd_settings_disagree{setting=%q} 1`, setting))
 	}
 	second.WaitForMetric(t, `ratelimitd_settings_disagree{setting="store-timeout"} 0`)
+}
+
+// TestPoliciesOfItsOwnAreTold has a server whose policies are in the store, beside a process that decides by its own.
+func TestPoliciesOfItsOwnAreTold(t *testing.T) {
+	hosts, keyspace := cassandratest.Hosts(t), cassandratest.Keyspace(t)
+	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace)
+	var log bytes.Buffer
+	limits, err := inprocess.Open(t.Context(), "policies: [{name: sms, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}]",
+		&inprocess.Options{
+			Cassandra: &inprocess.Cassandra{Hosts: hosts, Keyspace: keyspace},
+			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Close(); err != nil {
+		t.Error(err)
+	}
+	if want := `setting=policies here="its own" there="those in the store"`; !strings.Contains(log.String(), want) {
+		t.Errorf("no %s in the log:\n%s", want, &log)
+	}
 }

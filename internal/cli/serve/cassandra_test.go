@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
@@ -46,6 +48,10 @@ func TestServersShareCassandra(t *testing.T) {
 		second.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="`+caveat) // of one node
 	}
 	first.WaitForMetric(t, `ratelimitd_cluster_caveat{accepted="false",caveat="replication_factor"} 1`)
+	problems, err := promlint.New(strings.NewReader(second.Body(t, "/metrics"))).Lint() // as promtool check metrics does
+	if err != nil || len(problems) > 0 {
+		t.Errorf("all metrics of a server: %v %v", problems, err)
+	}
 	first.Log.WaitFor(t, `level=WARN msg="cluster: the keyspace has one copy (datacenter1 = 1)`, 1)
 	second.Log.WaitFor(t, `level=INFO msg="cluster: the keyspace has one copy (datacenter1 = 1)`, 1)
 	for _, s := range []*server{first, second} {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
@@ -25,10 +26,10 @@ type policySource struct {
 	store   policystore.Store
 	follow  *policystore.Follower // of the store, if that rules; nil: a file does
 	engine  *limiter.Engine
-	refuses func([]policy.Policy) error // what the store can't promise; nil: nothing
-	mapped  *policyfile.Envoy           // by the last reload, or at the start
-	changes *changes                    // that the last reload made; nil: there was none
-	envoy   *envoy.Server               // nil: it is served nowhere
+	refuses func([]policy.Policy) error      // what the store can't promise; nil: nothing
+	mapped  atomic.Pointer[policyfile.Envoy] // by the last reload, or at the start
+	changes *changes                         // that the last reload made; nil: there was none
+	envoy   *envoy.Server                    // nil: it is served nowhere
 	metrics *metrics.Metrics
 	shadows *shadow.Table
 	audit   *auditLog
@@ -65,12 +66,12 @@ func (p *policySource) set(version int64, file policyfile.File) error {
 	attrs := []slog.Attr{slog.Int("count", len(file.Policies))}
 	if len(before) > 0 { // else it is the start
 		p.changes = policyChanges(before, p.engine.Policies())
-		if !reflect.DeepEqual(p.mapped, file.Envoy) {
+		if !reflect.DeepEqual(p.mapped.Load(), file.Envoy) {
 			p.changes.changed = append(p.changes.changed, policyfile.EnvoyChanged)
 		}
 		attrs = append(attrs, p.changes.attrs()...)
 	}
-	p.mapped = file.Envoy
+	p.mapped.Store(file.Envoy)
 	attrs = append(attrs, slog.String("from", p.from(version)))
 	p.log.LogAttrs(context.Background(), slog.LevelInfo, "policies in force", attrs...)
 	p.logCaveats()
