@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/join"
+	"github.com/ratelimitd/ratelimitd/client/internal/jsonscan"
+	"github.com/ratelimitd/ratelimitd/client/internal/transport"
 )
 
 // asked is one call while it waits, is sent and is answered.
@@ -36,6 +38,7 @@ func (c *Client) write(a *asked, call Call) error {
 	switch {
 	case call.Op == OpCheck && call.Reserve == 0:
 		a.call.IdempotencyKey = "" // which counts nothing: a batch would refuse it
+	case call.Op == OpConfirm: // it counts once as it is
 	case call.Op == OpCheck: // the service says that one which reserves has none, and gets none made
 	case c.opts.Retries > 0 && call.IdempotencyKey == "":
 		a.call.IdempotencyKey = rand.Text()
@@ -88,11 +91,11 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 	for {
 		sent, kept, err := c.try(ctx, a)
 		if err == nil {
-			if err = a.answer.err(); err == nil {
+			if err = a.failure(); err == nil {
 				return a.answer.decision, true, nil
 			}
 		}
-		now := recordedOf(err, a.call.leavesUnits(), sent)
+		now := a.call.recordedAfter(err, sent)
 		if recorded != RecordedUnknown { // an earlier try may count yet
 			recorded = now
 		}
@@ -102,12 +105,16 @@ func (c *Client) tries(ctx context.Context, a *asked) (d Decision, kept bool, fa
 	}
 }
 
-// err returns the problem that the answer is, or nil.
-func (a *answer) err() error {
-	if a.decided {
+// failure returns why the answer is not what was asked for, or nil.
+func (a *asked) failure() error {
+	confirm := a.call.Op == OpConfirm
+	switch {
+	case a.answer.decided && !confirm, a.answer.confirmed && confirm:
 		return nil
+	case a.answer.decided || a.answer.confirmed: // it is to something else
+		return foreign(&transport.ForeignError{Status: a.answer.status, Why: jsonscan.ErrUnreadable.Error()})
 	}
-	p := a.problem
+	p := a.answer.problem
 	return &p
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // Result is what became of one call of a batch: Err is nil where there is a Decision, and a
-// *CallError otherwise.
+// *CallError otherwise. The Decision of a confirm is empty.
 type Result struct {
 	Decision Decision
 	Err      error
@@ -28,7 +28,7 @@ func (c *Client) Batch(ctx context.Context, calls []Call) ([]Result, error) {
 	for i := range calls {
 		a := newAsked()
 		if err := c.write(a, calls[i]); err != nil {
-			b.results[i].Err = &CallError{string(calls[i].Op), RecordedNo, err}
+			b.results[i].Err = &CallError{string(calls[i].Op), calls[i].recordedAfter(err, false), err}
 			continue
 		}
 		b.pending = append(b.pending, pending{asked: a, at: i})
@@ -80,13 +80,13 @@ func (b *batch) settle(err error) {
 	var again []pending
 	for _, p := range b.pending {
 		if p.err = err; err == nil {
-			p.err = p.answer.err()
+			p.err = p.failure()
 		}
 		if p.err == nil {
 			b.results[p.at] = Result{Decision: p.answer.decision}
 			continue
 		}
-		now := recordedOf(p.err, p.call.leavesUnits(), !errors.Is(p.err, ErrClosed))
+		now := p.call.recordedAfter(p.err, !errors.Is(p.err, ErrClosed))
 		if p.recorded != RecordedUnknown {
 			p.recorded = now
 		}

@@ -15,6 +15,8 @@ const (
 	OpCheck  Op = "check"  // would this be allowed now? Records nothing
 	OpRecord Op = "record" // records the event, whatever the limit
 	OpTake   Op = "take"   // checks and records as one step
+	// OpConfirm says that what a receipt is for turned out to be real. It is for a Batch: alone it is Client.Confirm.
+	OpConfirm Op = "confirm"
 )
 
 // Demand asks for some units of one policy for one identifier.
@@ -29,13 +31,15 @@ type Demand struct {
 type Call struct {
 	Op Op
 	// Demands stand or fall together: all are recorded or none is. Up to 16, none twice. A
-	// record with a Reservation needs none.
+	// record with a Reservation needs none, and a confirm has none.
 	Demands []Demand
 	// Reserve has a check that allows hold the units for so long, in whole milliseconds from
 	// 1 to an hour; 0: it holds nothing.
 	Reserve time.Duration
 	// Reservation is what a check answered that a record settles; empty: none.
 	Reservation string
+	// Receipt is what a confirm is of, which has nothing else; empty: it is no confirm.
+	Receipt string
 	// IdempotencyKey makes a repetition of this call count once: 1 to 255 bytes of printable
 	// ASCII without a blank at either end; for takes and records, and ignored for checks that reserve nothing. Empty:
 	// none, unless Options.Retries has the client make one.
@@ -57,17 +61,31 @@ const (
 // leavesUnits reports whether c leaves units behind that count, or are held.
 func (c *Call) leavesUnits() bool { return c.Op != OpCheck || c.Reserve > 0 }
 
-// repeatable reports whether c may be sent again after a try that left recorded.
+// repeatable reports whether c may be sent again after a try that left recorded: it surely was not
+// done, or is idempotent.
 func (c *Call) repeatable(recorded Recorded) bool {
-	return recorded == RecordedNo || c.IdempotencyKey != ""
+	return recorded == RecordedNo || c.IdempotencyKey != "" || c.Op == OpConfirm
+}
+
+// recordedAfter returns what c has left after a try that failed with err. sent says that it may have
+// reached the service.
+func (c *Call) recordedAfter(err error, sent bool) Recorded {
+	if c.Op == OpConfirm {
+		return stillCounts(err, sent)
+	}
+	return recordedOf(err, c.leavesUnits(), sent)
 }
 
 // Validate says, as a *Problem, why c could not be sent, or would spoil the calls that share its
 // request. What else may be wrong is the service's to say.
 func (c *Call) Validate() error {
 	switch {
+	case c.Op == OpConfirm:
+		return c.validateConfirm()
 	case c.Op != OpCheck && c.Op != OpRecord && c.Op != OpTake:
-		return refuse("op", "It must be one of check, record, take.")
+		return refuse("op", "It must be one of check, record, take, confirm.")
+	case c.Receipt != "":
+		return refuse("receipt", "Only a confirm has it.")
 	case len(c.Demands) == 0 && c.Reservation == "":
 		return refuse("demands", "A call has at least one demand.")
 	case c.Reserve < 0 || c.Reserve > maxReserve || c.Reserve%time.Millisecond != 0:
@@ -83,6 +101,21 @@ func (c *Call) Validate() error {
 	}
 	return c.validateDemands()
 }
+
+func (c *Call) validateConfirm() error {
+	switch {
+	case !isReceipt(c.Receipt):
+		return refuse("receipt", wantReceipt)
+	case len(c.Demands) > 0 || c.Reserve != 0 || c.Reservation != "" || c.IdempotencyKey != "":
+		return refuse("op", "A confirm has a receipt, and nothing else.")
+	}
+	return nil
+}
+
+// wantReceipt says what a receipt must be.
+const wantReceipt = "It must be given back as it was answered."
+
+func isReceipt(text string) bool { return text != "" && utf8.ValidString(text) }
 
 func (c *Call) validateDemands() error {
 	for i := range c.Demands {
@@ -139,6 +172,9 @@ func (c *Call) appendMembers(b []byte) []byte {
 		}
 		b = appendText(append(b, `"reservation":`...), c.Reservation)
 	}
+	if c.Receipt != "" {
+		b = appendText(append(b, `"receipt":`...), c.Receipt)
+	}
 	return b
 }
 
@@ -166,7 +202,7 @@ func (c *Call) appendOperation(b, members []byte) []byte {
 
 // operationFrame is how long the frame of an operation is at most, beside its members and
 // its idempotency key.
-const operationFrame = len(`,{"op":"record",,"idempotency_key":""}`)
+const operationFrame = len(`,{"op":"confirm",,"idempotency_key":""}`)
 
 // operationLen bounds how much of a batch c takes: a key may double in escapes.
 func (c *Call) operationLen(members []byte) int {

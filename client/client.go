@@ -81,14 +81,22 @@ func (c *Client) Settle(ctx context.Context, reservation string) (Decision, erro
 	return c.Do(ctx, Call{Op: OpRecord, Reservation: reservation})
 }
 
-// Do makes one call. Its error is a *CallError. A denial is no error.
+// Do makes one call that is no confirm. Its error is a *CallError. A denial is no error.
 func (c *Client) Do(ctx context.Context, call Call) (Decision, error) {
+	if call.Op == OpConfirm {
+		return Decision{}, &CallError{string(call.Op), RecordedYes, refuse("op", "A confirm has no decision: use Confirm, or a Batch.")}
+	}
+	return c.do(ctx, call)
+}
+
+// do makes one call. The decision of a confirm is empty.
+func (c *Client) do(ctx context.Context, call Call) (Decision, error) {
 	if err := ctx.Err(); err != nil {
-		return Decision{}, &CallError{string(call.Op), RecordedNo, err}
+		return Decision{}, &CallError{string(call.Op), call.recordedAfter(err, false), err}
 	}
 	a := c.spare.Get().(*asked)
 	if err := c.write(a, call); err != nil {
-		return Decision{}, &CallError{string(call.Op), RecordedNo, err}
+		return Decision{}, &CallError{string(call.Op), call.recordedAfter(err, false), err}
 	}
 	a.begin(ctx, c.opts.Timeout)
 	d, kept, err := c.tries(ctx, a)

@@ -11,7 +11,7 @@ import (
 // decoder reads the bodies of answers.
 type decoder struct{ *jsonscan.Scanner }
 
-// answer is what the service says to one call: a decision, or a problem.
+// answer is what the service says to one call: a decision, that it is confirmed, or a problem.
 type answer struct {
 	index    int // of its operation, in a line
 	status   int
@@ -19,6 +19,7 @@ type answer struct {
 	problem  Problem // filled in where it is one
 
 	decided      bool // "allowed" was there
+	confirmed    bool // "confirmed" was: it may be false, where no limit goes by it
 	verdictGiven bool // "would_allow" was
 	// What problems and denials have, as parts of the body that is read.
 	kind, title, detail, field []byte
@@ -92,8 +93,9 @@ func (s decoder) settle(a *answer, status int) {
 		if !a.verdictGiven {
 			d.WouldAllow = d.Allowed
 		}
+	case status == http.StatusOK && a.confirmed && !a.decided:
 	case status >= http.StatusBadRequest && status != http.StatusTooManyRequests && a.detail != nil:
-		a.decided = false
+		a.decided, a.confirmed = false, false
 		a.problem = Problem{
 			Type: string(a.kind), Title: string(a.title), Status: status, Field: string(a.field), Detail: string(a.detail),
 			Recorded: d.Recorded,
@@ -125,6 +127,9 @@ func (s decoder) readMembers(a *answer) {
 			d.Receipt = string(s.Text())
 		case "reservation":
 			d.Reservation = string(s.Text())
+		case "confirmed":
+			_ = s.Boolean()
+			a.confirmed = true
 		case "replayed":
 			d.Replayed = s.Boolean()
 		case "demands":

@@ -26,7 +26,7 @@ var (
 // CallError is every error of a call: what became of its units, and why there is no decision.
 // It wraps a *Problem where the service gave a reason.
 type CallError struct {
-	Op       string   // check, record, take, refund, confirm or reset
+	Op       string   // check, record, take, batch, refund, confirm, reset or explain
 	Recorded Recorded // whether the units count; of a reset, whether it took effect
 	Err      error
 }

@@ -24,7 +24,7 @@ func (c *Client) FailedOpen() uint64 { return c.failedOpen.calls.Load() }
 // unanswered returns what the caller of a call is given that failed with err: a decision, if
 // nobody decided and the client fails open.
 func (c *Client) unanswered(call *Call, err *CallError) (Decision, error) {
-	if c.opts.OnUnavailable != FailOpen || !nobodyDecided(err.Err) {
+	if c.opts.OnUnavailable != FailOpen || call.Op == OpConfirm || !nobodyDecided(err.Err) {
 		return Decision{}, err
 	}
 	total := c.failedOpen.calls.Add(1)

@@ -136,8 +136,12 @@ func (l *Limits) Settle(ctx context.Context, reservation string) (client.Decisio
 	return l.Do(ctx, client.Call{Op: client.OpRecord, Reservation: reservation})
 }
 
-// Do makes one call. Its error is a *client.CallError: a denial is none.
+// Do makes one call that is no confirm. Its error is a *client.CallError: a denial is none.
 func (l *Limits) Do(ctx context.Context, call client.Call) (client.Decision, error) {
+	if call.Op == client.OpConfirm {
+		wrong := &client.Problem{Field: "op", Detail: "A confirm has no decision: use Confirm, or a Batch."}
+		return client.Decision{}, &client.CallError{Op: string(call.Op), Recorded: client.RecordedYes, Err: wrong}
+	}
 	if err := l.refuses(ctx, &call); err != nil {
 		return client.Decision{}, &client.CallError{Op: string(call.Op), Recorded: client.RecordedNo, Err: err}
 	}
@@ -177,6 +181,10 @@ func (l *Limits) Batch(ctx context.Context, calls []client.Call) ([]client.Resul
 	var asked []limiter.Call
 	var at []int
 	for i := range calls {
+		if calls[i].Op == client.OpConfirm {
+			results[i].Err = l.confirmIn(ctx, &calls[i])
+			continue
+		}
 		if err := l.refuses(ctx, &calls[i]); err != nil {
 			results[i].Err = &client.CallError{Op: string(calls[i].Op), Recorded: client.RecordedNo, Err: err}
 			continue
@@ -209,6 +217,14 @@ func (l *Limits) Confirm(ctx context.Context, receipt string) error {
 		_, err := l.engine.Confirm(ctx, receipt)
 		return err
 	})
+}
+
+// confirmIn is Confirm for a call of a batch.
+func (l *Limits) confirmIn(ctx context.Context, c *client.Call) error {
+	if err := c.Validate(); err != nil {
+		return &client.CallError{Op: string(c.Op), Recorded: client.RecordedYes, Err: err}
+	}
+	return l.Confirm(ctx, c.Receipt)
 }
 
 // Reset forgets what was counted for identifier under policy.

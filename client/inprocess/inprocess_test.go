@@ -30,6 +30,7 @@ type both interface {
 	Settle(context.Context, string) (client.Decision, error)
 	Batch(context.Context, []client.Call) ([]client.Result, error)
 	Refund(context.Context, string) error
+	Confirm(context.Context, string) error
 	Reset(context.Context, string, string) error
 	Close() error
 }
@@ -129,7 +130,7 @@ func calls() (all []client.Call) {
 			)
 		}
 	}
-	return append(all, client.Call{Op: "dance"})
+	return append(all, client.Call{Op: "dance"}, client.Call{Op: client.OpConfirm, Receipt: "x"})
 }
 
 // same makes call of both, and compares what they answer.
@@ -212,6 +213,17 @@ func tokens(t *testing.T, limits, remote both) {
 		err = l.Refund(t.Context(), taken.Receipt)
 		if !errors.Is(err, client.ErrNoReceipt) || client.RecordedOf(err) != "" {
 			t.Errorf("%s: refunded twice: %v (%s)", name, err, client.RecordedOf(err))
+		}
+		results, err := l.Batch(t.Context(), []client.Call{{Op: client.OpConfirm, Receipt: taken.Receipt}, {Op: client.OpConfirm}})
+		if err != nil || results[0].Err != nil || // no limit goes by it
+			!errors.Is(results[1].Err, client.ErrInvalid) || client.RecordedOf(results[1].Err) != client.RecordedYes {
+			t.Errorf("%s: confirmed: %+v, %v", name, results, err)
+		}
+		if taken, err = l.Take(t.Context(), d); err != nil || l.Confirm(t.Context(), taken.Receipt) != nil {
+			t.Errorf("%s: %+v, %v", name, taken, err)
+		}
+		if err := l.Reset(t.Context(), "log", "tokens"); err != nil {
+			t.Error(err)
 		}
 		held, err := l.Reserve(t.Context(), time.Minute, d)
 		settled, settleErr := l.Settle(t.Context(), held.Reservation)

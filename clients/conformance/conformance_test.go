@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,13 +50,13 @@ type batchCall struct {
 	Demands        []demand `json:"demands"`
 	ReserveMS      int64    `json:"reserve_ms"`
 	IdempotencyKey string   `json:"idempotency_key"`
+	Receipt        string   `json:"receipt"`
 }
 
 // testCase is a case of calls.
 type testCase struct {
-	Name    string   `json:"name"`
-	Needs   []string `json:"needs"`
-	Service any      `json:"service"` // nil: ratelimitd; "none", "silent", or a list of answers
+	Name    string `json:"name"`
+	Service any    `json:"service"` // nil: ratelimitd; "none", "silent", or a list of answers
 	Client  struct {
 		OnUnavailable   string `json:"on_unavailable"`
 		TimeoutMS       int64  `json:"timeout_ms"`
@@ -83,9 +82,6 @@ func TestConformance(t *testing.T) {
 }
 
 func (c *testCase) run(t *testing.T, service string) {
-	if slices.Contains(c.Needs, "explain") {
-		t.Skip("the Go client does not explain")
-	}
 	var requests atomic.Int64
 	if c.Service != nil {
 		service = c.other(t, &requests)
@@ -173,23 +169,27 @@ func (s *step) outcome(t *testing.T, limits *client.Client) any {
 	if s.Concurrently == 0 {
 		return s.single(t, limits)
 	}
-	var allowed, denied, failed atomic.Int64
+	var allowed, denied, done, failed atomic.Int64
 	var callers sync.WaitGroup
 	for range s.Concurrently {
 		callers.Go(func() {
 			members, _ := s.single(t, limits).(map[string]any)
-			switch members["allowed"] {
-			case true:
+			switch {
+			case members["allowed"] == true:
 				allowed.Add(1)
-			case false:
+			case members["allowed"] == false:
 				denied.Add(1)
+			case members["done"] == true:
+				done.Add(1)
 			default:
 				failed.Add(1)
 			}
 		})
 	}
 	callers.Wait()
-	return plain(t, map[string]int64{"allowed": allowed.Load(), "denied": denied.Load(), "failed": failed.Load()})
+	return plain(t, map[string]int64{
+		"allowed": allowed.Load(), "denied": denied.Load(), "done": done.Load(), "failed": failed.Load(),
+	})
 }
 
 func (s *step) single(t *testing.T, limits *client.Client) any {
@@ -201,6 +201,9 @@ func (s *step) single(t *testing.T, limits *client.Client) any {
 		return done(t, limits.Confirm(ctx, s.Receipt))
 	case "reset":
 		return done(t, limits.Reset(ctx, s.Policy, s.Identifier))
+	case "explain":
+		e, err := limits.Explain(ctx, s.Policy, s.Identifier)
+		return explained(t, &e, err)
 	case "close":
 		return done(t, limits.Close())
 	case "batch":
@@ -225,7 +228,7 @@ func (s *step) batch(ctx context.Context, t *testing.T, limits *client.Client) a
 	calls := make([]client.Call, len(s.Calls))
 	for i, c := range s.Calls {
 		calls[i] = client.Call{
-			Op: client.Op(c.Op), Demands: demandsOf(c.Demands), IdempotencyKey: c.IdempotencyKey,
+			Op: client.Op(c.Op), Demands: demandsOf(c.Demands), IdempotencyKey: c.IdempotencyKey, Receipt: c.Receipt,
 			Reserve: time.Duration(c.ReserveMS) * time.Millisecond,
 		}
 	}
@@ -235,7 +238,11 @@ func (s *step) batch(ctx context.Context, t *testing.T, limits *client.Client) a
 	}
 	views := make([]any, len(results))
 	for i := range results {
-		views[i] = view(t, &results[i].Decision, results[i].Err)
+		if calls[i].Op == client.OpConfirm {
+			views[i] = done(t, results[i].Err)
+		} else {
+			views[i] = view(t, &results[i].Decision, results[i].Err)
+		}
 	}
 	return map[string]any{"results": views}
 }
@@ -293,15 +300,8 @@ func viewOf(d *client.Decision) map[string]any {
 		"mode": d.Mode, "blocked": d.Blocked, "degraded": d.Degraded, "replayed": d.Replayed,
 	}
 	limits := make([]any, len(d.Limits))
-	for i, l := range d.Limits {
-		limit := map[string]any{
-			"name": l.Name, "algorithm": l.Algorithm, "limit": l.Limit, "window_ms": l.Window.Milliseconds(), "allowed": l.Allowed,
-			"used": l.Used, "remaining": l.Remaining, "reset_after_ms": l.ResetAfter.Milliseconds(), "retry_after_ms": wait(l.RetryAfter),
-		}
-		if l.Shadow {
-			limit["would_deny"] = l.WouldDeny
-		}
-		limits[i] = limit
+	for i := range d.Limits {
+		limits[i] = limitOf(&d.Limits[i])
 	}
 	v["limits"] = limits
 	for name, text := range map[string]string{
@@ -320,6 +320,36 @@ func viewOf(d *client.Decision) map[string]any {
 		v["demands"] = demands
 	}
 	return v
+}
+
+func limitOf(l *client.LimitDecision) map[string]any {
+	limit := map[string]any{
+		"name": l.Name, "algorithm": l.Algorithm, "limit": l.Limit, "window_ms": l.Window.Milliseconds(), "allowed": l.Allowed,
+		"used": l.Used, "remaining": l.Remaining, "reset_after_ms": l.ResetAfter.Milliseconds(), "retry_after_ms": wait(l.RetryAfter),
+	}
+	if l.Shadow {
+		limit["would_deny"] = l.WouldDeny
+	}
+	return limit
+}
+
+// explained returns what explain gave as the suite has it.
+func explained(t *testing.T, e *client.Explanation, err error) any {
+	if err != nil {
+		return view(t, nil, err)
+	}
+	limits := make([]any, len(e.Limits))
+	for i := range e.Limits {
+		limit := limitOf(&e.Limits[i].LimitDecision)
+		limit["policy_limit"] = e.Limits[i].PolicyLimit
+		limits[i] = limit
+	}
+	deniedBy := append([]string{}, e.DeniedBy...)
+	return plain(t, map[string]any{
+		"policy": e.Policy, "key": e.Key, "allowed": e.Allowed, "would_allow": e.WouldAllow, "because": e.Because,
+		"detail": e.Detail, "retry_after_ms": wait(e.RetryAfter), "denied_by": deniedBy, "mode": e.Mode,
+		"guarantee": e.Guarantee, "degraded": e.Degraded, "limits": limits, "override": e.Override, "block": e.Block,
+	})
 }
 
 func wait(d time.Duration) any {

@@ -53,7 +53,7 @@ func (s *Signup) settle(ctx context.Context, phone Phone, reservation, message s
 	ctx = context.WithoutCancel(ctx)
 	var failed error
 	for range settleTries {
-		recorded, err := s.limits.Settle(ctx, policySMS, string(phone), reservation)
+		recorded, err := s.limits.Settle(ctx, demandsOf(phone), reservation)
 		if err == nil {
 			s.receipts.keep(message, recorded.Receipt)
 			return

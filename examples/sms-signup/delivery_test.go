@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/ratelimittest"
 )
 
@@ -110,11 +111,28 @@ func TestACodeThatWasSentCountsInTheEnd(t *testing.T) {
 	}
 }
 
+// TestTheBudgetIsOfAllNumbers: once it is spent, no number gets a code, and none is charged.
+func TestTheBudgetIsOfAllNumbers(t *testing.T) {
+	s := openShop(t, new(Gateway))
+	limits := s.Client(nil)
+	spent := client.Demand{Policy: policyBudget, Identifier: "all", Cost: 1_300_000 - price}
+	if d, err := limits.Take(t.Context(), spent); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	s.wants(t, 0, typedPhone, http.StatusAccepted)
+	s.wants(t, time.Second, "+44 7700 900124", http.StatusTooManyRequests)
+	d, err := limits.Check(t.Context(), client.Demand{Policy: policySMS, Identifier: "+447700900124"})
+	if err != nil || d.Used != 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	s.wants(t, 49*time.Hour, "+44 7700 900124", http.StatusAccepted)
+}
+
 // TestSpellings of a number are one for ratelimitd, whoever asks.
 func TestSpellings(t *testing.T) {
 	s := openShop(t, new(Gateway))
 	for i, typed := range []string{"+44 7700 900123", "+44-7700-900-123", "+44 (0)7700 900123"} {
-		held, err := s.limits.Reserve(t.Context(), policySMS, typed, holdFor)
+		held, err := s.limits.Reserve(t.Context(), demandsOf(Phone(typed)), holdFor)
 		if err != nil || held.Allowed != (i == 0) {
 			t.Errorf("%s: %+v, %v", typed, held, err)
 		}

@@ -58,23 +58,29 @@ func (u *Undecided) Error() string {
 
 // question is the body of what is asked.
 type question struct {
-	Policy      string `json:"policy,omitempty"`
-	Identifier  string `json:"identifier,omitempty"`
-	ReserveMS   int64  `json:"reserve_ms,omitempty"`
-	Reservation string `json:"reservation,omitempty"`
-	Receipt     string `json:"receipt,omitempty"`
+	Demands     []Demand `json:"demands,omitempty"`
+	ReserveMS   int64    `json:"reserve_ms,omitempty"`
+	Reservation string   `json:"reservation,omitempty"`
+	Receipt     string   `json:"receipt,omitempty"`
 }
 
-// Reserve holds one use by identifier under policy for so long, if its limits allow. The
-// error is an *Undecided, or says why there was no answer; neither tells identifier.
-func (l *Limits) Reserve(ctx context.Context, policy, identifier string, hold time.Duration) (Answer, error) {
-	return l.ask(ctx, "check", question{Policy: policy, Identifier: identifier, ReserveMS: hold.Milliseconds()})
+// Demand asks for units of a policy.
+type Demand struct {
+	Policy     string `json:"policy"`
+	Identifier string `json:"identifier"`
+	Cost       int64  `json:"cost,omitempty"` // 0: one unit
+}
+
+// Reserve holds what demands ask for so long, if all of their limits allow it. The error is an
+// *Undecided, or says why there was no answer; neither tells an identifier.
+func (l *Limits) Reserve(ctx context.Context, demands []Demand, hold time.Duration) (Answer, error) {
+	return l.ask(ctx, "check", question{Demands: demands, ReserveMS: hold.Milliseconds()})
 }
 
 // Settle counts what reservation holds: once, however often it is asked. Where nothing could
-// be held, as under a policy that is off, it counts one use.
-func (l *Limits) Settle(ctx context.Context, policy, identifier, reservation string) (Answer, error) {
-	return l.ask(ctx, "record", question{Policy: policy, Identifier: identifier, Reservation: reservation})
+// be held, as under a policy that is off, it counts what demands ask for.
+func (l *Limits) Settle(ctx context.Context, demands []Demand, reservation string) (Answer, error) {
+	return l.ask(ctx, "record", question{Demands: demands, Reservation: reservation})
 }
 
 // Refund gives back, once, what receipt is for.

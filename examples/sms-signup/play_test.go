@@ -83,7 +83,8 @@ func checkAnswers(t *testing.T, r *report) {
 	}
 }
 
-var decisions = regexp.MustCompile(`(?m)^ratelimitd_decisions_total\{[^}]*outcome="(\w+)"[^}]*\} (\d+)$`) // of whatever op
+// decisions are of whatever op.
+var decisions = regexp.MustCompile(`(?m)^ratelimitd_decisions_total\{[^}]*outcome="(\w+)",policy="sms-send"[^}]*\} (\d+)$`)
 
 func checkMetrics(t *testing.T, r *report, metrics string) {
 	t.Helper()

@@ -12,13 +12,29 @@ import (
 	"time"
 )
 
-// policySMS is the policy in policies.yaml.
-const policySMS = "sms-send"
+// The policies in policies.yaml.
+const (
+	policySMS    = "sms-send"   // of a number
+	policyBudget = "sms-budget" // of all
+)
+
+// price is what the gateway takes for a message, in thousandths of a EUR, as the budget counts
+// them. One with a price for each country looks it up here.
+const price = 40
+
+// demandsOf returns what a code to phone takes. In one call, neither counts without the other.
+func demandsOf(phone Phone) []Demand {
+	return []Demand{
+		{Policy: policySMS, Identifier: string(phone)},
+		{Policy: policyBudget, Identifier: "all", Cost: price},
+	}
+}
 
 // Signup serves POST /signup {"phone"}: it sends the number a code, unless too
-// many were sent to it already. One that the gateway does not take, or loses, does not count. It never sends one that ratelimitd has not
-// allowed: when that is out of order, nobody can sign up for a while, which is
-// cheaper than messages without limit.
+// many were sent to it already, or the budget of the day is spent. One that the gateway does
+// not take, or loses, does not count. It never sends one that ratelimitd has not allowed: when
+// that is out of order, nobody can sign up for a while, which is cheaper than messages without
+// limit.
 type Signup struct {
 	limits  *Limits
 	gateway *Gateway
@@ -49,7 +65,7 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
-	held, err := s.limits.Reserve(r.Context(), policySMS, string(phone), holdFor)
+	held, err := s.limits.Reserve(r.Context(), demandsOf(phone), holdFor)
 	if err != nil {
 		s.log.Warn("no code is sent without a decision", "error", err)
 		wait := undecidedRetry
@@ -60,7 +76,7 @@ func (s *Signup) signup(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !held.Allowed {
-		answer(w, http.StatusTooManyRequests, held.RetryAfter, "a code was sent to this number already")
+		answer(w, http.StatusTooManyRequests, held.RetryAfter, "no code can be sent to this number at the moment")
 		return
 	}
 	message, err := s.send(r, phone)

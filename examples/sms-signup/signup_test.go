@@ -47,8 +47,8 @@ func TestAnAllowedCodeIsSent(t *testing.T) {
 	if answer.Code != http.StatusAccepted || sent != 1 {
 		t.Errorf("status %d, %d sent", answer.Code, sent)
 	}
-	const want = `{"policy":"sms-send","identifier":"+447700900123","reserve_ms":10000}` +
-		`{"policy":"sms-send","identifier":"+447700900123","reservation":"r"}`
+	const demands = `{"demands":[{"policy":"sms-send","identifier":"+447700900123"},{"policy":"sms-budget","identifier":"all","cost":40}],`
+	const want = demands + `"reserve_ms":10000}` + demands + `"reservation":"r"}`
 	if asked != want || path != "POST /v1/check POST /v1/record " || kind != "application/json" {
 		t.Errorf("asked %s as %s with %s", path, kind, asked)
 	}

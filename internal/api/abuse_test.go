@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/api/memory"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
 // patience is how long a test waits for what happens within milliseconds on a machine
@@ -53,19 +54,26 @@ type webServer interface {
 	Close() error
 }
 
-func besiege(t *testing.T, most int, change func(*http.Server)) *besieged {
+// fast is the server that answers plain requests without net/http.
+func fast(s *http.Server) webServer { return &http1.Server{Server: s} }
+
+// std is that of net/http alone.
+func std(s *http.Server) webServer { return s }
+
+// byBoth runs a test with connections that each of the two servers serves.
+func byBoth(t *testing.T, test func(t *testing.T, by func(*http.Server) webServer)) {
+	t.Run("fast", func(t *testing.T) { test(t, fast) })
+	t.Run("std", func(t *testing.T) { test(t, std) })
+}
+
+// besiege serves by fast or std.
+func besiege(t *testing.T, most int, by func(*http.Server) webServer, change func(*http.Server)) *besieged {
 	t.Helper()
-	return besiegeWith(t, most, &Options{}, change, false)
+	return besiegeWith(t, most, &Options{}, by, change)
 }
 
-// byBoth runs a test with connections that http1 serves, and with ones that net/http does.
-func byBoth(t *testing.T, test func(t *testing.T, netHTTP bool)) {
-	t.Run("http1", func(t *testing.T) { test(t, false) })
-	t.Run("net/http", func(t *testing.T) { test(t, true) })
-}
-
-// besiegeWith is besiege with options of the front, by http1 or else by net/http.
-func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server), netHTTP bool) *besieged {
+// besiegeWith is besiege with options of the front.
+func besiegeWith(t *testing.T, most int, opts *Options, by func(*http.Server) webServer, change func(*http.Server)) *besieged {
 	t.Helper()
 	b := &besieged{reached: make(map[connections.Bound]*atomic.Int64)}
 	for _, bound := range Bounds {
@@ -76,16 +84,14 @@ func besiegeWith(t *testing.T, most int, opts *Options, change func(*http.Server
 	b.front = newFront(t, opts, tail)
 	server := NewHTTPServer(b.server)
 	if change != nil {
-		change(server.Server)
+		change(server)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.connections = connections.Limit(server.Server, listener, most, reached)
-	if b.web = server; netHTTP {
-		b.web = server.Server
-	}
+	b.connections = connections.Limit(server, listener, most, reached)
+	b.web = by(server)
 	served := make(chan error, 1)
 	go func() { served <- b.web.Serve(b.connections) }()
 	t.Cleanup(func() {
@@ -184,200 +190,213 @@ func (b *besieged) used(identifier string) string {
 // TestIdleConnectionsMakeRoom closes the connection that has waited longest when there
 // are too many, whether it was ever used or stopped within its headers.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	b := besiege(t, 3, nil)
-	slow := b.dial().send("POST /v1/take HTTP/1.1\r\nHost:")
-	waitUntil(t, "one is open", func() bool { return b.connections.Len() == 1 })
-	used := b.dial().send(takeFor("first"))
-	if got := used.status(); got != http.StatusOK {
-		t.Fatalf("%d", got)
-	}
-	waitUntil(t, "it waits again", func() bool { return b.connections.Waiting() == 2 })
-	silent := b.dial()
-	waitUntil(t, "three are open", func() bool { return b.connections.Len() == 3 })
-	for _, c := range []*client{slow, used, silent} {
-		fresh := b.dial().send(takeFor("second"))
-		if got := fresh.status(); got != http.StatusOK {
-			t.Errorf("a new connection is answered %d", got)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiege(t, 3, by, nil)
+		slow := b.dial().send("POST /v1/take HTTP/1.1\r\nHost:")
+		waitUntil(t, "one is open", func() bool { return b.connections.Len() == 1 })
+		used := b.dial().send(takeFor("first"))
+		if got := used.status(); got != http.StatusOK {
+			t.Fatalf("%d", got)
 		}
-		c.closed()
-	}
-	if n := b.connections.Len(); n != 3 || b.reached[connections.Idle].Load() != 3 || b.reached[connections.Full].Load() != 0 {
-		t.Errorf("%d are open, %d were closed", n, b.reached[connections.Idle].Load())
-	}
+		waitUntil(t, "it waits again", func() bool { return b.connections.Waiting() == 2 })
+		silent := b.dial()
+		waitUntil(t, "three are open", func() bool { return b.connections.Len() == 3 })
+		for _, c := range []*client{slow, used, silent} {
+			fresh := b.dial().send(takeFor("second"))
+			if got := fresh.status(); got != http.StatusOK {
+				t.Errorf("a new connection is answered %d", got)
+			}
+			c.closed()
+		}
+		if n := b.connections.Len(); n != 3 || b.reached[connections.Idle].Load() != 3 || b.reached[connections.Full].Load() != 0 {
+			t.Errorf("%d are open, %d were closed", n, b.reached[connections.Idle].Load())
+		}
+	})
 }
 
 // TestBusyConnectionsAreKept refuses a new connection when every other one has a request
 // under way, and lets it in once one of them has not.
 func TestBusyConnectionsAreKept(t *testing.T) {
-	b := besiege(t, 2, nil)
-	began, goOn := make(chan struct{}, 2), make(chan struct{})
-	b.store.before = func() {
-		began <- struct{}{}
-		<-goOn
-	}
-	busy := []*client{b.dial().send(takeFor("a")), b.dial().send(takeFor("b"))}
-	<-began // the other one waits for the same engine, or has begun too
-	waitUntil(t, "both are busy", func() bool {
-		return b.connections.Len() == 2 && b.connections.Waiting() == 0
-	})
-	refused := b.dial()
-	res, err := http.ReadResponse(refused.buf, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var problem struct{ Status int }
-	if err := json.NewDecoder(res.Body).Decode(&problem); err != nil || problem.Status != http.StatusServiceUnavailable ||
-		res.StatusCode != problem.Status || res.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("one too many is answered %d, %v: %v, %v", res.StatusCode, res.Header, problem, err)
-	}
-	refused.closed()
-	close(goOn)
-	for _, c := range busy {
-		if got := c.status(); got != http.StatusOK {
-			t.Errorf("who was busy is answered %d", got)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiege(t, 2, by, nil)
+		began, goOn := make(chan struct{}, 2), make(chan struct{})
+		b.store.before = func() {
+			began <- struct{}{}
+			<-goOn
 		}
-	}
-	b.store.before = nil
-	b.serves("c")
-	if refused, closed := b.reached[connections.Full].Load(), b.reached[connections.Idle].Load(); refused != 1 || closed != 1 {
-		t.Errorf("%d refused, %d closed", refused, closed)
-	}
+		busy := []*client{b.dial().send(takeFor("a")), b.dial().send(takeFor("b"))}
+		<-began // the other one waits for the same engine, or has begun too
+		waitUntil(t, "both are busy", func() bool {
+			return b.connections.Len() == 2 && b.connections.Waiting() == 0
+		})
+		refused := b.dial()
+		res, err := http.ReadResponse(refused.buf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var problem struct{ Status int }
+		if err := json.NewDecoder(res.Body).Decode(&problem); err != nil || problem.Status != http.StatusServiceUnavailable ||
+			res.StatusCode != problem.Status || res.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("one too many is answered %d, %v: %v, %v", res.StatusCode, res.Header, problem, err)
+		}
+		refused.closed()
+		close(goOn)
+		for _, c := range busy {
+			if got := c.status(); got != http.StatusOK {
+				t.Errorf("who was busy is answered %d", got)
+			}
+		}
+		b.store.before = nil
+		b.serves("c")
+		if refused, closed := b.reached[connections.Full].Load(), b.reached[connections.Idle].Load(); refused != 1 || closed != 1 {
+			t.Errorf("%d refused, %d closed", refused, closed)
+		}
+	})
 }
 
 // TestSlowClientsEnd sends headers and bodies that never end: each connection is over
 // after its timeout, nothing of it is counted, and others are served meanwhile.
 func TestSlowClientsEnd(t *testing.T) {
-	const each = 50
-	b := besiege(t, 1000, func(s *http.Server) {
-		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = time.Second, 2*time.Second, 2*time.Second
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		t.Parallel()
+		const each = 50
+		b := besiege(t, 1000, by, func(s *http.Server) {
+			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = time.Second, 2*time.Second, 2*time.Second
+		})
+		whole := takeFor("victim")
+		batch := operationsOf(slices.Repeat([]string{oneOp}, 1000)...)
+		var slow []*client
+		for i := range each {
+			slow = append(slow,
+				b.dial().send(whole[:10+i]),                                              // headers
+				b.dial().send(whole[:len(whole)-1-i%40]),                                 // a body
+				b.dial().send(headersOf("/v1/batch", len(batch))+batch[:len(batch)-1-i]), // a large one
+				b.dial(), // nothing
+			)
+		}
+		waitUntil(t, "all are open", func() bool { return b.connections.Len() == len(slow) })
+		b.serves("honest")
+		for _, c := range slow {
+			c.closed()
+		}
+		waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+		b.serves("honest")
+		if taken := b.server.memory.Taken(); taken != 0 {
+			t.Errorf("bodies that are gone take %d bytes", taken)
+		}
+		if victim, honest := b.used("victim"), b.used("honest"); victim != "0" || honest != "2" {
+			t.Errorf("%s of the victim's, %s of the honest one's are counted", victim, honest)
+		}
 	})
-	whole := takeFor("victim")
-	batch := operationsOf(slices.Repeat([]string{oneOp}, 1000)...)
-	var slow []*client
-	for i := range each {
-		slow = append(slow,
-			b.dial().send(whole[:10+i]),                                              // headers
-			b.dial().send(whole[:len(whole)-1-i%40]),                                 // a body
-			b.dial().send(headersOf("/v1/batch", len(batch))+batch[:len(batch)-1-i]), // a large one
-			b.dial(), // nothing
-		)
-	}
-	waitUntil(t, "all are open", func() bool { return b.connections.Len() == len(slow) })
-	b.serves("honest")
-	for _, c := range slow {
-		c.closed()
-	}
-	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
-	b.serves("honest")
-	if taken := b.server.memory.Taken(); taken != 0 {
-		t.Errorf("bodies that are gone take %d bytes", taken)
-	}
-	if victim, honest := b.used("victim"), b.used("honest"); victim != "0" || honest != "2" {
-		t.Errorf("%s of the victim's, %s of the honest one's are counted", victim, honest)
-	}
 }
 
 // TestLargeBodiesAreBounded refuses a body beyond the memory that all may take, says that
 // nothing was recorded, and goes on to serve small ones.
 func TestLargeBodiesAreBounded(t *testing.T) {
-	b := besiege(t, 1000, nil)
-	batch := operationsOf(slices.Repeat([]string{oneOp}, 500)...)
-	half := headersOf("/v1/batch", len(batch)) + batch[:len(batch)/2]
-	slow := []*client{b.dial().send(half), b.dial().send(half)}
-	room := memory.FreeBody
-	for room <= len(batch)/2 {
-		room *= 2
-	}
-	halves := 2 * int64(room-memory.FreeBody)
-	waitUntil(t, "both halves are there", func() bool { return b.server.memory.Taken() == halves })
-	long := oneTail + strings.Repeat(" ", 3*memory.FreeBody)
-	if res := b.do(http.MethodPost, "/v1/take", long); res.StatusCode != http.StatusOK { // whose buffer is kept for the next request
-		t.Errorf("while there is room: %d", res.StatusCode)
-	}
-	waitUntil(t, "it is over", func() bool { return b.server.memory.Taken() == halves })
-	others := b.server.takeAll()
-	receipt := `{"receipt":"` + strings.Repeat("a", 4000) + `"` + strings.Repeat(" ", memory.FreeBody) + `}`
-	for _, c := range []struct{ path, body, recorded string }{
-		{"/v1/batch", batch, "no"},
-		{"/v1/take", long, "no"},
-		{"/v1/refund", receipt, "yes"},
-	} {
-		p := readProblem(t, b.do(http.MethodPost, c.path, c.body))
-		if p.Status != http.StatusServiceUnavailable || p.Recorded != c.recorded || !strings.Contains(p.Detail, "smaller parts") {
-			t.Errorf("%s: %+v", c.path, p)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiege(t, 1000, by, nil)
+		batch := operationsOf(slices.Repeat([]string{oneOp}, 500)...)
+		half := headersOf("/v1/batch", len(batch)) + batch[:len(batch)/2]
+		slow := []*client{b.dial().send(half), b.dial().send(half)}
+		room := memory.FreeBody
+		for room <= len(batch)/2 {
+			room *= 2
 		}
-	}
-	b.serves("honest")
-	if got := b.reached[BoundBodies].Load(); got != 3 {
-		t.Errorf("%d were refused", got)
-	}
-	others.Release()
-	if res := b.do(http.MethodPost, "/v1/batch", batch); res.StatusCode != http.StatusOK {
-		t.Errorf("with room for it: %d", res.StatusCode)
-	}
-	for _, c := range slow {
-		if got := c.send(batch[len(batch)/2:]).status(); got != http.StatusOK {
-			t.Errorf("whose half was there is answered %d", got)
+		halves := 2 * int64(room-memory.FreeBody)
+		waitUntil(t, "both halves are there", func() bool { return b.server.memory.Taken() == halves })
+		long := oneTail + strings.Repeat(" ", 3*memory.FreeBody)
+		if res := b.do(http.MethodPost, "/v1/take", long); res.StatusCode != http.StatusOK { // whose buffer is kept for the next request
+			t.Errorf("while there is room: %d", res.StatusCode)
 		}
-	}
-	waitUntil(t, "nothing is taken", func() bool { return b.server.memory.Taken() == 0 })
+		waitUntil(t, "it is over", func() bool { return b.server.memory.Taken() == halves })
+		others := b.server.takeAll()
+		receipt := `{"receipt":"` + strings.Repeat("a", 4000) + `"` + strings.Repeat(" ", memory.FreeBody) + `}`
+		for _, c := range []struct{ path, body, recorded string }{
+			{"/v1/batch", batch, "no"},
+			{"/v1/take", long, "no"},
+			{"/v1/refund", receipt, "yes"},
+		} {
+			p := readProblem(t, b.do(http.MethodPost, c.path, c.body))
+			if p.Status != http.StatusServiceUnavailable || p.Recorded != c.recorded || !strings.Contains(p.Detail, "smaller parts") {
+				t.Errorf("%s: %+v", c.path, p)
+			}
+		}
+		b.serves("honest")
+		if got := b.reached[BoundBodies].Load(); got != 3 {
+			t.Errorf("%d were refused", got)
+		}
+		others.Release()
+		if res := b.do(http.MethodPost, "/v1/batch", batch); res.StatusCode != http.StatusOK {
+			t.Errorf("with room for it: %d", res.StatusCode)
+		}
+		for _, c := range slow {
+			if got := c.send(batch[len(batch)/2:]).status(); got != http.StatusOK {
+				t.Errorf("whose half was there is answered %d", got)
+			}
+		}
+		waitUntil(t, "nothing is taken", func() bool { return b.server.memory.Taken() == 0 })
+	})
 }
 
 // TestGarbage sends what is no HTTP, or more of it than there should be: it is refused, or
 // answered in its order, and others are served.
 func TestGarbage(t *testing.T) {
-	b := besiege(t, 1000, nil)
-	many := takeFor("pipelined") + takeFor("pipelined") + takeFor("pipelined")
-	for _, c := range []struct {
-		sent string
-		want []int
-	}{
-		{many + "\x00\x01\x02 garbage\r\n\r\n" + many, []int{200, 200, 200, 400, 0}},
-		{"GET / HTTP/9.9\r\n\r\n", []int{505, 0}},
-		{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", []int{400, 0}},
-		{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400, 0}},
-		{"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 32<<10) + "\r\n\r\n", []int{431, 0}},
-		{"GET /healthz HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: a\r\n", 8<<10) + "\r\n", []int{431, 0}},
-		{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 99), []int{400, 0}}, // TLS
-		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{404, 0}},
-	} {
-		client := b.dial().send(c.sent)
-		var got []int
-		for range c.want {
-			got = append(got, client.status())
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiege(t, 1000, by, nil)
+		many := takeFor("pipelined") + takeFor("pipelined") + takeFor("pipelined")
+		for _, c := range []struct {
+			sent string
+			want []int
+		}{
+			{many + "\x00\x01\x02 garbage\r\n\r\n" + many, []int{200, 200, 200, 400, 0}},
+			{"GET / HTTP/9.9\r\n\r\n", []int{505, 0}},
+			{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", []int{400, 0}},
+			{"POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", []int{400, 0}},
+			{"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 32<<10) + "\r\n\r\n", []int{431, 0}},
+			{"GET /healthz HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: a\r\n", 8<<10) + "\r\n", []int{431, 0}},
+			{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("\x00", 99), []int{400, 0}}, // TLS
+			{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{404, 0}},
+		} {
+			client := b.dial().send(c.sent)
+			var got []int
+			for range c.want {
+				got = append(got, client.status())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%.60q is answered %d, want %d", c.sent, got, c.want)
+			}
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%.60q is answered %d, want %d", c.sent, got, c.want)
+		b.serves("honest")
+		if got := b.used("pipelined"); got != "3" {
+			t.Errorf("%s of 3 takes are counted", got)
 		}
-	}
-	b.serves("honest")
-	if got := b.used("pipelined"); got != "3" {
-		t.Errorf("%s of 3 takes are counted", got)
-	}
-	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+		waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+	})
 }
 
 // TestManyClientsOverFewConnections lets more clients come and go than there may be
 // connections: every answer counts once, and what was refused counted nothing.
 func TestManyClientsOverFewConnections(t *testing.T) {
-	b := besiege(t, 8, nil)
-	var answered atomic.Int64
-	var all sync.WaitGroup
-	for range 32 {
-		all.Go(func() {
-			for range 5 {
-				c := b.dial()
-				if c.send(takeFor("shared")).status() == http.StatusOK {
-					answered.Add(1)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiege(t, 8, by, nil)
+		var answered atomic.Int64
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				for range 5 {
+					c := b.dial()
+					if c.send(takeFor("shared")).status() == http.StatusOK {
+						answered.Add(1)
+					}
+					_ = c.Close()
 				}
-				_ = c.Close()
-			}
-		})
-	}
-	all.Wait()
-	waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
-	var used int64
-	if _, err := fmt.Sscan(b.used("shared"), &used); err != nil || used < answered.Load() || answered.Load() == 0 {
-		t.Errorf("%d takes were answered, and %d are counted: %v", answered.Load(), used, err)
-	}
+			})
+		}
+		all.Wait()
+		waitUntil(t, "none is open", func() bool { return b.connections.Len() == 0 })
+		var used int64
+		if _, err := fmt.Sscan(b.used("shared"), &used); err != nil || used < answered.Load() || answered.Load() == 0 {
+			t.Errorf("%d takes were answered, and %d are counted: %v", answered.Load(), used, err)
+		}
+	})
 }

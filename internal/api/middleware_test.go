@@ -201,42 +201,45 @@ func TestManyAtOnce(t *testing.T) {
 
 // TestHTTPServer serves over a real connection and refuses headers past the bound.
 func TestHTTPServer(t *testing.T) {
-	server := NewHTTPServer(newFront(t, nil, tail).server)
-	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 || server.IdleTimeout == 0 {
-		t.Errorf("a timeout is missing: %+v", server)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		server := NewHTTPServer(newFront(t, nil, tail).server)
+		if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 || server.IdleTimeout == 0 {
+			t.Errorf("a timeout is missing: %+v", server)
 		}
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	for padding, want := range map[int]int{100: 200, 32 << 10: http.StatusRequestHeaderFieldsTooLarge} {
-		url := "http://" + listener.Addr().String() + "/v1/take"
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader([]byte(oneTail)))
+		web := by(server)
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("X-Padding", strings.Repeat("a", padding))
-		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
+		served := make(chan error, 1)
+		go func() { served <- web.Serve(listener) }()
+		defer func() {
+			if err := web.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+		}()
+		for padding, want := range map[int]int{100: 200, 32 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+			url := "http://" + listener.Addr().String() + "/v1/take"
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader([]byte(oneTail)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("X-Padding", strings.Repeat("a", padding))
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			if err != nil || res.StatusCode != want {
+				t.Errorf("%d bytes of header: %d, want %d: %s %v", padding, res.StatusCode, want, body, err)
+			}
+			_ = res.Body.Close()
 		}
-		body, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != want {
-			t.Errorf("%d bytes of header: %d, want %d: %s %v", padding, res.StatusCode, want, body, err)
-		}
-		_ = res.Body.Close()
-	}
+	})
 }
 
 // A client that sends a body that is too long to its end reads why it was refused.

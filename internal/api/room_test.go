@@ -81,12 +81,12 @@ func TestRoomIsEnough(t *testing.T) {
 // TestAnswersAreBounded refuses a small request whose answer is long where there is no room for that,
 // before anything is done; calls of one demand go on, and what was answered takes no more than it is.
 func TestAnswersAreBounded(t *testing.T) {
-	byBoth(t, func(t *testing.T, netHTTP bool) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			_, _ = io.WriteString(w, "up 1\n")
 		})
-		b := besiegeWith(t, 100, &Options{Metrics: metrics}, nil, netHTTP)
+		b := besiegeWith(t, 100, &Options{Metrics: metrics}, by, nil)
 		policies := []policy.Policy{tail}
 		for i := range policy.MaxDemands {
 			policies = append(policies, wide(string(rune('a'+i)), 1000))

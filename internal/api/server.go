@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-
-	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
 // Bounds of one connection. Decisions take milliseconds and at most the store's
@@ -23,8 +21,8 @@ const (
 
 // NewHTTPServer returns a server for s with every timeout and bound set, but for
 // that of connections, which LimitConnections sets. Its address, TLS and error log are left to the caller.
-func NewHTTPServer(s *Server) *http1.Server {
-	return &http1.Server{Server: &http.Server{
+func NewHTTPServer(s *Server) *http.Server {
+	return &http.Server{
 		Handler:           s,
 		ConnContext:       withRoute,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -32,7 +30,7 @@ func NewHTTPServer(s *Server) *http1.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-	}}
+	}
 }
 
 // ownRoute is the key of a connection's *chi.Context, beside chi's own: that may be one of

@@ -31,24 +31,26 @@ func TestRoutesOfOneConnection(t *testing.T) {
 	}
 	for _, http2 := range []bool{false, true} {
 		t.Run("http2="+strconv.FormatBool(http2), func(t *testing.T) {
-			s := newConversation(t, http2)
-			var all sync.WaitGroup
-			for _, r := range requests {
-				if http2 {
-					all.Go(func() { s.say(r.method, r.path) })
-				} else {
-					s.say(r.method, r.path)
+			byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+				s, want := newConversation(t, by, http2), slices.Clone(want)
+				var all sync.WaitGroup
+				for _, r := range requests {
+					if http2 {
+						all.Go(func() { s.say(r.method, r.path) })
+					} else {
+						s.say(r.method, r.path)
+					}
 				}
-			}
-			all.Wait()
-			got := s.routes()
-			if http2 {
-				slices.Sort(got)
-				slices.Sort(want)
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%q, want %q", got, want)
-			}
+				all.Wait()
+				got := s.routes()
+				if http2 {
+					slices.Sort(got)
+					slices.Sort(want)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%q, want %q", got, want)
+				}
+			})
 		})
 	}
 }
@@ -63,7 +65,7 @@ type conversation struct {
 	observed []string
 }
 
-func newConversation(t *testing.T, http2 bool) *conversation {
+func newConversation(t *testing.T, by func(*http.Server) webServer, http2 bool) *conversation {
 	t.Helper()
 	c := &conversation{t: t}
 	f := newFront(t, &Options{Observe: func(route string, status int, _ time.Duration, _ string) {
@@ -80,9 +82,10 @@ func newConversation(t *testing.T, http2 bool) *conversation {
 	if err != nil {
 		t.Fatal(err)
 	}
+	web := by(server)
 	var served sync.WaitGroup
-	served.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() { _ = server.Close(); served.Wait() })
+	served.Go(func() { _ = web.Serve(listener) })
+	t.Cleanup(func() { _ = web.Close(); served.Wait() })
 	c.client = &http.Client{Transport: &http.Transport{Protocols: &protocols, MaxConnsPerHost: 1}}
 	c.url = "http://" + listener.Addr().String()
 	return c

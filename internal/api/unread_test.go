@@ -17,9 +17,9 @@ func TestABodyThatNeverComes(t *testing.T) {
 	const least = 10 * time.Second // of the timeout for bodies, which nothing here is to wait for
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })
 	large := "POST /v1/take HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n"
-	byBoth(t, func(t *testing.T, netHTTP bool) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
 		opts := &Options{Keyring: keyring(t, "decider scopes: [decide, metrics]"), Metrics: metrics}
-		b := besiegeWith(t, 100, opts, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*least, 4*least }, netHTTP)
+		b := besiegeWith(t, 100, opts, by, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*least, 4*least })
 		var all sync.WaitGroup
 		for name, test := range map[string]struct {
 			head   string
@@ -66,8 +66,8 @@ func TestABodyThatNeverComes(t *testing.T) {
 // TestABodyThatComesLate keeps its connection though nobody reads it, in one piece or more.
 func TestABodyThatComesLate(t *testing.T) {
 	body := strings.Repeat(" ", 200_000)
-	byBoth(t, func(t *testing.T, netHTTP bool) {
-		b := besiegeWith(t, 100, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, nil, netHTTP)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiegeWith(t, 100, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, by, nil)
 		for _, pieces := range [][]string{
 			{headersOf("/v1/take", 50) + body[:50]},
 			{headersOf("/v1/take", 50), body[:20], body[:30]},
@@ -94,8 +94,8 @@ func TestABodyThatComesLate(t *testing.T) {
 // that there may be.
 func TestBodiesThatNeverComeMakeRoom(t *testing.T) {
 	const most = 50
-	byBoth(t, func(t *testing.T, netHTTP bool) {
-		b := besiegeWith(t, most, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, nil, netHTTP)
+	byBoth(t, func(t *testing.T, by func(*http.Server) webServer) {
+		b := besiegeWith(t, most, &Options{Keyring: keyring(t, "decider scopes: [decide]")}, by, nil)
 		honest := strings.Replace(takeFor("honest"), "Host: a\r\n", "Host: a\r\nAuthorization: Bearer decider\r\n", 1)
 		for range 3 {
 			var abusers []*client

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -29,12 +28,6 @@ type Edit struct {
 	File string // below the module's root
 	Old  string // is in the file exactly once
 	New  string
-}
-
-// Builds returns all of them.
-func Builds() []Build {
-	return slices.Concat(counting(), timing(), answering(), counters(), resets(), totals(), writtenBehind(), comparing(),
-		together(), once(), keys(), overrides(), owners(), members(), prepared(), numbers(), shadows(), versions(), confirms())
 }
 
 // Apply returns the files that b changes, by path below root, as they are then. The

@@ -18,7 +18,7 @@ func TestClockThatIsOff(t *testing.T) {
 		{"behind", -3 * time.Second, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := newConfig(t)
+			config := commonConfig(t)
 			config.Now = func() time.Time { return time.Now().Add(c.offset) }
 			config.ClockTolerance = time.Second
 			store := newStore(t, config)
@@ -36,7 +36,7 @@ func TestClockThatIsOff(t *testing.T) {
 // A clock that is set is off at once, not when it is measured next.
 func TestClockThatIsSet(t *testing.T) {
 	var set atomic.Int64
-	config := newConfig(t)
+	config := commonConfig(t)
 	config.Now = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
 	config.ClockTolerance = time.Second
 	store := newStore(t, config) // which nothing runs: it is measured once
@@ -53,7 +53,7 @@ func TestClockThatIsSet(t *testing.T) {
 
 // The clock of a machine that slept seems to have been set: it is measured at once.
 func TestClockOfAMachineThatSlept(t *testing.T) {
-	config := newConfig(t)
+	config := commonConfig(t)
 	config.ClockTolerance = time.Second
 	store := newStore(t, config)
 	store.MeasureClockEvery(time.Hour)

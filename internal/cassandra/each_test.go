@@ -2,7 +2,7 @@ package cassandra_test
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +17,7 @@ import (
 // share requests where they can, and are told what became of them one by one.
 func TestWriteEach(t *testing.T) {
 	const all, bad = 30, 7
-	s := newStore(t, newConfig(t))
+	s := newStore(t, commonConfig(t))
 	var trips, travelled atomic.Int64
 	s.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
 	ids, now := store.NewEventIDs().Next, store.InstantOf(time.Now())
@@ -26,7 +26,7 @@ func TestWriteEach(t *testing.T) {
 	window := store.Count{Limit: "w", Start: now, Expires: now.Add(time.Minute), Units: 3}
 	var writes []store.Write
 	for i := range all {
-		id, keyer := ids(now), keys.Keyer{Namespace: fmt.Sprint(t.Name(), i)}
+		id, keyer := ids(now), keys.Keyer{Namespace: rand.Text()}
 		w := store.Write{Key: keyer.For(keys.KeySpace{}).Of("somebody"), Level: level, Logs: logs}
 		w.Events = []store.Event{{ID: id, At: id.Instant(), Cost: 2}}
 		switch {

@@ -12,7 +12,7 @@ import (
 
 // Tokens are those that Cassandra computes.
 func TestTokens(t *testing.T) {
-	s := newStore(t, newConfig(t))
+	s := newStore(t, commonConfig(t))
 	keyer := keys.Keyer{Namespace: t.Name()}
 	all := keyer.For(keys.KeySpace{Policy: "p"})
 	for i := range 100 {

@@ -19,6 +19,7 @@ func TestLater(t *testing.T) {
 	config := newConfig(t)
 	door := cassandratest.NewDoor(t)
 	config.Hosts, config.MigrateFirst = []string{door.Addr()}, true
+	config.Timeout = 4 * time.Second // for as long nothing is answered once the data centre is known
 	s, err := cassandra.OpenLater(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -66,16 +67,22 @@ func TestLaterWhereNobodyAnswers(t *testing.T) {
 	config := cassandra.Config{Hosts: []string{door.Addr()}, Keyspace: "k"}
 	began := time.Now()
 	store, err := cassandra.OpenLater(t.Context(), config)
-	if took := time.Since(began); err != nil || took > 15*time.Second {
+	if took := time.Since(began); err != nil || took > 30*time.Second {
 		t.Fatalf("%v after %v", err, took)
 	}
 	store.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	<-door.Came() // who came before
-	began = time.Now()
-	go func() { <-door.Came(); cancel() }()
-	if _, err := cassandra.OpenLater(ctx, config); !errors.Is(err, context.Canceled) || time.Since(began) > 4*time.Second {
-		t.Errorf("%v after %v", err, time.Since(began))
+	const soon = 4 * time.Second // less than an attempt lasts of which nobody gives up
+	for tries := 1; ; tries++ {  // a busy machine may be late, but hardly each time
+		ctx, cancel := context.WithCancel(t.Context())
+		<-door.Came() // who came before
+		began = time.Now()
+		go func() { <-door.Came(); cancel() }()
+		_, err := cassandra.OpenLater(ctx, config)
+		if took := time.Since(began); !errors.Is(err, context.Canceled) || took > soon && tries == 3 {
+			t.Fatalf("%v after %v", err, took)
+		} else if took <= soon {
+			return
+		}
 	}
 }
 

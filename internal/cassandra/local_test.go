@@ -2,6 +2,7 @@ package cassandra_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -71,16 +72,16 @@ func localOwner(t testing.TB, store store.Store, namespace string, right *sole, 
 
 // TestLocalIsKnownToTheNextOwner holds that what an owner wrote behind counts for the next one.
 func TestLocalIsKnownToTheNextOwner(t *testing.T) {
-	store := newStore(t, newConfig(t))
+	store := newStore(t, commonConfig(t))
 	for _, algorithm := range policy.Algorithms() {
 		if algorithm == policy.Conversion.Name {
 			continue // it is not written behind
 		}
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
-			limit, total := policy.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0
+			namespace, limit, total := rand.Text(), policy.Limit{Algorithm: algorithm, Limit: 200, Window: 24 * time.Hour}, 0
 			for i, takes := range []int{150, 150} {
-				e := localOwner(t, store, algorithm, &sole{knows: i == 0}, limit)
+				e := localOwner(t, store, namespace, &sole{knows: i == 0}, limit)
 				for range takes {
 					d, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: "id"})
 					if err != nil {
@@ -105,10 +106,10 @@ func TestLocalKeysTravelTogether(t *testing.T) {
 	const all = 2000
 	for _, algorithm := range []string{"sliding-log", "sliding-tail"} {
 		t.Run(algorithm, func(t *testing.T) {
-			store := newStore(t, newConfig(t))
+			store := newStore(t, commonConfig(t))
 			var trips, travelled atomic.Int64
 			store.WatchTrips(func(n int) { trips.Add(1); travelled.Add(int64(n)) })
-			e := localOwner(t, store, t.Name(), &sole{knows: true}, policy.Limit{Algorithm: algorithm, Limit: 10, Window: time.Hour})
+			e := localOwner(t, store, rand.Text(), &sole{knows: true}, policy.Limit{Algorithm: algorithm, Limit: 10, Window: time.Hour})
 			for i := range all {
 				if _, err := e.Take(t.Context(), limiter.Demand{Policy: "p", Identifier: keys.Identifier(fmt.Sprint(i))}); err != nil {
 					t.Fatal(err)

@@ -2,6 +2,7 @@ package cassandra_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 )
 
 func TestMembersChangeByCompareAndSetAlone(t *testing.T) {
-	members := newStore(t, newConfig(t)).Members("shop")
+	members := newStore(t, commonConfig(t)).Members(rand.Text())
 	ctx := t.Context()
 	if cell, err := members.Get(ctx, "view", true); err != nil || cell.Version != (cluster.Version{}) {
 		t.Fatalf("what was never set is %+v, error %v", cell, err)
@@ -38,8 +39,8 @@ func TestMembersChangeByCompareAndSetAlone(t *testing.T) {
 }
 
 func TestBeatsOfMembersAreKeptApartByNamespace(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	shop, office := store.Members("shop"), store.Members("office")
+	store := newStore(t, commonConfig(t))
+	shop, office := store.Members(rand.Text()), store.Members(rand.Text())
 	for count := range int64(3) {
 		if err := shop.Beat(t.Context(), cluster.Beat{Member: cluster.Member{ID: "a", Address: "127.0.0.1:1"}, Count: count}); err != nil {
 			t.Fatal(err)
@@ -57,10 +58,10 @@ func TestBeatsOfMembersAreKeptApartByNamespace(t *testing.T) {
 // TestThreeMembersOfOneCluster holds that members which start at once agree on who owns what, and
 // agree anew when one leaves.
 func TestThreeMembersOfOneCluster(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	all := make([]*member, 3)
+	store := newStore(t, commonConfig(t))
+	namespace, all := rand.Text(), make([]*member, 3)
 	for i := range all {
-		all[i] = startMember(t, store.Members("default"), string(rune('a'+i)))
+		all[i] = startMember(t, store.Members(namespace), string(rune('a'+i)))
 	}
 	awaitMembers(t, 3, all...)
 	owners := make(map[cluster.ID]int)

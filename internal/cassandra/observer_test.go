@@ -24,7 +24,7 @@ import (
 // each trace has what was written and read for it, with how many calls shared that, and that nothing of
 // what was written is in it.
 func TestEachTraceHasItsTrips(t *testing.T) {
-	config := newConfig(t)
+	config := commonConfig(t)
 	config.Traced = true
 	recorder := tracetest.NewSpanRecorder()
 	tracer := tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
@@ -76,7 +76,7 @@ func TestEachTraceHasItsTrips(t *testing.T) {
 func TestWhatIsNotTracedIsNotObserved(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
-	e := storetest.NewEngine(t, newStore(t, newConfig(t)), limiter.Options{Now: time.Now, StoreTimeout: 5 * time.Second}, policy.Policy{
+	e := storetest.NewEngine(t, newStore(t, commonConfig(t)), limiter.Options{Now: time.Now, StoreTimeout: 5 * time.Second}, policy.Policy{
 		Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1000, Window: time.Hour}},
 	})
 	r, _ := tracer.Request(httptest.NewRequest("POST", "/v1/take", nil))

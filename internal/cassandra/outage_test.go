@@ -20,8 +20,8 @@ import (
 
 const (
 	outageTimeout = 500 * time.Millisecond
-	// answerSlack is what scheduling may add to the store timeout.
-	answerSlack = 50 * time.Millisecond
+	// answerSlack is what a busy machine may add to the store timeout: less than who waits for it twice.
+	answerSlack = outageTimeout * 4 / 5
 	// recoveryTime is how soon all is well after the cluster is back.
 	recoveryTime = 20 * time.Second
 )

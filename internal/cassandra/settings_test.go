@@ -1,14 +1,15 @@
 package cassandra_test
 
 import (
+	"crypto/rand"
 	"slices"
 	"testing"
 	"time"
 )
 
 func TestSettingsAreKeptApartByNamespaceAndExpire(t *testing.T) {
-	store := newStore(t, newConfig(t))
-	shop, office := store.Settings("shop"), store.Settings("office")
+	store := newStore(t, commonConfig(t))
+	shop, office := store.Settings(rand.Text()), store.Settings(rand.Text())
 	published := func() (texts []string) {
 		t.Helper()
 		all, err := shop.Published(t.Context())

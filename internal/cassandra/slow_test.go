@@ -1,8 +1,8 @@
 package cassandra_test
 
 import (
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -22,7 +22,7 @@ import (
 // TestOnlyNodeIsSlow has the only node answer so late that reads are sent a second
 // time. There is no other node to send them to: the first answer must still count.
 func TestOnlyNodeIsSlow(t *testing.T) {
-	config := newConfig(t)
+	config := commonConfig(t)
 	if err := cassandra.Migrate(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestOnlyNodeIsSlow(t *testing.T) {
 // TestConditionalWriteWhoseAnswerIsLost is stored, and must not be sent a second time:
 // it would meet its own version, and be refused for it.
 func TestConditionalWriteWhoseAnswerIsLost(t *testing.T) {
-	config := newConfig(t)
+	config := commonConfig(t)
 	direct := newStore(t, config)
 	lossy := newSlowProxy(t, config.Hosts[0])
 	config.Hosts, config.Connections = []string{lossy.address()}, 4
@@ -67,7 +67,7 @@ func TestConditionalWriteWhoseAnswerIsLost(t *testing.T) {
 	defer s.Close()
 	ids := store.NewEventIDs().Next
 	for i := range 20 { // what is cut may be the answer to something else, that the driver asked
-		keyer := keys.Keyer{Namespace: fmt.Sprint(i)}
+		keyer := keys.Keyer{Namespace: rand.Text()}
 		w := store.Write{Key: keyer.For(keys.KeySpace{}).Of(storetest.Somebody), Level: policy.LevelQuorum, Cell: &store.CellWrite{
 			Version: ids(store.InstantOf(time.Now())), Value: []byte("a"), TTL: time.Hour, Serial: policy.LevelSerial,
 		}}

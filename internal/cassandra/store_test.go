@@ -21,7 +21,15 @@ func newConfig(t testing.TB) cassandra.Config {
 	return cassandra.Config{Hosts: hosts, Keyspace: cassandratest.Keyspace(t), Timeout: 10 * time.Second}
 }
 
-// newStore returns a store on tables of the test's own.
+// commonConfig returns the settings for the keyspace that tests have in common which use keys, or a namespace, that nobody
+// else does, and look at no others.
+func commonConfig(t testing.TB) cassandra.Config {
+	t.Helper()
+	hosts := cassandratest.Hosts(t)
+	return cassandra.Config{Hosts: hosts, Keyspace: cassandratest.CommonKeyspace(t), Timeout: 10 * time.Second}
+}
+
+// newStore returns a store on the tables of that keyspace, which it makes if they are not there.
 func newStore(t testing.TB, config cassandra.Config) *cassandra.Store {
 	t.Helper()
 	if err := cassandra.Migrate(t.Context(), config); err != nil {

@@ -1,6 +1,7 @@
 package cassandra_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"math"
 	"sync"
@@ -18,7 +19,7 @@ import (
 // Many callers of many keys at the same time share requests, and each is told of its own
 // key.
 func TestKeysTravelTogether(t *testing.T) {
-	store := newStore(t, newConfig(t))
+	store := newStore(t, commonConfig(t))
 	var trips, ks atomic.Int64
 	store.WatchTrips(func(n int) { trips.Add(1); ks.Add(int64(n)) })
 	const callers, limit = 60, 3
@@ -45,10 +46,10 @@ func TestKeysTravelTogether(t *testing.T) {
 
 // What one key can't have does not keep another from it.
 func TestTripOfWhichOneFails(t *testing.T) {
-	s := newStore(t, newConfig(t))
+	s := newStore(t, commonConfig(t))
 	id := store.NewEventIDs().Next(store.InstantOf(time.Now()))
 	tooLong := make([]byte, math.MaxUint16+1) // Cassandra refuses keys that don't fit
-	keys := [][]byte{[]byte(t.Name() + " one"), tooLong, []byte(t.Name() + " two")}
+	keys := [][]byte{[]byte(rand.Text()), tooLong, []byte(rand.Text())}
 	found, wrote, read := s.Together(keys, store.Event{ID: id, At: id.Instant(), Cost: 1})
 	for i := range keys {
 		if bad := i == 1; (wrote[i] != nil) != bad || (read[i] != nil) != bad || (found[i] == 1) == bad {

@@ -33,7 +33,7 @@ type front struct {
 
 // byBoth runs a test with a server of http1, and with one of net/http.
 func byBoth(t *testing.T, test func(f *front)) {
-	for _, name := range []string{"http1", "net/http"} {
+	for _, name := range []string{"fast", "std"} {
 		t.Run(name, func(t *testing.T) {
 			below, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -41,7 +41,7 @@ func byBoth(t *testing.T, test func(f *front)) {
 			}
 			server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 			f := &front{Limit(server, below, 10, func(Bound) {}), t, server}
-			if name == "http1" {
+			if name == "fast" {
 				f.web = &http1.Server{Server: server}
 			}
 			served := make(chan error, 1)

@@ -296,9 +296,9 @@ func (s *Store) collectChanges(records []Record) []Record {
 	return records
 }
 
-// touch notes that e has changed.
+// touch notes that e, of a store with a disk, has changed.
 func (sh *shard) touch(e *entry) {
-	if sh.dirty != nil && !e.log.dirty {
+	if !e.log.dirty {
 		e.log.dirty = true
 		sh.dirty[e.key] = struct{}{}
 	}

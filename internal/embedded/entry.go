@@ -183,19 +183,18 @@ func (e *entry) apply(w *store.Write, clock *Store) {
 	}
 }
 
+// applyLog stores what w says of the log that lw names.
 func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
+	l := e.logOf(lw.Span)
+	if l == nil && len(w.Events) > 0 {
+		l = e.openLog(lw.Span)
+	}
+	if l == nil {
+		return
+	}
 	if len(w.Events) > 0 {
-		e.appendTo(e.openLog(lw.Span), w, lw, clock)
+		l.ttl = max(l.ttl, secondsOf(lw.TTL))
 	}
-	if len(w.Remove) > 0 {
-		if l := e.logOf(lw.Span); l != nil {
-			l.remove(w.Remove)
-		}
-	}
-}
-
-func (e *entry) appendTo(l *eventLog, w *store.Write, lw *store.LogWrite, clock *Store) {
-	l.ttl = max(l.ttl, secondsOf(lw.TTL))
 	for _, event := range w.Events {
 		if e.rare != nil && slices.Contains(e.rare.removed, event.ID) {
 			continue
@@ -206,6 +205,9 @@ func (e *entry) appendTo(l *eventLog, w *store.Write, lw *store.LogWrite, clock 
 			l.append(event, lw.Keep, clock)
 		}
 		e.expires = max(e.expires, event.At.Add(lw.TTL))
+	}
+	if len(w.Remove) > 0 {
+		l.remove(w.Remove)
 	}
 }
 

@@ -54,6 +54,9 @@ func (l *eventLog) newest(after store.Instant, n int, now store.Instant) store.L
 	if l.holds || l.sum == math.MaxInt64 {
 		log.Sum = 0
 	}
+	if first == 0 {
+		return log
+	}
 	return log.From(first)
 }
 
@@ -70,16 +73,29 @@ func firstOf(events []store.Event, n int, now store.Instant) int {
 
 func ended(e *store.Event, now store.Instant) bool { return e.Ends != 0 && e.Ends <= now }
 
-// append adds event. If an event with its ID is there, event replaces it, and stays settled if that
+// append adds event in order of time. If an event with its ID is there, event replaces it, and stays settled if that
 // one was.
 func (l *eventLog) append(event store.Event, keep int, clock *Store) {
-	if i := l.find(&event, searchedEvents); i >= 0 {
-		if l.events[i].Ends != 0 {
-			l.replace(i, event)
+	n := len(l.events)
+	if n > 0 && l.events[n-1].At >= event.At { // most often it is later than all others
+		if i := l.find(&event, searchedEvents); i >= 0 {
+			if l.events[i].Ends != 0 {
+				l.replace(i, event)
+			}
+			return
 		}
+	}
+	if n+1 >= cap(l.events) || n >= 2*keep+spareEvents {
+		l.makeRoom(keep, event.At, clock)
+		n = len(l.events)
+	}
+	l.holds = l.holds || event.Ends != 0
+	l.sum = store.AddSaturating(l.sum, event.Cost)
+	if n == 0 || l.events[n-1].At <= event.At {
+		l.events = append(l.events, event)
 		return
 	}
-	l.insert(event, keep, clock)
+	l.events = slices.Insert(l.events, l.after(event.At), event)
 }
 
 // settle makes event stay, whether it is there or not. One that was dated anew since keeps that
@@ -91,26 +107,12 @@ func (l *eventLog) settle(event store.Event, keep int, clock *Store) {
 		l.replace(i, event)
 		return
 	}
-	l.insert(event, keep, clock)
+	l.append(event, keep, clock)
 }
 
 func (l *eventLog) replace(i int, event store.Event) {
 	l.events[i] = event
 	l.know()
-}
-
-// insert adds event in order of time.
-func (l *eventLog) insert(event store.Event, keep int, clock *Store) {
-	l.trim(keep, event.At, clock)
-	l.holds = l.holds || event.Ends != 0
-	l.sum = saturated(l.sum, event.Cost)
-	l.grow(keep)
-	n := len(l.events)
-	if n == 0 || l.events[n-1].At <= event.At {
-		l.events = append(l.events, event)
-		return
-	}
-	l.events = slices.Insert(l.events, l.after(event.At), event)
 }
 
 // grow makes room for one more event: for twice as many, but up to keep for hardly more than
@@ -126,9 +128,6 @@ func (l *eventLog) grow(keep int) {
 	}
 	l.events = append(make([]store.Event, 0, room), l.events...)
 }
-
-// saturated returns a + b of two costs, or the largest number.
-func saturated(a, b int64) int64 { return min(math.MaxInt64-b, a) + b }
 
 // after returns the index of the first event later than at.
 func (l *eventLog) after(at store.Instant) int {
@@ -168,20 +167,24 @@ func (l *eventLog) filter(is func(*store.Event) bool) {
 	l.know()
 }
 
-// trim makes room in a log that is full. It removes events that have expired at an instant, and
-// ended holds, and merges all others but the newest keep. It makes room for two: an Update's
-// decide appends to the events that it reads before the store does.
-func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
-	most := 2*keep + spareEvents
-	if len(l.events) == 0 || len(l.events) < cap(l.events)-1 && len(l.events) < most {
-		return
+// makeRoom makes room for two more events in a log that has none: an Update's decide appends to the
+// events that it reads before the store does.
+func (l *eventLog) makeRoom(keep int, at store.Instant, clock *Store) {
+	if len(l.events) > 0 {
+		l.trim(keep, at, clock)
 	}
+	l.grow(keep)
+}
+
+// trim removes events that have expired at an instant, and ended holds, and merges all others but the
+// newest keep if that is still too many.
+func (l *eventLog) trim(keep int, at store.Instant, clock *Store) {
 	now := min(at, clock.dated())
 	l.drop(l.after(now.Add(-l.ttl.duration())))
 	if l.holds {
 		l.filter(func(have *store.Event) bool { return !ended(have, now.Add(-holdMargin)) })
 	}
-	if len(l.events) >= most {
+	if len(l.events) >= 2*keep+spareEvents {
 		l.merge(len(l.events) - keep)
 		l.know()
 	}
@@ -209,7 +212,7 @@ func (l *eventLog) merge(n int) {
 			into, held.Ends = &held, max(held.Ends, event.Ends)
 		}
 		into.At = event.At
-		into.Cost = saturated(into.Cost, event.Cost)
+		into.Cost = store.AddSaturating(into.Cost, event.Cost)
 	}
 	merged := []store.Event{whole, held}
 	if held.At < whole.At {

@@ -176,7 +176,9 @@ func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.Sta
 		}
 	}
 	e.apply(w, s)
-	sh.touch(e)
+	if sh.dirty != nil {
+		sh.touch(e)
+	}
 	return nil
 }
 
@@ -341,7 +343,9 @@ func (s *Store) store(w []store.Write, entries []*entry) error {
 	for i := range w {
 		if e := entries[i]; e != nil && changes(&w[i]) {
 			e.apply(&w[i], s)
-			s.shard(w[i].Key).touch(e)
+			if sh := s.shard(w[i].Key); sh.dirty != nil {
+				sh.touch(e)
+			}
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (r *run) call(ctx context.Context, requests []schedule.Request) {
 }
 
 // makeCalls makes the n-th call, and those that follow from it: repetitions under its idempotency
-// key, or the record that settles its reservation.
+// key, the record that settles its reservation, or what its receipt is brought back for.
 func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 	c := history.Call{N: n, Process: q.Process, Op: q.Op, Demands: q.Demands, Key: q.Key, Reserve: q.Reserve}
 	a, reservation := r.do(ctx, c, "")
@@ -55,13 +55,30 @@ func (r *run) makeCalls(ctx context.Context, n int, q *schedule.Request) {
 		wait(ctx, q.Settle)
 		c.Of, c.Op, c.Reserve, c.Settles = n, history.Record, 0, true
 		c.Process = (q.Process + 1) % r.Processes
-		a, _ := r.do(ctx, c, reservation)
-		r.insist(ctx, c, reservation, &a, q.Again)
+		settled, _ := r.do(ctx, c, reservation)
+		r.insist(ctx, c, reservation, &settled, q.Again)
+	}
+	if a.Receipt != "" && len(q.Ends) > 0 {
+		r.end(ctx, n, q, a.Receipt)
 	}
 }
 
-// insist repeats c by other processes until it is answered, and once more if again is set.
-func (r *run) insist(ctx context.Context, c history.Call, reservation string, a *history.Answer, again bool) {
+// end brings the receipt of the n-th call back.
+func (r *run) end(ctx context.Context, n int, q *schedule.Request, receipt string) {
+	wait(ctx, q.EndWait)
+	var all sync.WaitGroup
+	for i, op := range q.Ends {
+		c := history.Call{N: n, Of: n, Process: (q.Process + 1 + i) % r.Processes, Op: op, Demands: q.Demands}
+		all.Go(func() {
+			a, _ := r.do(ctx, c, receipt)
+			r.insist(ctx, c, receipt, &a, false)
+		})
+	}
+	all.Wait()
+}
+
+// insist repeats c, which brings token back, by other processes until it is answered, and once more if again is set.
+func (r *run) insist(ctx context.Context, c history.Call, token string, a *history.Answer, again bool) {
 	for try := 1; try < tries && ctx.Err() == nil; try++ {
 		if a.Decided() && !again {
 			return
@@ -69,15 +86,15 @@ func (r *run) insist(ctx context.Context, c history.Call, reservation string, a 
 		again = again && !a.Decided()
 		wait(ctx, time.Duration(try)*retryIn)
 		c.Process = (c.Process + 1) % r.Processes
-		*a, _ = r.do(ctx, c, reservation)
+		*a, _ = r.do(ctx, c, token)
 	}
 }
 
-// do makes one call and keeps it.
-func (r *run) do(ctx context.Context, c history.Call, settle string) (history.Answer, string) {
+// do makes one call, which brings token back if it is not empty, and keeps it.
+func (r *run) do(ctx context.Context, c history.Call, token string) (history.Answer, string) {
 	address := r.processes[c.Process].address()
 	c.Called = r.now()
-	a, reservation := ask(ctx, address, &c, settle)
+	a, reservation := ask(ctx, address, &c, token)
 	c.Returned, c.Answer = r.now(), a
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,6 +29,7 @@ type body struct {
 	Demands     []demand `json:"demands,omitempty"`
 	ReserveMS   int64    `json:"reserve_ms,omitempty"`
 	Reservation string   `json:"reservation,omitempty"`
+	Receipt     string   `json:"receipt,omitempty"`
 }
 
 type demand struct {
@@ -43,18 +44,22 @@ type answer struct {
 	Recorded    string `json:"recorded"`
 	Receipt     string `json:"receipt"`
 	Reservation string `json:"reservation"`
+	Replayed    bool   `json:"replayed"`
 	Detail      string `json:"detail"`
 	Demands     []struct {
 		Used int64 `json:"used"`
 	} `json:"demands"`
 }
 
-// ask makes one call of the process at address and returns its answer, and what it
-// reserved.
-func ask(ctx context.Context, address string, call *history.Call, settle string) (a history.Answer, reservation string) {
-	b := body{ReserveMS: call.Reserve.Milliseconds(), Reservation: settle}
+// ask makes one call of the process at address and returns its answer, and what it reserved. A token
+// that it brings back, a receipt or a reservation, says itself what it is for.
+func ask(ctx context.Context, address string, call *history.Call, token string) (a history.Answer, reservation string) {
+	b := body{ReserveMS: call.Reserve.Milliseconds()}
 	switch {
-	case settle != "": // it says itself what it is for
+	case call.Ends():
+		b.Receipt = token
+	case token != "":
+		b.Reservation = token
 	case len(call.Demands) == 1:
 		b.Policy, b.Identifier = call.Demands[0].Policy, call.Demands[0].Identifier
 	default:
@@ -104,12 +109,15 @@ func parse(call *history.Call, response *http.Response, text []byte) (history.An
 		return failed(err), ""
 	}
 	a := history.Answer{
-		Status: response.StatusCode, Allowed: got.Allowed, Receipt: got.Receipt, Replayed: response.Header.Get("Idempotent-Replayed") != "",
+		Status: response.StatusCode, Allowed: got.Allowed, Receipt: got.Receipt,
+		Replayed: got.Replayed || response.Header.Get("Idempotent-Replayed") != "",
 		Recorded: cmp.Or(got.Recorded, history.No),
 	}
 	switch {
-	case !a.Decided():
+	case !a.Decided() || a.Status == http.StatusNotFound:
 		a.Error = got.Detail
+	case call.Ends():
+		return a, ""
 	case len(got.Demands) > 0:
 		for _, d := range got.Demands {
 			a.Used = append(a.Used, d.Used)

@@ -19,9 +19,9 @@ func newServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	engine := limiter.New(embedded.New(nil), nil)
 	var policies []policy.Policy
-	for _, name := range []string{"p", "q"} {
+	for name, until := range map[string]policy.Until{"p": "", "q": "", "confirmed": policy.UntilConfirmed} {
 		policies = append(policies, policy.Policy{
-			Name: name, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour}},
+			Name: name, Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 2, Window: time.Hour, Until: until}},
 		})
 	}
 	if err := engine.SetPolicies(policies); err != nil {
@@ -72,6 +72,29 @@ func TestAnswersAreUnderstood(t *testing.T) {
 	}
 	if held == "" {
 		t.Error("nothing was reserved")
+	}
+}
+
+// What a service says of receipts that come back is understood.
+func TestReceiptsAreUnderstood(t *testing.T) {
+	server := newServer(t)
+	on := []history.Demand{{Policy: "confirmed", Identifier: "a"}}
+	taken, _ := ask(t.Context(), server.URL, &history.Call{Op: history.Take, Demands: on}, "")
+	for _, test := range []struct {
+		op       string
+		receipt  string
+		status   int
+		replayed bool
+	}{
+		{history.Confirm, taken.Receipt, 200, false},
+		{history.Confirm, taken.Receipt, 200, true},
+		{history.Refund, taken.Receipt, 404, false},
+		{history.Confirm, "another", 404, false},
+	} {
+		a, _ := ask(t.Context(), server.URL, &history.Call{Op: test.op, Demands: on}, test.receipt)
+		if a.Status != test.status || a.Replayed != test.replayed || !a.Decided() || a.Used != nil || (a.Error != "") != (test.status == 404) {
+			t.Errorf("%s: %+v", test.op, a)
+		}
 	}
 }
 

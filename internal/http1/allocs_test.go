@@ -10,7 +10,7 @@ import (
 // the one before: the *http.Request and its context.
 func TestPlainRequestsHardlyAllocate(t *testing.T) {
 	answer := []byte("answer")
-	f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+	f := newFront(t, fast, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		h := w.Header()
 		h["Content-Type"] = kind
@@ -36,7 +36,7 @@ var kind = []string{"text/plain"}
 // BenchmarkPlainRequest measures a request and its answer in memory, without the kernel's
 // part.
 func BenchmarkPlainRequest(b *testing.B) {
-	f := newFront(b, func(w http.ResponseWriter, r *http.Request) {
+	f := newFront(b, fast, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header()["Content-Type"] = kind
 		_, _ = w.Write([]byte("answer"))

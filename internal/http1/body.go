@@ -20,22 +20,13 @@ func (b *body) begin(length int64) {
 	b.whole.Store(length == 0)
 }
 
-// Read reads what came with the head first. The error is io.EOF at the body's end,
-// io.ErrUnexpectedEOF if the connection's comes before.
+// Read returns io.EOF at the body's end, io.ErrUnexpectedEOF if the connection's comes before.
 func (b *body) Read(p []byte) (n int, err error) {
-	switch {
-	case b.left == 0:
+	if b.left == 0 {
 		return 0, io.EOF
-	case len(p) == 0:
-		return 0, nil
 	}
-	p = p[:min(int64(len(p)), b.left)]
-	if c := b.conn; len(c.unread) > 0 {
-		n = copy(p, c.unread)
-		c.unread = c.unread[n:]
-	} else {
-		n, err = b.receive(p)
-	}
+	b.beginTimeout()
+	n, err = b.conn.in.Read(p[:min(int64(len(p)), b.left)])
 	if b.left -= int64(n); b.left == 0 {
 		b.whole.Store(true)
 		return n, io.EOF
@@ -46,13 +37,17 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// receive reads from the connection.
-func (b *body) receive(p []byte) (int, error) {
-	if timeout := b.conn.server.ReadTimeout; timeout > 0 && !b.timed {
-		b.timed = true
-		b.conn.setReadBy(time.Now().Add(timeout))
+// beginTimeout has the ReadTimeout run, once something has to be waited for.
+func (b *body) beginTimeout() {
+	if b.timed || b.conn.in.Buffered() > 0 {
+		return
 	}
-	return b.conn.rwc.Read(p)
+	b.timed = true
+	by := time.Time{}
+	if timeout := b.conn.server.ReadTimeout; timeout > 0 {
+		by = time.Now().Add(timeout)
+	}
+	b.conn.setReadBy(by)
 }
 
 // Close does nothing.

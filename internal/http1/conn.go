@@ -1,9 +1,12 @@
 package http1
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -21,16 +24,14 @@ const (
 
 // conn is a connection that http1 serves.
 type conn struct {
-	server *Server
-	handed *handed
-	rwc    net.Conn
-	state  atomic.Int32
+	server   *Server
+	listener net.Listener // that has accepted it
+	rwc      net.Conn
+	in       *bufio.Reader // of rwc
+	state    atomic.Int32
 
 	template *http.Request // what all requests of the connection share
 	context  context.Context
-
-	buffer []byte // what came; of it, unread is not yet used
-	unread []byte
 
 	head     head
 	body     body
@@ -39,9 +40,10 @@ type conn struct {
 	readBy, writeBy time.Time // deadlines that are set
 }
 
-func (s *Server) newConn(rwc net.Conn, handed *handed) *conn {
-	c := &conn{server: s, handed: handed, rwc: rwc, buffer: make([]byte, bufferLen)}
+func (s *Server) newConn(rwc net.Conn, listener net.Listener) *conn {
+	c := &conn{server: s, listener: listener, rwc: rwc, in: bufio.NewReaderSize(rwc, bufferLen)}
 	c.body.conn, c.response.conn = c, c
+	c.head.header, c.response.header = make(http.Header), make(http.Header)
 	c.context = context.WithValue(context.Background(), http.ServerContextKey, s.Server)
 	c.context = context.WithValue(c.context, http.LocalAddrContextKey, rwc.LocalAddr())
 	if s.ConnContext != nil {
@@ -63,20 +65,15 @@ func (c *conn) serve() {
 	handOver := false
 	defer func() { c.end(handOver, recover()) }()
 	c.changed(http.StateNew)
-	for first := true; c.await(first); first = false {
-		if !first && !c.skipLines() {
-			return
-		}
-		if !c.state.CompareAndSwap(waiting, busy) {
-			return
-		}
-		n, plain := c.head.parse(c.unread)
+	for first := true; c.await(first) && c.state.CompareAndSwap(waiting, busy); first = false {
+		came, _ := c.in.Peek(c.in.Buffered())
+		n, plain := c.head.parse(came)
 		if !plain {
 			handOver = true
 			return
 		}
 		c.changed(http.StateActive)
-		c.unread = c.unread[n:]
+		_, _ = c.in.Discard(n)
 		if !c.answer() || !c.state.CompareAndSwap(busy, waiting) {
 			return
 		}
@@ -84,26 +81,46 @@ func (c *conn) serve() {
 	}
 }
 
-// skippedLines is how many bytes of empty lines may be sent after a request's body, as old
-// browsers did: as many as net/http takes for nothing.
-const skippedLines = 4
+// leastBytes is how many bytes of another request net/http waits for before it makes anything of
+// it. Line ends among them, which old browsers sent after a body, are nothing.
+const leastBytes = 4
 
-// skipLines drops empty lines before a request, and reports whether there is anything after
-// them, for which it waits no longer than await does.
-func (c *conn) skipLines() bool {
-	for n := 0; n < skippedLines && len(c.unread) > 0 && (c.unread[0] == '\r' || c.unread[0] == '\n'); n++ {
-		if c.unread = c.unread[1:]; len(c.unread) == 0 && !c.fill() {
-			return false
-		}
+// await waits until something of the next request has come.
+func (c *conn) await(first bool) bool {
+	timeout, least := c.server.IdleTimeout, leastBytes
+	if first {
+		timeout, least = c.server.ReadHeaderTimeout, 1
 	}
-	return true
+	if c.in.Buffered() < least {
+		c.readWithin(cmp.Or(timeout, c.server.ReadTimeout))
+	}
+	came, err := c.in.Peek(least)
+	if !first {
+		_, _ = c.in.Discard(len(came) - len(bytes.TrimLeft(came, "\r\n")))
+	}
+	return err == nil
+}
+
+// answer has the handler answer the request, and reports whether another may follow.
+func (c *conn) answer() bool {
+	h := &c.head
+	ctx := &requestContext{Context: c.context, conn: c}
+	defer ctx.end()
+	r := c.template.WithContext(ctx)
+	r.URL, r.RequestURI, r.Host, r.Header, r.ContentLength = h.url, h.target, h.host, h.header, h.length
+	c.body.begin(h.length)
+	c.response.begin()
+	c.server.Handler.ServeHTTP(&c.response, r)
+	return c.response.end()
 }
 
 // end closes the connection, or hands it to net/http.
 func (c *conn) end(handOver bool, cause any) {
 	c.server.leave(c)
 	if handOver {
-		c.handed.take(&begun{Conn: c.rwc, unread: c.unread})
+		c.setReadBy(time.Time{}) // net/http sets its own only if it has one
+		unread, _ := c.in.Peek(c.in.Buffered())
+		c.server.hand(&begun{Conn: c.rwc, in: io.MultiReader(bytes.NewReader(unread), c.rwc)}, c.listener)
 		return
 	}
 	if err, _ := cause.(error); cause != nil && !errors.Is(err, http.ErrAbortHandler) {
@@ -131,28 +148,6 @@ func (c *conn) changed(state http.ConnState) {
 // it ends after its answer.
 func (c *conn) stop() bool { return c.state.Swap(stopped) == waiting }
 
-// await waits until something of the next request has come. One byte is none: a watch has
-// read it.
-func (c *conn) await(first bool) bool {
-	if len(c.unread) > 1 {
-		return true
-	}
-	timeout := c.server.IdleTimeout
-	if first {
-		timeout = c.server.ReadHeaderTimeout
-	}
-	c.readWithin(cmp.Or(timeout, c.server.ReadTimeout))
-	return c.fill()
-}
-
-// fill reads what comes next, after what is unread.
-func (c *conn) fill() bool {
-	have := copy(c.buffer, c.unread)
-	n, err := c.rwc.Read(c.buffer[have:])
-	c.unread = c.buffer[:have+n]
-	return n > 0 || err == nil
-}
-
 // deadlineSlack is the part of a timeout by which waiting may end early, so that few
 // requests have to set a deadline.
 const deadlineSlack = 8
@@ -173,31 +168,5 @@ func (c *conn) setReadBy(by time.Time) {
 	if !by.Equal(c.readBy) {
 		c.readBy = by
 		_ = c.rwc.SetReadDeadline(by) // it fails on connections that are closed, as their reads do
-	}
-}
-
-// answer has the handler answer the request, and reports whether another may follow.
-func (c *conn) answer() bool {
-	h := &c.head
-	ctx := &requestContext{Context: c.context, conn: c}
-	r := c.template.WithContext(ctx)
-	r.URL, r.RequestURI, r.Host, r.Header, r.ContentLength = h.url, h.target, h.host, h.header, h.length
-	c.body.begin(h.length)
-	c.response.begin()
-	defer c.unwatch(ctx)
-	c.server.Handler.ServeHTTP(&c.response, r)
-	return c.response.end()
-}
-
-// unwatch ends ctx. What it has read is the beginning of the next request.
-func (c *conn) unwatch(ctx *requestContext) {
-	w := ctx.end()
-	if w == nil {
-		return
-	}
-	read, moved := w.end()
-	c.unread = append(c.unread, read...)
-	if moved {
-		c.readBy = longAgo
 	}
 }

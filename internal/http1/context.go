@@ -3,10 +3,8 @@ package http1
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,105 +19,80 @@ type requestContext struct {
 	context.Context // the connection's
 	conn            *conn
 
-	asked atomic.Pointer[asked] // nil: nobody asked for Done
-	ended atomic.Bool
-
-	mu    sync.Mutex
-	watch *watch // nil: none was begun
-}
-
-// asked is a context that somebody may wait for.
-type asked struct {
-	context.Context
-	cancel context.CancelFunc
+	mu      sync.Mutex
+	ended   bool
+	asked   context.Context // nil: nobody asked for Done
+	cancel  context.CancelFunc
+	timer   *time.Timer   // begins the watch; nil: there is none
+	watched chan struct{} // closed when the watch has ended
 }
 
 // Done is closed when the context is cancelled.
 func (c *requestContext) Done() <-chan struct{} {
-	if a := c.asked.Load(); a != nil {
-		return a.Done()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.asked.Load()
-	if a == nil {
-		a = new(asked)
-		a.Context, a.cancel = context.WithCancel(c.Context)
-		c.asked.Store(a)
+	if c.asked == nil {
+		c.asked, c.cancel = context.WithCancel(c.Context)
 		switch {
-		case c.ended.Load():
-			a.cancel()
+		case c.ended:
+			c.cancel()
 		case c.conn.body.whole.Load():
-			c.watch = watchFor(c.conn.rwc, a.cancel)
+			c.watched = make(chan struct{})
+			c.timer = time.AfterFunc(watchAfter, c.watch)
 		}
 	}
-	return a.Done()
+	return c.asked.Done()
 }
 
 // Err is nil until the context is cancelled.
 func (c *requestContext) Err() error {
-	if a := c.asked.Load(); a != nil {
-		return a.Err()
-	}
-	if c.ended.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.asked != nil:
+		return c.asked.Err()
+	case c.ended:
 		return context.Canceled
 	}
 	return nil
 }
 
-// Value returns what the connection has under key.
+// Value returns what the connection has under key. Of asked it tells package context that Done is
+// its own, which then starts no goroutine to wait for it.
 func (c *requestContext) Value(key any) any {
-	if a := c.asked.Load(); a != nil {
-		return a.Value(key) // which tells package context that Done is its own: it starts no goroutine to wait for it
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked != nil {
+		return c.asked.Value(key)
 	}
 	return c.Context.Value(key)
 }
 
-// end cancels the context. It returns the watch, which is to be ended; nil if there is none.
-func (c *requestContext) end() *watch {
-	c.ended.Store(true)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.asked.Load(); a != nil {
-		a.cancel()
-	}
-	return c.watch
-}
-
-// watch reads a connection's next byte, to learn of its end.
-type watch struct {
-	conn  net.Conn
-	gone  context.CancelFunc
-	timer *time.Timer
-	next  [1]byte
-	read  int
-	ended chan struct{} // closed when nothing is read any more
-}
-
-func watchFor(conn net.Conn, gone context.CancelFunc) *watch {
-	w := &watch{conn: conn, gone: gone, ended: make(chan struct{})}
-	w.timer = time.AfterFunc(watchAfter, w.run)
-	return w
-}
-
-func (w *watch) run() {
-	defer close(w.ended)
-	n, err := w.conn.Read(w.next[:])
-	w.read = n
+// watch cancels the context if the connection ends. What comes of the next request stays unread.
+func (c *requestContext) watch() {
+	defer close(c.watched)
+	in := c.conn.in
+	_, err := in.Peek(min(in.Buffered()+1, in.Size()))
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		w.gone()
+		c.cancel()
 	}
 }
 
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// end returns what was read, and whether that took moving the connection's deadline.
-func (w *watch) end() (read []byte, moved bool) {
-	if w.timer.Stop() {
-		return nil, false
+// end cancels the context, and returns when the connection is not watched any more.
+func (c *requestContext) end() {
+	c.mu.Lock()
+	c.ended = true
+	if c.asked != nil {
+		c.cancel()
 	}
-	_ = w.conn.SetReadDeadline(longAgo) // wakes it
-	<-w.ended
-	return w.next[:w.read], true
+	timer := c.timer
+	c.mu.Unlock()
+	if timer != nil && !timer.Stop() {
+		c.conn.setReadBy(longAgo) // wakes the watch
+		<-c.watched
+		c.conn.setReadBy(time.Time{})
+	}
 }

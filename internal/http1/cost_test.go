@@ -26,12 +26,12 @@ import (
 )
 
 // BenchmarkTake measures the processor time that a process takes for POST /v1/take over the
-// embedded store, by http1 and by net/http: 64 keep-alive connections over loopback, each of a
+// embedded store, by each of the two servers: 64 keep-alive connections over loopback, each of a
 // caller of its own. The clients are in another process, whose time does not count:
 //
 //	go test ./internal/http1 -run '^$' -bench '^BenchmarkTake$' -benchtime 50000x -count 5
 func BenchmarkTake(b *testing.B) {
-	for _, name := range []string{"http1", "net/http"} {
+	for _, name := range []string{"fast", "std"} {
 		b.Run(name, func(b *testing.B) {
 			p := startServer(b, name)
 			before := p.processorTime()
@@ -70,10 +70,10 @@ func serve(name string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	web := api.NewHTTPServer(api.New(engine, nil))
-	limited := connections.Limit(web.Server, listener, connections.DefaultMost, func(connections.Bound) {})
-	by := server(web)
-	if name == "net/http" {
-		by = web.Server
+	limited := connections.Limit(web, listener, connections.DefaultMost, func(connections.Bound) {})
+	by := fast(web)
+	if name == "std" {
+		by = web
 	}
 	served := make(chan error, 1)
 	go func() { served <- by.Serve(limited) }()

@@ -6,23 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
 // FuzzConnection has http1 and net/http serve a connection by which the same bytes come, in
-// pieces of any lengths. The handler must be asked the same, and the client must be told the
-// same.
+// the same pieces. The handler must be asked the same, and the client must be told the same.
 func FuzzConnection(f *testing.F) {
 	for _, seed := range []string{
 		post("{}") + post("") + post(strings.Repeat("x", 5000)),
@@ -43,49 +42,102 @@ func FuzzConnection(f *testing.F) {
 		"POST /%0a HTTP/1.1\r\nHost: a:80:80\r\nContent-Length: 0\r\n\r\n" + post("2"),
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01", "\r\n", "",
 	} {
-		for _, piece := range []uint8{0, 1, 7} {
-			f.Add([]byte(seed), piece)
+		for _, pieces := range []string{"\x00", "\x01", "\x07", "\x85"} {
+			f.Add([]byte(seed), []byte(pieces), false)
 		}
 	}
-	f.Fuzz(func(t *testing.T, sent []byte, piece uint8) {
-		if len(sent) > 16<<10 {
-			return
-		}
-		synctest.Test(t, func(t *testing.T) {
-			plain := func(h http.Handler) *http.Server {
-				return &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
-			}
-			got := serveScript(t, func(h http.Handler) server { return &http1.Server{Server: plain(h)} }, sent, int(piece))
-			want := serveScript(t, func(h http.Handler) server { return plain(h) }, sent, int(piece))
-			if !slices.EqualFunc(got.asked, want.asked, asks.same) {
-				t.Errorf("%q: http1's handler was asked\n%+v\nnet/http's\n%+v", sent, got.asked, want.asked)
-			}
-			if one, other := got.told(t), want.told(t); !slices.EqualFunc(unfinished(one, len(other)), other, tells.same) {
-				t.Errorf("%q: http1 answers\n%+v\nnet/http\n%+v", sent, one, other)
-			}
-		})
+	f.Fuzz(serveAlike)
+}
+
+// FuzzRequests is FuzzConnection with requests of a grammar: what a fuzzer of bytes seldom finds
+// is an alternative there.
+func FuzzRequests(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(someChoices(seed, 400), someChoices(seed+1000, int(seed)%4), seed%8 == 0)
+	}
+	f.Fuzz(func(t *testing.T, choices, pieces []byte, reset bool) {
+		serveAlike(t, drawStream(choices), pieces, reset)
 	})
 }
 
-// unfinished returns told without a 400 that comes after n answers. Of less than four bytes and
-// the end after an earlier request, net/http says nothing; where http1 hands them to it, they
-// are a first request.
-func unfinished(told []tells, n int) []tells {
-	if len(told) == n+1 && n > 0 && told[n].status == http.StatusBadRequest && told[n].last {
-		return told[:n]
+// TestCutAnywhere has requests that are sent at once come in two pieces, cut at each byte.
+func TestCutAnywhere(t *testing.T) {
+	for _, sent := range []string{
+		post("1") + post("") + "\r\n" + post("12345"),
+		post("1") + "GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post("2"),
+		"POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n" + postWith("Content-Length: 3\r\n", "123") + post("2"),
+	} {
+		for at := range len(sent) {
+			const most = 0x7f // bytes of a piece
+			pieces := append(bytes.Repeat([]byte{most}, at/most), byte(at%most), 0x80)
+			if at%most == 0 {
+				pieces = append(pieces[:at/most], 0x80)
+			}
+			serveAlike(t, []byte(sent), pieces, false)
+		}
 	}
-	return told
+}
+
+// TestGrammarReachesBoth servers: of the requests that it draws, http1 answers many itself, and
+// hands many on, also within one connection.
+func TestGrammarReachesBoth(t *testing.T) {
+	own, handed, both := 0, 0, 0
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			asked := serveScript(t, fast, coming{left: drawStream(someChoices(seed, 400))}).asked
+			first := slices.IndexFunc(asked, func(a asks) bool { return !a.own })
+			if first < 0 {
+				first = len(asked)
+			}
+			own, handed = own+first, handed+len(asked)-first
+			if first > 0 && first < len(asked) {
+				both++
+			}
+		})
+	}
+	if own < 100 || handed < 100 || both < 10 {
+		t.Errorf("http1 answers %d itself, hands %d on, and does both by %d connections", own, handed, both)
+	}
+}
+
+// serveAlike fails unless http1 and net/http make the same of what comes by a connection, whose
+// end is an error if reset.
+func serveAlike(t *testing.T, sent, pieces []byte, reset bool) {
+	t.Helper()
+	if len(sent) > 64<<10 {
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		comes := coming{left: sent, pieces: pieces, reset: reset}
+		got := serveScript(t, fast, comes)
+		want := serveScript(t, std, comes)
+		if !slices.EqualFunc(got.asked, want.asked, asks.same) {
+			t.Errorf("%q: http1's handler was asked\n%+v\nnet/http's\n%+v", sent, got.asked, want.asked)
+		}
+		if reset {
+			return // the client hears nothing any more
+		}
+		if one, other := got.told(t), want.told(t); !slices.EqualFunc(one, other, tells.same) {
+			t.Errorf("%q: http1 answers\n%.2000s\nnet/http\n%.2000s", sent, fmt.Sprint(one), fmt.Sprint(other))
+		}
+	})
 }
 
 // asks is what a handler is asked.
 type asks struct {
-	head   string
-	header http.Header
-	body   string
-	failed bool // reading the body
+	head      string
+	header    http.Header
+	body      string
+	failed    bool // reading the body
+	own       bool // http1 asks, not net/http
+	cancelled bool // while the handler waited, and the client had not left
 }
 
-func (a asks) same(b asks) bool { return reflect.DeepEqual(a, b) }
+// same reports whether a and b are the same request, whoever of both servers asks.
+func (a asks) same(b asks) bool {
+	a.own = b.own
+	return reflect.DeepEqual(a, b) && !a.cancelled
+}
 
 // tells is an answer.
 type tells struct {
@@ -108,18 +160,22 @@ type talk struct {
 	out   []byte
 }
 
-// serveScript has a server serve one connection by which sent comes, so many bytes at a time;
-// 0: all at once.
-func serveScript(t *testing.T, newServer func(http.Handler) server, sent []byte, piece int) (of talk) {
+// serveScript has a server serve one connection.
+func serveScript(t *testing.T, by func(*http.Server) server, comes coming) (of talk) {
 	t.Helper()
-	conn := &script{left: sent, piece: piece, closed: make(chan struct{})}
-	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		of.asked = append(of.asked, asks{
-			fmt.Sprintf("%s %s %v %s %s %d %q %v %v", r.Method, r.RequestURI, r.URL, r.Proto, r.Host, r.ContentLength,
+	conn := &script{coming: comes, closed: make(chan struct{}), moved: make(chan struct{})}
+	s := by(newServer(func(w http.ResponseWriter, r *http.Request) {
+		asked := asks{
+			head: fmt.Sprintf("%s %s %v %s %s %d %q %v %v", r.Method, r.RequestURI, r.URL, r.Proto, r.Host, r.ContentLength,
 				r.TransferEncoding, r.Close, r.Trailer),
-			r.Header.Clone(), string(body), err != nil,
-		})
+			header: r.Header.Clone(),
+		}
+		_, handed := w.(http.Hijacker)
+		asked.own = !handed
+		body := asked.read(r)
+		asked.cancelled = asked.cancelled && !conn.over.Load()
+		asked.body = string(body)
+		of.asked = append(of.asked, asked)
 		answerAnyhow(w, body)
 	}))
 	listener, served := newPipes(), make(chan error, 1)
@@ -129,6 +185,31 @@ func serveScript(t *testing.T, newServer func(http.Handler) server, sent []byte,
 	ended(t, s, served)
 	of.out = conn.out.Bytes()
 	return of
+}
+
+// handlerWaits is longer than a client is left unwatched, and no multiple of a pause.
+const handlerWaits = 170 * time.Millisecond
+
+// read reads the body of r, all of it unless the path is /deaf or /part. With the path /wait, the
+// handler waits for the client to leave.
+func (a *asks) read(r *http.Request) []byte {
+	from := r.Body
+	switch r.URL.Path {
+	case "/deaf":
+		return nil
+	case "/part":
+		from = io.NopCloser(io.LimitReader(from, 2))
+	}
+	body, err := io.ReadAll(from)
+	a.failed = err != nil
+	if r.URL.Path == "/wait" {
+		select {
+		case <-r.Context().Done():
+			a.cancelled = true
+		case <-time.After(handlerWaits):
+		}
+	}
+	return body
 }
 
 // answerAnyhow answers in one of the ways that there are, by the body's length.
@@ -184,34 +265,96 @@ func (of talk) told(t *testing.T) (all []tells) {
 	}
 }
 
-// script is a connection by which all has come already, and then its end.
-type script struct {
-	mu     sync.Mutex
-	left   []byte
-	piece  int
-	out    bytes.Buffer
-	once   sync.Once
-	closed chan struct{}
+// coming is what comes by a connection.
+type coming struct {
+	left []byte
+	// pieces has for each piece how many bytes come together, 0: all, and in the highest bit
+	// whether that is after a pause. After the last one comes the first one. Empty: all comes at once.
+	pieces []byte
+	reset  bool // it ends with an error
 }
 
-// Read returns the next piece.
+// script is a connection by which what comes is known.
+type script struct {
+	coming
+
+	mu       sync.Mutex
+	pieceOf  int // pieces that have begun
+	piece    int // bytes that come of the present one
+	due      time.Time
+	deadline time.Time
+	moved    chan struct{} // closed when deadline moves
+	out      bytes.Buffer
+	over     atomic.Bool // the server has read the end
+	once     sync.Once
+	closed   chan struct{}
+}
+
+// pauses are between pieces of a script. Meanwhile http1 begins to watch a client.
+const pauses = 101 * time.Millisecond
+
+// Read returns the next piece, or as much as p has room for.
 func (s *script) Read(p []byte) (int, error) {
+	for {
+		n, due, moved, err := s.next(p)
+		if due <= 0 {
+			return n, err
+		}
+		select {
+		case <-time.After(due):
+		case <-moved:
+		case <-s.closed:
+		}
+	}
+}
+
+// next is Read, unless nothing comes before due.
+func (s *script) next(p []byte) (n int, due time.Duration, moved <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.closed:
-		return 0, net.ErrClosed
+		return 0, 0, nil, net.ErrClosed
 	default:
 	}
-	if len(s.left) == 0 {
-		return 0, io.EOF
+	if s.piece == 0 && s.due.IsZero() {
+		s.beginPiece()
 	}
-	if s.piece > 0 {
-		p = p[:min(len(p), s.piece)]
+	now := time.Now()
+	switch {
+	case !s.deadline.IsZero() && !now.Before(s.deadline):
+		return 0, 0, nil, os.ErrDeadlineExceeded
+	case now.Before(s.due):
+		return 0, s.due.Sub(now), s.moved, nil
+	case len(s.left) == 0:
+		s.over.Store(true)
+		if s.reset {
+			return 0, 0, nil, syscall.ECONNRESET
+		}
+		return 0, 0, nil, io.EOF
 	}
-	n := copy(p, s.left)
+	n = copy(p[:min(len(p), s.piece)], s.left)
 	s.left = s.left[n:]
-	return n, nil
+	if s.piece -= n; s.piece == 0 {
+		s.due = time.Time{}
+	}
+	return n, 0, nil, nil
+}
+
+// beginPiece says how much comes next, and when.
+func (s *script) beginPiece() {
+	s.piece, s.due = len(s.left), time.Now()
+	if len(s.pieces) == 0 {
+		return
+	}
+	p := s.pieces[s.pieceOf%len(s.pieces)]
+	s.pieceOf++
+	if n := int(p & 0x7f); n > 0 {
+		s.piece = min(n, len(s.left))
+	}
+	if p > 0x7f {
+		s.due = s.due.Add(pauses)
+	}
 }
 
 // Write keeps what is written.
@@ -234,11 +377,18 @@ func (s *script) LocalAddr() net.Addr { return &net.IPAddr{} }
 // RemoteAddr is no address.
 func (s *script) RemoteAddr() net.Addr { return &net.IPAddr{} }
 
-// SetDeadline does nothing: nobody waits.
-func (s *script) SetDeadline(time.Time) error { return nil }
+// SetDeadline is SetReadDeadline.
+func (s *script) SetDeadline(by time.Time) error { return s.SetReadDeadline(by) }
 
-// SetReadDeadline does nothing.
-func (s *script) SetReadDeadline(time.Time) error { return nil }
+// SetReadDeadline bounds pauses.
+func (s *script) SetReadDeadline(by time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = by
+	close(s.moved)
+	s.moved = make(chan struct{})
+	return nil
+}
 
 // SetWriteDeadline does nothing.
 func (s *script) SetWriteDeadline(time.Time) error { return nil }

@@ -1,73 +1,45 @@
 package http1
 
 import (
+	"io"
 	"net"
-	"sync"
 )
 
-// handed is the listener of connections that are net/http's.
-type handed struct {
-	net.Listener
-	conns  chan net.Conn
-	errs   chan error
-	once   sync.Once
-	closed chan struct{}
-}
-
-// take hands conn to net/http, or closes it if that takes no more.
-func (h *handed) take(conn net.Conn) {
-	select {
-	case h.conns <- conn:
-	case <-h.closed:
+// hand has net/http serve conn, or closes it if that serves no more.
+func (s *Server) hand(conn *begun, listener net.Listener) {
+	one := &single{Listener: listener, conn: conn}
+	_ = s.Server.Serve(one) // it returns once there is no other connection
+	if one.conn != nil {
 		_ = conn.Close()
 	}
 }
 
-// fail has net/http decide about err of the listener. It reports whether that still serves.
-func (h *handed) fail(err error) bool {
-	select {
-	case h.errs <- err:
-		return true
-	case <-h.closed:
-		return false
-	}
+// single is a listener of one connection.
+type single struct {
+	net.Listener
+	conn net.Conn // nil: it was accepted
 }
 
-// Accept returns the next connection, or error of the listener.
-func (h *handed) Accept() (net.Conn, error) {
-	select {
-	case conn := <-h.conns:
-		return conn, nil
-	case err := <-h.errs:
-		return nil, err
-	case <-h.closed:
-		return nil, net.ErrClosed
+// Accept returns the connection, and then io.EOF.
+func (s *single) Accept() (conn net.Conn, err error) {
+	if s.conn == nil {
+		return nil, io.EOF
 	}
+	conn, s.conn = s.conn, nil
+	return conn, nil
 }
 
-// Close closes the listener.
-func (h *handed) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return h.Listener.Close()
-}
+// Close does nothing: the connection's listener goes on.
+func (s *single) Close() error { return nil }
 
 // begun is a connection of which something was read already.
 type begun struct {
 	net.Conn
-	unread []byte
+	in io.Reader // what was read, and then the rest
 }
 
-// Read reads what is unread first.
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.unread) == 0 {
-		return b.Conn.Read(p)
-	}
-	n := copy(p, b.unread)
-	if b.unread = b.unread[n:]; len(b.unread) == 0 {
-		b.unread = nil
-	}
-	return n, nil
-}
+// Read reads what was read already first.
+func (b *begun) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 // NetConn returns the connection that was accepted.
 func (b *begun) NetConn() net.Conn { return b.Conn }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -40,10 +41,12 @@ func TestBegun(t *testing.T) {
 
 // TestHandedTooLate closes a connection that net/http takes no more.
 func TestHandedTooLate(t *testing.T) {
-	h := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
-	close(h.closed)
+	s := &Server{Server: new(http.Server)}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
 	near, far := net.Pipe()
-	h.take(far)
+	s.hand(&begun{Conn: far}, nil)
 	_ = near.SetReadDeadline(time.Now().Add(20 * time.Second)) // for when it fails
 	if n, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("%d, %v: it is still open", n, err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/http1"
@@ -21,6 +22,21 @@ type server interface {
 	Serve(l net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
+}
+
+// fast is the server of this package.
+func fast(s *http.Server) server { return &http1.Server{Server: s} }
+
+// std is that of net/http alone.
+func std(s *http.Server) server { return s }
+
+// byBoth runs a test with each of the two servers, in a synctest bubble.
+func byBoth(t *testing.T, test func(t *testing.T, by func(*http.Server) server)) {
+	for name, by := range map[string]func(*http.Server) server{"fast": fast, "std": std} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, by) })
+		})
+	}
 }
 
 // pipes is a listener of connections in memory, which know the time of a synctest bubble.
@@ -69,7 +85,7 @@ func listen(t *testing.T) net.Listener {
 // front is a server under test, with a note of what it says of its connections.
 type front struct {
 	t        testing.TB
-	server   *http1.Server
+	server   server
 	listener *pipes
 	served   chan error
 	logged   strings.Builder
@@ -78,13 +94,14 @@ type front struct {
 	states []http.ConnState
 }
 
-// newFront serves handler until the test has ended.
-func newFront(t testing.TB, handler http.HandlerFunc, change ...func(*http.Server)) *front {
+// newFront serves handler, by fast or std, until the test has ended.
+func newFront(t testing.TB, by func(*http.Server) server, handler http.HandlerFunc, change ...func(*http.Server)) *front {
 	f := &front{t: t, listener: newPipes(), served: make(chan error, 1)}
-	f.server = &http1.Server{Server: &http.Server{Handler: handler, ErrorLog: log.New(&f.logged, "", 0), ConnState: f.note}}
+	s := &http.Server{Handler: handler, ErrorLog: log.New(&f.logged, "", 0), ConnState: f.note}
 	for _, c := range change {
-		c(f.server.Server)
+		c(s)
 	}
+	f.server = by(s)
 	go func() { f.served <- f.server.Serve(f.listener) }()
 	t.Cleanup(func() { ended(t, f.server, f.served) })
 	return f

@@ -5,13 +5,15 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
 // Bounds of a plain request's head. Others are net/http's, which has its own.
 const (
-	bufferLen = 4 << 10 // bytes of a head at most, and of what comes with it
-	maxFields = 32      // lines
+	bufferLen  = 4 << 10 // bytes of a head at most, and of what comes with it
+	maxFields  = 32      // lines
+	lengthBits = 50      // of a Content-Length: far from any overflow
 )
 
 // head is the head of a connection's last plain request. Clients send nearly the same one
@@ -22,57 +24,48 @@ type head struct {
 	host   string
 	length int64 // of the body
 	fields [maxFields]field
-	count  int
-	values [maxFields]string // of header
 	header http.Header
 }
 
 // field is a line of a head.
 type field struct {
-	line  string // without its end; empty: none was read
-	name  string // in canonical form
-	value string
+	line   string // without its end; empty: none was read
+	name   string // in canonical form
+	value  string
+	header [1]string // the value, which a handler may change
 }
 
-const (
-	methodAndSpace = "POST "
-	restOfLine     = " HTTP/1.1\r"
-)
+var lineEnd = []byte("\r\n")
 
 // parse reads the head that b begins with, and returns its length. A head of which b has
 // not all is not plain either.
 func (h *head) parse(b []byte) (n int, plain bool) {
-	line, rest, whole := bytes.Cut(b, []byte("\n"))
+	line, rest, whole := bytes.Cut(b, lineEnd)
 	if !whole || !h.parseTarget(line) {
 		return 0, false
 	}
-	for h.count, h.host, h.length = 0, "", noLength; ; {
-		line, rest, whole = bytes.Cut(rest, []byte("\n"))
+	clear(h.header)
+	for count := 0; ; count++ {
+		line, rest, whole = bytes.Cut(rest, lineEnd)
 		switch {
-		case whole && len(line) == 1 && line[0] == '\r':
-			h.setHeader()
-			return len(b) - len(rest), h.host != "" && h.length != noLength
-		case !whole || h.count == maxFields || !h.parseField(line):
+		case whole && len(line) == 0:
+			return len(b) - len(rest), h.complete(count)
+		case !whole || count == maxFields || !h.add(&h.fields[count], line):
 			return 0, false
 		}
 	}
 }
 
-// noLength is the length of a body that none was given for.
-const noLength = -1
-
-// parseTarget reads the request line.
+// parseTarget reads the request line. A plain target is a path that stands for nothing but itself.
 func (h *head) parseTarget(line []byte) bool {
-	if len(line) < len(methodAndSpace)+len(restOfLine) {
-		return false
-	}
-	target, end := line[len(methodAndSpace):len(line)-len(restOfLine)], line[len(line)-len(restOfLine):]
+	rest, isPost := bytes.CutPrefix(line, []byte("POST "))
+	target, ends := bytes.CutSuffix(rest, []byte(" HTTP/1.1"))
 	switch {
-	case string(line[:len(methodAndSpace)]) != methodAndSpace || string(end) != restOfLine:
+	case !isPost || !ends || len(target) == 0 || target[0] != '/':
 		return false
-	case string(target) == h.target && h.url != nil:
+	case string(target) == h.target:
 		return true
-	case !isPlainPath(target):
+	case !isOf(string(target), "/-_."):
 		return false
 	}
 	h.target = string(target)
@@ -80,128 +73,58 @@ func (h *head) parseTarget(line []byte) bool {
 	return true
 }
 
-// isPlainPath reports whether path stands for nothing but itself.
-func isPlainPath(path []byte) bool {
-	if len(path) == 0 || path[0] != '/' {
+// add reads a line of the head into f, and reports whether it is plain.
+func (h *head) add(f *field, line []byte) bool {
+	if f.line != string(line) && !f.parse(string(line)) {
 		return false
 	}
-	for _, c := range path {
-		alphanumeric := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alphanumeric && c != '/' && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
+	f.header[0] = f.value
+	h.header[f.name] = f.header[:]
 	return true
 }
 
-// parseField reads a line of the head, and reports whether it is plain.
-func (h *head) parseField(line []byte) bool {
-	f := &h.fields[h.count]
-	if f.line == "" || f.line != string(line) {
-		if !f.parse(line) {
-			f.line = ""
-			return false
-		}
-	}
-	h.count++
-	switch f.name {
-	case "Host":
-		if h.host != "" || f.value == "" {
-			return false
-		}
-		h.host = f.value
-	case "Content-Length":
-		n, ok := parseLength(f.value)
-		if h.length != noLength || !ok {
-			return false
-		}
-		h.length = n
-	}
-	return true
-}
-
-// parse reads line, which its carriage return ends.
-func (f *field) parse(line []byte) bool {
-	last := len(line) - 1
-	colon := bytes.IndexByte(line, ':')
-	if colon <= 0 || line[last] != '\r' || !isToken(line[:colon]) || !isText(line[colon+1:last]) {
+// parse reads line, and changes nothing unless it is plain.
+func (f *field) parse(line string) bool {
+	name, value, found := strings.Cut(line, ":")
+	if !found || !isOf(name, "!#$%&'*+-.^_`|~") || strings.ContainsFunc(value, isNoText) { // names of RFC 9110, section 5.6.2
 		return false
 	}
-	f.line = string(line)
-	f.name = textproto.CanonicalMIMEHeaderKey(f.line[:colon])
-	f.value = strings.Trim(f.line[colon+1:last], " \t")
-	switch f.name {
+	name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
+	plain := true
+	switch name {
 	case "Transfer-Encoding", "Expect", "Pragma": // the last one stands for another header
-		return false
+		plain = false
 	case "Connection":
-		return strings.EqualFold(f.value, "keep-alive")
+		plain = strings.EqualFold(value, "keep-alive")
 	case "Host":
-		return isPlainHost(f.value)
+		plain = isOf(value, ".-_:[]")
 	}
-	return true
+	if plain {
+		f.line, f.name, f.value = line, name, value
+	}
+	return plain
 }
 
-// isToken reports whether b is a name of RFC 9110, section 5.6.2.
-func isToken(b []byte) bool {
-	for _, c := range b {
-		alphanumeric := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alphanumeric && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
+// complete makes a head of the lines that were read, and reports whether it is plain: it has no
+// name twice, and a Host, which as net/http has it is not in the header, and a Content-Length.
+func (h *head) complete(lines int) bool {
+	host, length := h.header["Host"], h.header["Content-Length"]
+	if len(h.header) != lines || host == nil || length == nil {
+		return false
 	}
-	return true
+	n, err := strconv.ParseUint(length[0], 10, lengthBits)
+	h.host, h.length = host[0], int64(n) //nolint:gosec // of lengthBits
+	delete(h.header, "Host")
+	return err == nil
 }
 
-// isText reports whether b is printable ASCII, blanks and tabs.
-func isText(b []byte) bool {
-	for _, c := range b {
-		if c != '\t' && (c < ' ' || c > '~') {
-			return false
-		}
-	}
-	return true
+// isOf reports whether text is made of letters, digits and others, and not empty.
+func isOf(text, others string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		alphanumeric := r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !alphanumeric && !strings.ContainsRune(others, r)
+	})
 }
 
-// isPlainHost reports whether host is a name or an address, perhaps with a port.
-func isPlainHost(host string) bool {
-	for _, c := range []byte(host) {
-		alphanumeric := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !alphanumeric && strings.IndexByte(".-_:[]", c) < 0 {
-			return false
-		}
-	}
-	return host != ""
-}
-
-// maxLengthDigits keeps lengths far from any overflow.
-const maxLengthDigits = 15
-
-func parseLength(text string) (n int64, ok bool) {
-	for _, c := range []byte(text) {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, text != "" && len(text) <= maxLengthDigits
-}
-
-// setHeader makes the header of the fields. As net/http has it, Host is none of it.
-func (h *head) setHeader() {
-	if h.header == nil {
-		h.header = make(http.Header, h.count)
-	}
-	clear(h.header)
-	for i := range h.count {
-		f := &h.fields[i]
-		if f.name == "Host" {
-			continue
-		}
-		h.values[i] = f.value
-		if earlier, ok := h.header[f.name]; ok {
-			h.header[f.name] = append(earlier, f.value)
-		} else {
-			h.header[f.name] = h.values[i : i+1 : i+1]
-		}
-	}
-}
+// isNoText reports whether r is anything but printable ASCII, blank and tab.
+func isNoText(r rune) bool { return r != '\t' && (r < ' ' || r > '~') }

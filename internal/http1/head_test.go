@@ -51,7 +51,7 @@ func FuzzHead(f *testing.F) {
 		f.Add([]byte(second), []byte(second))
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		var h head
+		h := head{header: make(http.Header)}
 		for _, b := range [][]byte{first, second} {
 			if len(b) > bufferLen {
 				return

@@ -1,12 +1,12 @@
 package http1
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -23,29 +23,29 @@ const (
 type response struct {
 	conn   *conn
 	header http.Header
-	status int    // 0: none yet
-	head   []byte // as of WriteHeader; the rest of it depends on the body
-	held   []byte // of the body
-	sent   bool   // all of it
-	flows  bool   // in chunks: what is sent was flushed
-	err    error  // of sending it
+	status int          // 0: none yet
+	out    bytes.Buffer // the head as of WriteHeader; the rest of it depends on the body
+	held   []byte       // of the body
+	sent   bool         // all of it
+	flows  bool         // in chunks: what is sent was flushed
+	err    error        // of sending it
 
 	length string // of the body, as the header has it; empty: it does not say
 	typed  bool   // the header says what the body is
 	last   bool   // the connection ends after it
-	names  []string
 }
 
 func (w *response) begin() {
-	if w.header == nil {
-		w.header = make(http.Header)
-	}
 	clear(w.header)
-	*w = response{conn: w.conn, header: w.header, head: w.head[:0], held: w.held[:0], names: w.names}
+	w.out.Reset()
+	*w = response{conn: w.conn, header: w.header, out: w.out, held: w.held[:0]}
 }
 
 // Header returns the header, which counts as it is when WriteHeader is called.
 func (w *response) Header() http.Header { return w.header }
+
+// endOfHead has the names that endHead writes.
+var endOfHead = map[string]bool{"Connection": true, "Content-Length": true, "Date": true, "Transfer-Encoding": true}
 
 // WriteHeader sets the status and the header, the first time. Informational ones are not sent.
 func (w *response) WriteHeader(status int) {
@@ -53,12 +53,19 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 	w.status = status
-	if declared := w.header["Content-Length"]; len(declared) > 0 {
-		w.length = declared[0]
-	}
+	w.length = w.header.Get("Content-Length")
 	_, w.typed = w.header["Content-Type"]
-	w.last = slices.ContainsFunc(w.header["Connection"], isClose)
-	w.appendHead()
+	w.last = strings.EqualFold(w.header.Get("Connection"), "close")
+	w.out.WriteString("HTTP/1.1 ")
+	w.out.Write(strconv.AppendInt(w.out.AvailableBuffer(), int64(status), 10))
+	w.out.WriteString(" ")
+	if name := http.StatusText(status); name != "" {
+		w.out.WriteString(name)
+	} else {
+		w.out.WriteString("status code " + strconv.Itoa(status))
+	}
+	w.out.WriteString("\r\n")
+	_ = w.header.WriteSubset(&w.out, endOfHead) // into memory
 }
 
 // Write adds to the body. The error is http.ErrBodyNotAllowed, http.ErrContentLength or the
@@ -106,22 +113,19 @@ func (w *response) Flush() {
 // sendChunk sends what is held as a chunk, with the head before it if it is the first, and end
 // after it.
 func (w *response) sendChunk(end string) {
-	out := w.head
 	if w.flows {
-		out = out[:0]
+		w.out.Reset()
 		w.extendDeadline(time.Now())
 	} else {
 		w.flows = true
-		w.sendable(w.held)
-		out = w.head
+		w.endHead(w.held)
 	}
 	if len(w.held) > 0 {
-		out = append(strconv.AppendInt(out, int64(len(w.held)), 16), "\r\n"...)
-		out = append(append(out, w.held...), "\r\n"...)
+		_, _ = fmt.Fprintf(&w.out, "%x\r\n%s\r\n", len(w.held), w.held)
 	}
-	out = append(out, end...)
-	w.head, w.held = out, w.held[:0]
-	_, w.err = w.conn.rwc.Write(out)
+	w.out.WriteString(end)
+	w.held = w.held[:0]
+	_, w.err = w.conn.rwc.Write(w.out.Bytes())
 }
 
 // end sends what is held, and reports whether the connection can have another request.
@@ -133,8 +137,8 @@ func (w *response) end() bool {
 	case !w.flows && !w.sent:
 		w.send(w.held)
 	}
-	if max(cap(w.held), cap(w.head)) > maxKept {
-		w.held, w.head = nil, nil
+	if max(cap(w.held), w.out.Cap()) > maxKept {
+		w.held, w.out = nil, bytes.Buffer{}
 	}
 	if w.err == nil && !w.conn.body.whole.Load() {
 		w.linger()
@@ -145,28 +149,43 @@ func (w *response) end() bool {
 // send sends the answer, of which body is the body.
 func (w *response) send(body []byte) {
 	w.sent = true
-	w.sendable(body)
+	w.endHead(body)
 	if len(body) <= maxHeld {
-		w.head = append(w.head, body...)
-		_, w.err = w.conn.rwc.Write(w.head)
-		return
+		w.out.Write(body)
+		body = nil
 	}
-	if _, w.err = w.conn.rwc.Write(w.head); w.err == nil {
+	if _, w.err = w.conn.rwc.Write(w.out.Bytes()); w.err == nil && len(body) > 0 {
 		_, w.err = w.conn.rwc.Write(body)
 	}
 }
 
-// sendable ends the head of an answer that begins with body, and sees to it that it can be
-// sent.
-func (w *response) sendable(body []byte) {
+// endHead adds to the head what depends on the connection and on the body, of which this is all,
+// or what comes first. It is sent at once.
+func (w *response) endHead(body []byte) {
 	c := w.conn
 	if !w.last && !c.body.whole.Load() { // else a client that only sends never reads its answer
 		_, _ = io.CopyN(io.Discard, &c.body, maxDiscarded)
 	}
 	w.last = w.last || !c.body.whole.Load() || c.state.Load() == stopped
 	now := time.Now()
-	w.endHead(body, now)
 	w.extendDeadline(now)
+	if !w.typed && len(body) > 0 {
+		w.out.WriteString("Content-Type: " + http.DetectContentType(body) + "\r\n")
+	}
+	switch {
+	case w.flows:
+		w.out.WriteString("Transfer-Encoding: chunked\r\n")
+	case hasBody(w.status):
+		w.out.WriteString("Content-Length: ")
+		w.out.Write(strconv.AppendInt(w.out.AvailableBuffer(), int64(len(body)), 10))
+		w.out.WriteString("\r\n")
+	}
+	if w.last {
+		w.out.WriteString("Connection: close\r\n")
+	}
+	w.out.WriteString("Date: ")
+	w.out.Write(now.UTC().AppendFormat(w.out.AvailableBuffer(), http.TimeFormat))
+	w.out.WriteString("\r\n\r\n")
 }
 
 // extendDeadline gives what is sent now its time.
@@ -178,70 +197,6 @@ func (w *response) extendDeadline(now time.Time) {
 	}
 }
 
-func isClose(value string) bool { return strings.EqualFold(value, "close") }
-
-// appendHead begins the head with the status and the header, in the order of its names.
-func (w *response) appendHead() {
-	w.head = append(w.head, "HTTP/1.1 "...)
-	w.head = strconv.AppendInt(w.head, int64(w.status), 10)
-	w.head = append(w.head, ' ')
-	if name := http.StatusText(w.status); name != "" {
-		w.head = append(w.head, name...)
-	} else {
-		w.head = append(w.head, "status code "+strconv.Itoa(w.status)...)
-	}
-	w.head = append(w.head, "\r\n"...)
-	w.names = w.names[:0]
-	for name := range w.header {
-		w.names = append(w.names, name)
-	}
-	slices.Sort(w.names)
-	for _, name := range w.names {
-		switch name {
-		case "Connection", "Content-Length", "Date", "Transfer-Encoding": // endHead's matter
-			continue
-		}
-		for _, value := range w.header[name] {
-			w.appendField(name, value)
-		}
-	}
-}
-
-// endHead adds what depends on the body and on the connection.
-func (w *response) endHead(body []byte, now time.Time) {
-	if !w.typed && len(body) > 0 {
-		w.appendField("Content-Type", http.DetectContentType(body))
-	}
-	switch {
-	case w.flows:
-		w.appendField("Transfer-Encoding", "chunked")
-	case hasBody(w.status):
-		w.head = append(w.head, "Content-Length: "...)
-		w.head = strconv.AppendInt(w.head, int64(len(body)), 10)
-		w.head = append(w.head, "\r\n"...)
-	}
-	if w.last {
-		w.appendField("Connection", "close")
-	}
-	w.appendField("Date", date(now))
-	w.head = append(w.head, "\r\n"...)
-}
-
-// appendField appends a line of the head. The end of a line within value, which would
-// begin another, becomes a blank.
-func (w *response) appendField(name, value string) {
-	w.head = append(w.head, name...)
-	w.head = append(w.head, ": "...)
-	at := len(w.head)
-	w.head = append(w.head, value...)
-	for i, c := range w.head[at:] {
-		if c == '\r' || c == '\n' {
-			w.head[at+i] = ' '
-		}
-	}
-	w.head = append(w.head, "\r\n"...)
-}
-
 // linger closes the sending side, and waits a little for the client to do likewise: what
 // it still sends would have the answer thrown away.
 func (w *response) linger() {
@@ -249,23 +204,4 @@ func (w *response) linger() {
 	_ = closeWrite(c.rwc)
 	c.setReadBy(time.Now().Add(lingerFor))
 	_, _ = io.CopyN(io.Discard, c.rwc, maxDiscarded)
-}
-
-// today is the last date that was needed.
-var today atomic.Pointer[dated]
-
-type dated struct {
-	second int64
-	text   string
-}
-
-// date returns now as HTTP has it.
-func date(now time.Time) string {
-	second := now.Unix()
-	if d := today.Load(); d != nil && d.second == second {
-		return d.text
-	}
-	d := &dated{second, now.UTC().Format(http.TimeFormat)}
-	today.Store(d)
-	return d.text
 }

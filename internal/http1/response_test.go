@@ -13,7 +13,7 @@ import (
 // sent.
 func TestHeadOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		c := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
 			for _, name := range []string{"C", "A", "D", "B", "Content-Type"} {
 				h.Set(name, strings.ToLower(name))
@@ -39,8 +39,8 @@ func TestHeadOfAnAnswer(t *testing.T) {
 
 // TestParts come when they are flushed, and count as one answer.
 func TestParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		c := newFront(t, by, func(w http.ResponseWriter, _ *http.Request) {
 			for _, part := range []string{"one", "two"} {
 				_, _ = io.WriteString(w, part)
 				w.(http.Flusher).Flush()
@@ -72,7 +72,7 @@ func TestParts(t *testing.T) {
 func TestPartsForAClientThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, wrote := make(chan struct{}), make(chan error, 1)
-		c := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		c := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) {
 			<-goOn
 			_, _ = io.WriteString(w, "one")
 			w.(http.Flusher).Flush()
@@ -93,7 +93,7 @@ func TestPartsForAClientThatIsGone(t *testing.T) {
 func TestUnreadBody(t *testing.T) {
 	for length, last := range map[int]bool{200_000: false, 400_000: true} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newFront(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "no") }).dial()
+			c := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "no") }).dial()
 			go c.say(post(strings.Repeat("x", length)))
 			if res, body := c.hear(); res.Close != last || body != "no" {
 				t.Errorf("%d bytes: %q, close: %v", length, body, res.Close)

@@ -35,33 +35,29 @@ type Server struct {
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{} // that are not net/http's
+	open    sync.WaitGroup     // conns
 	closing bool
-	gone    chan struct{} // closed when closing and no conns are left; nil: not yet closing
 }
 
 // Serve accepts connections of l until Shutdown or Close, after which it returns
 // http.ErrServerClosed. Connections that are encrypted are all net/http's, as it
 // knows what was agreed on.
-func (s *Server) Serve(l net.Listener) error {
-	handed := &handed{Listener: l, conns: make(chan net.Conn), errs: make(chan error), closed: make(chan struct{})}
-	go s.accept(l, handed)
-	return s.Server.Serve(handed)
+func (s *Server) Serve(l net.Listener) error { return s.Server.Serve(&front{l, s}) }
+
+// front is a listener that keeps to itself what http1 serves.
+type front struct {
+	net.Listener
+	server *Server
 }
 
-// accept serves what l accepts until handed is closed.
-func (s *Server) accept(l net.Listener, handed *handed) {
+// Accept returns the next connection that is net/http's.
+func (f *front) Accept() (net.Conn, error) {
 	for {
-		accepted, err := l.Accept()
-		switch _, secure := accepted.(*tls.Conn); {
-		case err != nil:
-			if !handed.fail(err) {
-				return
-			}
-		case secure:
-			handed.take(accepted)
-		default:
-			go s.newConn(accepted, handed).serve()
+		accepted, err := f.Listener.Accept()
+		if _, secure := accepted.(*tls.Conn); secure || err != nil {
+			return accepted, err
 		}
+		go f.server.newConn(accepted, f.Listener).serve()
 	}
 }
 
@@ -76,6 +72,7 @@ func (s *Server) enter(c *conn) bool {
 		s.conns = make(map[*conn]struct{})
 	}
 	s.conns[c] = struct{}{}
+	s.open.Add(1)
 	return true
 }
 
@@ -83,34 +80,18 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if s.closing && len(s.conns) == 0 {
-		s.allGone()
-	}
-}
-
-// allGone is called under the lock.
-func (s *Server) allGone() {
-	select {
-	case <-s.gone:
-	default:
-		close(s.gone)
-	}
+	s.open.Done()
 }
 
 // close keeps new connections out and closes those that which has chosen.
 func (s *Server) close(which func(*conn) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closing {
-		s.closing, s.gone = true, make(chan struct{})
-	}
+	s.closing = true
 	for c := range s.conns {
 		if which(c) {
 			_ = c.rwc.Close() // its goroutine finds out, and leaves
 		}
-	}
-	if len(s.conns) == 0 {
-		s.allGone()
 	}
 }
 
@@ -119,8 +100,13 @@ func (s *Server) close(which func(*conn) bool) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close((*conn).stop)
 	err := s.Server.Shutdown(ctx)
+	gone := make(chan struct{})
+	go func() {
+		s.open.Wait()
+		close(gone)
+	}()
 	select {
-	case <-s.gone:
+	case <-gone:
 		return err
 	case <-ctx.Done():
 		return errors.Join(err, ctx.Err())

@@ -234,7 +234,7 @@ func inOrder(answers []byte) string {
 // its http.Hijacker.
 func TestWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(w http.ResponseWriter, _ *http.Request) {
+		f := newFront(t, fast, func(w http.ResponseWriter, _ *http.Request) {
 			_, slow := w.(http.Hijacker)
 			_, _ = fmt.Fprint(w, slow)
 		})
@@ -254,7 +254,7 @@ func TestWhoAnswers(t *testing.T) {
 // anew.
 func TestStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, echo)
+		f := newFront(t, fast, echo)
 		c := f.dial()
 		for range 2 {
 			c.say(post("a"))
@@ -274,8 +274,8 @@ func TestStates(t *testing.T) {
 
 // TestOneRequestLeavesNothing to the next one of its connection.
 func TestOneRequestLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > 0 {
 				w.Header().Set("Left", "over")
 			}
@@ -312,10 +312,10 @@ func (f *flaky) Accept() (net.Conn, error) {
 
 // TestListenersErrors are net/http's to judge: it goes on after one that passes.
 func TestListenersErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		l := &flaky{pipes: newPipes(), err: &net.DNSError{IsTemporary: true}}
 		l.failures.Store(3)
-		s := &http1.Server{Server: newServer(echo)}
+		s := by(newServer(echo))
 		served := make(chan error)
 		go func() { served <- s.Serve(l) }()
 		c := (&front{t: t, listener: l.pipes}).dial()
@@ -327,7 +327,7 @@ func TestListenersErrors(t *testing.T) {
 		}
 		broken := &flaky{pipes: newPipes(), err: io.ErrNoProgress}
 		broken.failures.Store(1 << 30)
-		if err := (&http1.Server{Server: new(http.Server)}).Serve(broken); !errors.Is(err, io.ErrNoProgress) {
+		if err := by(new(http.Server)).Serve(broken); !errors.Is(err, io.ErrNoProgress) {
 			t.Error(err)
 		}
 	})

@@ -1,9 +1,11 @@
 package http1_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,9 +17,9 @@ import (
 
 // TestShutdown closes those that wait, and lets the others have their answer.
 func TestShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		release, began := make(chan struct{}), make(chan struct{})
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > 0 {
 				close(began)
 				<-release
@@ -53,9 +55,9 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownInTime gives up when it has no more time, and Close ends what is left.
 func TestShutdownInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan struct{})
-		f := newFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			close(ended)
 		})
@@ -72,35 +74,48 @@ func TestShutdownInTime(t *testing.T) {
 	})
 }
 
-// stubborn is a listener that still accepts when it was closed.
-type stubborn struct{ *pipes }
+// lagging is a listener that accepts one more connection once it was closed.
+type lagging struct {
+	*pipes
+	late chan net.Conn
+}
 
-// Close does nothing.
-func (stubborn) Close() error { return nil }
+// Accept returns the late connection before it fails.
+func (l lagging) Accept() (net.Conn, error) {
+	conn, err := l.pipes.Accept()
+	if late, ok := <-l.late; err != nil && ok {
+		return late, nil
+	}
+	return conn, err
+}
 
 // TestNobodyComesAfterShutdown, even if the listener lets them.
 func TestNobodyComesAfterShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := stubborn{newPipes()}
-		defer l.pipes.Close()
+		l := lagging{newPipes(), make(chan net.Conn)}
 		s := &http1.Server{Server: newServer(echo)}
-		served := make(chan error)
+		served, ended := make(chan error), make(chan error)
 		go func() { served <- s.Serve(l) }()
 		synctest.Wait()
-		if err := s.Shutdown(t.Context()); err != nil {
+		go func() { ended <- s.Shutdown(t.Context()) }()
+		synctest.Wait()
+		near, far := net.Pipe()
+		l.late <- far
+		close(l.late)
+		(&client{Conn: near, t: t, from: bufio.NewReader(near)}).wantEnd()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
-		(&front{t: t, listener: l.pipes}).dial().wantEnd()
 	})
 }
 
 // TestAbort ends a connection without a word.
 func TestAbort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		c := f.dial()
 		c.say(post(""))
 		c.wantEnd()
@@ -113,8 +128,8 @@ func TestAbort(t *testing.T) {
 
 // TestPanic closes the connection and is logged, without the client's address.
 func TestPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(http.ResponseWriter, *http.Request) { panic(errors.New("at the disco")) })
 		c := f.dial()
 		c.say(post(""))
 		c.wantEnd()

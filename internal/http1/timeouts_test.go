@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
 // TestTimeouts close connections whose clients are too slow.
@@ -60,8 +62,8 @@ func TestTimeouts(t *testing.T) {
 		}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newFront(t, echo, timeouts).dial()
+			byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+				c := newFront(t, by, echo, timeouts).dial()
 				test.do(c)
 				if took := c.wantEnd(); took < test.min || took > test.max {
 					t.Errorf("closed after %v, want %v to %v", took, test.min, test.max)
@@ -73,8 +75,8 @@ func TestTimeouts(t *testing.T) {
 
 // TestShortIdleTimeout holds after a body that had more time.
 func TestShortIdleTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFront(t, echo, func(s *http.Server) { s.ReadTimeout, s.IdleTimeout = time.Minute, time.Second }).dial()
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		c := newFront(t, by, echo, func(s *http.Server) { s.ReadTimeout, s.IdleTimeout = time.Minute, time.Second }).dial()
 		c.say("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhello")
 		time.Sleep(time.Second)
 		c.say("world")
@@ -87,8 +89,8 @@ func TestShortIdleTimeout(t *testing.T) {
 
 // TestReadTimeout stands for those that are not given.
 func TestReadTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, echo, func(s *http.Server) { s.ReadTimeout = time.Minute })
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, echo, func(s *http.Server) { s.ReadTimeout = time.Minute })
 		fresh, used := f.dial(), f.dial()
 		used.say(post("a"))
 		used.wantAnswer("a")
@@ -100,8 +102,8 @@ func TestReadTimeout(t *testing.T) {
 
 // TestNoDeadlineIsHandedOver: net/http sets its own, or none.
 func TestNoDeadlineIsHandedOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
 				time.Sleep(time.Hour)
 			}
@@ -120,9 +122,9 @@ func TestNoDeadlineIsHandedOver(t *testing.T) {
 // TestDisconnect cancels the context of a request whose client leaves while the handler
 // waits.
 func TestDisconnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		ended := make(chan error)
-		f := newFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(_ http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 			defer cancel()
 			<-ctx.Done()
@@ -141,12 +143,13 @@ func TestDisconnect(t *testing.T) {
 
 // TestSlowHandlers wait for a minute without harm to what their client sends meanwhile.
 func TestSlowHandlers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		_, own := by(new(http.Server)).(*http1.Server)
 		var contexts []context.Context
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			contexts = append(contexts, r.Context())
-			if _, slow := w.(http.Hijacker); slow {
+			if _, handed := w.(http.Hijacker); handed && own {
 				t.Errorf("%s of %q is handed over", r.Method, body)
 			}
 			select {
@@ -186,8 +189,8 @@ func TestSlowHandlers(t *testing.T) {
 
 // TestBodyAfterDone comes to the handler, not to who watches the connection.
 func TestBodyAfterDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFront(t, func(w http.ResponseWriter, r *http.Request) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
+		f := newFront(t, by, func(w http.ResponseWriter, r *http.Request) {
 			_ = r.Context().Done()
 			time.Sleep(time.Second)
 			echo(w, r)
@@ -201,10 +204,10 @@ func TestBodyAfterDone(t *testing.T) {
 
 // TestContextThatNobodyAsked is over with its request.
 func TestContextThatNobodyAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	byBoth(t, func(t *testing.T, by func(*http.Server) server) {
 		type key struct{}
 		var kept context.Context
-		f := newFront(t, func(_ http.ResponseWriter, r *http.Request) {
+		f := newFront(t, by, func(_ http.ResponseWriter, r *http.Request) {
 			if kept = r.Context(); kept.Err() != nil || kept.Value(key{}) != "value" || kept.Value(http.ServerContextKey) == nil {
 				t.Error(kept.Err(), kept.Value(key{}))
 			}

@@ -8,27 +8,29 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/ratelimitd/ratelimitd/internal/http1"
 )
 
-// TestTLS leaves encrypted connections to net/http, which tells the handler of them.
+// TestTLS tells the handler of encryption, as net/http does whichever the server.
 func TestTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
-	listener := listen(t)
-	s := &http1.Server{Server: newServer(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.TLS != nil) })}
-	served := make(chan error, 1)
-	go func() {
-		served <- s.Serve(tls.NewListener(listener, &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}))
-	}()
-	defer ended(t, s, served)
-	res, err := certified.Client().Post("https://"+listener.Addr().String(), "text/plain", strings.NewReader("hello"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if body, err := io.ReadAll(res.Body); string(body) != "true" || err != nil {
-		t.Errorf("%q, %v", body, err)
+	for name, by := range map[string]func(*http.Server) server{"fast": fast, "std": std} {
+		t.Run(name, func(t *testing.T) {
+			listener := listen(t)
+			s := by(newServer(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.TLS != nil) }))
+			served := make(chan error, 1)
+			go func() {
+				served <- s.Serve(tls.NewListener(listener, &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}))
+			}()
+			defer ended(t, s, served)
+			res, err := certified.Client().Post("https://"+listener.Addr().String(), "text/plain", strings.NewReader("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if body, err := io.ReadAll(res.Body); string(body) != "true" || err != nil {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
 	}
 }

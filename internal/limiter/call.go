@@ -61,8 +61,8 @@ func (e *Engine) Do(ctx context.Context, call *Call) (Answer, error) {
 		}
 		return e.byClaim(ctx, call, charges)
 	}
-	one := e.borrowed.borrow()
-	defer e.borrowed.release(one)
+	one, _ := e.borrowed.Get().(*single)
+	defer e.borrowed.Put(one)
 	if !e.secrets.Known() { // the receipt may take a request of its own, out of the same time
 		limited, cancel := context.WithTimeout(ctx, e.settings.StoreTimeout)
 		defer cancel()
@@ -88,11 +88,10 @@ func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge,
 	if err := call.check(); err != nil {
 		return nil, err
 	}
-	charges = slices.Grow(charges, len(call.Demands))
+	charges = slices.Grow(charges, len(call.Demands))[:len(call.Demands)]
 	set := m.plans.inForce.Load()
 	var more []derived
 	for i := range call.Demands {
-		charges = append(charges, demand.Charge{})
 		c := &charges[i]
 		parts, err := m.charge(set, c, call.Op, &call.Demands[i])
 		if err == nil && parts != nil {
@@ -110,7 +109,9 @@ func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge,
 	}
 	if more != nil {
 		for i := range more {
-			m.override(&more[i].Charge)
+			if m.overrides.Live.Load() > 0 {
+				m.override(&more[i].Charge)
+			}
 		}
 		var err error
 		if charges, err = call.together(charges, more); err != nil {

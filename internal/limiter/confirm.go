@@ -14,7 +14,7 @@ import (
 // Confirmation is what a receipt was confirmed for.
 type Confirmation struct {
 	Confirmed bool // some limit goes by it; else nothing is changed
-	Replayed  bool // it was confirmed before: nothing more is
+	Replayed  bool // it was confirmed before: what that left to do is done
 }
 
 // Confirm says that what receipt was given for turned out to be real: limits until: confirmed give its
@@ -55,7 +55,7 @@ func (r *refunds) confirm(ctx context.Context, receipt string) (Confirmation, er
 	case len(got.Entries) == 0 && got.refunded:
 		return Confirmation{}, &ReceiptError{Why: "it was refunded"}
 	}
-	return Confirmation{Confirmed: true, Replayed: len(got.Entries) == 0}, nil
+	return Confirmation{Confirmed: true, Replayed: !got.first}, nil
 }
 
 // confirmable returns the entries of receipt that some limit goes by the confirmation of, their plans, and

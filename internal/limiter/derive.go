@@ -44,22 +44,9 @@ func (ps *plans) planOf(name string, id keys.Identifier) (p *demand.Plan, canoni
 	return ps.inForce.Load().find(name, id)
 }
 
-// find returns the plan of a policy, the canonical form of id there, and what the policy finds in it.
-// It refuses identifiers that nothing can be counted for.
-func (p *planSet) find(name string, id keys.Identifier) (made *demand.Plan, canonical keys.Identifier, found policy.Found, err error) {
-	if made = p.of(name); made == nil {
-		return nil, "", found, p.unknown()
-	}
-	if len(id) == 0 || len(id) > keys.MaxIdentifierLen {
-		return nil, "", found, &FieldError{Field: "identifier", Detail: fmt.Sprintf("%d bytes long: use 1 to %d", len(id), keys.MaxIdentifierLen)}
-	}
-	canonical, found, err = readIdentifier(made, id)
-	return made, canonical, found, err
-}
-
 // Canonical returns id as it is counted under policy; what can't be read as it is.
 func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
-	p := e.plans.inForce.Load().of(policy)
+	p := e.plans.inForce.Load().byName[policy]
 	if p == nil || p.Read == nil {
 		return id
 	}
@@ -69,32 +56,16 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 	return id
 }
 
-// readIdentifier returns the canonical form of id under p, and what p finds in it: the parts that
-// it is to be counted for as well, and whether p refuses it.
-func readIdentifier(p *demand.Plan, id keys.Identifier) (keys.Identifier, policy.Found, error) {
-	if p.Read == nil {
-		return id, policy.Found{}, nil
-	}
-	canonical, found, err := p.Read(string(id))
-	if err != nil {
-		return "", policy.Found{}, &FieldError{Field: "identifier", Detail: err.Error()}
-	}
-	if len(canonical) > keys.MaxIdentifierLen {
-		return "", policy.Found{}, &FieldError{
-			Field:  "identifier",
-			Detail: fmt.Sprintf("%d bytes long in its canonical form: use 1 to %d", len(canonical), keys.MaxIdentifierLen),
-		}
-	}
-	return keys.Identifier(canonical), found, nil
-}
-
 // deriveFrom appends to all what c, of the demand by, brings along for parts of its identifier.
 func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]derived, error) {
 	for i, part := range parts {
 		p := c.Plan.Derives[i]
-		id, _, err := readIdentifier(p, keys.Identifier(part))
-		if err != nil {
-			return nil, err // none: takes has seen to it
+		id := keys.Identifier(part)
+		if p.Read != nil {
+			var err error
+			if id, _, err = readIdentifier(p, id); err != nil {
+				return nil, err // none: takes has seen to it
+			}
 		}
 		all = append(all, derived{demand.Charge{Target: p.Of(id), Op: c.Op, Cost: c.Cost}, by})
 	}

@@ -33,7 +33,7 @@ type Engine struct {
 	explainer *explainer
 	news      *signals.News // nil: there is no feed
 	resets    *resets
-	borrowed  singles
+	borrowed  sync.Pool // of *single
 
 	claimed // what may happen only once
 }
@@ -90,6 +90,7 @@ func New(s store.Store, opts *Options) *Engine {
 		opts = &Options{}
 	}
 	e := &Engine{basis: &basis{settings: opts.settings(), ids: store.NewEventIDs()}}
+	e.borrowed.New = func() any { return new(single) }
 	var local *held.Decider
 	if opts.Local != nil {
 		local = held.New(opts.Local, e.ids, e.settings)
@@ -156,7 +157,7 @@ func (e *Engine) Version() (version int64, policies []*policy.Policy) {
 // Policy returns the policy called name, with all defaults filled in. It is
 // shared: not to be changed.
 func (e *Engine) Policy(name string) (*policy.Policy, bool) {
-	p := e.plans.inForce.Load().of(name)
+	p := e.plans.inForce.Load().byName[name]
 	if p == nil {
 		return nil, false
 	}
@@ -229,24 +230,24 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
-	one := e.borrowed.borrow()
-	c := &one.charges[0]
+	one, _ := e.borrowed.Get().(*single)
+	c := &one[0]
 	parts, err := e.charger.charge(e.plans.inForce.Load(), c, op, &d)
 	switch {
 	case err != nil:
 	case parts != nil:
 		decision, err = e.doDerived(ctx, op, &d)
 	default:
-		c.Memory, c.MayBeginAnew = one.memory, true
+		c.MayBeginAnew = true
 		e.judge.Decide(ctx, c)
-		if demand.BeginsAnew(c.Err) {
+		if c.Err != nil && demand.BeginsAnew(c.Err) {
 			decision, err = e.doDerived(ctx, op, &d)
 			break
 		}
 		e.judge.Tell(c)
 		decision, err = c.Decision, c.Err
 	}
-	e.borrowed.release(one)
+	e.borrowed.Put(one)
 	return decision, err
 }
 

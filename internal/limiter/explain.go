@@ -70,14 +70,14 @@ func (e *explainer) explain(ctx context.Context, d *Demand) (*Explanation, error
 
 func (e *explainer) ofCharge(ctx context.Context, c *demand.Charge) *Explanation {
 	x := &Explanation{Policy: c.Plan.Name, InForce: &c.Plan.Policy, Key: c.Key}
-	if p := e.charger.plans.inForce.Load().of(c.Plan.Name); p != nil {
+	if p := e.charger.plans.inForce.Load().byName[c.Plan.Name]; p != nil {
 		x.InForce = &p.At(c.Key).Policy
 	}
 	now := e.now()
 	if o := e.charger.overrides.Of(&c.Target, now); o != nil {
 		x.Override = &o.Override
 	}
-	if b := e.judge.Blocks.Of(c.Key, c.Old, now); c.Plan.Blocks() && b.Until > now {
+	if b := e.judge.Blocks.Of(c.Key, c.Old, now); c.Plan.Blocks && b.Until > now {
 		x.Block = &KeyBlock{Until: b.Until, Strikes: b.Strikes}
 	}
 	counted := *c

@@ -73,7 +73,7 @@ func ResetTTL(p policy.Policy) time.Duration {
 func Longest(p policy.Policy) time.Duration { return p.WithDefaults().LongestWindow() }
 
 // PrintOf returns what tells the definition of one of e's policies from others.
-func PrintOf(e *Engine, policy string) uint64 { return e.plans.inForce.Load().of(policy).Print }
+func PrintOf(e *Engine, policy string) uint64 { return e.plans.inForce.Load().byName[policy].Print }
 
 // MaxUnwrittenKeys is how many keys may wait to be written.
 const MaxUnwrittenKeys = counted.MaxUnwrittenKeys

@@ -176,9 +176,6 @@ func (s *Overrides) learn(c *store.Change) {
 
 // override has c decided as its key's override says, if there is one.
 func (m *charger) override(c *demand.Charge) {
-	if !m.overrides.Any() {
-		return
-	}
 	o := m.overrides.Of(&c.Target, m.plans.settings.Timing.Instant())
 	if o == nil {
 		return

@@ -56,7 +56,7 @@ func (ps *plans) put(version int64, policies []policy.Policy) error {
 	if ps.news != nil {
 		ps.reach(plans)
 	}
-	ps.inForce.Store(newPlanSet(version, plans))
+	ps.inForce.Store(&planSet{version, plans})
 	return nil
 }
 
@@ -74,18 +74,6 @@ func (ps *plans) newPlans(p policy.Policy) *demand.Plan {
 type planSet struct {
 	version int64 // of all of them; 0: they have none
 	byName  map[string]*demand.Plan
-	near    [nearPlans]*demand.Plan // one at most of those that share a place
-}
-
-// nearPlans is how many are found without hashing their names: most services have fewer.
-const nearPlans = 32
-
-func newPlanSet(version int64, byName map[string]*demand.Plan) *planSet {
-	p := &planSet{version: version, byName: byName}
-	for name, made := range byName {
-		p.near[placeOf(name)] = made
-	}
-	return p
 }
 
 // policies returns those in force, by name.
@@ -95,21 +83,4 @@ func (p *planSet) policies() []*policy.Policy {
 		policies = append(policies, &p.byName[name].Policy)
 	}
 	return policies
-}
-
-// of returns the plan called name, nil for none.
-func (p *planSet) of(name string) *demand.Plan {
-	if near := p.near[placeOf(name)]; near != nil && near.Name == name {
-		return near
-	}
-	return p.byName[name]
-}
-
-// placeOf returns where in near a plan of that name may be.
-func placeOf(name string) int {
-	n := len(name)
-	if n == 0 {
-		return 0
-	}
-	return (n + int(name[0])*5 + int(name[n-1])*3) % nearPlans
 }

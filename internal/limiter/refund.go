@@ -40,7 +40,8 @@ func (r *refunds) receipt(ctx context.Context, charges []demand.Charge) string {
 }
 
 // Refund gives back what receipt was given for, once. Errors wrap ErrNoReceipt or, as
-// a StoreError, ErrUnavailable; its Recorded says whether the units still count.
+// a StoreError, ErrUnavailable; its Recorded says whether the units still count. A repetition finishes
+// what one that failed has left, but of counters.
 //
 // Counters and buckets that a receipt is younger than a store timeout for are given
 // back a store timeout later, by this instance.
@@ -78,29 +79,30 @@ func (r *refunds) refund(ctx context.Context, receipt string) error {
 	switch {
 	case err != nil:
 		return &count.StoreError{Recorded: count.RecordedUnknown, Err: err}
-	case len(claimed.Entries) == 0:
+	case !claimed.first:
 		return fmt.Errorf("%w: it was refunded or confirmed already", ErrNoReceipt)
 	}
 	return nil
 }
 
-// claimedPart is what of a receipt nobody has refunded or confirmed before.
+// claimedPart is what of a receipt is claimed for what becomes of it, by this call or by one before.
 type claimedPart struct {
 	once.Token
 	plans []*demand.Plan
 
+	first    bool // some of it was not claimed before
 	refunded bool // something else of it was refunded
 }
 
 // claim claims each entry of t for what becomes of it, as the receipts of one reservation need not have
-// the same ones, and returns those that it got. Whoever is first has the say: what is confirmed is not
-// refunded, nor the other way round.
+// the same ones. Whoever is first has the say: what is confirmed is not refunded, nor the other way round. An entry
+// that was claimed for the same before is claimed again: who claimed it may not have come further.
 func (r *refunds) claim(
 	ctx context.Context, t *once.Token, plans []*demand.Plan, what once.Fate, ttl time.Duration,
 ) (got claimedPart, failed error) {
-	errs, first := make([]error, len(t.Entries)), make([]once.Fate, len(t.Entries))
+	errs, said := make([]error, len(t.Entries)), make([]once.Said, len(t.Entries))
 	claim := func(i int) {
-		first[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
+		said[i], errs[i] = r.claims.About(plans[i:i+1]).Claim(ctx, t.Entries[i].ID, what, ttl)
 	}
 	var others sync.WaitGroup
 	for i := range t.Entries[1:] {
@@ -111,12 +113,15 @@ func (r *refunds) claim(
 	got.Kind = t.Kind
 	for i, err := range errs {
 		switch {
-		case err == nil:
-			got.Entries, got.plans = append(got.Entries, t.Entries[i]), append(got.plans, plans[i])
-		case !errors.Is(err, store.ErrConflict):
+		case err != nil:
 			failed = errors.Join(failed, err)
+		case said[i].Fate == what:
+			entry := t.Entries[i]
+			entry.Claimed, entry.Again = said[i].At, said[i].Before
+			got.Entries, got.plans = append(got.Entries, entry), append(got.plans, plans[i])
+			got.first = got.first || !said[i].Before
 		default:
-			got.refunded = got.refunded || first[i] == once.Refunded
+			got.refunded = got.refunded || said[i].Fate == once.Refunded
 		}
 	}
 	return got, failed
@@ -152,7 +157,7 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 }
 
 // giveBack takes out of the store what n, an entry of t, counted for at, of counters and cells only if
-// sums says that they are those that counted it. It must be called once only. This
+// sums says that they are those that counted it. For a reservation it must be called once only. This
 // instance's own counts keep it: they are what it goes by in an outage, and few.
 func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target, n *once.Entry, sums bool) error {
 	if t.Kind != once.Reserved {
@@ -164,7 +169,7 @@ func (r *refunds) giveBack(ctx context.Context, t *once.Token, at *demand.Target
 
 // planFor returns the plan that counts where e was counted.
 func (ps *plans) planFor(t *once.Entry) (*demand.Plan, error) {
-	p := ps.inForce.Load().of(t.Policy)
+	p := ps.inForce.Load().byName[t.Policy]
 	if p == nil {
 		return nil, fmt.Errorf("%w: its policy is not in force", once.ErrToken)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/embedded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -97,4 +98,36 @@ func TestDenialByAClockThatWasSetBack(t *testing.T) {
 			t.Error("a denial is remembered for a minute and more")
 		}
 	})
+}
+
+// What a conversion was sent by a clock that was set back since is refunded and confirmed, once.
+func TestReceiptsByAClockThatWasSetBack(t *testing.T) {
+	for _, refund := range []bool{false, true} {
+		inBubble(t, func(t *testing.T) {
+			var clock wanderer
+			e := limiter.New(embedded.New(&embedded.Options{Now: clock.now}), &limiter.Options{Now: clock.now})
+			p := policyOf("conversion", 2, time.Hour)
+			p.Limits[0].MinConversion = 50
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
+				t.Fatal(err)
+			}
+			clock.ahead.Store(int64(30 * time.Minute))
+			receipt := mustTakeReceipt(t, e)
+			mustTakeReceipt(t, e)
+			clock.ahead.Store(0)
+			deny(t, e)
+			time.Sleep(20 * time.Minute) // a block later
+			for i := range 2 {
+				var err error
+				if refund {
+					err = e.Refund(t.Context(), receipt)
+				} else {
+					_, err = e.Confirm(t.Context(), receipt)
+				}
+				if d, checked := e.Check(t.Context(), somebody); d.Used != 1 || checked != nil || err != nil && i == 0 {
+					t.Errorf("refund %t, time %d: %d used of two, %v, %v", refund, i+1, d.Used, err, checked)
+				}
+			}
+		})
+	}
 }

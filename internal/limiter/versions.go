@@ -36,12 +36,12 @@ func (ps *plans) planForPeer(ctx context.Context, call *owner.Call) (*demand.Pla
 		return nil, nil
 	}
 	set := ps.inForce.Load()
-	if p := set.of(call.Policy); suits(p, call) {
+	if p := set.byName[call.Policy]; suits(p, call) {
 		return p, nil
 	}
 	if set.version < call.Version && ps.settings.AwaitPolicies != nil && ps.settings.AwaitPolicies(ctx, call.Version) == nil {
 		set = ps.inForce.Load()
-		if p := set.of(call.Policy); suits(p, call) {
+		if p := set.byName[call.Policy]; suits(p, call) {
 			return p, nil
 		}
 	}
@@ -63,10 +63,9 @@ const maxAnew = 3
 // one that came into force meanwhile. Nil: the call can't be decided, and the error says why.
 func decideByOneVersion(ctx context.Context, m *charger, j *judge.Judge, one *single, call *Call) (charges []demand.Charge, err error) {
 	for tries := 0; ; tries++ {
-		if charges, err = m.charges(one.charges[:0], call); err != nil {
+		if charges, err = m.charges(one[:0], call); err != nil {
 			return nil, err
 		}
-		charges[0].Memory = one.memory // for what is decided of it alone
 		if tries < maxAnew && mayBeginAnew(charges) {
 			for i := range charges {
 				charges[i].MayBeginAnew = true

@@ -48,7 +48,7 @@ func New(
 		base.Path = "/"
 	}
 	t := &Transport{routes: make(map[string]*url.URL), header: header.Clone(), inject: inject, send: send}
-	for _, route := range []string{"check", "record", "take", "batch", "refund", "confirm", "reset"} {
+	for _, route := range []string{"check", "record", "take", "batch", "refund", "confirm", "reset", "explain"} {
 		t.routes[route] = base.JoinPath("v1", route)
 	}
 	if t.header == nil {
@@ -61,7 +61,7 @@ func New(
 
 // Request is a POST of JSON.
 type Request struct {
-	Route          string // below /v1/: check, record, take, batch, refund, confirm or reset
+	Route          string // below /v1/: check, record, take, batch, refund, confirm, reset or explain
 	IdempotencyKey string // empty: none
 	Body           []byte
 	Lines          LineReader // takes an answer in lines; nil: none is asked for

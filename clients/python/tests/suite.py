@@ -16,6 +16,7 @@ from ratelimitd import (
     CallError,
     Client,
     ClosedError,
+    Confirm,
     CostTooLargeError,
     Decision,
     Demand,
@@ -89,6 +90,7 @@ async def _outcome(ask: Asker, step: Any) -> Any:
     return {
         "allowed": sum(o.get("allowed") is True for o in outcomes),
         "denied": sum(o.get("allowed") is False for o in outcomes),
+        "done": sum("done" in o for o in outcomes),
         "failed": sum("error" in o for o in outcomes),
     }
 
@@ -118,7 +120,9 @@ async def _ask(ask: Asker, step: Any) -> Any:
     return await ask(do, *demands, **key)
 
 
-def _call(c: Any) -> Call:
+def _call(c: Any) -> Call | Confirm:
+    if c["op"] == "confirm":
+        return Confirm(c["receipt"])
     reserve = c["reserve_ms"] / 1000 if "reserve_ms" in c else None
     demands = [Demand(**d) for d in c["demands"]]
     return Call(c["op"], demands, reserve=reserve, idempotency_key=c.get("idempotency_key"))

@@ -1,4 +1,7 @@
+import type { Recorded } from "./decision.js";
 import { InvalidCallError } from "./errors.js";
+import type { Failure } from "./failure.js";
+import type { TraceContext } from "./trace.js";
 
 /** What a call does: `take` checks and records as one step. */
 export type Op = "check" | "record" | "take";
@@ -25,6 +28,12 @@ export interface Call {
   readonly idempotencyKey?: string;
 }
 
+/** A call of a batch that says that what a receipt was given for turned out to be real, as `Client.confirm` does. */
+export interface Confirm {
+  readonly op: "confirm";
+  readonly receipt: string;
+}
+
 const maxReserveMs = 3_600_000;
 const keyPattern = /^[!-~]([ -~]{0,253}[!-~])?$/;
 const loneSurrogate = /\p{Surrogate}/u; // which UTF-8 cannot have
@@ -33,7 +42,6 @@ const bytesPerUnit = 3;
 
 /** A call as it is sent. */
 export class PreparedCall {
-  readonly op: Op;
   readonly idempotencyKey: string | undefined;
   /** Whether units count or are held after it. */
   readonly leavesUnits: boolean;
@@ -48,27 +56,36 @@ export class PreparedCall {
 
   /** Throws an {@link InvalidCallError} where the call could not be sent, or would spoil those that it travels with. */
   constructor(
-    readonly call: Call,
+    readonly call: Call | Confirm,
     makeKey: boolean,
+    /** That its caller is in. */
+    readonly trace: TraceContext | undefined,
   ) {
     validate(call);
-    this.op = call.op;
     this.leavesUnits = call.op !== "check" || call.reserveMs !== undefined;
     this.idempotencyKey = keyOf(call, makeKey);
     const members = membersOf(call);
     this.body = JSON.stringify(members);
     this.operation = JSON.stringify({ op: call.op, ...members, idempotency_key: this.idempotencyKey });
     this.size = this.operation.length * bytesPerUnit;
-    this.keys = (call.demands ?? []).map((d) => `${d.policy}\n${d.identifier}`);
+    this.keys = call.op === "confirm" ? [] : (call.demands ?? []).map((d) => `${d.policy}\n${d.identifier}`);
   }
 
-  /** Whether it may be sent again after a try that left its units so. */
-  repeatableAfter(recorded: string | undefined): boolean {
-    return recorded === "no" || this.idempotencyKey !== undefined;
+  /** What a try has left that failed so. */
+  recordedAfter(failure: Failure): Recorded | undefined {
+    return this.call.op === "confirm" ? failure.stillCounts : failure.recorded(this.leavesUnits);
+  }
+
+  /** Whether it may be sent again after a try that left its units so: it surely was not done, or is idempotent. */
+  repeatableAfter(recorded: Recorded | undefined): boolean {
+    return recorded === "no" || this.idempotencyKey !== undefined || this.call.op === "confirm";
   }
 }
 
-function membersOf(call: Call): object {
+function membersOf(call: Call | Confirm): object {
+  if (call.op === "confirm") {
+    return { receipt: call.receipt };
+  }
   const demands = (call.demands ?? []).map(({ policy, identifier, cost }) => ({ policy, identifier, cost }));
   return {
     ...(demands.length === 1 ? demands[0] : demands.length > 1 ? { demands } : {}),
@@ -77,18 +94,32 @@ function membersOf(call: Call): object {
   };
 }
 
-function keyOf(call: Call, makeKey: boolean): string | undefined {
+function keyOf(call: Call | Confirm, makeKey: boolean): string | undefined {
+  if (call.op === "confirm") {
+    return undefined; // it counts once as it is
+  }
   if (call.op === "check" && call.reserveMs === undefined) {
     return undefined; // it counts nothing, and a batch would refuse it
   }
   return call.idempotencyKey ?? (makeKey && call.op !== "check" ? crypto.randomUUID() : undefined);
 }
 
-function validate(call: Call): void {
+/** Throws where `receipt` is none that the service may have given. */
+export function validateReceipt(op: "refund" | "confirm", receipt: string): void {
+  if (receipt === "" || loneSurrogate.test(receipt)) {
+    throw InvalidCallError.refused(op, "receipt", "It must be given back as it was answered.");
+  }
+}
+
+function validate(call: Call | Confirm): void {
+  if (call.op === "confirm") {
+    validateReceipt("confirm", call.receipt);
+    return;
+  }
   const refuse = (field: string, detail: string) => InvalidCallError.refused(call.op, field, detail);
   const { demands = [], reserveMs, reservation, idempotencyKey } = call;
   if (!["check", "record", "take"].includes(call.op)) {
-    throw refuse("op", "It must be one of check, record, take.");
+    throw refuse("op", "It must be one of check, record, take, confirm.");
   }
   if (demands.length === 0 && reservation === undefined) {
     throw refuse("demands", "A call has at least one demand.");

@@ -1,14 +1,24 @@
 import { Breaker } from "./breaker.js";
-import { type Call, type Demand, PreparedCall } from "./call.js";
+import { type Call, type Confirm, type Demand, PreparedCall, validateReceipt } from "./call.js";
 import type { Decision, DemandDecision, Explanation, Recorded } from "./decision.js";
-import { CallError, type ErrorOp, errorOf, InvalidCallError } from "./errors.js";
+import { CallError, type ErrorOp, errorOf, InvalidCallError, recordedBefore } from "./errors.js";
 import { Expiry } from "./expiry.js";
 import { Failure } from "./failure.js";
 import { Entry, type Group, Joiner, maxCalls } from "./join.js";
 import { type ClientOptions, type Settings, settingsOf } from "./options.js";
 import { Tries } from "./retry.js";
+import { type TraceContext, traceFrom, traceOf } from "./trace.js";
 import { type PostOptions, type Reply, Transport } from "./transport.js";
-import { type Answer, readAnswer, readExplanation, readLine, readProblem, readResults, Unreadable } from "./wire.js";
+import {
+  type Answer,
+  confirmed,
+  readAnswer,
+  readExplanation,
+  readLine,
+  readProblem,
+  readResults,
+  Unreadable,
+} from "./wire.js";
 
 /** Of one call. */
 export interface CallOptions {
@@ -27,6 +37,12 @@ export type Demands = Demand | readonly Demand[];
 export type BatchResult =
   | { readonly decision: Decision; readonly error?: undefined }
   | { readonly decision?: undefined; readonly error: CallError };
+
+/** What became of a confirm of a batch: without an error, it is confirmed. */
+export interface ConfirmResult {
+  readonly decision?: undefined;
+  readonly error?: CallError;
+}
 
 /** Asks one ratelimitd, or several behind one address. Make one for a process. */
 export class Client {
@@ -81,23 +97,25 @@ export class Client {
 
   /** Makes one call. It rejects with a {@link CallError}. A denial is no error. */
   async do(call: Call, options: CallOptions = {}): Promise<Decision> {
-    return this.#withExpiry(call.op, options, (expiry) => {
-      const entry = new Entry(this.#prepare(call));
-      this.#joiner.enter(entry);
-      return this.#answerOf(entry, expiry);
-    });
+    if ((call as Call | Confirm).op === "confirm") {
+      throw InvalidCallError.refused("confirm", "op", "A confirm has no decision: use confirm, or batch.");
+    }
+    return (await this.#ask(call, options)) as Decision;
   }
 
   /**
    * Makes up to 1000 calls as one request, and returns a result for each, in their order. A call that is wrong harms no
    * other. Calls that share a policy and identifier are decided in their order.
    */
-  async batch(calls: readonly Call[], options: CallOptions = {}): Promise<BatchResult[]> {
+  batch(calls: readonly Call[], options?: CallOptions): Promise<BatchResult[]>;
+  batch(calls: readonly (Call | Confirm)[], options?: CallOptions): Promise<(BatchResult | ConfirmResult)[]>;
+  async batch(calls: readonly (Call | Confirm)[], options: CallOptions = {}): Promise<(BatchResult | ConfirmResult)[]> {
     if (calls.length === 0 || calls.length > maxCalls) {
       throw InvalidCallError.refused("batch", "operations", `A batch has 1 to ${maxCalls} calls.`);
     }
     return this.#withExpiry("batch", options, (expiry) => {
-      const entries = calls.map((call) => orError(() => new Entry(this.#prepare(call))));
+      const trace = this.#trace();
+      const entries = calls.map((call) => orError(() => new Entry(this.#prepare(call, trace))));
       const sound = entries.filter((entry) => entry instanceof Entry);
       if (sound.length > 0) {
         this.#joiner.sendTogether(sound);
@@ -108,42 +126,32 @@ export class Client {
 
   /** Gives back, once, the units that `receipt` was given for. It rejects with a `NoReceiptError` if there are none. */
   async refund(receipt: string, options: CallOptions = {}): Promise<void> {
-    if (receipt === "") {
-      throw InvalidCallError.refused("refund", "receipt", "It must be given back as it was answered.");
-    }
+    validateReceipt("refund", receipt);
     // A refund whose answer was lost is not tried again: a second one would find nothing, like a forged one.
-    const repeatable = (failure: Failure) => stillCounts(failure) !== "unknown";
-    const reply = await this.#direct("refund", { receipt }, options, repeatable, stillCounts);
+    const reply = await this.#direct("refund", { receipt }, options, false, (failure) => failure.stillCounts);
     expectStatus("refund", reply, 200);
   }
 
   /**
    * Says that what `receipt` was given for turned out to be real: the code was entered. It counts once, however often it is
-   * said. It rejects with a `NoReceiptError` if the receipt was refunded or its window is over.
+   * said. It rejects with a `NoReceiptError` if the receipt was refunded or its window is over. While no ratelimitd answers
+   * it rejects, whatever `onUnavailable` says.
    */
   async confirm(receipt: string, options: CallOptions = {}): Promise<void> {
-    if (receipt === "") {
-      throw InvalidCallError.refused("confirm", "receipt", "It must be given back as it was answered.");
-    }
-    const reply = await this.#direct("confirm", { receipt }, options, () => true, stillCounts);
-    expectStatus("confirm", reply, 200);
+    await this.#ask({ op: "confirm", receipt }, options);
   }
 
   /** Forgets what was counted for `identifier` under `policy`, on every instance within a second. */
   async reset(policy: string, identifier: string, options: CallOptions = {}): Promise<void> {
-    const reply = await this.#direct("reset", { policy, identifier }, options);
+    const reply = await this.#direct("reset", { policy, identifier }, options, true, (failure) =>
+      failure.recorded(true),
+    );
     expectStatus("reset", reply, 204);
   }
 
   /** Tells why `identifier` would be allowed or denied now: every limit's state, and what else decides. */
   async explain(policy: string, identifier: string, options: CallOptions = {}): Promise<Explanation> {
-    const reply = await this.#direct(
-      "explain",
-      { policy, identifier },
-      options,
-      () => true,
-      () => "no",
-    );
+    const reply = await this.#direct("explain", { policy, identifier }, options, true, () => "no");
     return readable("explain", reply, () => readExplanation(reply.body));
   }
 
@@ -157,15 +165,28 @@ export class Client {
     return this.#joiner.close();
   }
 
-  #prepare(call: Call): PreparedCall {
-    return new PreparedCall(call, this.#settings.retries > 0);
+  /** Makes one call; of a confirm, it returns that it is confirmed. */
+  #ask(call: Call | Confirm, options: CallOptions): Promise<Decision | typeof confirmed> {
+    return this.#withExpiry(call.op, options, (expiry) => {
+      const entry = new Entry(this.#prepare(call, this.#trace()));
+      this.#joiner.enter(entry);
+      return this.#answerOf(entry, expiry);
+    });
+  }
+
+  #prepare(call: Call | Confirm, trace: TraceContext | undefined): PreparedCall {
+    return new PreparedCall(call, this.#settings.retries > 0, trace);
+  }
+
+  #trace(): TraceContext | undefined {
+    return traceFrom(this.#settings.traceContext);
   }
 
   async #withExpiry<T>(op: ErrorOp, { signal }: CallOptions, ask: (expiry: Expiry) => Promise<T>): Promise<T> {
     const expiry = new Expiry(this.#settings.timeoutMs, signal);
     if (signal?.aborted) {
       expiry.stop();
-      throw errorOf(op, "no", expiry.failure(false));
+      throw errorOf(op, recordedBefore(op), expiry.failure(false));
     }
     try {
       return await ask(expiry);
@@ -174,26 +195,26 @@ export class Client {
     }
   }
 
-  async #resultOf(entry: Entry | CallError, expiry: Expiry): Promise<BatchResult> {
-    if (entry instanceof CallError) {
-      return { error: entry };
+  async #resultOf(entry: Entry | CallError, expiry: Expiry): Promise<BatchResult | ConfirmResult> {
+    const answer = entry instanceof CallError ? entry : await orError(() => this.#answerOf(entry, expiry));
+    if (answer instanceof CallError) {
+      return { error: answer };
     }
-    const answer = await orError(() => this.#answerOf(entry, expiry));
-    return answer instanceof CallError ? { error: answer } : { decision: answer };
+    return answer === confirmed ? {} : { decision: answer };
   }
 
   /** Waits for the answer to a call that was sent, and tries again where that is worth it and cannot count twice. */
-  async #answerOf(first: Entry, expiry: Expiry): Promise<Decision> {
+  async #answerOf(first: Entry, expiry: Expiry): Promise<Decision | typeof confirmed> {
     const { call } = first;
     const tries = new Tries(this.#settings.retries, expiry);
-    let recorded: Recorded = "no";
+    let recorded: Recorded | undefined;
     for (let entry = first; ; entry = new Entry(call), this.#joiner.enter(entry)) {
       const leave = () => this.#joiner.leave(entry, (sent) => expiry.failure(sent));
       const answer = await expiry.during(entry.settled, leave);
       if (!(answer instanceof Failure)) {
         return answer;
       }
-      const now = answer.recorded(call.leavesUnits);
+      const now = call.recordedAfter(answer);
       recorded = recorded === "unknown" ? recorded : now; // an earlier try may count yet
       if (!call.repeatableAfter(now) || !(await tries.again(answer))) {
         return this.#unanswered(call.call, answer, recorded);
@@ -202,9 +223,9 @@ export class Client {
   }
 
   /** Returns or throws what the caller of a call is given that has no answer. */
-  #unanswered(call: Call, failure: Failure, recorded: Recorded): Decision {
+  #unanswered(call: Call | Confirm, failure: Failure, recorded: Recorded | undefined): Decision {
     const error = errorOf(call.op, recorded, failure);
-    if (this.#settings.onUnavailable === "fail-closed" || !failure.nobodyDecided) {
+    if (this.#settings.onUnavailable === "fail-closed" || call.op === "confirm" || !failure.nobodyDecided) {
       throw error;
     }
     this.#failedOpen++;
@@ -230,28 +251,23 @@ export class Client {
   }
 
   async #sendOne([entry]: readonly Entry[], signal: AbortSignal): Promise<Failure | undefined> {
-    const { op, body, idempotencyKey } = (entry as Entry).call;
-    const reply = await this.#exchange(op, body, { signal, idempotencyKey });
+    const { call, body, idempotencyKey, trace } = (entry as Entry).call;
+    const reply = await this.#exchange(call.op, body, { signal, idempotencyKey, trace });
     return settleBy(reply, ({ status, body, retryAfterMs, replayed }) => {
-      entry?.settle(readAnswer(status, body, retryAfterMs, replayed));
+      settle(entry, readAnswer(status, body, retryAfterMs, replayed));
       return undefined;
     });
   }
 
   async #sendBatch(entries: readonly Entry[], signal: AbortSignal): Promise<Failure | undefined> {
     const body = `{"operations":[${entries.map((entry) => entry.call.operation).join()}]}`;
-    const settle = (index: number, answer: Answer) => {
-      const entry = entries[index];
-      if (entry === undefined) {
-        throw new Unreadable("it answers what was not asked");
-      }
-      entry.settle(answer);
-    };
     const onLine = (line: string) => {
-      settle(...readLine(line));
+      const [index, answer] = readLine(line);
+      settle(entries[index], answer);
       this.#breaker.answered(performance.now());
     };
-    const reply = await this.#exchange("batch", body, { signal, onLine });
+    const trace = traceOf(entries.map((entry) => entry.call.trace));
+    const reply = await this.#exchange("batch", body, { signal, trace, onLine });
     return settleBy(reply, ({ status, body, retryAfterMs, inLines }) => {
       if (inLines) {
         return undefined;
@@ -260,7 +276,7 @@ export class Client {
         return readProblem(status, body, retryAfterMs);
       }
       readResults(body, entries.length).forEach((answer, index) => {
-        settle(index, answer);
+        settle(entries[index], answer);
       });
       return undefined;
     });
@@ -295,33 +311,37 @@ export class Client {
     }
   }
 
-  /** Makes a request without calls. */
+  /** Makes a request without calls, and repeats it where it surely was not done, or is idempotent. */
   async #direct(
-    op: "refund" | "confirm" | "reset" | "explain",
+    op: "refund" | "reset" | "explain",
     members: object,
     options: CallOptions,
-    repeatable: (failure: Failure) => boolean = () => true,
-    recordedAfter: (failure: Failure) => Recorded | undefined = (failure) => failure.recorded(true),
+    idempotent: boolean,
+    recordedAfter: (failure: Failure) => Recorded | undefined,
   ): Promise<Reply> {
     return this.#withExpiry(op, options, async (expiry) => {
+      const trace = this.#trace();
       const tries = new Tries(this.#settings.retries, expiry);
+      let recorded: Recorded | undefined;
       for (;;) {
-        const reply = await this.#once(op, JSON.stringify(members), expiry);
+        const reply = await this.#once(op, JSON.stringify(members), expiry, trace);
         if (!(reply instanceof Failure)) {
           return reply;
         }
-        if (!repeatable(reply) || !(await tries.again(reply))) {
-          throw errorOf(op, recordedAfter(reply), reply);
+        const now = recordedAfter(reply);
+        recorded = recorded === "unknown" ? recorded : now; // an earlier try may have done it
+        if ((!idempotent && now === "unknown") || !(await tries.again(reply))) {
+          throw errorOf(op, recorded, reply);
         }
       }
     });
   }
 
-  async #once(op: string, body: string, expiry: Expiry): Promise<Reply | Failure> {
+  async #once(op: string, body: string, expiry: Expiry, trace: TraceContext | undefined): Promise<Reply | Failure> {
     const abort = new AbortController();
     const asked = new Promise<Reply | Failure>((resolve) => {
       this.#joiner.bypass(
-        async () => resolve(await this.#exchange(op, body, { signal: abort.signal })),
+        async () => resolve(await this.#exchange(op, body, { signal: abort.signal, trace })),
         () => resolve(new Failure("closed", "the client is closed", false)),
       );
     });
@@ -381,7 +401,16 @@ function problemOf(reply: Reply): Failure {
   return settleBy(reply, ({ status, body, retryAfterMs }) => readProblem(status, body, retryAfterMs)) as Failure;
 }
 
-function expectStatus(op: "refund" | "confirm" | "reset", reply: Reply, status: number): void {
+/** Gives an entry its answer, where that is one to what it asks. */
+function settle(entry: Entry | undefined, answer: Answer): void {
+  const isConfirm = entry?.call.call.op === "confirm";
+  if (entry === undefined || (!(answer instanceof Failure) && (answer === confirmed) !== isConfirm)) {
+    throw new Unreadable("it answers what was not asked");
+  }
+  entry.settle(answer);
+}
+
+function expectStatus(op: "refund" | "reset", reply: Reply, status: number): void {
   if (reply.status !== status) {
     throw errorOf(op, "unknown", Failure.foreign(reply.status, `not ${status}`, 0));
   }
@@ -398,16 +427,8 @@ function readable<T>(op: "explain", reply: Reply, read: () => T): T {
   }
 }
 
-/** Whether units still count after a refund or a confirm that failed so; `undefined`: it is not known what for. */
-function stillCounts(failure: Failure): Recorded | undefined {
-  if (failure.problem === undefined) {
-    return failure.sent ? "unknown" : "yes";
-  }
-  return failure.problem.status < 500 ? undefined : failure.recorded(true);
-}
-
 /** The decision of a call that nobody decided. */
-function failedOpenDecision({ demands = [] }: Call, recorded: Recorded): Decision {
+function failedOpenDecision({ demands = [] }: Call, recorded: Recorded | undefined): Decision {
   const of = (policy: string): DemandDecision => ({
     allowed: true,
     wouldAllow: true,
@@ -421,7 +442,7 @@ function failedOpenDecision({ demands = [] }: Call, recorded: Recorded): Decisio
     mode: "enforce",
     blocked: false,
     degraded: true,
-    recorded,
+    ...(recorded !== undefined && { recorded }),
   });
   return {
     ...of(demands[0]?.policy ?? ""),

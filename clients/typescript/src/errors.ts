@@ -18,6 +18,11 @@ export interface Problem {
 /** What failed: a call's operation, or one of those that have no decision. */
 export type ErrorOp = "check" | "record" | "take" | "batch" | "refund" | "confirm" | "reset" | "explain";
 
+/** Whether units count after an operation that surely was not done: those that are to be refunded do. */
+export function recordedBefore(op: ErrorOp): Recorded {
+  return op === "refund" || op === "confirm" ? "yes" : "no";
+}
+
 interface Reason {
   readonly message: string;
   readonly problem?: Problem | undefined;
@@ -69,7 +74,7 @@ export class InvalidCallError extends CallError {
   /** Of a call that is not sent. */
   static refused(op: ErrorOp, field: string, detail: string): InvalidCallError {
     const problem = { type: "about:blank", title: "Bad Request", status: 0, field, detail };
-    return new InvalidCallError(op, "no", { message: `${field}: ${detail}`, problem });
+    return new InvalidCallError(op, recordedBefore(op), { message: `${field}: ${detail}`, problem });
   }
 }
 

@@ -32,7 +32,8 @@ export class Failure {
   }
 
   static foreign(status: number, why: string, retryAfterMs: number): Failure {
-    return new Failure("foreign", `the answer is not ratelimitd's: status ${status}, ${why}`, true, { retryAfterMs });
+    const more = { retryAfterMs: status === 503 ? retryAfterMs : 0 };
+    return new Failure("foreign", `the answer is not ratelimitd's: status ${status}, ${why}`, true, more);
   }
 
   /** Whether the service answered, be it that it cannot decide. */
@@ -46,6 +47,14 @@ export class Failure {
       return this.problem.status >= 500 && this.problem.status !== 503;
     }
     return this.kind !== "aborted" && this.kind !== "closed";
+  }
+
+  /** Whether units still count after a refund or a confirm that failed so; `undefined`: it is not known what for. */
+  get stillCounts(): Recorded | undefined {
+    if (this.problem === undefined) {
+      return this.sent ? "unknown" : "yes";
+    }
+    return this.problem.status < 500 ? undefined : this.recorded(true);
   }
 
   /** Whether units count after it. */

@@ -3,8 +3,15 @@
  *
  * A denial is no error: `decision.allowed` is false. A {@link CallError} says that there is no decision.
  */
-export type { Call, Demand, Op } from "./call.js";
-export { type BatchResult, type CallOptions, Client, type CountingOptions, type Demands } from "./client.js";
+export type { Call, Confirm, Demand, Op } from "./call.js";
+export {
+  type BatchResult,
+  type CallOptions,
+  Client,
+  type ConfirmResult,
+  type CountingOptions,
+  type Demands,
+} from "./client.js";
 export type {
   Decision,
   DemandDecision,
@@ -30,4 +37,5 @@ export {
   UnknownPolicyError,
 } from "./errors.js";
 export type { ClientOptions, Logger } from "./options.js";
+export type { TraceContext } from "./trace.js";
 export type { Fetch } from "./transport.js";

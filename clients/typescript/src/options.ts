@@ -1,5 +1,6 @@
 import type { Call } from "./call.js";
 import type { CallError } from "./errors.js";
+import type { TraceContext } from "./trace.js";
 import type { Fetch } from "./transport.js";
 
 /** Where a client writes: `console`, or a logger with these methods. */
@@ -32,6 +33,11 @@ export interface ClientOptions {
   readonly maxFailures?: number;
   /** Between that and a probe, and between probes. Default: 1000. */
   readonly probeIntervalMs?: number;
+  /**
+   * Gives the trace that a caller is in: it is called for each call, and must not throw. A request that several calls share
+   * is part of the first of their traces that is sampled. Default: requests are in no trace.
+   */
+  readonly traceContext?: () => TraceContext;
   /** Sent with every request, such as `Authorization`. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Default: the global one. */
@@ -40,7 +46,8 @@ export interface ClientOptions {
   readonly logger?: Logger;
 }
 
-export type Settings = Required<Omit<ClientOptions, "onFailedOpen">> & Pick<ClientOptions, "onFailedOpen">;
+type Hooks = "onFailedOpen" | "traceContext";
+export type Settings = Required<Omit<ClientOptions, Hooks>> & Pick<ClientOptions, Hooks>;
 
 /** Returns options with their defaults, or throws what is wrong with them. */
 export function settingsOf(options: ClientOptions): Settings {

@@ -1,5 +1,6 @@
 /** Speaks HTTP: sends a request once, by `fetch`, and reads the answer's head. It knows nothing of calls. */
 import { Failure } from "./failure.js";
+import type { TraceContext } from "./trace.js";
 import { parse, Unreadable } from "./wire.js";
 
 /** What `fetch` is, as far as this client needs it. */
@@ -8,6 +9,7 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface PostOptions {
   readonly signal: AbortSignal;
   readonly idempotencyKey?: string | undefined;
+  readonly trace?: TraceContext | undefined;
   /** Takes an answer in lines, each as soon as it is there. */
   readonly onLine?: (line: string) => void;
 }
@@ -28,7 +30,7 @@ const mediaLines = "application/x-ndjson";
 /** Longer than any call waits. */
 const maxRetryAfterMs = 3_600_000;
 
-/** Errors of a connection that was never made, by the names that Node, Deno and Bun have for them. */
+/** Errors of a connection that was never made, by the codes that Node and Bun have for them. */
 const notConnected = new Set([
   "ECONNREFUSED",
   "ENOTFOUND",
@@ -38,6 +40,8 @@ const notConnected = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
   "ConnectionRefused",
 ]);
+/** Deno says it in the message of the cause. */
+const notConnectedInDeno = "client error (Connect)";
 
 export class Transport {
   readonly #base: string;
@@ -82,9 +86,10 @@ export class Transport {
     }
   }
 
-  #headersFor({ idempotencyKey, onLine }: PostOptions): Record<string, string> {
+  #headersFor({ idempotencyKey, trace, onLine }: PostOptions): Record<string, string> {
     return {
       ...this.#headers,
+      ...trace,
       "Content-Type": mediaJson,
       Accept: `${onLine === undefined ? "" : `${mediaLines}, `}${mediaJson}, ${mediaProblem}`,
       ...(idempotencyKey !== undefined && { "Idempotency-Key": idempotencyKey }),
@@ -149,8 +154,11 @@ function reasonOf(error: unknown): string {
 }
 
 function isNotConnected(error: unknown): boolean {
-  const codes = [codeOf(error), codeOf((error as { cause?: unknown } | undefined)?.cause)];
-  return codes.some((code) => code !== undefined && notConnected.has(code));
+  const cause = (error as { cause?: unknown } | undefined)?.cause;
+  if (cause instanceof Error && cause.message.includes(notConnectedInDeno)) {
+    return true;
+  }
+  return [codeOf(error), codeOf(cause)].some((code) => code !== undefined && notConnected.has(code));
 }
 
 function codeOf(error: unknown): string | undefined {

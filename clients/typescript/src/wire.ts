@@ -12,8 +12,10 @@ import type {
 import type { Problem } from "./errors.js";
 import { Failure } from "./failure.js";
 
+/** What the service says to a confirm. */
+export const confirmed = "confirmed";
 /** What the service says to one call. */
-export type Answer = Decision | Failure;
+export type Answer = Decision | typeof confirmed | Failure;
 
 /** A body that ratelimitd does not give. */
 export class Unreadable extends Error {}
@@ -29,6 +31,9 @@ export function readAnswer(status: number, body: unknown, retryAfterMs: number, 
   if ((status === 200 && m.allowed === true) || (status === 429 && m.allowed === false)) {
     const decision = decisionOf(m);
     return replayed ? { ...decision, replayed } : decision;
+  }
+  if (status === 200 && m.allowed === undefined && typeof m.confirmed === "boolean") {
+    return confirmed;
   }
   return readProblem(status, body, retryAfterMs);
 }

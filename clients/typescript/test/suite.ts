@@ -3,10 +3,12 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import {
+  type Call,
   CallError,
   Client,
   type ClientOptions,
   ClosedError,
+  type Confirm,
   CostTooLargeError,
   type Demand,
   InvalidCallError,
@@ -21,7 +23,8 @@ import { suiteDir } from "./service.js";
 type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
 interface CallOfCase {
-  op: Op;
+  op: Op | "confirm";
+  receipt?: string;
   demands?: Demand[];
   reserve_ms?: number;
   idempotency_key?: string;
@@ -113,6 +116,7 @@ async function outcomeOf(client: Client, step: Step): Promise<Json> {
     return {
       allowed: count((o) => o.allowed === true),
       denied: count((o) => o.allowed === false),
+      done: count((o) => o.done === true),
       failed: count((o) => o.error !== undefined),
     };
   }
@@ -151,8 +155,8 @@ async function ask(client: Client, step: Step): Promise<unknown> {
     case "close":
       return client.close();
     case "batch": {
-      const results = await client.batch((step.calls ?? []).map((call) => camelCased(call) as never));
-      return { results: results.map((r) => (r.error === undefined ? r.decision : errorView(r.error))) };
+      const results = await client.batch((step.calls ?? []).map((call) => camelCased(call) as Call | Confirm));
+      return { results: results.map((r) => (r.error ? errorView(r.error) : (r.decision ?? { done: true }))) };
     }
   }
 }

@@ -38,11 +38,16 @@ var shared struct {
 	err     error
 }
 
-// Main runs the tests of a binary and stops the shared node afterwards, if they started one. Call it from TestMain. A
-// binary without it leaves no node behind either; it only doesn't wait until the node is gone.
+// Main runs the tests of a binary and stops the shared node afterwards, if they started one; else it drops their common
+// keyspace. Call it from TestMain. A binary without it leaves no node behind either; it only doesn't wait until the node is gone.
 func Main(m *testing.M) {
 	m.Run()
 	if shared.started == nil {
+		if common.name != "" {
+			if err := drop(shared.hosts, common.name); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
 		return
 	}
 	if err := shared.started.Stop(); err != nil {
@@ -51,7 +56,7 @@ func Main(m *testing.M) {
 }
 
 // Hosts returns the addresses, host:port, of the Cassandra that this binary's tests share, starting it at the first call.
-// Tests leave its nodes running, and keep to keyspaces of their own.
+// Tests leave its nodes running, and keep to keyspaces of their own, or to keys of their own in the common one.
 func Hosts(t testing.TB) []string {
 	t.Helper()
 	skipIfShort(t)

@@ -2,7 +2,9 @@ package cassandratest
 
 import (
 	"crypto/rand"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,17 +20,39 @@ func Keyspace(t testing.TB) string {
 	hosts := Hosts(t)
 	name := KeyspaceName(t)
 	t.Cleanup(func() {
-		session, err := connect(hosts)
-		if err != nil {
-			t.Logf("connecting to %v to drop keyspace %s: %v", hosts, name, err)
-			return
-		}
-		defer session.Close()
-		if err := session.Query("DROP KEYSPACE IF EXISTS " + name).Exec(); err != nil {
-			t.Logf("dropping keyspace %s: %v", name, err)
+		if err := drop(hosts, name); err != nil {
+			t.Log(err)
 		}
 	})
 	return name
+}
+
+// CommonKeyspace returns the name of a keyspace on the shared Cassandra that all tests of this binary which ask for it have
+// in common, for those that keep apart by keys or namespaces that nobody else uses: making one takes seconds. Whoever comes
+// first creates it. Main drops it.
+func CommonKeyspace(t testing.TB) string {
+	t.Helper()
+	Hosts(t)
+	common.once.Do(func() { common.name = "t_common_" + strings.ToLower(rand.Text()[:uniqueLetters]) })
+	return common.name
+}
+
+var common struct {
+	once sync.Once
+	name string // empty as long as nobody has asked for it
+}
+
+// drop removes a keyspace of the shared Cassandra.
+func drop(hosts []string, keyspace string) error {
+	session, err := connect(hosts)
+	if err != nil {
+		return fmt.Errorf("connecting to %v to drop keyspace %s: %w", hosts, keyspace, err)
+	}
+	defer session.Close()
+	if err := session.Query("DROP KEYSPACE IF EXISTS " + keyspace).Exec(); err != nil {
+		return fmt.Errorf("dropping keyspace %s: %w", keyspace, err)
+	}
+	return nil
 }
 
 // KeyspaceName returns a name that no other test has, made from the test's own, and nothing more: for a Cluster, whose

@@ -30,6 +30,14 @@ func TestSharedNode(t *testing.T) {
 	})
 }
 
+func TestCommonKeyspaceIsOneForAll(t *testing.T) {
+	first, second := cassandratest.CommonKeyspace(t), ""
+	t.Run("another test", func(t *testing.T) { second = cassandratest.CommonKeyspace(t) })
+	if first != second || first == cassandratest.Keyspace(t) {
+		t.Errorf("%q and %q, want one that is nobody's own", first, second)
+	}
+}
+
 func TestKeyspaceNameIsUniqueAndValid(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 	seen := map[string]bool{}

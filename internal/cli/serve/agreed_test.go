@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,14 +17,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
-// agreeing returns the flags of instances on a keyspace of their own, where hosts are reached.
-func agreeing(t *testing.T, hosts string, keyspace string, limit int, more ...string) []string {
+// agreeing returns the flags of instances that are of one namespace, where hosts are reached.
+func agreeing(t *testing.T, hosts, namespace string, limit int, more ...string) []string {
 	t.Helper()
 	policies := fmt.Sprintf("policies: [{name: sms, limits: [{algorithm: sliding-log, limit: %d, window: 1h}]}]\n"+
 		"envoy: {domains: [{domain: edge, descriptors: [{key: of%[1]d, policy: sms}]}]}\n", limit)
 	return append([]string{
-		"--store=cassandra", "--migrate", "--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + keyspace, "--store-timeout=5s",
-		"--policies=" + clitest.Write(t, "p.yaml", policies),
+		"--store=cassandra", "--migrate", "--cassandra-hosts=" + hosts, "--cassandra-keyspace=" + cassandratest.CommonKeyspace(t),
+		"--namespace=" + namespace, "--store-timeout=5s", "--policies=" + clitest.Write(t, "p.yaml", policies),
 	}, more...)
 }
 
@@ -39,9 +40,9 @@ func hashKeyFile(t *testing.T, names ...string) string {
 
 // TestAnotherHashKeyIsRefused starts processes on one Cassandra that would count apart.
 func TestAnotherHashKeyIsRefused(t *testing.T) {
-	hosts, keyspace := strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t)
-	first := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "one"), "--peer-listen=127.0.0.1:0")...)
-	refused := agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "two"))
+	hosts, namespace := strings.Join(cassandratest.Hosts(t), ","), rand.Text()
+	first := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "one"), "--peer-listen=127.0.0.1:0")...)
+	refused := agreeing(t, hosts, namespace, 10, hashKeyFile(t, "two"))
 	want := []string{
 		"--hash-key-file: ", "key two (check value ", "key one (check value ",
 		fmt.Sprintf("process %d, peer address 127.0.0.1:", first.cmd.Process.Pid),
@@ -62,7 +63,7 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 
 	// One that finds its Cassandra later.
 	door := cassandratest.NewDoor(t)
-	late := start(t, nil, agreeing(t, door.Addr(), keyspace, 10, hashKeyFile(t, "two"))...)
+	late := start(t, nil, agreeing(t, door.Addr(), namespace, 10, hashKeyFile(t, "two"))...)
 	door.Open()
 	if code := late.Wait(t); code != command.ExitFailure {
 		t.Errorf("late: exit code %d", code)
@@ -70,9 +71,9 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 	holds(late.Log.String())
 
 	// Steps of a change.
-	second := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "one", "two"))...)
+	second := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "one", "two"))...)
 	first.end(t, syscall.SIGTERM)
-	third := startProcess(t, agreeing(t, hosts, keyspace, 10, hashKeyFile(t, "two", "one"))...)
+	third := startProcess(t, agreeing(t, hosts, namespace, 10, hashKeyFile(t, "two", "one"))...)
 	second.end(t, syscall.SIGTERM)
 	startProcess(t, refused...).end(t, syscall.SIGTERM)
 	third.end(t, syscall.SIGTERM)
@@ -80,13 +81,13 @@ func TestAnotherHashKeyIsRefused(t *testing.T) {
 
 // TestSettingsThatDisagreeAreTold has two instances of which one lets twice as many pass.
 func TestSettingsThatDisagreeAreTold(t *testing.T) {
-	hosts, keyspace := strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t)
-	first := start(t, nil, agreeing(t, hosts, keyspace, 10, "--envoy-listen=127.0.0.1:0")...)
+	hosts, namespace := strings.Join(cassandratest.Hosts(t), ","), rand.Text()
+	first := start(t, nil, agreeing(t, hosts, namespace, 10, "--envoy-listen=127.0.0.1:0")...)
 	if got := first.Body(t, "/readyz"); strings.Contains(got, "settings") {
 		t.Errorf("alone it says %s", got)
 	}
 	first.WaitForMetric(t, `ratelimitd_settings_disagree{setting="clock-tolerance"} 0`)
-	second := start(t, nil, agreeing(t, hosts, keyspace, 20, "--envoy-listen=127.0.0.1:0", "--clock-tolerance=250ms")...)
+	second := start(t, nil, agreeing(t, hosts, namespace, 20, "--envoy-listen=127.0.0.1:0", "--clock-tolerance=250ms")...)
 	for _, text := range []string{
 		"setting=clock-tolerance here=250ms there=100ms", "setting=policies.sms.limits", `setting=envoy.edge here="descriptors: 1, check value `,
 		`there="{name: sliding-log-1h, algorithm: sliding-log, limit: 10, window: 1h}"`, fmt.Sprintf("process %d", os.Getpid()),
@@ -107,12 +108,14 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 
 // TestPoliciesOfItsOwnAreTold has a server whose policies are in the store, beside a process that decides by its own.
 func TestPoliciesOfItsOwnAreTold(t *testing.T) {
-	hosts, keyspace := cassandratest.Hosts(t), cassandratest.Keyspace(t)
-	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace)
+	hosts, keyspace, namespace := cassandratest.Hosts(t), cassandratest.CommonKeyspace(t), rand.Text()
+	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace,
+		"--namespace="+namespace)
 	var log bytes.Buffer
 	limits, err := inprocess.Open(t.Context(), "policies: [{name: sms, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}]",
 		&inprocess.Options{
 			Cassandra: &inprocess.Cassandra{Hosts: hosts, Keyspace: keyspace},
+			Namespace: namespace,
 			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	if err != nil {

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -42,6 +42,21 @@ func startProcess(t *testing.T, flags ...string) *process {
 		t.Fatalf("no first line: %v", err)
 	}
 	return &process{cmd, strings.TrimPrefix(strings.TrimSpace(line), "listening on ")}
+}
+
+// metrics returns what p tells Prometheus.
+func (p *process) metrics(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get(p.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // end sends signal and waits for the process to be gone.
@@ -138,9 +153,7 @@ func TestStopGivesReservationsBack(t *testing.T) {
 		stopWithReservations(t, policies, "--data-dir="+t.TempDir())
 	})
 	t.Run("cassandra", func(t *testing.T) {
-		hosts := "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ",")
-		stopWithReservations(t, policies, "--store=cassandra", hosts, "--cassandra-keyspace="+cassandratest.Keyspace(t), "--migrate",
-			"--store-timeout=1s")
+		stopWithReservations(t, onCassandra(t, policies, "--store-timeout=1s")...)
 	})
 }
 

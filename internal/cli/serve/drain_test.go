@@ -79,7 +79,8 @@ func TestStoppingLosesNoRequest(t *testing.T) {
 	kinds := []string{request("/v1/take", clitest.TakeBody("sms-send")), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"}
 	config := clitest.Write(t, "proxy.yaml", proxied+"upstream: "+application(t)+"\n")
 	for name, begin := range map[string]func(t *testing.T) (s *server, url string){
-		"serve": func(t *testing.T) (*server, string) { s := start(t, nil); return s, s.URL },
+		"fast":  func(t *testing.T) (*server, string) { s := start(t, nil, "--http-server=fast"); return s, s.URL },
+		"std":   func(t *testing.T) (*server, string) { s := start(t, nil, "--http-server=std"); return s, s.URL },
 		"proxy": func(t *testing.T) (*server, string) { return startProxy(t, nil, "--config="+config) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/auth"
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
@@ -219,10 +218,7 @@ func TestEnvoysShareCassandra(t *testing.T) {
 		"  - {name: log, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}\n"+
 		"  - {name: window, limits: [{algorithm: fixed-window, limit: 1000, window: 31d}], count: all}\n"+
 		"envoy: {domains: [{domain: edge, descriptors: [{key: a, policy: log}, {key: b, policy: window}]}]}\n")
-	flags := []string{
-		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--store-timeout=5s", "--migrate",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--envoy-listen=127.0.0.1:0", "--policies=" + policies,
-	}
+	flags := onCassandra(t, "--store-timeout=5s", "--envoy-listen=127.0.0.1:0", "--policies="+policies)
 	both := []rls.RateLimitServiceClient{start(t, nil, flags...).envoyClient(t, nil), start(t, nil, flags...).envoyClient(t, nil)}
 	request := &rls.RateLimitRequest{Domain: "edge"}
 	for _, key := range []string{"a", "b"} {

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ratelimitd/ratelimitd/internal/api"
+	"github.com/ratelimitd/ratelimitd/internal/cli/settings"
 	"github.com/ratelimitd/ratelimitd/internal/connections"
+	"github.com/ratelimitd/ratelimitd/internal/http1"
 	"github.com/ratelimitd/ratelimitd/internal/metrics"
 )
 
@@ -27,10 +29,10 @@ func (s *service) listenHTTP(ctx context.Context) (*httpServer, error) {
 	}
 	server := api.NewHTTPServer(s.newAPI())
 	server.ErrorLog = s.serverLog(slog.LevelWarn)
-	limited := connections.Limit(server.Server, listener, s.settings.Connections, s.bounds.reached)
+	limited := connections.Limit(server, listener, s.settings.Connections, s.bounds.reached)
 	s.bounds.open(limited.Len)
-	s.guard.onNewAuthorities(renewer(server.Server))
-	return &httpServer{server, limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
+	s.guard.onNewAuthorities(renewer(server))
+	return &httpServer{s.readBy(server), limited, s.guard.secure(limited, "http/1.1"), s.drain(), s.log}, nil
 }
 
 // newAPI returns what answers requests of the API.
@@ -47,6 +49,14 @@ func (s *service) newAPI() *api.Server {
 		ForwardAuth: given.ForwardAuth,
 		Tracer:      s.traces.Tracer(),
 	})
+}
+
+// readBy returns what serves as server does, by the reader of requests that the settings name.
+func (s *service) readBy(server *http.Server) webServer {
+	if s.settings.HTTPServer == settings.HTTPStd {
+		return server
+	}
+	return &http1.Server{Server: server}
 }
 
 // webServer is what http.Server and http1.Server have in common.

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,10 +66,13 @@ func TestServeStartsBeforeCassandra(t *testing.T) {
 		t.Errorf("healthz: %d", got)
 	}
 	const ok, limited, gone = http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable
-	s.takes(t, "denies", gone, gone, gone)
-	s.takes(t, "buckets", gone, gone, gone)
-	s.takes(t, "allows", ok, ok, ok)
-	s.takes(t, "locals", ok, ok, limited)
+	var all sync.WaitGroup // each call waits for who owns its key, as long as a store may take
+	for policy, want := range map[string][]int{
+		"denies": {gone, gone, gone}, "buckets": {gone, gone, gone}, "allows": {ok, ok, ok}, "locals": {ok, ok, limited},
+	} {
+		all.Go(func() { s.takes(t, policy, want...) })
+	}
+	all.Wait()
 	if got := s.Get(t, "/readyz"); got != gone {
 		t.Errorf("readyz: %d", got)
 	}
@@ -92,7 +96,7 @@ func TestServeStartsBeforeCassandra(t *testing.T) {
 // What a person must mend ends serve, at the start and when Cassandra is reached later.
 func TestServeEndsWhereAPersonMustMend(t *testing.T) {
 	hosts := strings.Join(cassandratest.Hosts(t), ",")
-	keyspace := cassandratest.Keyspace(t)
+	keyspace := cassandratest.CommonKeyspace(t)
 	if code, _, stderr := clitest.Execute(t, nil, "migrate", "--cassandra-hosts="+hosts,
 		"--cassandra-keyspace="+keyspace); code != command.ExitOK {
 		t.Fatal(stderr)
@@ -122,13 +126,18 @@ func TestServeEndsWhereAPersonMustMend(t *testing.T) {
 
 // A serve that waits for a node which stands still ends when it is told to.
 func TestServeThatWaitsCanBeStopped(t *testing.T) {
-	door := cassandratest.NewDoor(t)
-	s := start(t, nil, "--store=cassandra", "--cassandra-hosts="+door.Addr())
-	door.Stall()
-	<-door.Came()
-	began := time.Now()
-	s.Stop()
-	if code, took := s.Wait(t), time.Since(began); code != command.ExitOK || took > 4*time.Second {
-		t.Errorf("exit code %d after %v\n%s", code, took, s.Log)
+	const soon = 4 * time.Second // less than an attempt to connect lasts
+	for tries := 1; ; tries++ {  // a busy machine may be late, but hardly each time
+		door := cassandratest.NewDoor(t)
+		s := start(t, nil, "--store=cassandra", "--cassandra-hosts="+door.Addr())
+		door.Stall()
+		<-door.Came()
+		began := time.Now()
+		s.Stop()
+		if code, took := s.Wait(t), time.Since(began); code != command.ExitOK || took > soon && tries == 3 {
+			t.Fatalf("exit code %d after %v\n%s", code, took, s.Log)
+		} else if took <= soon {
+			return
+		}
 	}
 }

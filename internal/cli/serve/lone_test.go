@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
@@ -116,11 +115,7 @@ func TestLoneCallerGetsItsLimit(t *testing.T) {
 	for _, name := range policy.Algorithms() {
 		text += fmt.Sprintf("  - {name: %s, limits: [{algorithm: %s, %s: %d, window: 31d}]}\n", name, name, clitest.LimitMember(name), loneLimit)
 	}
-	s := &trio{flags: []string{
-		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + clitest.Write(t, "p.yaml", text),
-		"--peer-listen=127.0.0.1:0", "--store-timeout=5s",
-	}}
+	s := &trio{flags: onCassandra(t, "--policies="+clitest.Write(t, "p.yaml", text), "--peer-listen=127.0.0.1:0", "--store-timeout=5s")}
 	s.start(t, 1)
 	grows, stopped, killed, shrinks := loneCallers("grows"), loneCallers("stopped"), loneCallers("killed"), loneCallers("shrinks")
 	s.round(t, grows, 4)

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"strings"
 	"testing"
@@ -99,8 +100,8 @@ func TestPoliciesOfTheStoreNeedNoFile(t *testing.T) {
 // TestPoliciesOfAStoreThatIsReachedLater are not known before: nobody is decided, and nobody should ask.
 func TestPoliciesOfAStoreThatIsReachedLater(t *testing.T) {
 	door := cassandratest.NewDoor(t)
-	s := start(t, nil, "--store=cassandra", "--cassandra-keyspace="+cassandratest.Keyspace(t), "--store-timeout=5s", "--migrate",
-		"--cassandra-hosts="+door.Addr())
+	s := start(t, nil, "--store=cassandra", "--cassandra-keyspace="+cassandratest.CommonKeyspace(t), "--namespace="+rand.Text(),
+		"--store-timeout=5s", "--migrate", "--cassandra-hosts="+door.Addr())
 	const gone = http.StatusServiceUnavailable
 	if take, ready := s.Take(t, "login"), s.Get(t, "/readyz"); take != gone || ready != gone {
 		t.Errorf("before the store is reached: take %d, readyz %d", take, ready)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
@@ -166,9 +165,8 @@ func TestProxyMistakes(t *testing.T) {
 // TestProxiesShareCassandra: two of them count together.
 func TestProxiesShareCassandra(t *testing.T) {
 	config := clitest.Write(t, "proxy.yaml", proxied+"upstream: "+application(t)+"\n")
-	environ := []string{"RATELIMITD_STORE=cassandra", "RATELIMITD_STORE_TIMEOUT=5s"}
-	flags := []string{"--config=" + config, "--migrate", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","),
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t)}
+	environ := []string{"RATELIMITD_STORE_TIMEOUT=5s"}
+	flags := onCassandra(t, "--config="+config)
 	_, first := startProxy(t, environ, flags...)
 	_, second := startProxy(t, environ, flags...)
 	for i := range 6 {

@@ -18,41 +18,48 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
 
+// httpServers are the values of --http-server.
+var httpServers = []string{"fast", "std"}
+
 func TestServe(t *testing.T) {
-	s := start(t, []string{"RATELIMITD_LISEN=x"})
-	if got := s.Get(t, "/healthz"); got != http.StatusOK {
-		t.Errorf("healthz: %d", got)
-	}
-	if got := s.Get(t, "/readyz"); got != http.StatusOK {
-		t.Errorf("readyz: %d", got)
-	}
-	for i := range 6 {
-		want := http.StatusOK
-		if i == 5 {
-			want = http.StatusTooManyRequests
-		}
-		if got := s.Take(t, "login"); got != want {
-			t.Errorf("take %d: status %d, want %d", i+1, got, want)
-		}
-	}
-	for _, want := range []string{
-		`ratelimitd_decisions_total{`, `policy="login"`, "ratelimitd_http_request_duration_seconds", "go_goroutines",
-	} {
-		if got := s.Body(t, "/metrics"); !strings.Contains(got, want) {
-			t.Errorf("no %s in the metrics:\n%s", want, got)
-		}
-	}
-	s.Stop()
-	if code := s.Wait(t); code != command.ExitOK {
-		t.Errorf("exit code %d", code)
-	}
-	for _, want := range []string{"hashed by plain SHA-256", "RATELIMITD_LISEN is not read: did you mean RATELIMITD_LISTEN?", "stopped"} {
-		if !strings.Contains(s.Log.String(), want) {
-			t.Errorf("%q is not in the log:\n%s", want, s.Log)
-		}
-	}
-	if strings.Contains(s.Log.String(), "4915112345678") {
-		t.Errorf("an identifier is in the log:\n%s", s.Log)
+	for _, by := range httpServers {
+		t.Run(by, func(t *testing.T) {
+			s := start(t, []string{"RATELIMITD_LISEN=x"}, "--http-server="+by)
+			if got := s.Get(t, "/healthz"); got != http.StatusOK {
+				t.Errorf("healthz: %d", got)
+			}
+			if got := s.Get(t, "/readyz"); got != http.StatusOK {
+				t.Errorf("readyz: %d", got)
+			}
+			for i := range 6 {
+				want := http.StatusOK
+				if i == 5 {
+					want = http.StatusTooManyRequests
+				}
+				if got := s.Take(t, "login"); got != want {
+					t.Errorf("take %d: status %d, want %d", i+1, got, want)
+				}
+			}
+			for _, want := range []string{
+				`ratelimitd_decisions_total{`, `policy="login"`, "ratelimitd_http_request_duration_seconds", "go_goroutines",
+			} {
+				if got := s.Body(t, "/metrics"); !strings.Contains(got, want) {
+					t.Errorf("no %s in the metrics:\n%s", want, got)
+				}
+			}
+			s.Stop()
+			if code := s.Wait(t); code != command.ExitOK {
+				t.Errorf("exit code %d", code)
+			}
+			for _, want := range []string{"hashed by plain SHA-256", "RATELIMITD_LISEN is not read: did you mean RATELIMITD_LISTEN?", "stopped"} {
+				if !strings.Contains(s.Log.String(), want) {
+					t.Errorf("%q is not in the log:\n%s", want, s.Log)
+				}
+			}
+			if strings.Contains(s.Log.String(), "4915112345678") {
+				t.Errorf("an identifier is in the log:\n%s", s.Log)
+			}
+		})
 	}
 }
 

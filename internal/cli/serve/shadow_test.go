@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 )
 
@@ -37,10 +36,7 @@ const nineAndTwo = "policies: [{name: p, limits: [{algorithm: sliding-log, limit
 
 // TestShadowSaysWhoseCallsAreMissing has a member that no peer can ask, and names it.
 func TestShadowSaysWhoseCallsAreMissing(t *testing.T) {
-	flags := []string{
-		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--store-timeout=5s",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + clitest.Write(t, "p.yaml", nineAndTwo),
-	}
+	flags := onCassandra(t, "--store-timeout=5s", "--policies="+clitest.Write(t, "p.yaml", nineAndTwo))
 	asked := clitest.Start(t, nil, append(flags, "--peer-listen=127.0.0.1:0")...)
 	clitest.Start(t, nil, flags...)
 	asked.WaitForMetric(t, "\nratelimitd_members 2\n")

@@ -1,8 +1,11 @@
 package serve_test
 
 import (
+	"crypto/rand"
+	"strings"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 )
 
@@ -10,6 +13,16 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 
 // server is a service in this process.
 type server struct{ *clitest.Server }
+
+// onCassandra returns the flags of instances that count together, and with nobody else: in a namespace of their own of the
+// keyspace that tests have in common.
+func onCassandra(t testing.TB, more ...string) []string {
+	t.Helper()
+	return append([]string{
+		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
+		"--cassandra-keyspace=" + cassandratest.CommonKeyspace(t), "--namespace=" + rand.Text(),
+	}, more...)
+}
 
 // start runs serve with these flags on a free port.
 func start(t testing.TB, environ []string, flags ...string) *server {

@@ -1,13 +1,11 @@
 package serve_test
 
 import (
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 )
 
@@ -23,10 +21,7 @@ const keptApart = `policies:
 // counters have to wait for long, and writes what it counted in memory: another one finds what
 // was taken.
 func TestStoppingGivesBackWhatWasRefunded(t *testing.T) {
-	flags := []string{
-		"--store-timeout=3s", "--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--policies=" + clitest.Write(t, "p.yaml", keptApart),
-	}
+	flags := onCassandra(t, "--store-timeout=3s", "--policies="+clitest.Write(t, "p.yaml", keptApart))
 	const takes, inTurn, refunds = 300, 20, 5
 	p := startProcess(t, flags...)
 	policies := map[string]int64{"counters": takes, "rows": takes, "log": inTurn, "memory": takes}

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
@@ -152,10 +151,7 @@ const callersSpan = "00000000000000ab"
 // startMembers starts so many instances that decide together, and waits until they do.
 func startMembers(t *testing.T, n int, flags ...string) (all []*clitest.Server) {
 	t.Helper()
-	flags = append([]string{
-		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=debug",
-		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--store-timeout=5s",
-	}, flags...)
+	flags = onCassandra(t, append(flags, "--log-level=debug", "--peer-listen=127.0.0.1:0", "--store-timeout=5s")...)
 	for range n {
 		all = append(all, clitest.Start(t, nil, flags...))
 	}

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // TestPageOfOneOfTwo has two instances on one Cassandra: the page of the one knows the other, how its clock is and what it
 // decided itself.
 func TestPageOfOneOfTwo(t *testing.T) {
-	flags := agreeing(t, strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t), 2, "--ui", "--peer-listen=127.0.0.1:0")
+	flags := agreeing(t, strings.Join(cassandratest.Hosts(t), ","), rand.Text(), 2, "--ui", "--peer-listen=127.0.0.1:0")
 	one := start(t, nil, flags...)
 	start(t, nil, flags...)
 	for range 3 {

@@ -37,6 +37,7 @@ type Settings struct {
 	Listen      string
 	EnvoyListen string // empty: nowhere
 	Connections int
+	HTTPServer  string // of Listen
 	Policies    string // file; empty: the examples
 	Store       string
 	DataDir     string // empty: counts are kept in memory only
@@ -69,6 +70,8 @@ type Settings struct {
 const (
 	StoreEmbedded  = "embedded"
 	StoreCassandra = "cassandra"
+	HTTPStd        = "std"
+	httpFast       = "fast"
 	ClockRefuse    = "refuse"
 	clockWarn      = "warn"
 	logText        = "text"
@@ -116,6 +119,9 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"gRPC address for Envoy's rate limit filters, and for what asks Limitador; port 0 takes any free one (default: none)", command.Address)
 	command.Var(flags, &s.Connections, "max-connections", strconv.Itoa(connections.DefaultMost), "count",
 		"connections that are open at most: idle ones are closed for new ones; without any, new ones are refused", command.AtLeastOne)
+	command.Var(flags, &s.HTTPServer, "http-server", httpFast, "reader",
+		"of the API's requests: fast (plain ones without net/http, with less processor time) or std (net/http reads all)",
+		command.OneOf(httpFast, HTTPStd))
 	flags.StringVar(&s.Policies, "policies", "",
 		"YAML `file` of policies (default: of a server, those in its store; without any, the examples)")
 	command.Var(flags, &s.Store, "store", StoreEmbedded, "store", "what keeps the counts: embedded (memory) or cassandra",

@@ -16,7 +16,7 @@ func (c *checker) answers() {
 		c.f.Calls++
 		c.count(call)
 		c.inTime(call)
-		if !call.Decided() && call.Status != 0 && call.Status != 503 {
+		if (!call.Decided() || call.Status == 404 && !call.Ends()) && call.Status != 0 && call.Status != 503 {
 			c.f.add(Violation{CheckAnswer, "", fmt.Sprintf("status %d", call.Status), []history.Call{*call}})
 		}
 		if call.Key == "" || call.Status != 200 {
@@ -31,6 +31,8 @@ func (c *checker) answers() {
 
 func (c *checker) count(call *history.Call) {
 	switch {
+	case call.Ends() && call.Decided():
+		c.f.Ended++
 	case call.Status == 200:
 		c.f.Admitted++
 	case call.Status == 429:

@@ -37,6 +37,7 @@ const (
 	CheckSerial   = "serial"      // a serial history is not linearizable
 	CheckLost     = "lost"        // what was acknowledged is not there
 	CheckDouble   = "double"      // more is counted than was asked for
+	CheckOnce     = "once"        // a receipt was good for something twice, or for nothing
 	CheckHalf     = "half"        // one demand of two counts and the other does not
 	CheckDenied   = "denied"      // denied though there was room, where that is never allowed, or too often
 	CheckLate     = "late"        // an answer after its deadline
@@ -50,8 +51,8 @@ const (
 // Checks lists all checks, in the order of reports.
 func Checks() []string {
 	return []string{
-		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckCut, CheckAnswer,
-		CheckEmpty,
+		CheckLimit, CheckSerial, CheckLost, CheckDouble, CheckOnce, CheckHalf, CheckDenied, CheckLate, CheckRecovery, CheckClock, CheckCut,
+		CheckAnswer, CheckEmpty,
 	}
 }
 
@@ -100,6 +101,7 @@ type Findings struct {
 	Denied   int
 	Unknown  int // of unknown outcome: 503 or no answer
 	Failed   int // that surely recorded nothing: 503 or no connection
+	Ended    int // confirmations and refunds that were answered
 
 	Keys      int // that limits were checked for
 	Serial    int // keys whose serial histories are linearizable
@@ -139,6 +141,7 @@ func History(h *history.History) *Findings {
 	for _, k := range keys {
 		c.limit(k)
 		c.denials(k)
+		c.receipts(k)
 		if k.policy.Serial && !k.policy.Kept {
 			c.serial(k)
 		}

@@ -23,7 +23,9 @@ func policies() []history.Policy {
 		{Name: "window", Algorithm: "sliding-window", Limit: 2, Window: 4 * time.Second, Buckets: 4},
 		{Name: "tail", Algorithm: "sliding-tail", Limit: 2, Window: 4 * time.Second},
 		{Name: "large", Algorithm: "fixed-window", Rows: true, Limit: 128, Window: 4 * time.Second},
-		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, Probe: 2 * time.Second},
+		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: 2 * time.Second},
+		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
+		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 2, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 2, Window: 4 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 2, Window: 4 * time.Second, Burst: 3},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 2, Window: 4 * time.Second},
@@ -31,6 +33,10 @@ func policies() []history.Policy {
 		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 2, Window: 4 * time.Second, Burst: 3},
 		{Name: "kept", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day},
 		{Name: "kept-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day},
+		{Name: "kept-unconfirmed", Algorithm: "sliding-log", Kept: true, Limit: 100, Window: day, Until: "confirmed"},
+		{Name: "kept-unconfirmed-fixed", Algorithm: "fixed-window", Kept: true, Limit: 100, Window: day, Until: "confirmed"},
+		{Name: "kept-conversion", Algorithm: "conversion", Kept: true, Limit: 3, Window: day, Buckets: 10, MinConversion: 50,
+			Probe: 2 * time.Second},
 		{Name: "pair", Algorithm: "sliding-log", Limit: 3, Window: day, With: "twin"},
 		{Name: "twin", Algorithm: "sliding-log", Limit: 2, Window: day, With: "pair"},
 	}
@@ -122,20 +128,6 @@ func bothWays(t *testing.T, wrong string, right, bad func(s *story)) {
 		s := newStory()
 		bad(s)
 		s.finds(t, wrong)
-	})
-}
-
-// Two pass, and one in two seconds as a probe.
-func TestLimitOfAConversion(t *testing.T) {
-	bothWays(t, check.CheckLimit, func(s *story) {
-		s.allowed("conversion", 0, 1)
-		s.allowed("conversion", 0.2, 2)
-		s.denied("conversion", 1, 2)
-		s.allowed("conversion", 2.3, 3)
-	}, func(s *story) {
-		for i := range 5 {
-			s.allowed("conversion", 0.1+0.2*float64(i), int64(1+i))
-		}
 	})
 }
 

@@ -40,7 +40,7 @@ func kindOf(p *history.Policy) string {
 		return KindSerial
 	case p.With != "":
 		return KindSeveral
-	case p.InBucket(), p.Algorithm == "conversion": // compared and set
+	case p.InBucket(), p.Converts(): // compared and set
 		return KindBucket
 	case p.Algorithm == "sliding-log":
 		return KindLog
@@ -63,7 +63,7 @@ func (c *checker) denials(k *key) {
 			continue
 		}
 		c.f.DeniedOf[kind]++
-		if c.mostUsed(k, u)+1 > c.leastCapacity(k.policy) {
+		if !c.hadRoom(k, u) {
 			continue
 		}
 		c.f.WronglyDenied[kind]++
@@ -71,6 +71,14 @@ func (c *checker) denials(k *key) {
 			c.f.add(Violation{CheckDenied, k.String(), "denied though there was room", append(callsOf([]*unit{u}), callsOf(c.around(k, u))...)})
 		}
 	}
+}
+
+// hadRoom reports whether u surely had room when it was decided.
+func (c *checker) hadRoom(k *key, u *unit) bool {
+	if k.policy.Converts() {
+		return c.lets(k, u)
+	}
+	return c.mostUsed(k, u)+1 <= c.leastCapacity(k.policy)
 }
 
 // leastCapacity returns the least that p's key can hold: of two that are asked together
@@ -91,7 +99,7 @@ func (c *checker) mostUsed(k *key, u *unit) (used int64) {
 		return n.ceil(n.most(before, u.from))
 	}
 	for _, o := range before {
-		if n.inWindow(o.until, u.from) {
+		if n.inWindow(o.until, u.from) && k.gone(o) >= u.called {
 			used++
 		}
 	}

@@ -19,7 +19,7 @@ func (c *checker) kept(k *key) {
 	for _, call := range c.finals(k) {
 		used := call.Used[0]
 		read++
-		if used < min(least, k.policy.Capacity()) {
+		if used < k.atLeast(least) {
 			c.f.add(Violation{CheckLost, k.String(), fmt.Sprintf("%d used in the end, of at least %d", used, least), c.story(k, &call)})
 		}
 		if used > most {
@@ -38,15 +38,27 @@ func (c *checker) kept(k *key) {
 // bounds returns the least and the most units that k can count when all is over. Units that are
 // only held have ended then.
 func (k *key) bounds() (least, most int64) {
+	if k.policy.Converts() {
+		return k.converted()
+	}
 	for _, u := range k.units {
-		if u.mustCount {
+		if u.mustCount && k.mayGo(u) == forever {
 			least++
 		}
-		if u.mustCount || u.mayCount && !u.onlyHeld() {
+		if (u.mustCount || u.mayCount && !u.onlyHeld()) && k.gone(u) == forever {
 			most++
 		}
 	}
 	return least, most
+}
+
+// atLeast returns the least of so many units that k can be said to use: no answer need know of more than fit, but
+// for a conversion's.
+func (k *key) atLeast(units int64) int64 {
+	if k.policy.Converts() {
+		return units
+	}
+	return min(units, k.policy.Capacity())
 }
 
 // onlyHeld reports whether nobody tried to settle u, a reservation.

@@ -22,6 +22,8 @@ func (c *checker) limit(k *key) {
 	switch {
 	case k.policy.InBucket():
 		c.limitOfBucket(k, &n, admitted)
+	case k.policy.Converts():
+		c.limitOfConversion(k, &n, admitted)
 	case k.policy.Algorithm == "sliding-log":
 		c.limitOfLog(k, admitted)
 	default:
@@ -49,7 +51,7 @@ func (c *checker) limitOfWindows(k *key, n *counting, admitted []*unit) {
 		start := n.floor(first.from)
 		end := start + k.policy.Window
 		within := selected(admitted, func(u *unit) bool { return u.from >= start && u.until < end })
-		if c.tooMany(k, within, k.policy.Most(), fmt.Sprintf("in the window from %.3f s on", start.Seconds())) {
+		if c.tooMany(k, within, k.policy.Limit, fmt.Sprintf("in the window from %.3f s on", start.Seconds())) {
 			return
 		}
 		if k.policy.Algorithm == "sliding-tail" && c.tailTooLong(k, start, admitted, within) {
@@ -90,9 +92,12 @@ func (c *checker) limitOfBucket(k *key, n *counting, admitted []*unit) {
 	}
 }
 
-// tooMany reports, also as a violation, whether more than limit were admitted.
+// tooMany reports, also as a violation, whether more than limit were admitted, and not given back before.
 func (c *checker) tooMany(k *key, within []*unit, limit int64, when string) bool {
 	if int64(len(within)) <= limit {
+		return false
+	}
+	if within = k.together(within); int64(len(within)) <= limit {
 		return false
 	}
 	what := fmt.Sprintf("%d admitted %s of a limit of %d", len(within), when, k.policy.Limit)
@@ -111,7 +116,7 @@ func selected(units []*unit, by func(*unit) bool) (found []*unit) {
 
 func callsOf(units []*unit) (calls []history.Call) {
 	for _, u := range units {
-		for _, c := range u.calls {
+		for _, c := range slices.Concat(u.calls, u.ends) {
 			calls = append(calls, *c)
 		}
 	}

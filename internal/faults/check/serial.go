@@ -33,6 +33,7 @@ func (c *checker) serial(k *key) {
 			continue // it changed nothing and says nothing
 		}
 		calls = append(calls, porcupine.Operation{Input: u, Call: int64(u.called), Return: int64(n.over(u, c.blur))})
+		calls = append(calls, n.endings(k, u, c.blur)...)
 	}
 	model := n.logModel(k)
 	if k.policy.InBucket() {
@@ -62,6 +63,25 @@ func (n *counting) over(u *unit, blur time.Duration) time.Duration {
 	return u.until + 2*n.policy.Window + n.slack + 2*blur
 }
 
+// ending gives a unit back.
+type ending struct{ of *unit }
+
+// endings returns what gave u back, or may have. One of which nobody knows whether it did takes place at any
+// later time; once u would not count any more, that is the same as never.
+func (n *counting) endings(k *key, u *unit, blur time.Duration) (calls []porcupine.Operation) {
+	for _, call := range u.ends {
+		if call.Status == 404 || call.Op == history.Confirm && k.policy.Until == "" {
+			continue
+		}
+		by := call.Returned
+		if call.Status != 200 {
+			by = max(by, u.until+2*n.policy.Window+n.slack+2*blur)
+		}
+		calls = append(calls, porcupine.Operation{Input: ending{u}, Call: int64(call.Called), Return: int64(by)})
+	}
+	return calls
+}
+
 // logState is the set of units that are counted, as their numbers in the key, each a
 // byte of a bit set.
 type logState string
@@ -69,6 +89,12 @@ type logState string
 func (s logState) with(i int) logState {
 	b := []byte(s)
 	b[i/8] |= 1 << (i % 8)
+	return logState(b)
+}
+
+func (s logState) without(i int) logState {
+	b := []byte(s)
+	b[i/8] &^= 1 << (i % 8)
 	return logState(b)
 }
 
@@ -83,7 +109,11 @@ func (n *counting) logModel(k *key) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return logState(make([]byte, (len(k.units)+7)/8)) },
 		Step: func(state, input, _ any) (bool, any) {
-			s, u := state.(logState), input.(*unit)
+			s := state.(logState)
+			if back, ok := input.(ending); ok {
+				return true, s.without(numbers[back.of])
+			}
+			u := input.(*unit)
 			sure, possible := int64(0), int64(0)
 			for i, o := range k.units {
 				if !s.has(i) {

@@ -37,6 +37,7 @@ type unit struct {
 	first  *history.Call
 	answer *history.Call // that tells most
 	calls  []*history.Call
+	ends   []*history.Call // that said what becomes of it
 
 	called    time.Duration
 	returned  time.Duration // after it nothing changes any more
@@ -112,6 +113,10 @@ func (c *checker) addTo(k *key, units map[int]*unit, call *history.Call) {
 		u = &unit{first: call}
 		units[n] = u
 		k.units = append(k.units, u)
+	}
+	if call.Ends() {
+		u.ends = append(u.ends, call)
+		return
 	}
 	u.add(call, c.blur)
 }

@@ -45,9 +45,14 @@ type Policy struct {
 	Buckets   int   // of a sliding window, or blocks of a conversion
 	Burst     int64 // of a token bucket
 
-	Probe time.Duration `json:",omitempty"` // of a conversion, of which nothing is confirmed: how long after the last unit one may pass
-	Kept  bool          // the window outlasts the run and the limit what is asked: all that was recorded is there in the end
-	With  string        // the policy that it is only ever asked for together with; empty: none
+	Until         string        `json:",omitempty"` // confirmed: what is confirmed counts no more
+	MinConversion int           `json:",omitempty"` // of a conversion: percent of what is sent that have to be confirmed
+	Probe         time.Duration `json:",omitempty"` // of a conversion: how long after the last unit one may pass
+
+	// Kept says that the window outlasts the run and, but for a conversion, the limit what is asked: all that was
+	// recorded is there in the end.
+	Kept bool
+	With string // the policy that it is only ever asked for together with; empty: none
 }
 
 // Operations of a Call.
@@ -55,12 +60,15 @@ const (
 	Take   = "take"
 	Record = "record"
 	Check  = "check"
+
+	Confirm = "confirm" // what the receipt of Of was given for
+	Refund  = "refund"  // the same
 )
 
 // Call is one call as its client saw it.
 type Call struct {
 	N        int // from 1
-	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation it settles; 0: none
+	Of       int `json:",omitempty"` // the first call that this one repeats, or whose reservation or receipt it brings back; 0: none
 	Process  int // that was asked
 	Op       string
 	Demands  []Demand
@@ -72,6 +80,9 @@ type Call struct {
 	Returned time.Duration
 	Answer
 }
+
+// Ends reports whether c says what becomes of what was counted before.
+func (c *Call) Ends() bool { return c.Op == Confirm || c.Op == Refund }
 
 // Demand is what is asked of one policy, a unit each.
 type Demand struct{ Policy, Identifier string }
@@ -94,8 +105,8 @@ type Answer struct {
 	Error    string  `json:",omitempty"` // where there was no answer
 }
 
-// Decided reports whether the call was answered by yes or no.
-func (a *Answer) Decided() bool { return a.Status == 200 || a.Status == 429 }
+// Decided reports whether the call was answered by yes or no. A receipt's no is a 404.
+func (a *Answer) Decided() bool { return a.Status == 200 || a.Status == 429 || a.Status == 404 }
 
 // Kinds of Fault.
 const (
@@ -185,12 +196,15 @@ func (p *Policy) Capacity() int64 {
 	return p.Limit
 }
 
-// Most returns how many units may be admitted within one window of p.
-func (p *Policy) Most() int64 {
-	if p.Probe > 0 {
-		return p.Limit + int64(p.Window/p.Probe)
-	}
-	return p.Limit
+// Converts reports whether p goes by the share of what is sent that is confirmed.
+func (p *Policy) Converts() bool { return p.Algorithm == "conversion" }
+
+// Confirms reports whether p goes by what is confirmed.
+func (p *Policy) Confirms() bool { return p.Converts() || p.Until != "" }
+
+// Denies reports whether a conversion denies one unit after so many sent and confirmed ones, but for a probe.
+func (p *Policy) Denies(sent, confirmed int64) bool {
+	return sent >= p.Limit && confirmed*100 < int64(p.MinConversion)*sent
 }
 
 // InBucket reports whether p counts in a leaky or a token bucket.

@@ -20,6 +20,9 @@ type Request struct {
 	Again   bool          // repeated once even if it was answered
 	Reserve time.Duration // held by a check
 	Settle  time.Duration // after which what is held is recorded; 0: never
+
+	Ends    []string      // what its receipt is brought back for, if it gets one, all at once by as many processes
+	EndWait time.Duration // from its answer until then
 }
 
 // load is what a policy is asked for: bursts of takes that meet at its processes.
@@ -36,18 +39,21 @@ const (
 	reserve     = 12 * time.Second      // a reservation holds
 	settleBy    = 6 * time.Second
 	checks      = 10 // one of so many calls is a check
+	lateEnds    = 4  // one of so many receipts comes back late
 )
 
 // loadOf returns what p is asked for: enough to be at its limit most of the time, unless
 // it must never get there.
 func loadOf(p *history.Policy) load {
 	switch {
+	case p.Kept && p.Confirms():
+		return load{every: burstEvery, burst: 2, rotate: 2 * rotateEvery}
 	case p.Kept:
 		return load{every: burstEvery / 2, burst: 2, rotate: 2 * rotateEvery}
 	case p.With != "":
 		return load{every: burstEvery, burst: 5, rotate: rotateEvery / 2}
-	case p.Probe > 0:
-		return load{every: burstEvery, burst: int(p.Limit) + 1, rotate: rotateEvery}
+	case p.Confirms():
+		return load{every: burstEvery, burst: int(p.Limit) + 2, rotate: rotateEvery}
 	case p.Limit >= wideLimit: // about as much as it lets: at the limit in some windows only
 		return load{every: 2 * burstEvery, burst: wideLimit / 2, rotate: 2 * rotateEvery}
 	case p.Limit >= largeLimit:
@@ -114,7 +120,30 @@ func (c *caller) call(at time.Duration, id string) Request {
 	case c.rng.IntN(checks) == 0:
 		r.Op = history.Check
 	}
+	if c.policy.Confirms() && r.Op != history.Check {
+		c.end(&r)
+	}
 	return r
+}
+
+// end has r's receipt come back soon or late: to be confirmed or refunded, by one process or by two at once.
+func (c *caller) end(r *Request) {
+	switch n := c.rng.IntN(12); {
+	case n < 4:
+		return
+	case n < 7:
+		r.Ends = []string{history.Confirm}
+	case n < 9:
+		r.Ends = []string{history.Confirm, history.Confirm}
+	case n < 10:
+		r.Ends = []string{history.Confirm, history.Refund}
+	default:
+		r.Ends = []string{history.Refund}
+	}
+	r.EndWait = c.below(min(c.policy.Window, settleBy) / 2)
+	if c.rng.IntN(lateEnds) == 0 {
+		r.EndWait *= 4
+	}
 }
 
 // keep makes r one of the calls whose effect is to be found in the end.

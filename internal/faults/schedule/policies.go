@@ -29,8 +29,8 @@ const (
 )
 
 // Policies returns the policies of a run: every algorithm counted, some of them serial or
-// in rows, some with much room, two logs that are taken from together, and some whose windows outlast it. Those of
-// fixed windows last for so many days that no edge is near.
+// in rows, some with much room, some that go by what is confirmed, two logs that are taken from together, and some whose
+// windows outlast it. Those of fixed windows last for so many days that no edge is near.
 func Policies(now time.Time) []history.Policy {
 	day := 24 * time.Hour
 	kept := history.Policy{Kept: true, Limit: 1000, Window: day}
@@ -53,7 +53,9 @@ func Policies(now time.Time) []history.Policy {
 		{Name: "wide-tail", Algorithm: "sliding-tail", Rows: true, Limit: wideLimit, Window: 16 * time.Second},
 		{Name: "leaky", Algorithm: "leaky-bucket", Limit: 3, Window: 2 * time.Second},
 		{Name: "token", Algorithm: "token-bucket", Limit: 3, Window: 3 * time.Second, Burst: 5},
-		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, Probe: time.Second},
+		{Name: "conversion", Algorithm: "conversion", Limit: 2, Window: 4 * time.Second, Buckets: 10, MinConversion: 50, Probe: time.Second},
+		{Name: "unconfirmed", Algorithm: "sliding-log", Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
+		{Name: "serial-unconfirmed", Algorithm: "fixed-window", Serial: true, Limit: 3, Window: 4 * time.Second, Until: "confirmed"},
 		{Name: "serial-log", Algorithm: "sliding-log", Serial: true, Limit: 3, Window: 2 * time.Second},
 		{Name: "serial-fixed", Algorithm: "fixed-window", Serial: true, Limit: 4, Window: 4 * time.Second},
 		{Name: "serial-token", Algorithm: "token-bucket", Serial: true, Limit: 3, Window: 3 * time.Second, Burst: 4},
@@ -64,6 +66,10 @@ func Policies(now time.Time) []history.Policy {
 		inRows(as(fixed, "kept-rows", "fixed-window", false)),
 		as(bucket, "kept-bucket", "token-bucket", false),
 		as(kept, "kept-serial", "sliding-log", true),
+		untilConfirmed(as(kept, "kept-unconfirmed", "sliding-log", false)),
+		untilConfirmed(as(fixed, "kept-unconfirmed-fixed", "fixed-window", false)),
+		untilConfirmed(as(fixed, "kept-unconfirmed-serial", "fixed-window", true)),
+		{Name: "kept-conversion", Algorithm: "conversion", Kept: true, Limit: 3, Window: day, Buckets: 10, MinConversion: 40, Probe: time.Second},
 	}
 }
 
@@ -74,6 +80,11 @@ func as(p history.Policy, name, algorithm string, serial bool) history.Policy {
 
 func inRows(p history.Policy) history.Policy {
 	p.Rows = true
+	return p
+}
+
+func untilConfirmed(p history.Policy) history.Policy {
+	p.Until = "confirmed"
 	return p
 }
 
@@ -90,15 +101,18 @@ func File(policies []history.Policy) []byte {
 			guarantee += "\n    counting: rows"
 		}
 		number := "limit"
-		if p.Probe > 0 {
+		if p.Converts() {
 			number = "after"
 		}
 		fmt.Fprintf(&b, "  - name: %s\n    guarantee: %s\n    limits: [{algorithm: %s, %s: %d, window: %v",
 			p.Name, guarantee, p.Algorithm, number, p.Limit, p.Window)
-		if p.Probe > 0 {
-			fmt.Fprintf(&b, ", probe: 1/%v", p.Probe)
+		if p.Converts() {
+			fmt.Fprintf(&b, ", min_conversion: %d%%, probe: 1/%v", p.MinConversion, p.Probe)
 		} else if p.Buckets > 0 {
 			fmt.Fprintf(&b, ", buckets: %d", p.Buckets)
+		}
+		if p.Until != "" {
+			fmt.Fprintf(&b, ", until: %s", p.Until)
 		}
 		if p.Burst > 0 {
 			fmt.Fprintf(&b, ", burst: %d", p.Burst)

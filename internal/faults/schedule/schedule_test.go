@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestTheSameSeedDrawsTheSame(t *testing.T) {
 // Two cores hold three nodes and some processes under so many calls.
 func TestCallsArePaced(t *testing.T) {
 	calls := schedule.Calls(1, policies(), 3, lasts)
-	if a := float64(len(calls)) / lasts.Seconds(); a < 60 || a > 170 {
+	if a := float64(len(calls)) / lasts.Seconds(); a < 60 || a > 180 {
 		t.Errorf("%.0f calls a second", a)
 	}
 	asked := make(map[string]int)
@@ -54,6 +55,30 @@ func TestCallsArePaced(t *testing.T) {
 	}
 }
 
+// Receipts come back soon and late, to one process or to two, for both.
+func TestReceiptsComeBack(t *testing.T) {
+	ends, late := make(map[string]int), make(map[string]int)
+	h := history.Header{Policies: policies()}
+	for _, c := range schedule.Calls(1, h.Policies, 3, lasts) {
+		p := h.Policy(c.Demands[0].Policy)
+		if len(c.Ends) > 0 && (!p.Confirms() || c.Op == history.Check) {
+			t.Errorf("%s of %s: %v", c.Op, p.Name, c.Ends)
+		}
+		ends[strings.Join(c.Ends, " and ")]++
+		if c.EndWait > p.Window {
+			late[p.Name]++
+		}
+	}
+	for _, what := range []string{"confirm", "refund", "confirm and confirm", "confirm and refund"} {
+		if ends[what] < 100 {
+			t.Errorf("%s: %d", what, ends[what])
+		}
+	}
+	if late["unconfirmed"] < 10 || late["conversion"] < 10 {
+		t.Errorf("after the window: %v", late)
+	}
+}
+
 func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
 	read, err := policyfile.Parse("policies.yaml", schedule.File(policies()))
 	if err != nil {
@@ -63,6 +88,7 @@ func TestPoliciesAreThoseThatRatelimitdReads(t *testing.T) {
 	for i, p := range policies() {
 		l := read[i].Limits[0].WithDefaults()
 		if read[i].Name != p.Name || l.Algorithm != p.Algorithm || l.Limit != p.Limit || l.Window != p.Window || l.Capacity() != p.Capacity() ||
+			string(l.Until) != p.Until || p.Converts() && l.MinConversion != p.MinConversion || l.Probe != p.Probe ||
 			(read[i].Guarantee == policy.GuaranteeSerial) != p.Serial || (read[i].Counting == policy.CountingRows) != p.Rows {
 			t.Errorf("%+v was read as %+v", p, read[i])
 		}
@@ -88,10 +114,10 @@ func TestKeptWindowsEndLater(t *testing.T) {
 	}
 }
 
-// What is kept neither drains in a run nor is ever denied.
+// What is kept neither drains in a run nor is ever denied, but by conversions.
 func TestKeptPoliciesForgetNothing(t *testing.T) {
 	for _, p := range policies() {
-		if p.Kept && (p.Capacity() < 1000 || p.InBucket() && p.Window/time.Duration(p.Limit) < 12*time.Hour) {
+		if p.Kept && !p.Converts() && (p.Capacity() < 1000 || p.InBucket() && p.Window/time.Duration(p.Limit) < 12*time.Hour) {
 			t.Errorf("%+v", p)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 const (
 	cellFormat  = 1
 	conversions = 2 // the same, and what conversions have then
+	applied     = 3 // the same, and which receipts came back then
 )
 
 var errCellFormat = fmt.Errorf("%w: a cell is not in a format that this version reads", store.ErrUnavailable)
@@ -104,13 +105,13 @@ func (v versions) hasOf(node [6]byte) bool {
 // Open reads s's cell: the buckets' levels, the reset and, if the plan is serial,
 // counts.
 func Open(p *demand.Plan, s *store.State) (Chain, error) {
-	s.Levels, s.Conversions = s.Levels[:0], s.Conversions[:0]
+	s.Levels, s.Conversions, s.Applied = s.Levels[:0], s.Conversions[:0], store.Applied{}
 	if len(s.Cell.Value) == 0 {
 		return Chain{whole: true}, nil
 	}
 	r := Reader{B: s.Cell.Value}
 	format := r.Byte()
-	if format != cellFormat && format != conversions {
+	if format < cellFormat || format > applied {
 		return Chain{}, errCellFormat
 	}
 	c := Chain{newest: store.Instant(r.Int()), whole: r.Byte() == 1}
@@ -127,8 +128,11 @@ func Open(p *demand.Plan, s *store.State) (Chain, error) {
 		s.Counts = append(s.Counts, count)
 	}
 	s.Reset = max(s.Reset, reset)
-	if format == conversions {
+	if format >= conversions {
 		openConversions(p, s, &r)
+	}
+	if format >= applied {
+		openApplied(s, &r)
 	}
 	if r.Bad {
 		return Chain{}, errCellFormat
@@ -146,11 +150,8 @@ func Shut(
 		earlier = c.versions.ofEach(earlier, now.Add(-keptInDoubt))
 	}
 	whole := c.whole && len(earlier) == len(c.versions)
-	if len(s.Conversions) > 0 {
-		b = append(b, conversions)
-	} else {
-		b = append(b, cellFormat)
-	}
+	format := formatOf(s)
+	b = append(b, format)
 	b = binary.AppendVarint(b, int64(max(c.newest, now)))
 	b = append(b, BoolByte(whole))
 	b = binary.AppendUvarint(b, uint64(1+earlier.Len()))
@@ -165,10 +166,24 @@ func Shut(
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	if len(s.Conversions) > 0 {
+	if format >= conversions {
 		b = appendConversions(b, s)
 	}
+	if format >= applied {
+		b = appendApplied(b, s)
+	}
 	return store.CellWrite{If: s.Cell.Version, Version: version, Value: b, TTL: cellTTL(p, s, now, o), Serial: o.Serial}
+}
+
+// formatOf returns the first format that has all of s.
+func formatOf(s *store.State) byte {
+	switch {
+	case len(s.Applied.Last) > 0:
+		return applied
+	case len(s.Conversions) > 0:
+		return conversions
+	}
+	return cellFormat
 }
 
 // appendLevels appends to b the buckets of s that are not those of limits gone or drained.

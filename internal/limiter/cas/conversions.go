@@ -28,6 +28,24 @@ func appendConversions(b []byte, s *store.State) []byte {
 	return b
 }
 
+// appendApplied appends to b which receipts came back.
+func appendApplied(b []byte, s *store.State) []byte {
+	b = binary.AppendVarint(b, int64(s.Applied.Since))
+	b = binary.AppendUvarint(b, uint64(len(s.Applied.Last)))
+	for _, r := range s.Applied.Last {
+		b = binary.AppendVarint(append(b, r.ID[:]...), int64(r.At))
+	}
+	return b
+}
+
+// openApplied reads what appendApplied wrote.
+func openApplied(s *store.State, r *Reader) {
+	s.Applied.Since = store.Instant(r.Int())
+	for range r.Len() {
+		s.Applied.Last = append(s.Applied.Last, store.Receipt{ID: r.ID(), At: store.Instant(r.Int())})
+	}
+}
+
 // openConversions reads what appendConversions wrote.
 func openConversions(p *demand.Plan, s *store.State, r *Reader) {
 	for range r.Len() {

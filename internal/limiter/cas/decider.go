@@ -99,12 +99,12 @@ func (x *Decider) Check(ctx context.Context, t *demand.Target, r *demand.Request
 	x.full.KeepFull(t, &s, now, mark)
 }
 
-// GiveBack takes what e counted for t out of its cell. Like all that is given back it
-// is done once: a refund in doubt is not repeated.
+// GiveBack takes what e counted for t out of its cell. By a receipt it is done once, however often it is called;
+// else it must be called once.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, e *count.Entry, sums bool) error {
 	defer x.full.Forget(t.Key)
 	return x.update(ctx, t, 1, func(s *store.State, now store.Instant, w *store.Write) bool {
-		if s.Reset >= e.At {
+		if s.Reset >= e.At || e.Claimed > 0 && !s.Applied.Note(e.ID, e.Claimed, now) {
 			return false
 		}
 		if sums {

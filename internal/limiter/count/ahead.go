@@ -7,35 +7,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// IsAhead reports whether anything that p counts in s, whose cell is open, is dated later than
-// now.
-func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
-	if s.Reset > now {
-		return true
-	}
-	for i := range s.Logs {
-		if events := s.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > now {
-			return true
-		}
-	}
-	for i := range s.Counts {
-		if c := &s.Counts[i]; c.Start > now && c.Units != 0 && p.RuleOf(c.Limit) != nil {
-			return true
-		}
-	}
-	for i := range s.Levels {
-		if b := &s.Levels[i]; b.At > now && p.RuleOf(b.Limit) != nil {
-			return true
-		}
-	}
-	for i := range s.Conversions {
-		if c := &s.Conversions[i]; c.Last > now && p.RuleOf(c.Limit) != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // RedateCells dates as of now what cells have that is dated later.
 func (p *Plan) RedateCells(s *store.State, now store.Instant) {
 	for i := range p.Rules {

@@ -65,44 +65,5 @@ func (r *Rule) WindowAt(at store.Instant) (start, end store.Instant) {
 	return start, start.Add(r.Width)
 }
 
-// judge fills in v: whether cost fits into r at now beside what is used, and where that
-// leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
-func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
-	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
-	if v.Remaining == 0 && r.fits(s, now, used, 1) {
-		v.Remaining = 1 // a probe
-	}
-	v.ResetAfter, v.RetryAfter = 0, 0
-	if used > 0 && r.Capacity > 0 {
-		v.ResetAfter = r.algorithm.wait(r, s, now, r.Capacity)
-	}
-	switch {
-	case v.Allowed, r.Shadow:
-	case cost > r.Capacity:
-		v.RetryAfter = Never
-	default:
-		v.RetryAfter = r.waitFor(s, now, cost)
-	}
-}
-
 // Unasked returns the verdict to allow without having asked anyone.
 func (r *Rule) Unasked() Verdict { return Verdict{Allowed: true, Remaining: r.Capacity} }
-
-// fits reports whether r has room at now for cost beside what is used, or lets it pass as a probe.
-func (r *Rule) fits(s *store.State, now store.Instant, used, cost int64) bool {
-	return r.hasRoom(used, cost) || cost == 1 && r.algorithm.probe != nil && r.algorithm.probe(r, s, now) == 0
-}
-
-// hasRoom reports whether r has room for cost beside what is used.
-func (r *Rule) hasRoom(used, cost int64) bool {
-	return cost == 0 || store.AddSaturating(used, cost) <= r.Capacity
-}
-
-// waitFor returns how long after now a cost that does not fit will, or may pass as a probe.
-func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Duration {
-	wait := r.algorithm.wait(r, s, now, cost)
-	if cost == 1 && r.algorithm.probe != nil {
-		wait = min(wait, r.algorithm.probe(r, s, now))
-	}
-	return wait
-}

@@ -85,7 +85,7 @@ func waitForProbe(r *Rule, s *store.State, now store.Instant) time.Duration {
 
 // send adds units to those sent at now.
 func send(r *Rule, s *store.State, now store.Instant, units int64) {
-	isProbe := units == 1 && !r.hasRoom(r.algorithm.used(r, s, now), units) && waitForProbe(r, s, now) == 0
+	isProbe := units == 1 && r.algorithm.used(r, s, now) >= r.Capacity && waitForProbe(r, s, now) == 0
 	c := s.ConversionOf(r.ID)
 	if c == nil {
 		s.Conversions = append(s.Conversions, store.Conversion{Limit: r.ID})
@@ -101,7 +101,7 @@ func send(r *Rule, s *store.State, now store.Instant, units int64) {
 
 // unsend takes back units that were sent at an instant. Without a probe that is taken back, the
 // next one may pass when that did: the unit before it was sent so long before.
-func unsend(r *Rule, s *store.State, _, sent store.Instant, units int64) {
+func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
 		return
@@ -109,20 +109,43 @@ func unsend(r *Rule, s *store.State, _, sent store.Instant, units int64) {
 	if c.Probe && c.Last == sent {
 		c.Last, c.Probe = sent.Add(-r.Probe), false
 	}
-	if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
+	if b := r.blockOf(s, c, now, sent); b != nil {
 		b.Sent = max(b.Confirmed, b.Sent-units)
 	}
 }
 
-// confirm notes that units that were sent at an instant are confirmed, if they still count.
-func (r *Rule) confirm(s *store.State, sent store.Instant, units int64) {
+// confirm notes at now that units that were sent at an instant are confirmed, if they still count.
+func (r *Rule) confirm(s *store.State, now, sent store.Instant, units int64) {
 	c := s.ConversionOf(r.ID)
 	if c == nil {
 		return
 	}
-	if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
+	if b := r.blockOf(s, c, now, sent); b != nil {
 		b.Confirmed = min(b.Sent, store.AddSaturating(b.Confirmed, units))
 	}
+}
+
+// blockOf returns the block of what was sent at an instant, nil if it has left. What was sent by a clock that
+// was set back since is in the block of then, which nobody knows: so it is taken for a part of the oldest that has
+// something unconfirmed. At no time does that count less as sent than there is, nor more as confirmed. After a reset
+// it has none: by which clock that was dated nobody knows either.
+func (r *Rule) blockOf(s *store.State, c *store.Conversion, now, sent store.Instant) (oldest *store.ConversionBlock) {
+	if sent <= now {
+		if b := r.blockAt(c, sent); b.Start == r.blockStart(sent) {
+			return b
+		}
+		return nil
+	}
+	if s.Reset > 0 {
+		return nil
+	}
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		if b.Start > now.Add(-r.Window) && b.Sent > b.Confirmed && (oldest == nil || b.Start < oldest.Start) {
+			oldest = b
+		}
+	}
+	return oldest
 }
 
 // redateConversion moves what is dated later than now to now.

@@ -8,28 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// Add adds a request of cost at now to s.
-func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
-	for i := range s.Logs {
-		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
-	}
-	for i := range p.Rules {
-		switch r := &p.Rules[i]; r.Kind.Memory {
-		case policy.MemoryCounters:
-			s.Add(r.CountOf(s.Reset, now, cost))
-		case policy.MemoryCells:
-			r.algorithm.pour(r, s, now, cost)
-		}
-	}
-}
-
 // GiveBack takes what e counted out of s's counters and buckets, as far as they are
 // in a cell. If it is confirmed, conversions are told so instead.
 func (p *Plan) GiveBack(s *store.State, e *Entry, now store.Instant) {
 	for i := range p.Rules {
 		switch r := &p.Rules[i]; {
 		case e.Confirmed && r.Kind == policy.Conversion:
-			r.confirm(s, e.At, e.Cost)
+			r.confirm(s, now, e.At, e.Cost)
 		case !p.GivesBack(e):
 		case r.Kind.Memory == policy.MemoryCells:
 			r.algorithm.scoop(r, s, now, e.poured(now, s.Reset), e.Cost)

@@ -15,7 +15,9 @@ type Entry struct {
 	Cost  int64
 	Held  time.Duration // for how long it was, of a reservation that is over; else 0
 
-	Confirmed bool // it stays where it counts: only limits until: confirmed give it back, and conversions are told
+	Confirmed bool          // it stays where it counts: only limits until: confirmed give it back, and conversions are told
+	Claimed   store.Instant // when its receipt first came back; 0: it is not given back by a receipt
+	Again     bool          // it came back before: only what can't be done twice is to be done
 }
 
 // poured returns when e's units were poured into a bucket. If that was by a clock that was set back

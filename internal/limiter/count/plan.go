@@ -93,28 +93,33 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 	}
 }
 
-// QueryAgain makes q, which was a query of p for somebody, one for key at now.
-func (p *Plan) QueryAgain(q *store.Query, key store.Key, now store.Instant) {
-	q.Key, q.ExpireAfter = key, now
-	for i := range q.Logs {
-		q.Logs[i].After = now - p.Logs[i].CountsFor
+// IsAhead reports whether anything that p counts in s, whose cell is open, is dated later than
+// now.
+func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
+	if s.Reset > now {
+		return true
 	}
-}
-
-// Begin makes d, whatever it was, a decision under p that is not made yet, and returns its
-// limits.
-func (p *Plan) Begin(d *Decision) []LimitDecision {
-	*d = Decision{}
-	d.Policy, d.Recorded = &p.Policy, RecordedNo
-	limits := d.only[:]
-	if len(p.Rules) > 1 {
-		d.several = make([]LimitDecision, len(p.Rules))
-		limits = d.several
+	for i := range s.Logs {
+		if events := s.Logs[i].Events; len(events) > 0 && events[len(events)-1].At > now {
+			return true
+		}
 	}
-	for i := range limits {
-		limits[i].Limit = &p.Rules[i].Limit
+	for i := range s.Counts {
+		if c := &s.Counts[i]; c.Start > now && c.Units != 0 && p.RuleOf(c.Limit) != nil {
+			return true
+		}
 	}
-	return limits
+	for i := range s.Levels {
+		if b := &s.Levels[i]; b.At > now && p.RuleOf(b.Limit) != nil {
+			return true
+		}
+	}
+	for i := range s.Conversions {
+		if c := &s.Conversions[i]; c.Last > now && p.RuleOf(c.Limit) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Unasked returns the decision to allow without having asked anyone.
@@ -127,86 +132,20 @@ func (p *Plan) Unasked() Decision {
 	return d
 }
 
-// Decide fills in d: it judges cost at now under all of p's rules and, if it is to
-// count, adds it to s. The decision's Recorded says whether it did. The same steps are
-// those of who holds keys still, which makes an id only for what counts.
-func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
-	fits := p.Weigh(d, s, now, cost)
-	counts := p.Records(op, fits)
-	if counts {
-		p.Add(s, id, now, cost)
-	}
-	p.Judge(d, s, op, now, cost, fits, counts)
-}
-
-// Weigh makes d a decision that knows what is used, and whether cost fits beside it, and
-// reports whether it does under all rules that may deny: those that are no shadow.
-func (p *Plan) Weigh(d *Decision, s *store.State, now store.Instant, cost int64) (fits bool) {
-	fits = true
-	for i, limits := 0, p.Begin(d); i < len(limits); i++ {
-		r, l := &p.Rules[i], &limits[i]
-		l.Used = r.algorithm.used(r, s, now)
-		l.Allowed = r.fits(s, now, l.Used, cost)
-		fits = fits && (l.Allowed || r.Shadow)
-	}
-	return fits
-}
-
-// Records reports whether op is counted where it fits under all rules, or where it does not.
-func (p *Plan) Records(op Op, fits bool) bool {
-	return op != OpCheck && (fits || op == OpRecord || p.Count == policy.CountAll && op == OpTake)
-}
-
-// Judge completes d, by whose limits cost fits or not. If it counts, s includes it already.
-func (p *Plan) Judge(d *Decision, s *store.State, op Op, now store.Instant, cost int64, fits, counts bool) {
-	if counts {
-		d.Recorded = RecordedYes
-		if fits || op == OpRecord {
-			cost = 0
-		}
-		p.judgeAfter(d, s, op, now, cost)
-	} else {
-		limits := d.Limits()
-		for i := range limits {
-			v := &limits[i].Verdict
-			p.Rules[i].judge(v, s, now, cost, v.Used)
+// Fits reports whether s leaves room for cost at now, under all rules that may deny: those that are no shadow.
+func (p *Plan) Fits(s *store.State, now store.Instant, cost int64) bool {
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if !r.Shadow && !r.fits(s, now, r.algorithm.used(r, s, now), cost) {
+			return false
 		}
 	}
-	d.Conclude()
-	if counts && !fits { // who let it pass has nobody wait, though the next may have to: d itself tells that
-		limits := d.Limits()
-		for i := range limits {
-			if v := &limits[i].Verdict; v.Allowed && op != OpRecord {
-				v.RetryAfter = 0
-			}
-		}
-	}
-}
-
-// judgeAfter replaces the verdicts by those of the state that includes the
-// request. Whether it was allowed stays, and cost has to fit beside it: a denied attempt
-// that counts has to wait for itself, too.
-func (p *Plan) judgeAfter(d *Decision, s *store.State, op Op, now store.Instant, cost int64) {
-	limits := d.Limits()
-	for i := range limits {
-		r, v := &p.Rules[i], &limits[i].Verdict
-		allowed := v.Allowed || op == OpRecord
-		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
-		v.Allowed = allowed
-	}
+	return true
 }
 
 // Full reports whether s leaves no room for a single unit at now, under a rule that may deny. Until then others
 // may have counted more, which an answer would have to tell.
-func (p *Plan) Full(s *store.State, now store.Instant) bool {
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		if !r.Shadow && !r.fits(s, now, r.algorithm.used(r, s, now), 1) {
-			return true
-		}
-	}
-	return false
-}
+func (p *Plan) Full(s *store.State, now store.Instant) bool { return !p.Fits(s, now, 1) }
 
 // FullUntil returns until when s leaves no room for a single unit, under a rule that may deny: now if it does,
 // Distant under a limit of none.
@@ -230,11 +169,13 @@ func (p *Plan) FullUntil(s *store.State, now store.Instant) store.Instant {
 // Refuse denies cost by s, which is remembered, and reports true, if it leaves no room at
 // an instant that is now or later.
 func (p *Plan) Refuse(d *Decision, s *store.State, cost int64, at, now store.Instant) bool {
-	if !p.Full(s, at) {
+	if p.Fits(s, at, 1) {
 		return false
 	}
 	p.Decide(d, s, OpCheck, store.EventID{}, at, cost)
-	d.Postpone(at.Sub(now))
+	if at > now {
+		d.Postpone(at.Sub(now))
+	}
 	d.Remembered = true
 	return true
 }

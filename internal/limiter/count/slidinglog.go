@@ -81,7 +81,7 @@ func waitForLog(r *Rule, s *store.State, now store.Instant, cost int64) time.Dur
 		}
 		used = store.AddSaturating(used, events[i].Cost)
 		if used > room {
-			return r.leaves(&events[i]).Sub(now)
+			return (events[i].At + r.countsFor).Sub(now)
 		}
 	}
 	return 0

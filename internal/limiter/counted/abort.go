@@ -57,7 +57,7 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 				}
 			}
 		}
-		if known == nil || known.fits(&without, r.Cost, s.opts) {
+		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
 			r.Err, r.Fewer = inDoubt(), fewer
 		}
 	}
@@ -73,12 +73,6 @@ func (k *known) without(in []count.Entry) store.State {
 	}
 	takeOut(k.plan, &s, in)
 	return s
-}
-
-// fits reports whether s, of k, has room for cost now.
-func (k *known) fits(s *store.State, cost int64, o *demand.Settings) bool {
-	var d count.Decision
-	return k.plan.Weigh(&d, s, max(o.Timing.Instant(), s.Reset+1), cost)
 }
 
 // takeOut takes units out of s, whose logs and counters p's are.

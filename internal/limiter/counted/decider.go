@@ -2,6 +2,7 @@ package counted
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,10 +87,13 @@ func (s *Decider) check(ctx context.Context, t *demand.Target, r *demand.Request
 }
 
 func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.Request) {
-	batch, done := s.abortAll(ctx, t, batch)
-	defer done()
-	if batch = s.prepared.begin(t, batch, s.opts); len(batch) == 0 {
-		return
+	ofSeveral := slices.ContainsFunc(batch, func(r *demand.Request) bool { return r.Prepare != store.EventID{} })
+	if ofSeveral { // some are of calls of several demands
+		rest, done := s.abortAll(ctx, t, batch)
+		defer done()
+		if batch = s.prepared.begin(t, rest, s.opts); len(batch) == 0 {
+			return
+		}
 	}
 	switch {
 	case !t.Plan.Cell:
@@ -97,7 +101,9 @@ func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	case !t.Plan.Behind || !s.settleInMemory(ctx, t, batch):
 		s.serial.Settle(ctx, t, batch)
 	}
-	s.prepared.end(t.Key, batch)
+	if ofSeveral {
+		s.prepared.end(t.Key, batch)
+	}
 	s.doubt(t, batch)
 }
 

@@ -147,14 +147,14 @@ func (f *flights) lead(ctx context.Context, k store.Key, batch []*demand.Request
 			close(r.Turn)
 		}
 	}()
-	settle(f.ofAll(ctx, batch), batch)
+	if f.together != nil && len(batch) > 1 {
+		ctx = f.ofAll(ctx, batch)
+	}
+	settle(ctx, batch)
 }
 
 // ofAll returns ctx as the one of all of batch.
 func (f *flights) ofAll(ctx context.Context, batch []*demand.Request) context.Context {
-	if f.together == nil || len(batch) < 2 {
-		return ctx
-	}
 	calls := make([]context.Context, len(batch))
 	for i, r := range batch {
 		calls[i] = r.Ctx
@@ -180,7 +180,9 @@ func (f *flights) passOn(k store.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	under := f.keys[k]
-	under.dropLate()
+	if len(under.waiting) > 0 {
+		under.dropLate()
+	}
 	if len(under.waiting) == 0 {
 		delete(f.keys, k)
 		return

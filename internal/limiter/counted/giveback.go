@@ -36,11 +36,11 @@ func (s *Decider) giveBackPart(ctx context.Context, t *demand.Target, n *count.E
 }
 
 // giveBack takes out of the store what n, whose write was acknowledged, counted for t.
-// Events go at once. Counters are subtracted from once, and no sooner than a store
-// timeout after the addition: later, if it is not sure to be that old.
+// Events go at once. Counters are subtracted from once, as they do not tell whose units they hold, and no sooner
+// than a store timeout after the addition: later, if it is not sure to be that old.
 func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
 	var counts []store.Count
-	if sums {
+	if sums && !n.Again {
 		counts = t.Plan.AppendCounts(nil, n.Epoch, n.At, -n.Cost)
 	}
 	events := removal(t, []store.Event{{ID: n.ID}})

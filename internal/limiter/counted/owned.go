@@ -311,8 +311,7 @@ func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
 	defer k.mu.Unlock()
 	at := max(now, k.State.Reset+1)
 	return slices.ContainsFunc(batch, func(r *demand.Request) bool {
-		var d count.Decision
-		return r.Op.MayDeny() && !k.plan.Weigh(&d, &k.State, at, r.Cost)
+		return r.Op.MayDeny() && !k.plan.Fits(&k.State, at, r.Cost)
 	})
 }
 
@@ -357,7 +356,9 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	for _, r := range batch {
 		id := ids.Next(at)
 		t.Plan.Decide(&r.Decision, &k.State, r.Op, id, at, r.Cost)
-		r.Decision.Postpone(at.Sub(now))
+		if at > now {
+			r.Decision.Postpone(at.Sub(now))
+		}
 		if r.Decision.Recorded != count.RecordedYes {
 			continue
 		}
@@ -367,8 +368,10 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	}
 	k.latest = max(k.latest, now)
 	if len(own.batch) > 0 {
-		own.counts = t.Plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
 		k.writing++
+		if t.Plan.Counters {
+			own.counts = t.Plan.AppendCounts(nil, own.epoch, at, sumOf(own.batch))
+		}
 	}
 	return own
 }
@@ -409,7 +412,11 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		failAll(batch, count.RecordedNo, err)
 		return
 	}
-	mark := c.denials.Since(t.Key)
+	var mark uint64
+	local := t.Plan.OnStoreError == policy.OnStoreErrorLocal // what is denied is to be known while the store does not answer
+	if local {
+		mark = c.denials.Since(t.Key)
+	}
 	own := k.admit(t, batch, c.ids, now, c.opts)
 	if len(own.batch) == 0 {
 		return
@@ -431,7 +438,7 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		return
 	}
 	k.written()
-	if t.Plan.OnStoreError == policy.OnStoreErrorLocal {
+	if local {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		c.denials.KeepFull(t, &k.State, max(now, k.State.Reset+1), mark)

@@ -26,6 +26,7 @@ type Plan struct {
 	Version   int64  // of all policies that came into force together; 0: they have none
 	Sums      uint64 // tells the limits whose units are in counters and cells from others
 	Behind    bool   // owners admit from memory, and write that behind
+	Blocks    bool   // its denials do
 	Regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
 	Parts  []*Plan // what is decided apart in a store that can't hold a key still; none: the plan itself
@@ -46,6 +47,7 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 		pol.Counting = policy.CountingRows // what was written and is repeated must not count twice
 	}
 	p := &Plan{Plan: count.NewPlan(pol, o.Timing.Slack(), !still && pol.Guarantee == policy.GuaranteeSerial), Behind: behind}
+	p.Blocks = p.BlockFor > 0 && p.Mode == policy.ModeEnforce
 	p.Consistency = p.Consistency.WithDefault(o.Consistency)
 	p.Promising = p.Consistency.Scope() != policy.ScopeNone
 	inCell := p.Cell && (p.Serial || len(p.Logs) == 0 && !p.Counters)
@@ -168,9 +170,6 @@ func printOf(p *policy.Policy) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// Blocks reports whether the policy's denials block.
-func (p *Plan) Blocks() bool { return p.BlockFor > 0 && p.Mode == policy.ModeEnforce }
-
 // DenyFor returns the decision to deny for as long as a block lasts, without having
 // asked anyone what is counted: as if every limit were reached that may deny.
 func (p *Plan) DenyFor(rest time.Duration) count.Decision {
@@ -218,9 +217,6 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 // At returns the plan that decides for key: p, but for the identifiers that a limit of p has a
 // number of its own for. It goes by the key alone, which is all that an owner is told.
 func (p *Plan) At(key store.Key) *Plan {
-	if p.ByKey == nil {
-		return p
-	}
 	if own := p.ByKey[key]; own != nil {
 		return own
 	}

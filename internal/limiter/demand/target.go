@@ -23,8 +23,10 @@ func (p *Plan) Of(id keys.Identifier) Target {
 
 // Locate makes t, which is zero, the target of id.
 func (p *Plan) Locate(t *Target, id keys.Identifier) {
-	t.Key = p.Keys[0].Of(id)
-	t.Plan = p.At(t.Key)
+	t.Plan, t.Key = p, p.Keys[0].Of(id)
+	if p.ByKey != nil {
+		t.Plan = p.At(t.Key)
+	}
 	if len(p.Keys) > 1 || len(p.Parts) > 0 {
 		t.locateOthers(id)
 	}

@@ -152,7 +152,7 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	if r.told.Answer(c) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.set.StoreTimeout)
+	ctx, cancel := within(ctx, r.set.StoreTimeout)
 	defer cancel()
 	for refused := 0; refused < maxRefused; {
 		place, err := r.owners.Place(ctx, c.Key)
@@ -168,7 +168,7 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 		}
 		switch outcome {
 		case asked:
-			if !r.mayAskAgain(ctx, c) {
+			if c.Err == nil || !r.mayAskAgain(ctx, c) {
 				return
 			}
 			c.Err = nil
@@ -192,6 +192,14 @@ func (r *Router) byOwner(ctx context.Context, c *demand.Charge) {
 	}
 	c.Owner = nil
 	r.decideAsGuest(ctx, c, now)
+}
+
+// within is context.WithTimeout, for which nothing is made where ctx ends by then in any case.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if until, ok := ctx.Deadline(); ok && time.Until(until) <= timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 // What comes of asking an owner.

@@ -59,15 +59,15 @@ type several []*demand.Charge
 
 // each calls do for all at the same time and waits for them.
 func (s several) each(do func(*demand.Charge)) {
-	if len(s) == 1 {
-		do(s[0])
+	if len(s) == 0 {
 		return
 	}
-	var all sync.WaitGroup
-	for _, c := range s {
-		all.Go(func() { do(c) })
+	var others sync.WaitGroup
+	for _, c := range s[1:] {
+		others.Go(func() { do(c) })
 	}
-	all.Wait()
+	do(s[0])
+	others.Wait()
 }
 
 // that returns those of s that are such.

@@ -24,7 +24,7 @@ type heldCall struct {
 
 // DecideAll decides charges, all or none of them, and fills in their decisions and errors.
 func (x *Decider) DecideAll(ctx context.Context, charges []demand.Charge) {
-	call := x.call(x.now())
+	call := x.call(x.opts.Timing.Instant())
 	for i := range charges {
 		call.charges = append(call.charges, &charges[i])
 	}
@@ -91,7 +91,9 @@ func (c *heldCall) open(states []store.State, writes []store.Write) error {
 			}
 		}
 		for j := range 1 + len(ch.Old) {
-			c.now = c.decider.redate(ch.Plan, &states[at+j], c.now, &writes[at+j])
+			if s := &states[at+j]; ch.Plan.IsAhead(s, c.now) {
+				c.now = c.decider.redate(ch.Plan, s, c.now, &writes[at+j])
+			}
 		}
 		for j := range ch.Old {
 			s.Merge(&states[at+1+j])

@@ -26,13 +26,11 @@ func New(store store.Exclusive, ids *store.EventIDs, opts *demand.Settings) *Dec
 }
 
 // Instant returns the instant to decide at: no other clock dates what is counted here.
-func (x *Decider) Instant() (store.Instant, error) { return x.now(), nil }
-
-func (x *Decider) now() store.Instant { return x.opts.Timing.Instant() }
+func (x *Decider) Instant() (store.Instant, error) { return x.opts.Timing.Instant(), nil }
 
 // Decide decides c, and fills in its decision and error.
 func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
-	now := x.now()
+	now := x.opts.Timing.Instant()
 	if len(c.Old) > 0 {
 		call := x.call(now)
 		call.charges = append(call.charges, c)
@@ -43,13 +41,18 @@ func (x *Decider) Decide(ctx context.Context, c *demand.Charge) {
 	still, ok := c.Memory.(*stillCharge)
 	if !ok {
 		still = new(stillCharge)
+		still.judge = still.decide
 		c.Memory = still
 	}
-	c.Err = still.update(ctx, x, c, now)
+	still.decider, still.charge, still.now, still.failed = x, c, now, nil
+	still.query = c.Plan.Query(c.Key, now, 1, still.logs[:0])
+	if c.Err = x.store.Update(ctx, &still.query, still.judge); c.Err == nil {
+		c.Err = still.failed
+	}
+	still.charge = nil
 }
 
-// stillCharge is memory for deciding a charge while its key is held still. The zero value
-// is ready, and can be used again.
+// stillCharge is memory for deciding a charge while its key is held still. It can be used again.
 type stillCharge struct {
 	judge func(*store.State, *store.Write) // the method, bound once
 
@@ -58,31 +61,12 @@ type stillCharge struct {
 	now     store.Instant
 	failed  error
 
-	plan   *demand.Plan // that query is of
 	query  store.Query
 	logs   [store.SpanCount]store.LogQuery
 	writes writes
 }
 
-// update decides ch, which is counted under one key, at now.
-func (c *stillCharge) update(ctx context.Context, x *Decider, ch *demand.Charge, now store.Instant) error {
-	if c.judge == nil {
-		c.judge = c.decide
-	}
-	c.decider, c.charge, c.now, c.failed = x, ch, now, nil
-	if c.plan == ch.Plan {
-		c.plan.QueryAgain(&c.query, ch.Key, now)
-	} else {
-		c.plan, c.query = ch.Plan, ch.Plan.Query(ch.Key, now, 1, c.logs[:0])
-	}
-	err := x.store.Update(ctx, &c.query, c.judge)
-	c.charge = nil
-	if err != nil {
-		return err
-	}
-	return c.failed
-}
-
+// decide decides the charge over s, and fills in w.
 func (c *stillCharge) decide(s *store.State, w *store.Write) {
 	ch := c.charge
 	if ch.Plan.Cell {
@@ -90,16 +74,10 @@ func (c *stillCharge) decide(s *store.State, w *store.Write) {
 			return
 		}
 	}
-	c.now = c.decider.redate(ch.Plan, s, c.now, w)
-	c.decider.judge(ch, ch.Op, c.now, s, w, &c.writes)
-}
-
-// date gives ch, which is counted at now, the id of its event, unless one was made for its
-// idempotency key.
-func (x *Decider) date(ch *demand.Charge, now store.Instant) {
-	if ch.ID == (store.EventID{}) {
-		ch.ID = x.ids.Next(now)
+	if ch.Plan.IsAhead(s, c.now) {
+		c.now = c.decider.redate(ch.Plan, s, c.now, w)
 	}
+	c.decider.judge(ch, ch.Op, c.now, s, w, &c.writes)
 }
 
 // writes is memory for what a decision writes.
@@ -112,20 +90,22 @@ type writes struct {
 // judge decides ch as op at now over s, and fills in w, of memory.
 func (x *Decider) judge(ch *demand.Charge, op count.Op, at store.Instant, s *store.State, w *store.Write, memory *writes) {
 	p, now := ch.Plan, max(at, s.Reset+1)
-	fits := p.Weigh(&ch.Decision, s, now, ch.Cost)
-	counts := p.Records(op, fits)
-	if counts {
-		x.date(ch, now)
-		p.Add(s, ch.ID, now, ch.Cost)
+	p.Decide(&ch.Decision, s, op, ch.ID, now, ch.Cost)
+	if now > at {
+		ch.Decision.Postpone(now.Sub(at))
 	}
-	p.Judge(&ch.Decision, s, op, now, ch.Cost, fits, counts)
-	ch.Decision.Postpone(now.Sub(at))
-	if !counts {
+	if ch.Decision.Recorded != count.RecordedYes {
 		return
+	}
+	if ch.ID == (store.EventID{}) { // else it was made for its idempotency key
+		ch.ID = x.ids.Next(now)
 	}
 	ch.Decision.Entry = count.Entry{ID: ch.ID, At: now, Epoch: s.Reset, Cost: ch.Cost}
 	if len(p.Logs) > 0 {
-		memory.events[0] = store.Event{ID: ch.ID, At: now, Cost: ch.Cost, Ends: demand.EndsAfter(now, ch.Hold)}
+		memory.events[0] = store.Event{ID: ch.ID, At: now, Cost: ch.Cost}
+		if ch.Hold > 0 {
+			memory.events[0].Ends = now.Add(ch.Hold)
+		}
 		w.Events, w.Logs = memory.events[:], p.LogWrites
 	}
 	if p.Counters {

@@ -13,7 +13,7 @@ import (
 
 // GiveBack takes out of the store what n counted for t.
 func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry, sums bool) error {
-	now := x.now()
+	now := x.opts.Timing.Instant()
 	var failed error
 	q := t.Plan.Query(t.Key, now, 1, nil)
 	err := x.store.Update(ctx, &q, func(s *store.State, w *store.Write) { failed = x.takeOut(t, n, sums, now, s, w) })
@@ -25,7 +25,7 @@ func (x *Decider) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry
 func (x *Decider) EndHold(
 	ctx context.Context, t *demand.Target, n *count.Entry, sums bool, ends store.Instant, mark store.Key, kept time.Duration,
 ) error {
-	held, now := *n, x.now()
+	held, now := *n, x.opts.Timing.Instant()
 	held.Held = ends.Sub(n.At)
 	queries := []store.Query{t.Plan.Query(t.Key, now, 1, nil), {Key: mark, Cell: true, ExpireAfter: now}}
 	var failed error
@@ -49,8 +49,10 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 			return err
 		}
 	}
-	now = x.redate(t.Plan, s, now, w)
-	if s.Reset >= n.At {
+	if t.Plan.IsAhead(s, now) {
+		now = x.redate(t.Plan, s, now, w)
+	}
+	if s.Reset >= n.At || t.Plan.Cell && n.Claimed > 0 && !s.Applied.Note(n.ID, n.Claimed, now) {
 		return nil
 	}
 	back := t.Plan.GivesBack(n)
@@ -60,7 +62,7 @@ func (x *Decider) takeOut(t *demand.Target, n *count.Entry, sums bool, now store
 	if !sums {
 		return nil
 	}
-	if back && n.Epoch == s.Reset {
+	if back && n.Epoch == s.Reset && !n.Again {
 		w.Add = t.Plan.AppendCounts(w.Add, n.Epoch, n.At, -n.Cost)
 	}
 	if t.Plan.Cell {

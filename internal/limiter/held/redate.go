@@ -12,13 +12,10 @@ import (
 // counts, so nothing is admitted that it denies, and it counts for no longer than a window
 // from now on.
 
-// redate dates as of now what s, which was read for p, has that is dated later, and has w do the
+// redate dates as of now what s, which was read for p and is ahead of at, has that is dated later, and has w do the
 // same in the store. It returns the instant to decide at: at, unless it did so. The clock is read
 // again, as what a call beside this one has just dated is no later than that.
 func (x *Decider) redate(p *demand.Plan, s *store.State, at store.Instant, w *store.Write) store.Instant {
-	if !p.IsAhead(s, at) {
-		return at
-	}
 	now := x.opts.Timing.Instant()
 	if !p.IsAhead(s, now) {
 		return at

@@ -11,7 +11,7 @@ import (
 
 // Reset forgets all that is counted for t. The error is a StoreError.
 func (x *Decider) Reset(ctx context.Context, t *demand.Target) error {
-	if err := x.reset(ctx, t, x.now()); err != nil {
+	if err := x.reset(ctx, t, x.opts.Timing.Instant()); err != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: err}
 	}
 	return nil

@@ -24,10 +24,10 @@ func NewBlocks(settings *demand.Settings, ids *store.EventIDs, instant func() (s
 	return &Blocks{Blocks: known, settings: settings, ids: ids, instant: instant}
 }
 
-// decide decides c by a block, if there is one. A record is never blocked, nor is
+// decide decides c, under a policy that blocks, by a block, if there is one. A record is never blocked, nor is
 // looking at what is counted, which costs nothing.
 func (b *Blocks) decide(c *demand.Charge) (decided bool) {
-	if !c.Plan.Blocks() || c.Op == count.OpRecord || c.Cost == 0 {
+	if c.Op == count.OpRecord || c.Cost == 0 {
 		return false
 	}
 	now := b.settings.Timing.Instant()
@@ -39,18 +39,9 @@ func (b *Blocks) decide(c *demand.Charge) (decided bool) {
 	return true
 }
 
-// asking returns the instant that a block is dated by which the decision that is about
-// to be made may end; 0 for a policy that does not block.
-func (b *Blocks) asking(p *demand.Plan) store.Instant {
-	if !p.Blocks() {
-		return 0
-	}
-	return b.settings.Timing.Instant()
-}
-
-// punish blocks the key of c if d, of a take that was asked at asked, denies it.
+// punish blocks the key of c, under a policy that blocks, if d, of a take that was asked at asked, denies it.
 func (b *Blocks) punish(c *demand.Charge, d *count.Decision, asked store.Instant) {
-	if !c.Plan.Blocks() || c.Op != count.OpTake || d.Allowed {
+	if c.Op != count.OpTake || d.Allowed {
 		return
 	}
 	now, err := b.instant()

@@ -33,32 +33,47 @@ func (j *Judge) Decide(ctx context.Context, c *demand.Charge) {
 	if c.Told || j.DecideUnasked(c) {
 		return
 	}
-	asked := j.Blocks.asking(p)
+	var asked store.Instant // that a block is dated by
+	if p.Blocks {
+		asked = j.Settings.Timing.Instant()
+	}
 	j.Decider.Decide(ctx, c)
 	switch {
+	case c.Err == nil:
+		if p.Blocks || j.Local != nil {
+			j.follow(ctx, c, asked)
+		}
 	case demand.TooEarly(c.Err), demand.BeginsAnew(c.Err): // nobody failed: it is to be decided once more
 		c.Decision = p.Unasked()
-	case c.Err != nil:
-		c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 	default:
-		j.Blocks.punish(c, &c.Decision, asked)
-		j.remember(ctx, c, &c.Decision)
+		c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 	}
 }
 
 // DecideUnasked decides c if nobody has to be asked what is counted: by an override to
 // allow or to block; where there is none, by a rule about numbers; or else by a block.
 func (j *Judge) DecideUnasked(c *demand.Charge) (decided bool) {
-	return j.decideOverridden(c) || decideRefused(c) || j.Blocks.decide(c)
+	return c.Override != nil && j.decideOverridden(c) || c.Refused != "" && decideRefused(c) || c.Plan.Blocks && j.Blocks.decide(c)
+}
+
+// follow does what follows a decision of the Decider's, which was asked at asked: it blocks the key of what is denied
+// under a policy that blocks, and remembers what was let through.
+func (j *Judge) follow(ctx context.Context, c *demand.Charge, asked store.Instant) {
+	if c.Plan.Blocks {
+		j.Blocks.punish(c, &c.Decision, asked)
+	}
+	j.remember(ctx, c, &c.Decision)
 }
 
 // recallDenial decides c if what is remembered of its key leaves no room.
 func (j *Judge) recallDenial(c *demand.Charge) (decided bool) {
-	asked := j.Blocks.asking(c.Plan)
+	asked := j.Settings.Timing.Instant()
 	if !j.Decider.Recall(c) {
 		return false
 	}
-	j.Blocks.punish(c, &c.Decision, asked)
+	if c.Plan.Blocks {
+		j.Blocks.punish(c, &c.Decision, asked)
+	}
 	return true
 }
 
@@ -79,14 +94,15 @@ func (j *Judge) DeniedUnasked(charges []demand.Charge) (denied bool) {
 
 // Tell says in c's decision which override decided it, and tells the observer.
 func (j *Judge) Tell(c *demand.Charge) {
-	tellOverride(c)
-	j.observe(c)
+	if c.Override != nil {
+		tellOverride(c)
+	}
+	if j.Observe != nil {
+		j.observe(c)
+	}
 }
 
 func (j *Judge) observe(c *demand.Charge) {
-	if j.Observe == nil {
-		return
-	}
 	op := c.Op
 	if op == count.OpReserve {
 		op = count.OpCheck
@@ -105,6 +121,8 @@ func (j *Judge) Explain(ctx context.Context, c *demand.Charge, counted count.Dec
 	default:
 		c.Decision = counted
 	}
-	tellOverride(c)
+	if c.Override != nil {
+		tellOverride(c)
+	}
 	return c.Decision
 }

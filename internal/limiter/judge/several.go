@@ -89,8 +89,7 @@ func (j *Judge) decideSeveral(ctx context.Context, charges []demand.Charge) erro
 			c.Decision, c.Err = j.onStoreError(ctx, c, c.Err)
 		default:
 			c.Op = charges[i].Op // who was asked in vain is over its own limit all the same
-			j.Blocks.punish(c, &c.Decision, began)
-			j.remember(ctx, c, &c.Decision)
+			j.follow(ctx, c, began)
 		}
 		c.Op = charges[i].Op
 		charges[i] = *c

@@ -2,11 +2,14 @@ package keys
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -57,13 +60,15 @@ type Keys struct {
 	prefix [sha256.Size]byte
 	macs   *sync.Pool // of hash.Hash; nil: plain SHA-256
 
-	cache        *Cache // nil: every key is hashed anew
-	fingerprints fingerprints
+	cache  *Cache    // nil: every key is hashed anew
+	secret [2]uint64 // of fingerprints, of these Keys alone: the same identifier has others under another
 }
 
 // CachedIn has cache remember what k makes, and returns k.
 func (k *Keys) CachedIn(cache *Cache) *Keys {
-	k.cache, k.fingerprints = cache, newFingerprints()
+	var secret [16]byte
+	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
+	k.cache, k.secret = cache, [2]uint64{binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:])}
 	return k
 }
 
@@ -88,14 +93,11 @@ func (k *Keyer) For(space KeySpace) *Keys {
 // Of returns the key of id: the hash of what the space has in common and of id,
 // preceded by its length.
 func (k *Keys) Of(id Identifier) store.Key {
-	if !k.isCached(id) {
+	if k.cache == nil || len(id) > maxCachedLen {
 		return k.hash(id)
 	}
-	return k.cache.of(k, id).key
+	return k.cache.of(k, id)
 }
-
-// isCached reports whether the key of id is remembered.
-func (k *Keys) isCached(id Identifier) bool { return k.cache != nil && len(id) <= maxCachedLen }
 
 func (k *Keys) hash(id Identifier) store.Key {
 	if k.macs != nil {
@@ -123,3 +125,77 @@ func AppendPart(b []byte, part string) []byte {
 
 // ID returns what tells the space of k from others.
 func (k *Keys) ID() uint64 { return binary.BigEndian.Uint64(k.prefix[:8]) }
+
+// Cache remembers the keys of identifiers that come again, so that they are not hashed
+// anew each time: seven of those whose fingerprints name the same set, of more some that came
+// late. It keeps no identifier. The zero Cache is empty, and safe for concurrent use.
+type Cache struct {
+	sets [keyCacheSets]keySet
+}
+
+const (
+	// keyCacheSets times keyCacheWays is how many keys are remembered at most: 73 bytes each
+	// with its place, 8 MiB in all.
+	keyCacheSets = 1 << 14
+	keyCacheWays = 7
+	// maxCachedLen is the longest identifier, in bytes, whose key is remembered.
+	maxCachedLen = 64
+)
+
+// keySet is places for keys in one line of the processor's cache, so that a key that is not
+// there is known not to be by that line alone.
+type keySet struct {
+	tags atomic.Uint64 // a byte for each place, the lowest for the first: of its key's fingerprint; 0: it is empty
+	keys [keyCacheWays]atomic.Pointer[cachedKey]
+}
+
+// cachedKey is the key of an identifier. It does not change.
+type cachedKey struct {
+	of  fingerprint
+	key store.Key
+}
+
+// fingerprint is what an identifier is known by in this process: 128 bits of sipHash, so
+// that nobody can choose two identifiers that are taken for each other. Its set has its highest byte as a tag, 1 to 255.
+type fingerprint struct{ r0, r1 uint64 }
+
+// of returns the key that k makes of id, which is not longer than maxCachedLen.
+func (c *Cache) of(k *Keys, id Identifier) store.Key {
+	var mark fingerprint
+	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
+	set := &c.sets[mark.r0%keyCacheSets]
+	tags, tag := set.tags.Load(), mark.r1>>56|1
+	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
+		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
+			return known.key
+		}
+	}
+	made := &cachedKey{of: mark, key: k.hash(id)}
+	set.put(made, tag, tags)
+	return made.key
+}
+
+// put makes room for made, of tag, in a place that is empty or, where tags says there is none, in one
+// that its fingerprint names. Two at the same time may leave a place with the tag of one and the
+// key of the other, where neither is found until it is taken.
+func (s *keySet) put(made *cachedKey, tag, tags uint64) {
+	place := int(made.of.r1 % keyCacheWays)
+	if empty := placesOf(tags, 0); empty != 0 {
+		place = bits.TrailingZeros64(empty) / 8
+	}
+	s.keys[place].Store(made)
+	for {
+		tags, shift := s.tags.Load(), 8*place
+		if s.tags.CompareAndSwap(tags, tags&^(0xff<<shift)|tag<<shift) {
+			return
+		}
+	}
+}
+
+// placesOf returns the highest bit of each of keyCacheWays bytes of tags that is tag, and perhaps
+// of others above the lowest that is (Warren, "Hacker's Delight", 2nd ed., section 6-1).
+func placesOf(tags, tag uint64) uint64 {
+	const each, highest, places = 0x0101010101010101, 0x8080808080808080, 1<<(8*keyCacheWays) - 1
+	differ := tags ^ each*tag
+	return (differ - each) &^ differ & highest & places
+}

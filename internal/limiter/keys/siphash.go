@@ -1,6 +1,9 @@
 package keys
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: who does not know the
 // secret k0, k1 can neither foresee nor choose what it returns (Aumasson and Bernstein,
@@ -10,11 +13,14 @@ import "math/bits"
 func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
 	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d^0xee
 	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573
-	last := uint64(len(text))<<56 | restOf(text)
+	last := uint64(len(text)) << 56
 	for ; len(text) >= 8; text = text[8:] {
-		word := wordOf(text)
+		word := binary.LittleEndian.Uint64([]byte(text[:8]))
 		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^word)
 		v0 ^= word
+	}
+	for i := range len(text) {
+		last |= uint64(text[i]) << (8 * i)
 	}
 	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^last)
 	v0, v1, v2, v3 = sipRound(v0^last, v1, v2^0xee, v3)
@@ -25,28 +31,6 @@ func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
 	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
 	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
 	return r0, v0 ^ v1 ^ v2 ^ v3
-}
-
-// restOf returns what is left of text after its last whole word, of seven bytes at most.
-func restOf(text string) (rest uint64) {
-	n := len(text)
-	if n%8 == 0 {
-		return 0
-	}
-	if n > 8 {
-		return wordOf(text[n-8:]) >> (64 - 8*(n%8))
-	}
-	for i := range n {
-		rest |= uint64(text[i]) << (8 * i)
-	}
-	return rest
-}
-
-// wordOf returns the first eight bytes of text.
-func wordOf(text string) uint64 {
-	_ = text[7]
-	return uint64(text[0]) | uint64(text[1])<<8 | uint64(text[2])<<16 | uint64(text[3])<<24 |
-		uint64(text[4])<<32 | uint64(text[5])<<40 | uint64(text[6])<<48 | uint64(text[7])<<56
 }
 
 // sipRound is what SipHash does with the four words that it works on.

@@ -131,22 +131,26 @@ const (
 	Confirmed Fate = 'c'
 )
 
-// Claim says that the entry with this id is refunded or confirmed. If that was said before, the error is
-// ErrConflict, and first what was; 0: it is not known.
-func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (first Fate, err error) {
+// Said is what was said of an entry first.
+type Said struct {
+	Fate   Fate          // 0: it is not known
+	At     store.Instant // when it was
+	Before bool          // it was said before
+}
+
+// Claim says that the entry with this id is refunded or confirmed, unless something was said of it before.
+func (c *Claims) Claim(ctx context.Context, id store.EventID, what Fate, ttl time.Duration) (Said, error) {
 	key := c.Key(SpaceRefund, id[:])
-	_, err = c.Swap(ctx, key, store.EventID{}, []byte{byte(what)}, ttl)
-	if what == Refunded || !errors.Is(err, store.ErrConflict) {
-		return what, err
+	version, err := c.Swap(ctx, key, store.EventID{}, []byte{byte(what)}, ttl)
+	if !errors.Is(err, store.ErrConflict) {
+		return Said{Fate: what, At: version.Instant()}, err
 	}
-	cell, readErr := c.Get(ctx, key, c.Serial)
-	switch {
-	case readErr != nil:
-		return 0, readErr
-	case len(cell.Value) == 1:
-		return Fate(cell.Value[0]), err
+	said := Said{Before: true}
+	cell, err := c.Get(ctx, key, c.Serial)
+	if err == nil && len(cell.Value) == 1 {
+		said.Fate, said.At = Fate(cell.Value[0]), cell.Version.Instant()
 	}
-	return 0, err
+	return said, err
 }
 
 // What became of a reservation whose units don't free themselves: its claim's value.

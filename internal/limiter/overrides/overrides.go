@@ -21,7 +21,7 @@ import (
 // is while it does not answer. The zero value is none.
 type Set struct {
 	Opts  *demand.Settings // nil: no clock is ever set back
-	count atomic.Int64     // of live: nobody looks further where there are none
+	Live  atomic.Int64     // how many there are, for nobody to look further where there are none; only to be read
 	mu    sync.RWMutex
 	live  map[store.Key]*live
 	known map[store.Key]store.EventID // the latest change of a key, of one that is over too
@@ -41,9 +41,6 @@ type overridePlan struct{ from, made *demand.Plan }
 // learned is how many overrides are taken from others, who may each have put in force as
 // many as fit at the same time; past it, none are.
 const learned = 2 * MaxLive
-
-// Any reports whether there may be one of any key.
-func (o *Set) Any() bool { return o.count.Load() > 0 }
 
 // Of returns the override of t in force at now, under whichever of its keys; nil: none. One that
 // was made by a clock that was set back since begins now.
@@ -136,7 +133,7 @@ func (o *Set) Learn(c *store.Change, now store.Instant) {
 	if news != nil {
 		o.live[c.Key] = news
 	}
-	o.count.Store(int64(len(o.live)))
+	o.Live.Store(int64(len(o.live)))
 }
 
 // overrideIn returns what c puts in force; nil for nothing, or nothing that is known here.
@@ -169,7 +166,7 @@ func (o *Set) sweep(now store.Instant) {
 			delete(o.known, key)
 		}
 	}
-	o.count.Store(int64(len(o.live)))
+	o.Live.Store(int64(len(o.live)))
 }
 
 // All returns those in force at now, the one that ends first first.

@@ -19,6 +19,7 @@ type State struct {
 
 	Levels      []Bucket     // what the buckets of a plan hold, as its cell says
 	Conversions []Conversion // and what its conversions have
+	Applied     Applied      // and which receipts came back
 }
 
 // Cell is one small value of a key that changes by compare-and-set only. The zero
@@ -57,12 +58,18 @@ func SumOf(events []Event) int64 {
 	return sum
 }
 
-// Insert adds event in order of time. It never changes what is in Events already.
+// Insert adds event in order of time. It never changes what is in Events already: they may be the store's own.
 func (l *Log) Insert(event Event) {
 	if l.Sum > 0 {
 		l.Sum = AddSaturating(l.Sum, event.Cost)
 	}
-	l.Events = InsertEvent(l.Events, event)
+	n := len(l.Events)
+	if n == 0 || l.Events[n-1].At <= event.At {
+		l.Events = append(l.Events, event)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(l.Events, event.At+1, func(e Event, at Instant) int { return int(e.At - at) })
+	l.Events = slices.Insert(slices.Clip(l.Events), i, event)
 }
 
 // Event is one recorded request. Whoever appends it again with the same ID replaces
@@ -166,17 +173,6 @@ func (s *State) Add(c Count) {
 		}
 	}
 	s.Counts = append(s.Counts, c)
-}
-
-// InsertEvent returns events with one more, in order of time. It never changes
-// what events holds already: the slice may be the store's own.
-func InsertEvent(events []Event, event Event) []Event {
-	n := len(events)
-	if n == 0 || events[n-1].At <= event.At {
-		return append(events, event)
-	}
-	i, _ := slices.BinarySearchFunc(events, event.At+1, func(e Event, at Instant) int { return int(e.At - at) })
-	return slices.Insert(slices.Clip(events), i, event)
 }
 
 // Replace puts total in the place of what was read of it, and reports whether that was

@@ -49,6 +49,7 @@ func drawPolicies(r *rand.Rand) (policies []policy.Policy) {
 		p := policy.Policy{Name: algorithm, Limits: []policy.Limit{drawLimit(r, algorithm)}}
 		if r.IntN(3) == 0 {
 			p.Limits = append(p.Limits, drawLimit(r, policy.Algorithms()[r.IntN(4)]))
+			p.Limits[1].Shadow = r.IntN(2) == 0 && !p.Limits[1].InCell()
 		}
 		if inCell := slices.ContainsFunc(p.Limits, policy.Limit.InCell); !inCell && r.IntN(3) == 0 {
 			p.Count = policy.CountAll
@@ -221,17 +222,17 @@ func TestTrialsAreThoseOfTheLiveEngine(t *testing.T) {
 		}
 		for i, trials := range result.Trials {
 			for _, trial := range trials {
-				want := deniedAt(t, variant(&p, i, trial.Limit, p.Name), start, events)
+				want := deniedAt(t, variant(&p, i, trial.Limit, p.Name), i, start, events)
 				if compared++; trial.Denied != want {
 					t.Errorf("seed %d: %+v: limit %d: %d denied if it is %d, want %d", seed, p, i, trial.Denied, trial.Limit, want)
 				}
 			}
 			if limit, denied, ok := result.Spares(i, 0); ok && (denied != 0 || !p.Limits[i].InCell() && len(p.Limits) == 1 &&
-				deniedAt(t, variant(&p, i, limit, p.Name), start, events) > 0) {
+				deniedAt(t, variant(&p, i, limit, p.Name), i, start, events) > 0) {
 				t.Errorf("seed %d: %+v: limit %d spares all if it is %d, but for %d", seed, p, i, limit, denied)
 			}
 			if limit, _, ok := result.Spares(i, 0); ok && limit > 1 && !slices.ContainsFunc(p.Limits, policy.Limit.InCell) && len(p.Limits) == 1 &&
-				deniedAt(t, variant(&p, i, limit-1, p.Name), start, events) == 0 {
+				deniedAt(t, variant(&p, i, limit-1, p.Name), i, start, events) == 0 {
 				t.Errorf("seed %d: %+v: limit %d spares all if it is %d, and with less too", seed, p, i, limit)
 			}
 		}
@@ -241,8 +242,9 @@ func TestTrialsAreThoseOfTheLiveEngine(t *testing.T) {
 	}
 }
 
-// deniedAt returns how many events are denied under p by an engine of its own.
-func deniedAt(t *testing.T, p policy.Policy, start store.Instant, events []event) (denied int64) {
+// deniedAt returns how many events are denied under p by an engine of its own, and if its limit i is a shadow, how many
+// that one would deny of the others.
+func deniedAt(t *testing.T, p policy.Policy, i int, start store.Instant, events []event) (denied int64) {
 	t.Helper()
 	at := start
 	now := func() time.Time { return at.Time() }
@@ -250,14 +252,50 @@ func deniedAt(t *testing.T, p policy.Policy, start store.Instant, events []event
 	if err := engine.SetPolicies([]policy.Policy{p}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range events {
-		if events[i].policy == nil {
+	for j := range events {
+		if events[j].policy == nil {
 			continue
 		}
-		at = start.Add(events[i].at)
-		if d, err := engine.Take(t.Context(), events[i].demands()[0]); err != nil || !d.WouldAllow {
+		at = start.Add(events[j].at)
+		d, err := engine.Take(t.Context(), events[j].demands()[0])
+		passes := err == nil && d.WouldAllow
+		if !p.Limits[i].Shadow && !passes || p.Limits[i].Shadow && passes && !d.Limits()[i].Allowed {
 			denied++
 		}
 	}
 	return denied
+}
+
+// TestShadowSaysWhatItWouldDeny has a limit in shadow beside one that is enforced.
+func TestShadowSaysWhatItWouldDeny(t *testing.T) {
+	p := policy.Policy{Name: "p", Limits: []policy.Limit{
+		{Name: "now", Algorithm: "sliding-log", Limit: 4, Window: time.Minute},
+		{Name: "next", Algorithm: "sliding-tail", Limit: 2, Window: time.Minute, Shadow: true},
+	}}
+	past, err := New(&Options{Policies: []policy.Policy{p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := store.InstantOf(time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC))
+	for i := range 6 {
+		if _, err := past.Take(start.Add(time.Duration(i)*time.Second), []limiter.Demand{{Policy: "p", Identifier: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := past.Policies["p"]
+	if got.Denied != 2 || !slices.Equal(got.DeniedBy, []int64{2, 2, 0, 0}) || got.CallersHit() != 1 {
+		t.Errorf("%d of six denied, by %v: want two, and two that the shadow would", got.Denied, got.DeniedBy)
+	}
+	wants := map[int64]int64{1: 3, 2: 2, 3: 1, 4: 0, 6: 0}
+	for _, trial := range got.Trials[1] {
+		if want := wants[trial.Limit]; trial.Denied != want {
+			t.Errorf("the shadow would deny %d if it were %d, want %d", trial.Denied, trial.Limit, want)
+		}
+	}
+	if number, hit, ok := got.Spares(1, 0); number != 4 || hit != 0 || !ok {
+		t.Errorf("the shadow spares all if it is %d, but for %d", number, hit)
+	}
+	if bin := past.Series.Bins[3].Policies["p"]; !slices.Equal(bin.Denied, []int64{0, 1, 0, 0}) {
+		t.Errorf("in the fourth second %v", bin.Denied)
+	}
 }

@@ -18,7 +18,8 @@ type PolicyResult struct {
 	Policy   *policy.Policy // with its defaults; of the policies to compare with, if it is there only
 	Requests int64
 	Denied   int64
-	DeniedBy []int64 // by each limit, the one that the caller is told; then by a block; then by a rule about numbers
+	DeniedBy []int64 // by each limit, the one that the caller is told; then by a block; then by a rule about numbers.
+	// By a limit in shadow, what it would deny and the others admit: these are not among Denied
 
 	// Under the policies to compare with.
 	RequestsAgainst int64
@@ -63,6 +64,12 @@ func (p *PolicyResult) note(bin *Bin, s *subject, at store.Instant) {
 		s.caller.requests++
 	}
 	p.hits.note(s, at)
+	for i := range p.Policy.Limits {
+		if p.Policy.Limits[i].Shadow && s.policy.denies(i, &s.decision) {
+			counts.Denied[i]++
+			p.DeniedBy[i]++
+		}
+	}
 	if !s.denied() {
 		return
 	}

@@ -46,6 +46,15 @@ type subject struct {
 
 func (s *subject) denied() bool { return !s.decision.WouldAllow }
 
+// denies reports whether d denies, as p's limit i tells it: a shadow, if it would deny what the others admit.
+func (p *inForce) denies(i int, d *count.Decision) bool {
+	if !p.Limits[i].Shadow {
+		return !d.WouldAllow
+	}
+	limits := d.Limits() // none, where d is by something else
+	return d.WouldAllow && i < len(limits) && limits[i].WouldDeny()
+}
+
 const (
 	minSwept   = 1 << 14 // keys of a store from which on it is swept
 	sweepEvery = 1 << 10 // events between two looks at how many keys there are

@@ -223,13 +223,14 @@ func (t *trials) take(s *subject, at store.Instant) error {
 			continue
 		}
 		state.used = s.decision.Limits()[i].Used
-		if l.decided && s.denied() {
+		if l.decided && s.policy.denies(i, &s.decision) {
 			l.deny(s, i, l.own)
 		}
-		rest := s.denied() // what those say that have not begun: they are as the one that they begin from
+		// What those say that have not begun: they are as the one that they begin from, but shadows deny nothing then.
+		rest := s.denied() && !s.policy.Limits[i].Shadow
 		for j := range l.stages[:state.stage] {
 			st := &l.stages[j]
-			d, denied, err := t.decide(st, s, at)
+			d, denied, err := t.decide(st, s, i, at)
 			switch {
 			case err != nil:
 				return err
@@ -278,8 +279,8 @@ func (t *limitTrials) peak(state *limitState) {
 	state.peak = t.numbers[0]
 }
 
-// decide decides s in one trial.
-func (t *trials) decide(st *stage, s *subject, at store.Instant) (d count.Decision, denied bool, err error) {
+// decide decides s in one trial of limit i.
+func (t *trials) decide(st *stage, s *subject, i int, at store.Instant) (d count.Decision, denied bool, err error) {
 	t.side.at = at
 	t.side.sweep()
 	d, err = t.side.engine.Take(context.Background(),
@@ -287,5 +288,5 @@ func (t *trials) decide(st *stage, s *subject, at store.Instant) (d count.Decisi
 	if errors.Is(err, limiter.ErrCostTooLarge) {
 		return d, true, nil
 	}
-	return d, !d.WouldAllow, err
+	return d, s.policy.denies(i, &d), err
 }

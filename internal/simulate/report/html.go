@@ -45,14 +45,22 @@ func plotsOf(r *Report, p *Policy) []plot {
 }
 
 func requestsPlot(r *Report, p *Policy) plot {
-	asked, denied := make([]int64, len(p.OverTime)), make([]int64, len(p.OverTime))
+	asked, denied := requestsOverTime(p)
+	return overTimePlot(r, p, "Requests", []string{"all", "denied"}, [][]int64{asked, denied})
+}
+
+// requestsOverTime returns how many requests each bin has, and of these the denied ones.
+func requestsOverTime(p *Policy) (asked, denied []int64) {
+	asked, denied = make([]int64, len(p.OverTime)), make([]int64, len(p.OverTime))
 	for i, bin := range p.OverTime {
 		asked[i] = bin.Requests
-		for _, n := range bin.Denied {
-			denied[i] += n
+		for j, n := range bin.Denied {
+			if j >= len(p.Limits) || !p.Limits[j].Shadow {
+				denied[i] += n
+			}
 		}
 	}
-	return overTimePlot(r, p, "Requests", []string{"all", "denied"}, [][]int64{asked, denied})
+	return asked, denied
 }
 
 func deniedPlot(r *Report, p *Policy) plot {

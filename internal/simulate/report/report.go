@@ -114,6 +114,7 @@ type Limit struct {
 	Number    int64            `json:"number"`
 	By        map[string]int64 `json:"by,omitempty"` // the number of some identifiers; no other ones are tried then
 	Window    string           `json:"window"`
+	Shadow    bool             `json:"shadow,omitempty"` // it denies nothing: what it would deny, and the others admit
 	Denied    int64            `json:"denied"`
 	Spares    []Spare          `json:"spares"`
 	Curve     []Trial          `json:"curve"`
@@ -121,10 +122,14 @@ type Limit struct {
 
 // InFile returns what the file says of l.
 func (l *Limit) InFile() string {
+	by, shadow := "", ""
 	if len(l.By) > 0 {
-		return fmt.Sprintf("%s by default in %s", number(l.Number), l.Window)
+		by = " by default"
 	}
-	return fmt.Sprintf("%s in %s", number(l.Number), l.Window)
+	if l.Shadow {
+		shadow = ", in shadow"
+	}
+	return fmt.Sprintf("%s%s in %s%s", number(l.Number), by, l.Window, shadow)
 }
 
 // Spare is the number at which a limit denies a small share of callers.
@@ -166,7 +171,7 @@ type Bin struct {
 	At       time.Time `json:"at"`
 	Requests int64     `json:"requests"`
 	Callers  int64     `json:"callers"` // an estimate, right to some 3 percent
-	Denied   []int64   `json:"denied"`  // by each limit, and then by block_for
+	Denied   []int64   `json:"denied"`  // by each limit, of a shadow what it would deny, and then by block_for
 	Against  int64     `json:"denied_against"`
 }
 
@@ -243,7 +248,8 @@ func newPolicy(result *replay.Result, p *replay.PolicyResult, about *About, show
 
 func newLimit(p *replay.PolicyResult, i int) Limit {
 	l := &p.Policy.Limits[i]
-	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, By: l.By, Window: l.WindowName(), Denied: p.DeniedBy[i]}
+	made := Limit{Name: l.Name, Algorithm: l.Algorithm, Number: l.Limit, By: l.By, Window: l.WindowName(),
+		Shadow: l.Shadow, Denied: p.DeniedBy[i]}
 	if i >= len(p.Trials) || len(p.Trials[i]) == 0 {
 		return made
 	}

@@ -111,3 +111,29 @@ func TestWhatIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// TestShadowIsNoDenial has a limit in shadow named as one, and what it would deny kept apart from what is denied.
+func TestShadowIsNoDenial(t *testing.T) {
+	l := policy.Limit{Name: "now", Algorithm: "sliding-log", Limit: 3, Window: time.Minute}
+	next := policy.Limit{Name: "next", Algorithm: "sliding-log", Limit: 1, Window: time.Minute, Shadow: true}
+	r, err := replay.New(&replay.Options{Policies: []policy.Policy{{Name: "p", Limits: []policy.Limit{l, next}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range store.Instant(4) {
+		if _, err := r.Take(1e12+n, []limiter.Demand{{Policy: "p", Identifier: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := New(&r.Result, &About{Lines: 4, Events: 4})
+	p := made.Policies[0]
+	if p.Denied != 1 || p.Limits[0].Denied != 1 || p.Limits[0].Shadow || p.Limits[1].Denied != 2 || !p.Limits[1].Shadow {
+		t.Errorf("%+v", p)
+	}
+	if limit := p.Limits[1].InFile(); limit != "1 in 1m, in shadow" {
+		t.Errorf("in the file: %s", limit)
+	}
+	if asked, denied := requestsOverTime(p); asked[0] != 4 || denied[0] != 1 {
+		t.Errorf("of %d requests %d are drawn as denied", asked, denied)
+	}
+}

@@ -4,7 +4,7 @@ A denial is no error: ``decision.allowed`` is False. A CallError says that there
 """
 
 from ._aio import AsyncClient
-from ._call import Call, Demand, Op
+from ._call import Call, Confirm, Demand, Op
 from ._decision import (
     Decision,
     DemandDecision,
@@ -36,6 +36,7 @@ __all__ = [
     "CallError",
     "Client",
     "ClosedError",
+    "Confirm",
     "CostTooLargeError",
     "Decision",
     "Demand",

@@ -5,19 +5,21 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from ._breaker import Breaker
-from ._call import Call, Demand, PreparedCall, is_token
+from ._call import Call, Confirm, Demand, PreparedCall, validate_receipt
 from ._decision import Decision, DemandDecision, Explanation, Recorded
 from ._errors import CallError, ErrorOp, error_of, refused
 from ._failure import Failure
 from ._join import MAX_CALLS, Entry, Group, Joiner
 from ._options import Options
 from ._retry import Tries
+from ._trace import Trace, current_trace, trace_of
 from ._transport import Reply, Transport
 from ._wire import (
     Answer,
+    Confirmed,
     UnreadableError,
     read_answer,
     read_explanation,
@@ -81,13 +83,22 @@ class AsyncClient:
 
     async def do(self, call: Call) -> Decision:
         """Makes one call. It raises a CallError. A denial is no error."""
-        tries = self._new_tries()
-        entry = Entry(self._prepare(call))
-        self._joiner.enter(entry)
-        return await self._answer_of(entry, tries)
+        if isinstance(call, Confirm):
+            raise refused("confirm", "op", "A confirm has no decision: use confirm, or batch.")
+        decision = await self._ask(call)
+        assert isinstance(decision, Decision)
+        return decision
 
-    async def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]:
-        """Makes up to 1000 calls as one request, and returns what became of each, in their order.
+    @overload
+    async def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]: ...
+    @overload
+    async def batch(
+        self, calls: Sequence[Call | Confirm]
+    ) -> Sequence[Decision | CallError | None]: ...
+
+    async def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]:
+        """Makes up to 1000 calls as one request, and returns what became of each, in their order;
+        None: it is confirmed.
 
         A call that is wrong harms no other. Calls that share a policy and identifier are decided
         in their order.
@@ -95,7 +106,8 @@ class AsyncClient:
         if not 0 < len(calls) <= MAX_CALLS:
             raise refused("batch", "operations", f"A batch has 1 to {MAX_CALLS} calls.")
         tries = self._new_tries()
-        entries = [self._entry_of(call) for call in calls]
+        trace = current_trace()
+        entries = [self._entry_of(call, trace) for call in calls]
         if sound := [entry for entry in entries if isinstance(entry, Entry)]:
             self._joiner.send_together(sound)
         return await asyncio.gather(*(self._result_of(entry, tries) for entry in entries))
@@ -105,32 +117,25 @@ class AsyncClient:
 
         It raises a NoReceiptError if there are none.
         """
-        if not is_token(receipt):
-            raise refused("refund", "receipt", "It must be given back as it was answered.")
+        validate_receipt("refund", receipt)
         # One whose answer was lost is not tried again: a second one would find nothing, like a
         # forged one.
         await self._direct(
             "refund",
             {"receipt": receipt},
             lambda reply: _expect(reply, 200),
-            _still_counts,
-            repeatable=lambda failure: _still_counts(failure) != "unknown",
+            Failure.still_counts,
+            idempotent=False,
         )
 
     async def confirm(self, receipt: str) -> None:
         """Says that what receipt was given for turned out to be real: the code was entered.
 
         It counts once, however often it is said. It raises a NoReceiptError if the receipt was
-        refunded or its window is over.
+        refunded or its window is over. While no ratelimitd answers it raises an error, whatever
+        ``Options.on_unavailable`` says.
         """
-        if not is_token(receipt):
-            raise refused("confirm", "receipt", "It must be given back as it was answered.")
-        await self._direct(
-            "confirm",
-            {"receipt": receipt},
-            lambda reply: _expect(reply, 200),
-            _still_counts,
-        )
+        await self._ask(Confirm(receipt))
 
     async def reset(self, policy: str, identifier: str) -> None:
         """Forgets what was counted for identifier under policy, on every instance within a
@@ -175,40 +180,50 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    def _prepare(self, call: Call) -> PreparedCall:
-        return PreparedCall(call, make_key=self._options.retries > 0)
+    async def _ask(self, call: Call | Confirm) -> Decision | Confirmed:
+        """Makes one call."""
+        tries = self._new_tries()
+        entry = Entry(self._prepare(call, current_trace()))
+        self._joiner.enter(entry)
+        return await self._answer_of(entry, tries)
 
-    def _entry_of(self, call: Call) -> Entry | CallError:
+    def _prepare(self, call: Call | Confirm, trace: Trace | None) -> PreparedCall:
+        return PreparedCall(call, make_key=self._options.retries > 0, trace=trace)
+
+    def _entry_of(self, call: Call | Confirm, trace: Trace | None) -> Entry | CallError:
         try:
-            return Entry(self._prepare(call))
+            return Entry(self._prepare(call, trace))
         except CallError as error:
             return error
 
     def _new_tries(self) -> Tries:
         return Tries(self._options.retries, self._options.timeout)
 
-    async def _result_of(self, entry: Entry | CallError, tries: Tries) -> Decision | CallError:
+    async def _result_of(
+        self, entry: Entry | CallError, tries: Tries
+    ) -> Decision | CallError | None:
         if isinstance(entry, CallError):
             return entry
         try:
-            return await self._answer_of(entry, tries.copy())
+            answer = await self._answer_of(entry, tries.copy())
         except CallError as error:
             return error
+        return None if answer == "confirmed" else answer
 
-    async def _answer_of(self, entry: Entry, tries: Tries) -> Decision:
+    async def _answer_of(self, entry: Entry, tries: Tries) -> Decision | Confirmed:
         """Waits for the answer to a call that was sent, and tries again where that is worth it
         and cannot count twice."""
         call = entry.call
-        recorded: Recorded = "no"
+        recorded: Recorded | None = None
         while True:
             answer = await self._settled(entry, tries)
-            if isinstance(answer, Decision):
+            if not isinstance(answer, Failure):
                 return answer
-            now = answer.recorded(call.leaves_units)
+            now = call.recorded_after(answer)
             if recorded != "unknown":  # else an earlier try may count yet
                 recorded = now
             if not call.repeatable_after(now) or not await tries.again(answer):
-                return self._unanswered(call.call, answer, recorded)
+                return self._unanswered(call, answer, recorded)
             entry = Entry(call)
             self._joiner.enter(entry)
 
@@ -220,10 +235,14 @@ class AsyncClient:
                 self._joiner.leave(entry, _late)
         return entry.settled.result()
 
-    def _unanswered(self, call: Call, failure: Failure, recorded: Recorded) -> Decision:
+    def _unanswered(
+        self, prepared: PreparedCall, failure: Failure, recorded: Recorded | None
+    ) -> Decision:
         """Returns or raises what the caller of a call is given that has no answer."""
-        error = error_of(call.op, recorded, failure)
+        call, error = prepared.call, error_of(prepared.op, recorded, failure)
         if self._options.on_unavailable == "fail-closed" or not failure.nobody_decided:
+            raise error
+        if isinstance(call, Confirm):
             raise error
         self._failed_open += 1
         if self._options.on_failed_open:
@@ -248,10 +267,12 @@ class AsyncClient:
     async def _send_one(self, entries: Sequence[Entry]) -> Failure | None:
         (entry,) = entries
         call = entry.call
-        reply = await self._exchange(call.call.op, call.body, idempotency_key=call.idempotency_key)
+        reply = await self._exchange(
+            call.op, call.body, trace=call.trace, idempotency_key=call.idempotency_key
+        )
 
         def read(reply: Reply) -> None:
-            entry.settle(read_answer(reply.status, reply.body, reply.retry_after, reply.replayed))
+            _settle(entry, read_answer(reply.status, reply.body, reply.retry_after, reply.replayed))
 
         return _settle_by(reply, read)
 
@@ -260,7 +281,7 @@ class AsyncClient:
             index, answer = read_line(line)
             if index >= len(entries):
                 raise UnreadableError("it answers what was not asked")
-            entries[index].settle(answer)
+            _settle(entries[index], answer)
             self._breaker.answered(time.monotonic())
 
         def read(reply: Reply) -> Failure | None:
@@ -269,18 +290,20 @@ class AsyncClient:
             if reply.status != 200:
                 return read_problem(reply.status, reply.body, reply.retry_after)
             for entry, answer in zip(entries, read_results(reply.body, len(entries)), strict=True):
-                entry.settle(answer)
+                _settle(entry, answer)
             return None
 
         operations = b",".join(entry.call.operation for entry in entries)
         body = b'{"operations":[' + operations + b"]}"
-        return _settle_by(await self._exchange("batch", body, on_line=on_line), read)
+        trace = trace_of(entry.call.trace for entry in entries)
+        return _settle_by(await self._exchange("batch", body, trace=trace, on_line=on_line), read)
 
     async def _exchange(
         self,
         route: str,
         body: bytes,
         *,
+        trace: Trace | None,
         idempotency_key: str | None = None,
         on_line: Callable[[bytes], None] | None = None,
     ) -> Reply | Failure:
@@ -290,7 +313,7 @@ class AsyncClient:
             message = "no answer: it failed several times in a row and is being probed"
             return Failure("open", message, False)
         reply = await self._transport.post(
-            route, body, idempotency_key=idempotency_key, on_line=on_line
+            route, body, idempotency_key=idempotency_key, trace=trace, on_line=on_line
         )
         if isinstance(reply, Failure):
             self._breaker.failed(time.monotonic())
@@ -313,25 +336,31 @@ class AsyncClient:
         read: Callable[[Reply], T],
         recorded_after: Callable[[Failure], Recorded | None],
         *,
-        repeatable: Callable[[Failure], bool] = lambda _: True,
+        idempotent: bool = True,
     ) -> T:
-        """Makes a request without calls."""
-        tries = self._new_tries()
+        """Makes a request without calls, and repeats it where it surely was not done, or is
+        idempotent."""
+        tries, trace = self._new_tries(), current_trace()
+        recorded: Recorded | None = None
         while True:
-            reply = await self._once(op, json.dumps(members).encode(), tries)
+            reply = await self._once(op, json.dumps(members).encode(), tries, trace)
             outcome = _read(reply, read)
             if not isinstance(outcome, Failure):
                 return outcome
-            failure = outcome
-            if not repeatable(failure) or not await tries.again(failure):
-                raise error_of(op, recorded_after(failure), failure)
+            now = recorded_after(outcome)
+            if recorded != "unknown":  # else an earlier try may have done it
+                recorded = now
+            if (not idempotent and now == "unknown") or not await tries.again(outcome):
+                raise error_of(op, recorded, outcome)
 
-    async def _once(self, op: str, body: bytes, tries: Tries) -> Reply | Failure:
+    async def _once(
+        self, op: str, body: bytes, tries: Tries, trace: Trace | None
+    ) -> Reply | Failure:
         if self._joiner.closed:
             return Failure("closed", "the client is closed", False)
         began = time.monotonic()
         try:
-            return await asyncio.wait_for(self._exchange(op, body), tries.remaining())
+            return await asyncio.wait_for(self._exchange(op, body, trace=trace), tries.remaining())
         except asyncio.TimeoutError:
             self._abandon(began)
             return _late(True)
@@ -348,6 +377,14 @@ def _settle_by(reply: Reply | Failure, read: Callable[[Reply], Failure | None]) 
         return read(reply)
     except UnreadableError as error:
         return Failure.foreign(reply.status, str(error), reply.retry_after)
+
+
+def _settle(entry: Entry, answer: Answer) -> None:
+    """Gives an entry its answer, where that is one to what it asks."""
+    confirms = isinstance(entry.call.call, Confirm)
+    if not isinstance(answer, Failure) and (answer == "confirmed") != confirms:
+        raise UnreadableError("it answers what was not asked")
+    entry.settle(answer)
 
 
 def _read(reply: Reply | Failure, read: Callable[[Reply], T]) -> T | Failure:
@@ -371,14 +408,7 @@ def _expect(reply: Reply, status: int) -> None:
         raise UnreadableError(f"not {status}")
 
 
-def _still_counts(failure: Failure) -> Recorded | None:
-    """Whether units still count after a refund or confirm that failed so; None: no receipt."""
-    if failure.problem is None:
-        return "unknown" if failure.sent else "yes"
-    return None if failure.problem.status < 500 else failure.recorded(True)
-
-
-def _failed_open(call: Call, recorded: Recorded) -> Decision:
+def _failed_open(call: Call, recorded: Recorded | None) -> Decision:
     """Returns the decision of a call that nobody decided."""
     decisions = [
         DemandDecision(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._decision import Recorded
-from ._errors import InvalidCallError, refused
+from ._errors import ErrorOp, InvalidCallError, refused
+from ._failure import Failure
+from ._trace import Trace
 
 Op = Literal["check", "record", "take"]
 """What a call does: ``take`` checks and records as one step."""
@@ -42,6 +44,14 @@ class Call:
     blank at either end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """A call of a batch that says that what a receipt was given for turned out to be real, as
+    ``client.confirm`` does."""
+
+    receipt: str
+
+
 MAX_RESERVE_MS = 3_600_000
 _KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 
@@ -49,33 +59,45 @@ _KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 class PreparedCall:
     """A call as it is sent."""
 
-    __slots__ = ("body", "call", "idempotency_key", "keys", "leaves_units", "operation")
+    __slots__ = ("body", "call", "idempotency_key", "keys", "op", "operation", "trace")
 
-    def __init__(self, call: Call, make_key: bool) -> None:
+    def __init__(self, call: Call | Confirm, make_key: bool, trace: Trace | None) -> None:
         """Raises an InvalidCallError where the call could not be sent, or would spoil those that
-        it travels with."""
+        it travels with. trace is what its caller is in."""
         _validate(call)
         self.call = call
+        self.trace = trace
+        self.op: ErrorOp = "confirm" if isinstance(call, Confirm) else call.op
         self.idempotency_key = _key_of(call, make_key)
-        self.leaves_units = call.op != "check" or call.reserve is not None
         members = _members_of(call)
         self.body = _encode(members)
         """Of a request of its own."""
         key = {"idempotency_key": self.idempotency_key} if self.idempotency_key else {}
-        self.operation = _encode({"op": call.op, **members, **key})
+        self.operation = _encode({"op": self.op, **members, **key})
         """Of a batch."""
-        self.keys = [(d.policy, d.identifier) for d in call.demands]
+        demands = () if isinstance(call, Confirm) else call.demands
+        self.keys = [(d.policy, d.identifier) for d in demands]
 
-    def repeatable_after(self, recorded: Recorded) -> bool:
-        """Whether it may be sent again after a try that left its units so."""
-        return recorded == "no" or self.idempotency_key is not None
+    def recorded_after(self, failure: Failure) -> Recorded | None:
+        """What a try has left that failed so."""
+        if isinstance(self.call, Confirm):
+            return failure.still_counts()
+        return failure.recorded(self.call.op != "check" or self.call.reserve is not None)
+
+    def repeatable_after(self, recorded: Recorded | None) -> bool:
+        """Whether it may be sent again after a try that left its units so: it surely was not
+        done, or is idempotent."""
+        idempotent = self.idempotency_key is not None or isinstance(self.call, Confirm)
+        return recorded == "no" or idempotent
 
 
 def _encode(members: dict[str, Any]) -> bytes:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _members_of(call: Call) -> dict[str, Any]:
+def _members_of(call: Call | Confirm) -> dict[str, Any]:
+    if isinstance(call, Confirm):
+        return {"receipt": call.receipt}
     demands = [
         {"policy": d.policy, "identifier": d.identifier, "cost": d.cost} for d in call.demands
     ]
@@ -91,20 +113,24 @@ def _members_of(call: Call) -> dict[str, Any]:
     return members
 
 
-def _key_of(call: Call, make_key: bool) -> str | None:
+def _key_of(call: Call | Confirm, make_key: bool) -> str | None:
+    if isinstance(call, Confirm):
+        return None  # it counts once as it is
     if call.op == "check":
         # One that reserves nothing counts nothing, and a batch would refuse its key.
         return None if call.reserve is None else call.idempotency_key
     return call.idempotency_key or (str(uuid.uuid4()) if make_key else None)
 
 
-def _validate(call: Call) -> None:
-    if wrong := _wrong(call) or _wrong_demand(call):
+def _validate(call: Call | Confirm) -> None:
+    if isinstance(call, Confirm):
+        validate_receipt("confirm", call.receipt)
+    elif wrong := _wrong(call) or _wrong_demand(call):
         raise wrong
 
 
 def _wrong(call: Call) -> InvalidCallError | None:
-    if call.op not in ("check", "record", "take"):
+    if call.op not in ("check", "record", "take"):  # a Confirm has none
         return refused(call.op, "op", "It must be one of check, record, take.")
     if not call.demands and call.reservation is None:
         return refused(call.op, "demands", "A call has at least one demand.")
@@ -114,7 +140,7 @@ def _wrong(call: Call) -> InvalidCallError | None:
         return refused(call.op, "reserve_ms", "Only a check reserves.")
     if call.reservation is not None and call.op != "record":
         return refused(call.op, "reservation", "Only a record settles a reservation.")
-    if call.reservation is not None and not is_token(call.reservation):
+    if call.reservation is not None and not _is_token(call.reservation):
         return refused(call.op, "reservation", "It must be given back as it was answered.")
     if call.idempotency_key is not None and not _KEY.fullmatch(call.idempotency_key):
         detail = "It must be 1 to 255 bytes of printable ASCII, without a blank at either end."
@@ -133,8 +159,13 @@ def _wrong_demand(call: Call) -> InvalidCallError | None:
     return None
 
 
-def is_token(text: str) -> bool:
-    """Whether text could be a receipt or a reservation."""
+def validate_receipt(op: ErrorOp, receipt: str) -> None:
+    """Raises an InvalidCallError where receipt is none that the service may have given."""
+    if not _is_token(receipt):
+        raise refused(op, "receipt", "It must be given back as it was answered.")
+
+
+def _is_token(text: str) -> bool:
     return text != "" and _is_unicode(text)
 
 

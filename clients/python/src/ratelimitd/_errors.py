@@ -61,7 +61,9 @@ class KeyReusedError(InvalidCallError):
 def refused(op: ErrorOp, field: str, detail: str) -> InvalidCallError:
     """Returns the error of a call that is not sent."""
     problem = Problem(type="about:blank", title="Bad Request", status=0, field=field, detail=detail)
-    return InvalidCallError(op, "no", f"{field}: {detail}", problem)
+    # Units that are to be refunded count.
+    recorded: Recorded = "yes" if op in ("refund", "confirm") else "no"
+    return InvalidCallError(op, recorded, f"{field}: {detail}", problem)
 
 
 def error_of(op: ErrorOp, recorded: Recorded | None, failure: Failure) -> CallError:

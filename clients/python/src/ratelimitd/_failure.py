@@ -47,7 +47,7 @@ class Failure:
     @classmethod
     def foreign(cls, status: int, why: str, retry_after: float = 0) -> Failure:
         message = f"the answer is not ratelimitd's: status {status}, {why}"
-        return cls("foreign", message, True, retry_after=retry_after)
+        return cls("foreign", message, True, retry_after=retry_after if status == 503 else 0)
 
     @property
     def nobody_decided(self) -> bool:
@@ -55,6 +55,13 @@ class Failure:
         if self.problem is not None:
             return self.problem.status >= 500 and self.problem.status != 503
         return self.kind != "closed"
+
+    def still_counts(self) -> Recorded | None:
+        """Whether units still count after a refund or confirm that failed so; None: it is not
+        known what for."""
+        if self.problem is None:
+            return "unknown" if self.sent else "yes"
+        return None if self.problem.status < 500 else self.recorded(True)
 
     def recorded(self, leaves_units: bool) -> Recorded:
         """Whether units count after it."""

@@ -6,10 +6,10 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from ._aio import AsyncClient
-from ._call import Call, Demand
+from ._call import Call, Confirm, Demand
 from ._decision import Decision, Explanation
 from ._errors import CallError
 from ._options import Options
@@ -60,8 +60,14 @@ class Client:
         """Makes one call. It raises a CallError. A denial is no error."""
         return self._run(lambda client: client.do(call))
 
-    def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]:
-        """Makes up to 1000 calls as one request, and returns what became of each, in their order.
+    @overload
+    def batch(self, calls: Sequence[Call]) -> list[Decision | CallError]: ...
+    @overload
+    def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]: ...
+
+    def batch(self, calls: Sequence[Call | Confirm]) -> Sequence[Decision | CallError | None]:
+        """Makes up to 1000 calls as one request, and returns what became of each, in their order;
+        None: it is confirmed.
 
         A call that is wrong harms no other. Calls that share a policy and identifier are decided
         in their order.
@@ -79,7 +85,8 @@ class Client:
         """Says that what receipt was given for turned out to be real: the code was entered.
 
         It counts once, however often it is said. It raises a NoReceiptError if the receipt was
-        refunded or its window is over.
+        refunded or its window is over. While no ratelimitd answers it raises an error, whatever
+        ``Options.on_unavailable`` says.
         """
         self._run(lambda client: client.confirm(receipt))
 

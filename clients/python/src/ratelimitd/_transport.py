@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from ._failure import Failure
+from ._trace import Trace
 from ._wire import UnreadableError, parse
 
 _JSON = "application/json"
@@ -60,6 +61,7 @@ class Transport:
         body: bytes,
         *,
         idempotency_key: str | None = None,
+        trace: Trace | None = None,
         on_line: Callable[[bytes], None] | None = None,
     ) -> Reply | Failure:
         """Posts a body to a route, and reads the answer. ``on_line`` takes one in lines, each as
@@ -69,6 +71,8 @@ class Transport:
         }
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
+        if trace is not None:
+            headers |= trace.headers
         try:
             async with self._http.stream(
                 "POST", self._base + route, content=body, headers=headers

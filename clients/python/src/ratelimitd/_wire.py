@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ._decision import Decision, DemandDecision, Explanation, LimitDecision, LimitExplanation
 from ._failure import Failure, Problem
 
-Answer = Decision | Failure
+Confirmed = Literal["confirmed"]
+"""What the service says to a confirm."""
+Answer = Decision | Confirmed | Failure
 """What the service says to one call."""
 
 _BATCH_RETRY_AFTER = 1.0
@@ -34,6 +36,8 @@ def read_answer(status: int, body: Any, retry_after: float, replayed: bool = Fal
     allowed = m.optional("allowed", bool)
     if (status == 200 and allowed is True) or (status == 429 and allowed is False):
         return _decision(m, replayed or m.optional("replayed", bool) is True)
+    if status == 200 and allowed is None and m.optional("confirmed", bool) is not None:
+        return "confirmed"
     return read_problem(status, body, retry_after)
 
 

@@ -39,8 +39,12 @@ func run(ctx context.Context, vital bool, only string, schedules int) error {
 	}
 	defer os.RemoveAll(folder)
 	bench := &broken.Bench{Root: root, Folder: folder, Schedules: schedules}
+	all, err := broken.Builds()
+	if err != nil {
+		return err
+	}
 	var chosen []broken.Build
-	for _, b := range broken.Builds() {
+	for _, b := range all {
 		if named.MatchString(b.Name) && (b.Vital || !vital) {
 			chosen = append(chosen, b)
 		}

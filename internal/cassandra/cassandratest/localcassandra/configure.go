@@ -62,6 +62,10 @@ var tunedConfig = map[string]string{
 	"commitlog_sync_group_window": "",
 }
 
+// schemaUnflushed has a node not write each change of a schema to files of its own at once, which is half of what a change
+// takes. It may forget such a change when it is killed and starts again, which nodes of Start never do.
+const schemaUnflushed = "-Dcassandra.test.flush_local_schema_changes=false"
+
 // slackenAndRun runs its arguments after the first, which is the timer slack that they get, in nanoseconds.
 const slackenAndRun = `{ echo "$0" >/proc/self/timerslack_ns; } 2>/dev/null; exec "$@"`
 

@@ -31,7 +31,8 @@ const (
 		`printf 'memtable_allocation_type: offheap_objects\nauto_snapshot: false\n' >>$yaml && { grep -q ^memtable: $yaml || ` +
 		`echo 'memtable: ` + trieMemtables + `' >>$yaml; } && ` +
 		slackenAndRun
-	jvmOptions = "-Dcassandra.ring_delay_ms=2000 -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.consistent.rangemovement=false"
+	jvmOptions = "-Dcassandra.ring_delay_ms=2000 -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.consistent.rangemovement=false " +
+		schemaUnflushed
 )
 
 // containers are the nodes and what they need beside them.

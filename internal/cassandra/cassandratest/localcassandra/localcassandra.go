@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -112,8 +113,9 @@ func startJava(ctx context.Context, opts Options) (*Running, error) {
 	}
 	nodes := ClusterOptions{Nodes: opts.Nodes, Logf: opts.Logf}
 	if opts.Tuned {
-		nodes.Config, nodes.HeapMB, nodes.TimerSlack, nodes.JavaOptions = tunedConfig, tunedHeapMB, tunedTimerSlack, tunedJava
+		nodes.Config, nodes.HeapMB, nodes.TimerSlack, nodes.JavaOptions = tunedConfig, tunedHeapMB, tunedTimerSlack, slices.Clone(tunedJava)
 	}
+	nodes.JavaOptions = append(nodes.JavaOptions, schemaUnflushed)
 	cluster, err := StartCluster(ctx, dir, nodes)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

@@ -1,0 +1,57 @@
+package client
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/client/internal/transport"
+)
+
+// direct is a request that shares nothing with calls.
+type direct struct {
+	op         string // and the route
+	body       []byte
+	idempotent bool                 // it may be repeated, whatever became of it
+	recorded   func(error) Recorded // what it has left if it failed so
+	read       func(*reply) error   // what came back
+}
+
+// direct makes a request, and repeats it where it surely was not done, or is idempotent. Its error
+// is a *CallError.
+func (c *Client) direct(ctx context.Context, d *direct) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, errTimeout)
+	defer cancel()
+	r := transport.Request{Route: d.op, Body: d.body}
+	recorded := RecordedNo
+	for tries := c.newTries(); ; {
+		err := queueError(c.queue.Bypass(func() error { return c.exchange(ctx, &r, nil, d.read) }))
+		if err == nil {
+			return nil
+		}
+		now := d.recorded(err)
+		if recorded != RecordedUnknown { // else an earlier try may have done it
+			recorded = now
+		}
+		if !d.idempotent && now == RecordedUnknown || !tries.again(ctx, err, nil) {
+			return &CallError{d.op, recorded, err}
+		}
+	}
+}
+
+// done returns what reads an answer that says nothing beside its status.
+func done(status int) func(*reply) error {
+	return func(r *reply) error {
+		if r.Status == status {
+			return nil
+		}
+		return r.problem()
+	}
+}
+
+// targetOf returns the body of a request about identifier under policy. The error is a *Problem.
+func targetOf(policy, identifier string) ([]byte, error) {
+	call := Call{Op: OpCheck, Demands: []Demand{{Policy: policy, Identifier: identifier}}}
+	if err := call.Validate(); err != nil {
+		return nil, err
+	}
+	return append(call.appendMembers([]byte{'{'}), '}'), nil
+}

@@ -1,0 +1,40 @@
+"""Tells which trace a caller is in, where OpenTelemetry's API is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+try:
+    from opentelemetry import trace as _trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:  # then nobody is in one
+    _PROPAGATOR = None
+else:
+    _PROPAGATOR = TraceContextTextMapPropagator()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    headers: dict[str, str]
+    """Those of W3C Trace Context."""
+    sampled: bool
+
+
+def current_trace() -> Trace | None:
+    """Returns the trace that the caller is in."""
+    if _PROPAGATOR is None:
+        return None
+    context = _trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    headers: dict[str, str] = {}
+    _PROPAGATOR.inject(headers)
+    return Trace(headers, context.trace_flags.sampled)
+
+
+def trace_of(traces: Iterable[Trace | None]) -> Trace | None:
+    """Returns the trace that a request of several calls is part of: the first that is sampled, or
+    else the first."""
+    known = [trace for trace in traces if trace is not None]
+    return next((trace for trace in known if trace.sampled), known[0] if known else None)

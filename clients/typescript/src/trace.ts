@@ -1,0 +1,25 @@
+/** The headers of W3C Trace Context. */
+export interface TraceContext {
+  readonly traceparent?: string;
+  readonly tracestate?: string;
+}
+
+const pattern = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-|$)/;
+
+/** Returns the trace that a request of several calls is part of: the first that is sampled, or else the first. */
+export function traceOf(traces: readonly (TraceContext | undefined)[]): TraceContext | undefined {
+  return traces.find((trace) => trace !== undefined && isSampled(trace)) ?? traces.find((trace) => trace !== undefined);
+}
+
+/** Returns what `give` gives of Trace Context, and nothing else that it may have filled in, such as baggage. */
+export function traceFrom(give: (() => TraceContext) | undefined): TraceContext | undefined {
+  const { traceparent = "", tracestate } = give?.() ?? {};
+  if (!pattern.test(traceparent)) {
+    return undefined;
+  }
+  return tracestate ? { traceparent, tracestate } : { traceparent };
+}
+
+function isSampled({ traceparent = "" }: TraceContext): boolean {
+  return (Number.parseInt(traceparent.slice(53, 55), 16) & 1) === 1;
+}

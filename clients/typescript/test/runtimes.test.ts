@@ -1,0 +1,63 @@
+/** Runs what is packed in each runtime that the client is for. workerd stands for those of the edge. */
+import { execFile } from "node:child_process";
+import { readdirSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { Service, Web } from "./service.js";
+import type { Urls } from "./smoke.js";
+
+const build = dirname(fileURLToPath(import.meta.url));
+const bin = "../node_modules/.bin";
+
+describe("runtimes", () => {
+  let service: Service;
+  let silent: Web;
+  let urls: Urls;
+
+  before(async () => {
+    service = await Service.start();
+    silent = await Web.serve(() => {});
+    const gone = await Web.serve(() => {});
+    await gone.close();
+    urls = { service: service.url, nobody: gone.url, silent: silent.url };
+  });
+
+  after(async () => {
+    await service.kill();
+    await silent.close();
+  });
+
+  const main = `${build}/smoke-main.js`;
+  const args = () => [urls.service, urls.nobody, urls.silent];
+  it("Node", () => run(process.execPath, [main, ...args()]));
+  it("Deno", () => run(`${bin}/deno`, ["run", "--allow-net", "--allow-env", main, ...args()]));
+  it("Bun", () => run(`${bin}/bun`, [main, ...args()]));
+  it("workerd", () => {
+    writeFileSync(`${build}/smoke.capnp`, worker(urls));
+    return run(`${bin}/workerd`, ["test", `${build}/smoke.capnp`, "--import-path=/"]);
+  });
+});
+
+/** Runs a program, which fails where the smoke test does. */
+async function run(program: string, args: readonly string[]): Promise<void> {
+  await promisify(execFile)(program, args, { timeout: 120_000 });
+}
+
+/** The configuration of a workerd that has the client's modules, and no API of Node. It cannot tell a lost connection from none. */
+function worker(urls: Urls): string {
+  const dist = `${process.cwd()}/node_modules/ratelimitd/dist`;
+  const files = readdirSync(dist).filter((name) => name.endsWith(".js"));
+  const test = `import { smoke } from "./smoke.js";\nexport default { test: () => smoke(${JSON.stringify(urls)}, "unknown") };`;
+  const modules = [
+    `(name = "main.js", esModule = ${JSON.stringify(test)})`,
+    `(name = "smoke.js", esModule = embed "${build}/smoke.js")`,
+    `(name = "ratelimitd", esModule = "export * from './dist/index.js';")`,
+    ...files.map((name) => `(name = "dist/${name}", esModule = embed "${dist}/${name}")`),
+  ];
+  return `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (services = [(name = "main", worker = .main), (name = "net", network = (allow = ["local"]))]);
+const main :Workerd.Worker = (compatibilityDate = "2026-06-01", globalOutbound = "net", modules = [${modules.join()}]);
+`;
+}

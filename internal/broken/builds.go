@@ -1,0 +1,81 @@
+package broken
+
+import (
+	"embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// files has the builds of each topic.
+//
+//go:embed builds/*.txt
+var files embed.FS
+
+// topics are the names of files, in the order in which their builds are told of.
+var topics = []string{
+	"counting", "timing", "answering", "counters", "resets", "totals", "local", "comparing", "together", "once", "keys", "overrides",
+	"owners", "members", "prepared", "numbers", "shadows", "versions", "confirms",
+}
+
+// Builds returns all of them. The error names a file that can't be read, and the build there.
+func Builds() (all []Build, err error) {
+	for _, topic := range topics {
+		name := "builds/" + topic + ".txt"
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n=== ")
+		for _, part := range parts[1:] { // the first is for people
+			b, err := parse(part)
+			if err != nil {
+				return nil, fmt.Errorf("internal/broken/%s: %q: %w", name, b.Name, err)
+			}
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// parse returns the build that text is:
+//
+//	what is broken
+//	broke: the promise that no longer holds
+//	test: a test that catches it; there may be more
+//	finds: 1500
+//	vital
+//	--- path/of/a/file.go
+//	the old text, as many lines as it has
+//	+++
+//	the new text; none: the old one goes. More edits may follow
+func parse(text string) (b Build, err error) {
+	parts := strings.Split(text, "\n--- ")
+	about := strings.Split(parts[0], "\n")
+	b.Name = about[0]
+	for _, line := range about[1:] {
+		switch key, value, _ := strings.Cut(line, ": "); key {
+		case "broke":
+			b.Broke = value
+		case "test":
+			b.Tests = append(b.Tests, value)
+		case "finds":
+			if b.Finds, err = strconv.Atoi(value); err != nil {
+				return b, fmt.Errorf("finds: %w", err)
+			}
+		case "vital":
+			b.Vital = true
+		default:
+			return b, fmt.Errorf("%q: use broke, test, finds or vital", line)
+		}
+	}
+	for _, part := range parts[1:] {
+		file, change, _ := strings.Cut(part, "\n")
+		was, is, found := strings.Cut(change, "\n+++")
+		if !found {
+			return b, fmt.Errorf("%s: there is no line +++ between the old text and the new one", file)
+		}
+		b.Edits = append(b.Edits, Edit{File: file, Old: was, New: strings.TrimPrefix(is, "\n")})
+	}
+	return b, nil
+}
