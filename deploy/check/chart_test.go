@@ -309,7 +309,8 @@ func checkNumbers(t *testing.T, m *manifests, given bool) {
 	write(t, file, m.policies.Data["policies.yaml"])
 	run(t, program(t), "policies", "lint", file)
 	env := environment(m.deployment.Spec.Template.Spec.Containers[0], "")
-	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !slices.Contains(env, "OTEL_TRACES_SAMPLER_ARG=0.01") || !strings.Contains(read(t, file), "limit: 5000000\n")) {
+	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !slices.Contains(env, "OTEL_TRACES_SAMPLER_ARG=0.01") ||
+		!strings.Contains(read(t, file), "limit: 5000000\n")) {
 		t.Errorf("settings %v, policies\n%s", env, read(t, file))
 	}
 }

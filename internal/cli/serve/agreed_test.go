@@ -97,7 +97,8 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 		}
 	}
 	if got := second.Body(t, "/readyz"); second.Get(t, "/readyz") != http.StatusOK ||
-		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") || strings.Contains(got, "process") || strings.Contains(got, "sms") {
+		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") ||
+		strings.Contains(got, "process") || strings.Contains(got, "sms") {
 		t.Errorf("readyz says %s", got)
 	}
 	for _, setting := range []string{"clock-tolerance", "policies.sms.limits", "envoy.edge"} {
