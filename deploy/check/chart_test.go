@@ -55,6 +55,7 @@ cassandra:
   caKey: cassandra-ca.crt
 policies: {policies: [{name: api, limits: [{algorithm: sliding-tail, limit: 5000000, window: 1m}]}]}
 settings: {log-level: debug, max-keys: 2097152, trusted-proxies: "10.0.0.0/8"}
+env: {OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:4318", OTEL_TRACES_SAMPLER_ARG: "0.01"}
 ipFamily: IPv6
 service: {type: LoadBalancer, port: 443, envoyPort: 8081, annotations: {example.com/zone: internal}}
 tlsSecretName: limits-tls
@@ -308,7 +309,8 @@ func checkNumbers(t *testing.T, m *manifests, given bool) {
 	write(t, file, m.policies.Data["policies.yaml"])
 	run(t, program(t), "policies", "lint", file)
 	env := environment(m.deployment.Spec.Template.Spec.Containers[0], "")
-	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !strings.Contains(read(t, file), "limit: 5000000\n")) {
+	if given && (!slices.Contains(env, "RATELIMITD_MAX_KEYS=2097152") || !slices.Contains(env, "OTEL_TRACES_SAMPLER_ARG=0.01") ||
+		!strings.Contains(read(t, file), "limit: 5000000\n")) {
 		t.Errorf("settings %v, policies\n%s", env, read(t, file))
 	}
 }
@@ -333,6 +335,7 @@ func TestChartIsRefused(t *testing.T) {
 		{"no hosts", "secretName: a", "cassandra.hosts is needed"},
 		{"an unknown value", least + "replica: 2", "'replica' not allowed"},
 		{"a port", least + "service: {port: 0}", "/service/port"},
+		{"a flag by its variable", least + "env: {RATELIMITD_STORE: embedded}", "invalid propertyName 'RATELIMITD_STORE'"},
 		{"a setting in capitals", least + "settings: {LOG_LEVEL: debug}", "invalid propertyName 'LOG_LEVEL'"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -13,7 +13,8 @@ type settings struct {
 func NewSettings(disagreements func() map[string]int) prometheus.Collector {
 	opts := prometheus.Opts{
 		Name: "ratelimitd_settings_disagree",
-		Help: "Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, or what a domain of Envoy's is mapped to.",
+		Help: "Other instances that have another value of a setting which all must have the same: a flag, a member of a policy, " +
+			"or what a domain of Envoy's is mapped to.",
 	}
 	return &settings{disagreements, prometheus.NewDesc(opts.Name, opts.Help, []string{"setting"}, nil)}
 }

@@ -97,7 +97,8 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 		}
 	}
 	if got := second.Body(t, "/readyz"); second.Get(t, "/readyz") != http.StatusOK ||
-		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") || strings.Contains(got, "process") || strings.Contains(got, "sms") {
+		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") ||
+		strings.Contains(got, "process") || strings.Contains(got, "sms") {
 		t.Errorf("readyz says %s", got)
 	}
 	for _, setting := range []string{"clock-tolerance", "policies.sms.limits", "envoy.edge"} {
@@ -108,12 +109,14 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 
 // TestPoliciesOfItsOwnAreTold has a server whose policies are in the store, beside a process that decides by its own.
 func TestPoliciesOfItsOwnAreTold(t *testing.T) {
-	hosts, keyspace := cassandratest.Hosts(t), cassandratest.Keyspace(t)
-	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace)
+	hosts, keyspace, namespace := cassandratest.Hosts(t), cassandratest.CommonKeyspace(t), rand.Text()
+	start(t, nil, "--store=cassandra", "--migrate", "--cassandra-hosts="+strings.Join(hosts, ","), "--cassandra-keyspace="+keyspace,
+		"--namespace="+namespace)
 	var log bytes.Buffer
 	limits, err := inprocess.Open(t.Context(), "policies: [{name: sms, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}]",
 		&inprocess.Options{
 			Cassandra: &inprocess.Cassandra{Hosts: hosts, Keyspace: keyspace},
+			Namespace: namespace,
 			Logger:    slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	if err != nil {
