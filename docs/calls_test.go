@@ -67,6 +67,7 @@ var goImports = map[string]string{
 	"inprocess.":     "github.com/ratelimitd/ratelimitd/client/inprocess",
 	"ratelimittest.": "github.com/ratelimitd/ratelimitd/client/ratelimittest",
 	"http.":          "net/http",
+	"log.":           "log",
 	"tls.":           "crypto/tls",
 	"time.":          "time",
 }

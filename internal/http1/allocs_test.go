@@ -4,11 +4,16 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // TestPlainRequestsHardlyAllocate holds a request, with its answer, to what differs from
 // the one before: the *http.Request and its context.
 func TestPlainRequestsHardlyAllocate(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates, too")
+	}
 	answer := []byte("answer")
 	f := newFront(t, fast, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
