@@ -113,7 +113,8 @@ func newSession(t *testing.T, bin, page string) *session {
 		"RATELIMITD_LISTEN="+there["127.0.0.1:8080"], "RATELIMITD_SERVER=http://"+there["127.0.0.1:8080"])
 	if strings.Contains(page, "--store cassandra") {
 		hosts, keyspace := strings.Join(cassandratest.Hosts(t), ","), cassandratest.Keyspace(t)
-		s.env = append(s.env, "RATELIMITD_CASSANDRA_KEYSPACE="+keyspace)
+		// A node that has just started beside other tests is slow.
+		s.env = append(s.env, "RATELIMITD_CASSANDRA_KEYSPACE="+keyspace, "RATELIMITD_STORE_TIMEOUT=5s")
 		here, back = append(here, "--cassandra-hosts 127.0.0.1", "--cassandra-hosts "+hosts), append(back, keyspace, "ratelimitd")
 	}
 	s.toReal, s.toPage = strings.NewReplacer(here...), strings.NewReplacer(back...)
