@@ -88,7 +88,13 @@ func (s *Server) Get(t *testing.T, path string) (status int) {
 // Body returns the answer to a GET.
 func (s *Server) Body(t *testing.T, path string) string {
 	t.Helper()
-	resp, err := http.Get(s.URL + path)
+	return Fetch(t, s.URL+path)
+}
+
+// Fetch returns the answer to a GET, whatever its status.
+func Fetch(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package serve_test
 import (
 	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,16 +46,7 @@ func startProcess(t *testing.T, flags ...string) *process {
 // metrics returns what p tells Prometheus.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
-	resp, err := http.Get(p.url + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return clitest.Fetch(t, p.url+"/metrics")
 }
 
 // end sends signal and waits for the process to be gone.

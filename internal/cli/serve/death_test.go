@@ -110,19 +110,10 @@ var membersLine = regexp.MustCompile(`(?m)^ratelimitd_members(_view_installed)? 
 func (p *process) awaitMembers(t *testing.T, members int) {
 	t.Helper()
 	for late := time.Now().Add(clitest.Patience); ; <-time.After(20 * time.Millisecond) {
-		resp, err := http.Get(p.url + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := membersLine.FindAllSubmatch(text, -1)
+		found := membersLine.FindAllStringSubmatch(p.metrics(t), -1)
 		is := make(map[string]string)
 		for _, m := range found {
-			is[string(m[1])] = string(m[2])
+			is[m[1]] = m[2]
 		}
 		if is[""] == strconv.Itoa(members) && is["_view_installed"] == "1" {
 			return
