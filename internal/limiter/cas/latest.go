@@ -26,16 +26,16 @@ const (
 
 func newLatest() *latest { return &latest{cells: bounded.Recent[seenCell]{Most: mostLatest}} }
 
-// state returns the state of t's cell as it was written last; false: it has to be read. A log beside the cell has to be.
+// state returns the state of t's cell as it was written last; false: it has to be read.
 func (l *latest) state(t *demand.Target) (s store.State, ok bool) {
 	c, _ := l.cells.Get(t.Key)
-	if c.Version == (store.EventID{}) || c.distrust > 0 || len(t.Plan.Logs) > 0 {
+	if c.Version == (store.EventID{}) || c.distrust > 0 {
 		return store.State{}, false
 	}
 	return store.State{Cell: c.Cell}, true
 }
 
-// wrote remembers that w is in t's cell now.
+// wrote remembers that w is in t's cell now, unless there is a log beside it, which has to be read in any case.
 func (l *latest) wrote(t *demand.Target, w *store.CellWrite) {
 	if len(t.Plan.Logs) > 0 {
 		return
