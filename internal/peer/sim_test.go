@@ -44,18 +44,21 @@ func TestOwnersSimulation(t *testing.T) {
 	if race.Enabled {
 		n = max(1, n/5)
 	}
-	handed, beyond := 0, 0
+	played, decided, handed, beyond := 0, 0, 0, 0
 	for seed := *simFirst; seed < *simFirst+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := simulateOwners(t, seed)
-				handed, beyond = handed+w.news, beyond+w.beyond
+				played, decided, handed, beyond = played+1, decided+w.decided, handed+w.news, beyond+w.beyond
 			})
 		})
 	}
 	t.Logf("under guarantee local, more than the limit was admitted of %d keys", beyond)
-	if handed < int(n) {
-		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", n, handed)
+	if played > 1 && handed < played {
+		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", played, handed)
+	}
+	if played > 1 && decided < 400*played { // 1,700 in the mean of 400 schedules; one alone may cut all off for most of its time
+		t.Errorf("in %d schedules, only %d calls were decided", played, decided)
 	}
 }
 
@@ -564,9 +567,6 @@ func simulateOwners(t *testing.T, seed uint64) *simWorld {
 	w.mu.Lock() // who hands over late still writes
 	defer w.mu.Unlock()
 	w.holdLocal()
-	if w.decided < 200 {
-		t.Errorf("seed %d: only %d calls were decided", seed, w.decided)
-	}
 	return w
 }
 
