@@ -30,6 +30,10 @@ func (s *seat) propose(ctx context.Context) error {
 	if err := s.setOutSilent(ctx); err != nil {
 		return err
 	}
+	heard := slices.DeleteFunc(slices.Clone(s.view.Members), s.pulse.silent)
+	if !s.isTurn(heard, len(heard) < len(s.view.Members)) {
+		return nil // nobody's row is read before
+	}
 	known, err := s.standings(ctx, s.view.involved())
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Cells keeps small values under names. They change by compare-and-set alone, never expire
@@ -75,6 +76,13 @@ const viewCell = "view"
 // rowCell is the name of the cell that holds id's row.
 func rowCell(id ID) string { return "member/" + string(id) }
 
+// goneCell is the name of the cell that says that id has ended for good: by itself alone, where its row can't be
+// written. It counts as a row that says out.
+func goneCell(id ID) string { return "gone/" + string(id) }
+
+// rowWithin is for how long a member's row is waited for before its goneCell is asked for.
+const rowWithin = time.Second
+
 // readView returns the latest view and its version, the zero View if there is none.
 func readView(ctx context.Context, cells Cells, latest bool) (View, Version, error) {
 	cell, err := cells.Get(ctx, viewCell, latest)
@@ -107,11 +115,37 @@ func readRow(ctx context.Context, cells Cells, id ID, latest bool) (row, Version
 // standingOf returns how id stands. That it is out is believed of a latest read only: another
 // one can see what is not settled, and whoever goes by it could meet a member that is not.
 func standingOf(ctx context.Context, cells Cells, id ID) (standing, error) {
-	r, _, err := readRow(ctx, cells, id, false)
+	limited, cancel := context.WithTimeout(ctx, rowWithin)
+	defer cancel()
+	r, _, err := readRow(limited, cells, id, false)
 	if err == nil && r.State != stateIn {
-		r, _, err = readRow(ctx, cells, id, true)
+		r, _, err = readRow(limited, cells, id, true)
+	}
+	if err != nil && isGone(ctx, cells, id) {
+		return standing{out: true}, nil
 	}
 	return standing{out: r.State != stateIn, confirmed: r.Confirmed}, err
+}
+
+// isGone reports whether id is known to have said by its goneCell that it has ended.
+func isGone(ctx context.Context, cells Cells, id ID) bool {
+	cell, err := cells.Get(ctx, goneCell(id), true)
+	return err == nil && cell.Version != (Version{})
+}
+
+// sayGone makes id's goneCell. Only id may, once it admits nothing any more.
+func sayGone(ctx context.Context, cells Cells, id ID) (err error) {
+	for {
+		_, err = cells.Set(ctx, goneCell(id), Version{}, encode(row{State: stateOut}))
+		if err == nil || errors.Is(err, ErrConflict) {
+			return nil
+		}
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("saying that member %s is gone: %w", id, err)
+		}
+	}
 }
 
 // setOut makes id's row say out, and returns nil once it surely does. A try without an answer

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,9 +23,10 @@ type seat struct {
 
 	view      View // the latest that is known; zero: none
 	at        Version
-	learned   time.Time // when the view was
-	confirmed int64     // the latest view that its row says it confirmed
-	installed bool      // the view is
+	learned   time.Time       // when the view was
+	confirmed int64           // the latest view that its row says it confirmed
+	installed bool            // the view is
+	settled   map[ID]standing // of those that it waited for, and does no longer
 	tenures   [Slices]*Tenure
 	all       *Tenure // of mode Shared
 	guest     *Tenure // until the next view: for keys that others own
@@ -36,6 +39,7 @@ type seat struct {
 	whole  time.Time // since when all members reach each other, as far as this one knows
 	since  time.Time // when the view's mode was learned
 	doubt  bool      // a view was proposed, and it is not known what became of it
+	unread time.Time // since when the own row can't be read or written, though the view can; zero: it can
 }
 
 const (
@@ -46,11 +50,18 @@ const (
 	drainPoll   = 2 * time.Millisecond
 	storeWithin = 2 * time.Second // for one round of reads and writes
 	leaveWithin = 2 * time.Second
+	unreadFor   = 5 * time.Second // of the own row alone, after which the membership ends
 	rowsAtOnce  = 8
 )
 
 // errLost is a membership that can't go on: its view or its row is not what it was.
 var errLost = errors.New("the view does not list this instance")
+
+// Of the row of this member.
+var (
+	errOwnRow = errors.New("this instance's row")
+	errUnread = errors.New("this instance's row can't be read or written, though others' can")
+)
 
 func newSeat(c *Cluster) *seat {
 	s := &seat{cluster: c, store: c.store, self: Member{ID: NewID(), Address: c.opts.Address}, whole: time.Now()}
@@ -77,6 +88,9 @@ func (s *seat) tendUntil(ctx context.Context) error {
 		if errors.Is(err, errLost) || errors.Is(err, ErrOut) || errors.Is(err, errAside) {
 			return err
 		}
+		if s.isUnread(err) {
+			return errUnread
+		}
 		pause := tendEvery
 		if err != nil || !s.installed || s.isIn() && !s.view.Lists(s.self.ID) || !s.wanted.IsZero() {
 			pause = pollEvery
@@ -90,15 +104,24 @@ func (s *seat) tendUntil(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// isUnread reports whether err, of a look at the view, is one more in unreadFor of the own row alone: the nodes that
+// keep the row are gone, and nobody can set this member out either. The view is read first each time.
+func (s *seat) isUnread(err error) bool {
+	switch {
+	case !errors.Is(err, errOwnRow):
+		s.unread = time.Time{}
+		return false
+	case s.unread.IsZero():
+		s.unread = time.Now()
+	}
+	return time.Since(s.unread) >= unreadFor
+}
+
 // tend looks at the view once, and does what there is to do.
 func (s *seat) tend(ctx context.Context) error {
-	switch aside := s.cluster.standsAside(); {
-	case aside && s.isIn() && !s.isAlone():
+	aside := s.cluster.standsAside()
+	if aside && s.isIn() && !s.isAlone() {
 		return errAside
-	case !aside && !s.isIn():
-		if err := s.insert(ctx); err != nil {
-			return err
-		}
 	}
 	v, at, err := readView(ctx, s.store, s.view.Number == 0 || s.doubt)
 	if err != nil {
@@ -113,6 +136,11 @@ func (s *seat) tend(ctx context.Context) error {
 		return fmt.Errorf("%w: view %d is gone", errLost, s.view.Number)
 	}
 	s.at, s.doubt = at, false
+	if !aside && !s.isIn() {
+		if err := s.insert(ctx); err != nil {
+			return err
+		}
+	}
 	if v.Number > s.view.Number {
 		if err := s.learn(v); err != nil {
 			return err
@@ -147,7 +175,7 @@ func (s *seat) heedOwnRow(ctx context.Context) error {
 	st, err := standingOf(ctx, s.store, s.self.ID)
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("%w: %w", errOwnRow, err)
 	case st.out:
 		return ErrOut
 	}
@@ -164,11 +192,12 @@ func (s *seat) insert(ctx context.Context) error {
 			return ErrOut
 		}
 	}
-	if err == nil {
-		s.version = version
-		s.pulse.joined.Store(true)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errOwnRow, err)
 	}
-	return err
+	s.version = version
+	s.pulse.joined.Store(true)
+	return nil
 }
 
 // learn goes by v from now on: slices that move take no further calls, and nothing is admitted
@@ -204,6 +233,7 @@ func (s *seat) learn(v View) error {
 		s.pulse.hurries.Store(v.Mode == Owners)
 	}
 	s.view, s.learned, s.installed, s.wanted = v, now, false, time.Time{}
+	s.settled = make(map[ID]standing)
 	s.publish()
 	drain(moved)
 	s.end(moved)
@@ -235,7 +265,7 @@ func (s *seat) confirm(ctx context.Context) error {
 		r, version, err := readRow(ctx, s.store, s.self.ID, true)
 		switch {
 		case err != nil:
-			return err
+			return fmt.Errorf("%w: %w", errOwnRow, err)
 		case r.State != stateIn:
 			return ErrOut
 		}
@@ -249,7 +279,7 @@ func (s *seat) install(ctx context.Context) error {
 	if s.installed || s.view.Number == 0 {
 		return nil
 	}
-	known, err := s.standings(ctx, s.view.Must)
+	known, err := s.waitedFor(ctx)
 	if err != nil {
 		return err
 	}
@@ -265,6 +295,25 @@ func (s *seat) install(ctx context.Context) error {
 	s.cluster.opts.Logger.Info("a view is in force", "view", s.view.Number, "mode", s.view.Mode,
 		"members", len(s.view.Members), "owned_slices", st.Owned, "self", s.self.ID)
 	return nil
+}
+
+// waitedFor returns how those stand that the view waits for. Who is out or has confirmed it stays so, and is not read
+// again.
+func (s *seat) waitedFor(ctx context.Context) (map[ID]standing, error) {
+	known, err := s.standings(ctx, slices.DeleteFunc(slices.Clone(s.view.Must), func(id ID) bool {
+		_, settled := s.settled[id]
+		return settled
+	}))
+	if err != nil {
+		return nil, err
+	}
+	for id, st := range known {
+		if st.out || st.confirmed >= s.view.Number {
+			s.settled[id] = st
+		}
+	}
+	maps.Copy(known, s.settled)
+	return known, nil
 }
 
 // begin begins the tenures that the view gives this member and that it has not yet, and returns
@@ -308,6 +357,9 @@ func (s *seat) standings(ctx context.Context, ids []ID) (map[ID]standing, error)
 		free <- struct{}{}
 		all.Go(func() {
 			st, err := standingOf(ctx, s.store, id)
+			if err != nil && id == s.self.ID {
+				err = fmt.Errorf("%w: %w", errOwnRow, err)
+			}
 			mu.Lock()
 			known[id], failed = st, cmp.Or(failed, err)
 			mu.Unlock()
@@ -355,14 +407,21 @@ func (s *seat) end(tenures []*Tenure) {
 	s.cluster.opts.Flush(ctx)
 }
 
-// leave sets this member's row out, so that others need not wait for it, and reports whether it is.
+// leave sets this member's row out, so that others need not wait for it, or else says elsewhere that it is gone,
+// and reports whether others can know. It must have ended every tenure.
 func (s *seat) leave(ctx context.Context) (left bool) {
-	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
-	defer cancel()
 	if !s.isIn() {
 		return false
 	}
-	if err := setOut(ctx, s.store, s.self.ID); err != nil {
+	limited, cancel := context.WithTimeout(ctx, leaveWithin)
+	defer cancel()
+	err := setOut(limited, s.store, s.self.ID)
+	if err != nil {
+		limited, cancel := context.WithTimeout(ctx, rowWithin)
+		defer cancel()
+		err = sayGone(limited, s.store, s.self.ID)
+	}
+	if err != nil {
 		s.cluster.opts.Logger.Warn("others will have to find out that this instance is gone", "error", err)
 		return false
 	}

@@ -393,6 +393,9 @@ func TestFiftyJoinAndRestart(t *testing.T) {
 			w.start(true)
 		}
 		w.holdSettled("joined", n)
+		if reads := w.store.reads.Load(); reads > int64(60*n) { // 25 of them; 250 where each looks at all rows each time
+			t.Errorf("until all had joined, rows of members were read %d times, want 60 for each at most", reads)
+		}
 		left := w.alive
 		w.mu.Lock()
 		w.alive = nil

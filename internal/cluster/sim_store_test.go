@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +22,10 @@ type simStore struct {
 	slow    time.Duration // the longest that half of a request takes
 	loses   float64       // part of the changes whose answers are lost
 	stalls  float64       // part of the ways between an instance and what is counted that take up to 2 s
+
+	reads atomic.Int64 // of members' rows
+
+	dark map[string]time.Time // cells that no node is there for until then
 }
 
 type simCell struct {
@@ -34,11 +40,38 @@ type simBeat struct {
 func newSimStore(seed uint64) *simStore {
 	return &simStore{
 		rng: rand.New(rand.NewPCG(seed, 1)), cells: make(map[string]*simCell), beats: make(map[ID]simBeat),
+		dark: make(map[string]time.Time),
 		slow: 8 * time.Millisecond, loses: 0.02, stalls: 0.02,
 	}
 }
 
-var errLostAnswer = errors.New("no answer")
+var (
+	errLostAnswer = errors.New("no answer")
+	errDark       = errors.New("not enough nodes are alive")
+)
+
+// darken takes the nodes of a cell away for d.
+func (s *simStore) darken(name string, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dark[name] = time.Now().Add(d)
+}
+
+// reach waits for a cell's nodes. Those that are gone are noticed at once, or by a timeout.
+func (s *simStore) reach(ctx context.Context, name string) error {
+	s.mu.Lock()
+	dark, wait := time.Now().Before(s.dark[name]), time.Duration(s.rng.IntN(2))*700*time.Millisecond
+	s.mu.Unlock()
+	if !dark {
+		return s.delay(ctx)
+	}
+	select {
+	case <-time.After(wait):
+		return errDark
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // delay waits for a part of a request's time.
 func (s *simStore) delay(ctx context.Context) error {
@@ -81,10 +114,13 @@ func (s *simStore) cell(name string) *simCell {
 
 // Get reads a cell.
 func (s *simStore) Get(ctx context.Context, name string, latest bool) (Cell, error) {
-	if err := s.delay(ctx); err != nil {
+	if err := s.reach(ctx, name); err != nil {
 		return Cell{}, err
 	}
 	s.mu.Lock()
+	if strings.HasPrefix(name, "member/") {
+		s.reads.Add(1)
+	}
 	c := s.cell(name)
 	if latest {
 		c.settled = c.decided
@@ -99,7 +135,7 @@ func (s *simStore) Get(ctx context.Context, name string, latest bool) (Cell, err
 
 // Set compares and sets a cell.
 func (s *simStore) Set(ctx context.Context, name string, have Version, value []byte) (Version, error) {
-	if err := s.delay(ctx); err != nil {
+	if err := s.reach(ctx, name); err != nil {
 		return Version{}, err
 	}
 	if s.isLost() {

@@ -444,7 +444,7 @@ func (w *world) disturb(addresses bool) {
 	if len(w.alive) > 0 {
 		i = w.rng.IntN(len(w.alive))
 	}
-	switch what := w.rng.IntN(11); {
+	switch what := w.rng.IntN(12); {
 	case i < 0 || what < 3 && len(w.alive) < simMember:
 		w.add(addresses)
 	case what < 4: // stopped as one should
@@ -467,6 +467,8 @@ func (w *world) disturb(addresses bool) {
 		w.alive[i].skewed.Store(!w.alive[i].skewed.Load())
 	case what < 10 && len(w.alive) > 1:
 		w.cut[[2]*instance{w.alive[i], w.alive[(i+1)%len(w.alive)]}] = true
+	case what < 11: // the nodes that keep its row are gone
+		w.store.darken(rowCell(w.alive[i].cluster.Self()), time.Duration(w.rng.IntN(15000))*time.Millisecond)
 	default:
 		clear(w.cut)
 	}
@@ -482,6 +484,7 @@ func (w *world) calm() {
 	}
 	w.store.mu.Lock()
 	w.store.loses, w.store.stalls = 0, 0
+	clear(w.store.dark)
 	w.store.mu.Unlock()
 }
 

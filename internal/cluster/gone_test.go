@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestMemberWhoseRowIsUnreadIsGone holds that a member whose own row nobody can read or write gives its keys up by
+// another row, so that all of them are decided again although its row stays as it is, and that it joins anew.
+func TestMemberWhoseRowIsUnreadIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			t: t, store: newSimStore(1), rng: rand.New(rand.NewPCG(1, 2)), cut: make(map[[2]*instance]bool),
+			units: units{counted: make(map[int]int), admitted: make(map[int]int)},
+		}
+		w.store.loses, w.store.stalls = 0, 0
+		for range 3 {
+			w.start(true)
+		}
+		time.Sleep(5 * time.Second)
+		dark := w.alive[1].cluster
+		before := dark.Self()
+		w.store.darken(rowCell(before), time.Hour)
+
+		time.Sleep(unreadFor - time.Second)
+		if now := dark.Self(); now != before {
+			t.Errorf("the member %s was given up within %v, and is now %q", before, unreadFor-time.Second, now)
+		}
+		time.Sleep(10 * time.Second)
+		if now := dark.Self(); now == before || now == "" {
+			t.Errorf("the instance is member %q, and was %q: want another membership", now, before)
+		}
+		for key := range 60 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := w.alive[key%3].take(ctx, key); err != nil {
+				t.Errorf("key %d is not decided: %v", key, err)
+			}
+			cancel()
+		}
+		for _, in := range w.alive {
+			in.stop()
+			<-in.ended
+		}
+	})
+}
+
+// TestInstanceThatCanNotJoinTriesAnotherID holds that who can't make its row tries one under another id.
+func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		first := "" // name that is set, by the one goroutine that tends
+		s.set = func(name string, _ Version) (bool, error) {
+			first = cmp.Or(first, name)
+			if name == first {
+				return true, errDark
+			}
+			return false, nil
+		}
+		c := New(s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = c.Run(ctx) }()
+		time.Sleep(unreadFor + time.Second)
+		if st := c.Status(); st.Owned != Slices {
+			t.Errorf("after %v it owns %d slices of %d", unreadFor+time.Second, st.Owned, Slices)
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestStoreThatIsGoneEndsNoMembership holds that nobody gives up its keys because nothing of the store can be read.
+func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		c := New(s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = c.Run(ctx) }()
+		time.Sleep(time.Second)
+		before := c.Self()
+		s.darken(rowCell(before), time.Minute)
+		s.darken(viewCell, time.Minute)
+		time.Sleep(2 * time.Minute)
+		if now := c.Self(); now != before || before == "" {
+			t.Errorf("it is member %q, and was %q before all of the store was gone for a minute", now, before)
+		}
+		stop()
+		<-ended
+	})
+}
+
+// TestNobodySaysGoneWhileItMayAdmit holds that a member says that it is gone only after all its tenures: its row
+// may be read again at that moment, and still says in.
+func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		c := New(s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = c.Run(ctx) }()
+		time.Sleep(time.Second)
+		p, err := c.Enter(t.Context(), 1)
+		if err != nil || p.Tenure == nil {
+			t.Fatalf("slice 1 is decided by %+v, error %v; want this instance", p, err)
+		}
+		var said atomic.Bool
+		s.set = func(name string, _ Version) (bool, error) {
+			if name == goneCell(p.Tenure.seat.self.ID) {
+				said.Store(true)
+				if !p.Tenure.Ended() {
+					t.Error("the member says that it is gone, and may still admit")
+				}
+			}
+			return false, nil
+		}
+		s.darken(rowCell(c.Self()), time.Hour)
+		time.Sleep(unreadFor + 4*time.Second)
+		if !said.Load() {
+			t.Error("the member never said that it is gone")
+		}
+		p.Tenure.Leave()
+		stop()
+		<-ended
+	})
+}
