@@ -10,6 +10,7 @@ NODES     ?= 1
 TESTFLAGS ?=
 FUZZTIME  ?= 10s
 FUZZ      ?= ^Fuzz
+FUZZBUILD ?= -fuzz=.
 BROKENFLAGS ?=
 
 # The linter on the PATH if it is of this version; else it is built once, into the user's cache.
@@ -57,7 +58,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCe
 	for package in $$packages; do \
 	  cd "$${package#*=}"; package=$${package%%=*}; \
 	  grep -hos '^func Fuzz[^(]*' ./*_test.go | cut -c6- | grep -qE '$(FUZZ)' || continue; \
-	  go test -c -fuzz=. -o "$$bin/fuzz" .; \
+	  go test -c $(FUZZBUILD) -o "$$bin/fuzz" .; \
 	  for target in $$("$$bin/fuzz" -test.list '$(FUZZ)' | grep '^Fuzz' || true); do \
 	    echo "== $$target of $$package"; \
 	    "$$bin/fuzz" -test.run '^$$' -test.fuzz "^$$target$$" -test.fuzztime $(FUZZTIME) \
@@ -103,7 +104,7 @@ monitoring: ## the dashboard is current, each alert fires, and what they ask for
 
 .PHONY: clients
 clients: ## the clients of other languages: lint, types, what is packed against a real server, and what is generated of openapi.yaml
-	go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
+	CGO_ENABLED=0 go build -trimpath -o bin/ratelimitd ./cmd/ratelimitd
 	RATELIMITD_BIN=$(CURDIR)/bin/ratelimitd go test -count=1 ./clients/conformance
 	cd clients/typescript && npm ci --silent --no-audit --no-fund && npm run --silent lint && npm test --silent
 	clients/python/check
