@@ -40,7 +40,7 @@ func TestPathOfATake(t *testing.T) {
 			if len(files) > c.files || len(entered) > c.functions {
 				t.Errorf("%d files and %d functions, want at most %d and %d:\n%s", len(files), len(entered), c.files, c.functions, list)
 			}
-			if !strings.Contains(list, "engine.go: *Engine.Take") {
+			if !strings.Contains(list, "take.go: *Engine.Take") {
 				t.Errorf("no Take among\n%s", list)
 			}
 			t.Logf("%d files and %d functions:\n%s", len(files), len(entered), list)
