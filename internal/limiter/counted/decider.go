@@ -57,7 +57,7 @@ func (s *Decider) Decide(ctx context.Context, c *demand.Charge, now store.Instan
 	if c.Right != nil && s.counted.owned.answer(&c.Decision, c, now) || s.RecallDenial(&c.Decision, &c.Target, c.Op, c.Cost, now) {
 		return
 	}
-	s.askPatiently(ctx, c)
+	s.ask(ctx, c)
 }
 
 // RecallDenial denies a request of t without asking the store if what is known leaves no
@@ -66,9 +66,18 @@ func (s *Decider) RecallDenial(d *count.Decision, t *demand.Target, op count.Op,
 	return op != count.OpRecord && !t.Plan.Cell && s.counted.denials.Answer(d, t, cost, now)
 }
 
-// askPatiently answers c by what the store has of its key. What is in doubt is asked again once there is one
+// ask answers c by what the store has of its key. What is in doubt is asked again once there is one
 // doubt less, within half of the time that is left: whoever is told that it still is may ask elsewhere.
-func (s *Decider) askPatiently(ctx context.Context, c *demand.Charge) {
+func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
+	t := c.Target              // its own: settling may go on when nobody waits any more
+	if c.Op == count.OpCheck { // it is never in doubt
+		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+		defer cancel()
+		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right}
+		s.check(ctx, &t, r)
+		c.Decision, c.Err = r.Decision, r.Err
+		return
+	}
 	until, ok := ctx.Deadline()
 	if !ok {
 		until = time.Now().Add(s.opts.StoreTimeout)
@@ -76,7 +85,9 @@ func (s *Decider) askPatiently(ctx context.Context, c *demand.Charge) {
 	patience := time.Now().Add(time.Until(until) / 2)
 	for {
 		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
-		s.ask(ctx, c.Target, r)
+		s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) {
+			s.settle(ctx, &t, batch)
+		})
 		c.Decision, c.Err = r.Decision, r.Err
 		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, ErrInDoubt) {
 			return
@@ -85,20 +96,6 @@ func (s *Decider) askPatiently(ctx context.Context, c *demand.Charge) {
 			return
 		}
 	}
-}
-
-// ask answers r by what the store has of t, which is its own: that may go on when nobody
-// waits any more.
-func (s *Decider) ask(ctx context.Context, t demand.Target, r *demand.Request) {
-	if r.Op == count.OpCheck {
-		ctx, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
-		defer cancel()
-		s.check(ctx, &t, r)
-		return
-	}
-	s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, batch []*demand.Request) {
-		s.settle(ctx, &t, batch)
-	})
 }
 
 func (s *Decider) check(ctx context.Context, t *demand.Target, r *demand.Request) {

@@ -91,12 +91,23 @@ func (k *Keyer) For(space KeySpace) *Keys {
 }
 
 // Of returns the key of id: the hash of what the space has in common and of id,
-// preceded by its length.
+// preceded by its length. It is the one that the cache remembers, if it does.
 func (k *Keys) Of(id Identifier) store.Key {
 	if k.cache == nil || len(id) > maxCachedLen {
 		return k.hash(id)
 	}
-	return k.cache.of(k, id)
+	var mark fingerprint
+	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
+	set := &k.cache.sets[mark.r0%keyCacheSets]
+	tags, tag := set.tags.Load(), mark.r1>>56|1
+	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
+		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
+			return known.key
+		}
+	}
+	made := &cachedKey{of: mark, key: k.hash(id)}
+	set.put(made, tag, tags)
+	return made.key
 }
 
 func (k *Keys) hash(id Identifier) store.Key {
@@ -158,22 +169,6 @@ type cachedKey struct {
 // fingerprint is what an identifier is known by in this process: 128 bits of sipHash, so
 // that nobody can choose two identifiers that are taken for each other. Its set has its highest byte as a tag, 1 to 255.
 type fingerprint struct{ r0, r1 uint64 }
-
-// of returns the key that k makes of id, which is not longer than maxCachedLen.
-func (c *Cache) of(k *Keys, id Identifier) store.Key {
-	var mark fingerprint
-	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
-	set := &c.sets[mark.r0%keyCacheSets]
-	tags, tag := set.tags.Load(), mark.r1>>56|1
-	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
-		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
-			return known.key
-		}
-	}
-	made := &cachedKey{of: mark, key: k.hash(id)}
-	set.put(made, tag, tags)
-	return made.key
-}
 
 // put makes room for made, of tag, in a place that is empty or, where tags says there is none, in one
 // that its fingerprint names. Two at the same time may leave a place with the tag of one and the
