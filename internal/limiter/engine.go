@@ -25,7 +25,8 @@ type Engine struct {
 	Overrides *Overrides
 
 	*basis
-	shared    *handon.Router // the decider over a store that instances share; else nil
+	shared    *handon.Router   // the decider over a store that instances share; else nil
+	counted   *counted.Decider // what that decides by here; else nil
 	plans     *plans
 	charger   *charger
 	judge     *judge.Judge
@@ -90,7 +91,8 @@ func New(s store.Store, opts *Options) *Engine {
 	if still, ok := s.(store.Exclusive); ok {
 		e.inMemory, e.decider = true, held.New(still, e.ids, e.settings)
 	} else {
-		e.shared = handon.New(opts.Owners, counted.New(s, e.ids, e.settings), e.ids, e.settings)
+		e.counted = counted.New(s, e.ids, e.settings)
+		e.shared = handon.New(opts.Owners, e.counted, e.ids, e.settings)
 		e.decider = e.shared
 	}
 	blocks := judge.NewBlocks(e.settings, e.ids, e.decider.Instant)
@@ -203,25 +205,25 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // Behind returns how far the store is behind what was admitted.
 func (e *Engine) Behind() counted.Behind {
-	if e.shared == nil {
+	if e.counted == nil {
 		return counted.Behind{}
 	}
-	return e.shared.Behind()
+	return e.counted.Behind()
 }
 
 // Flush writes what was admitted and is not written yet, until ctx ends.
 func (e *Engine) Flush(ctx context.Context) {
-	if e.shared != nil {
-		e.shared.Flush(ctx)
+	if e.counted != nil {
+		e.counted.Flush(ctx)
 	}
 }
 
 // Remembered returns of how many keys e remembers, as their owner, all that is counted.
 func (e *Engine) Remembered() int {
-	if e.shared == nil {
+	if e.counted == nil {
 		return 0
 	}
-	return e.shared.Remembered()
+	return e.counted.Remembered()
 }
 
 // DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
@@ -241,8 +243,8 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 // ColdReads returns how many decisions e has made as the owner of their key that had to read it from the
 // store first, as e remembered nothing of it.
 func (e *Engine) ColdReads() int64 {
-	if e.shared == nil {
+	if e.counted == nil {
 		return 0
 	}
-	return e.shared.ColdReads()
+	return e.counted.ColdReads()
 }
