@@ -389,7 +389,7 @@ func (s *Decider) LastReset(key store.Key) store.Instant {
 	return at
 }
 
-// Remembered returns of how many keys all that is counted is Remembered, as their owner.
+// Remembered returns of how many keys all that is counted is remembered, as their owner.
 func (s *Decider) Remembered() int { return s.counted.owned.remembered() }
 
 // ColdReads returns how many decisions were made as the owner of their key that had to read it from the store
