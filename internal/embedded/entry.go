@@ -2,7 +2,10 @@ package embedded
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"sort"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -19,6 +22,23 @@ type entry struct {
 	cell    *cell
 	rare    *rare // nil: it has nothing of that
 }
+
+// eventLog is the events of one key and span, in order of time.
+type eventLog struct {
+	events []store.Event
+	sum    int64   // of their costs; the largest number: it may be more
+	ttl    seconds // the longest that an event was given
+	holds  bool    // some of them may be holds
+	marks
+}
+
+// seconds is a time to live.
+type seconds uint32
+
+// secondsOf returns d, of whole seconds, or the most that there are.
+func secondsOf(d time.Duration) seconds { return seconds(min(int64(d/time.Second), math.MaxUint32)) }
+
+func (s seconds) duration() time.Duration { return time.Duration(s) * time.Second }
 
 // marks are what an entry has of its log's memory, where there is room for it.
 type marks struct {
@@ -39,41 +59,6 @@ type cell struct {
 	store.Cell
 	expires store.Instant
 }
-
-// rarely returns what e rarely has, which is made if it has nothing of it.
-func (e *entry) rarely() *rare {
-	if e.rare == nil {
-		e.rare = new(rare)
-	}
-	return e.rare
-}
-
-// logOf returns the log of span, nil if there is none.
-func (e *entry) logOf(span store.Span) *eventLog {
-	switch {
-	case span == store.Span(e.log.span):
-		return &e.log
-	case e.rare != nil:
-		return &e.rare.logs[span]
-	}
-	return nil
-}
-
-// openLog returns the log of span to append to. An entry without events takes its own for it.
-func (e *entry) openLog(span store.Span) *eventLog {
-	if l := e.logOf(span); l != nil {
-		return l
-	}
-	if len(e.log.events) > 0 {
-		return &e.rarely().logs[span]
-	}
-	e.log = eventLog{events: e.log.events[:0], marks: marks{span: uint8(span), dirty: e.log.dirty, saved: e.log.saved}}
-	return &e.log
-}
-
-// keptRemovals is how many removed events of a key are remembered: an append that is repeated is
-// so within a few milliseconds.
-const keptRemovals = 64
 
 // read adds to s what q asks for. The events are still e's own. A nil entry is empty.
 func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
@@ -116,6 +101,51 @@ func (e *entry) read(q *store.Query, s *store.State, clock *Store) {
 	}
 }
 
+// logOf returns the log of span, nil if there is none.
+func (e *entry) logOf(span store.Span) *eventLog {
+	switch {
+	case span == store.Span(e.log.span):
+		return &e.log
+	case e.rare != nil:
+		return &e.rare.logs[span]
+	}
+	return nil
+}
+
+// newest returns the last n events at most that are later than after. Holds that had
+// ended at now are no part of the n, so that they hide nothing that counts.
+func (l *eventLog) newest(after store.Instant, n int, now store.Instant) store.Log {
+	events := l.events
+	first := max(0, len(events)-n)
+	if l.holds {
+		first = firstOf(events, n, now)
+	}
+	if first < len(events) && events[first].At <= after { // most often it is later
+		first += sort.Search(len(events)-first, func(i int) bool { return events[first+i].At > after })
+	}
+	log := store.Log{Events: events, Sum: l.sum}
+	if l.holds || l.sum == math.MaxInt64 {
+		log.Sum = 0
+	}
+	if first == 0 {
+		return log
+	}
+	return log.From(first)
+}
+
+// firstOf returns where the last n events begin that are no holds which had ended.
+func firstOf(events []store.Event, n int, now store.Instant) int {
+	i := len(events)
+	for ; i > 0 && n > 0; i-- {
+		if !ended(&events[i-1], now) {
+			n--
+		}
+	}
+	return i
+}
+
+func ended(e *store.Event, now store.Instant) bool { return e.Ends != 0 && e.Ends <= now }
+
 // liveCell returns the cell, the zero one if it has expired. A nil entry has none.
 func (e *entry) liveCell(clock *Store) store.Cell {
 	if e == nil || e.cell == nil || e.cell.expires < store.Distant && e.cell.expires <= clock.instant() {
@@ -133,23 +163,15 @@ func (e *entry) meets(w *store.CellWrite, clock *Store) error {
 	return nil
 }
 
-// isEmpty reports whether nothing was stored in e yet.
-func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
-
-// isOver reports whether nothing in e matters any more, by the two times of Store.
-func (e *entry) isOver(dated, passed store.Instant) bool {
-	return e.expires <= dated && (e.cell == nil || e.cell.expires <= passed)
+// changes reports whether w changes anything in an entry that is there.
+func changes(w *store.Write) bool {
+	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
 
 // stores reports whether w leaves anything in an entry that was empty.
 func stores(w *store.Write) bool {
 	return len(w.Logs) > 0 && len(w.Events) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 ||
 		w.Cell != nil && w.Cell.Version != (store.EventID{})
-}
-
-// changes reports whether w changes anything in an entry that is there.
-func changes(w *store.Write) bool {
-	return len(w.Events) > 0 || len(w.Remove) > 0 || len(w.Add) > 0 || len(w.Put) > 0 || w.Reset > 0 || w.Cell != nil || w.Present != 0
 }
 
 // apply stores w, whatever its cell expects. clock tells the time to forget by, and
@@ -211,6 +233,103 @@ func (e *entry) applyLog(w *store.Write, lw *store.LogWrite, clock *Store) {
 	}
 }
 
+// openLog returns the log of span to append to. An entry without events takes its own for it.
+func (e *entry) openLog(span store.Span) *eventLog {
+	if l := e.logOf(span); l != nil {
+		return l
+	}
+	if len(e.log.events) > 0 {
+		return &e.rarely().logs[span]
+	}
+	e.log = eventLog{events: e.log.events[:0], marks: marks{span: uint8(span), dirty: e.log.dirty, saved: e.log.saved}}
+	return &e.log
+}
+
+// searchedEvents is how many events of one millisecond an append looks at for one that has
+// its ID: enough for an append that is repeated, and little beside the append itself.
+// Settling looks at all of them.
+const searchedEvents = 8
+
+// append adds event in order of time. If an event with its ID is there, event replaces it, and stays settled if that
+// one was.
+func (l *eventLog) append(event store.Event, keep int, clock *Store) {
+	n := len(l.events)
+	if n > 0 && l.events[n-1].At >= event.At { // most often it is later than all others
+		if i := l.find(&event, searchedEvents); i >= 0 {
+			if l.events[i].Ends != 0 {
+				l.replace(i, event)
+			}
+			return
+		}
+	}
+	if n+1 >= cap(l.events) || n >= 2*keep+spareEvents {
+		l.makeRoom(keep, event.At, clock)
+		n = len(l.events)
+	}
+	l.holds = l.holds || event.Ends != 0
+	l.sum = store.AddSaturating(l.sum, event.Cost)
+	if n == 0 || l.events[n-1].At <= event.At {
+		l.events = append(l.events, event)
+		return
+	}
+	l.events = slices.Insert(l.events, l.after(event.At), event)
+}
+
+// settle makes event stay, whether it is there or not. One that was dated anew since keeps that
+// date.
+func (l *eventLog) settle(event store.Event, keep int, clock *Store) {
+	event.Ends = 0
+	if i := slices.IndexFunc(l.events, func(have store.Event) bool { return have.ID == event.ID }); i >= 0 {
+		event.At = l.events[i].At
+		l.replace(i, event)
+		return
+	}
+	l.append(event, keep, clock)
+}
+
+func (l *eventLog) replace(i int, event store.Event) {
+	l.events[i] = event
+	l.know()
+}
+
+// after returns the index of the first event later than at.
+func (l *eventLog) after(at store.Instant) int {
+	n := len(l.events)
+	if n == 0 || l.events[n-1].At <= at {
+		return n
+	}
+	return sort.Search(n, func(i int) bool { return l.events[i].At > at })
+}
+
+// find returns where an event with the ID and the instant of event is, -1 if it is
+// not among the last few of that instant.
+func (l *eventLog) find(event *store.Event, few int) int {
+	last := l.after(event.At) - 1
+	for i := last; i >= 0 && i > last-few && l.events[i].At == event.At; i-- {
+		if l.events[i].ID == event.ID {
+			return i
+		}
+	}
+	return -1
+}
+
+// remove removes the events with these ids.
+func (l *eventLog) remove(ids []store.EventID) {
+	l.filter(func(have *store.Event) bool { return !slices.Contains(ids, have.ID) })
+}
+
+// filter removes all events but those for which is returns true.
+func (l *eventLog) filter(is func(*store.Event) bool) {
+	l.events = slices.DeleteFunc(l.events, func(have store.Event) bool { return !is(&have) })
+	l.know()
+}
+
+// know finds out what l is to know of its events.
+func (l *eventLog) know() {
+	l.sum = store.SumOf(l.events)
+	l.holds = slices.ContainsFunc(l.events, func(have store.Event) bool { return have.Ends != 0 })
+}
+
 // set replaces the cell.
 func (e *entry) set(w *store.CellWrite, clock *Store) {
 	if e.cell == nil {
@@ -250,6 +369,31 @@ func (e *entry) put(t *store.Tally, clock *Store) {
 	e.rarely().put(t, min(t.Start, clock.dated()))
 }
 
+func (e *entry) forget(reset store.Instant) {
+	e.reset = reset
+	for span := range store.SpanCount {
+		if l := e.logOf(span); l != nil {
+			l.filter(func(have *store.Event) bool { return have.At > reset })
+		}
+	}
+	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Epoch < reset })
+	if e.rare != nil {
+		e.rare.tallies = slices.DeleteFunc(e.rare.tallies, func(have store.Tally) bool { return have.Epoch < reset })
+	}
+}
+
+// rarely returns what e rarely has, which is made if it has nothing of it.
+func (e *entry) rarely() *rare {
+	if e.rare == nil {
+		e.rare = new(rare)
+	}
+	return e.rare
+}
+
+// keptRemovals is how many removed events of a key are remembered: an append that is repeated is
+// so within a few milliseconds.
+const keptRemovals = 64
+
 // forgo has events with these ids stay removed.
 func (r *rare) forgo(ids []store.EventID) {
 	r.removed = append(r.removed, ids...)
@@ -269,15 +413,10 @@ func (r *rare) put(t *store.Tally, now store.Instant) {
 	}
 }
 
-func (e *entry) forget(reset store.Instant) {
-	e.reset = reset
-	for span := range store.SpanCount {
-		if l := e.logOf(span); l != nil {
-			l.filter(func(have *store.Event) bool { return have.At > reset })
-		}
-	}
-	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Epoch < reset })
-	if e.rare != nil {
-		e.rare.tallies = slices.DeleteFunc(e.rare.tallies, func(have store.Tally) bool { return have.Epoch < reset })
-	}
+// isEmpty reports whether nothing was stored in e yet.
+func (e *entry) isEmpty() bool { return e.expires == 0 && (e.cell == nil || e.cell.expires == 0) }
+
+// isOver reports whether nothing in e matters any more, by the two times of Store.
+func (e *entry) isOver(dated, passed store.Instant) bool {
+	return e.expires <= dated && (e.cell == nil || e.cell.expires <= passed)
 }

@@ -31,16 +31,6 @@ func (e *entry) dropZeros() {
 	e.counts = slices.DeleteFunc(e.counts, func(have store.Count) bool { return have.Units == 0 })
 }
 
-// steps notices when the clock is set back.
-type steps struct{ lead store.Instant }
-
-// wasSetBack reports whether the clock was set back, by more than a second, since it was last asked.
-func (s *steps) wasSetBack(clock *Store) bool {
-	before := s.lead
-	s.lead = clock.clockLead()
-	return s.lead < before-1000
-}
-
 // bound shortens the life of e to what it would be if every later date in e were now. So keys
 // that were dated by a clock which was ahead don't fill the memory for longer than others.
 func (e *entry) bound(now store.Instant) {

@@ -9,6 +9,7 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/bits"
 	"slices"
@@ -50,17 +51,8 @@ type Options struct {
 // of a GiB; with ten events, two thirds.
 const DefaultMaxKeys = 1 << 20
 
-const (
-	// shardCount is large enough that two cores rarely meet. A shardSet has as many
-	// bits.
-	shardCount = 64
-	// sweepEvery is how often one shard is freed of expired keys, so that each is
-	// visited every 32 s and the longest pause is that of one shard.
-	sweepEvery = 500 * time.Millisecond
-	// evictTries is how many keys of a full shard are looked at for one that has
-	// expired before a new key is refused.
-	evictTries = 64
-)
+// shardCount is large enough that two cores rarely meet. A shardSet has as many bits.
+const shardCount = 64
 
 // shard is one part of the keys.
 type shard struct {
@@ -107,6 +99,39 @@ func New(opts *Options) *Store {
 	return s
 }
 
+// Update reads, lets decide judge, and writes, while it holds the key's shard. When
+// there is no room for a new key, nothing is stored.
+func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
+	sh := s.shard(q.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, state, w := sh.entries.find(&q.Key), &sh.one.state, &sh.one.write
+	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
+	e.read(q, state, s)
+	if e == nil && len(state.Logs) == 1 {
+		state.Logs[0].Events = sh.one.event[:0]
+	}
+	*w = store.Write{}
+	decide(state, w)
+	w.Key = q.Key
+	if !changes(w) || e == nil && !stores(w) {
+		return nil
+	}
+	if e == nil {
+		var err error
+		if e, err = s.makeRoom(w, nil); err != nil {
+			return err
+		}
+	}
+	e.apply(w, s)
+	if sh.dirty != nil {
+		sh.touch(e)
+	}
+	return nil
+}
+
+func (s *Store) shard(k store.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
+
 // Read returns what q asks for.
 func (s *Store) Read(_ context.Context, q *store.Query) (store.State, error) {
 	sh := s.shard(q.Key)
@@ -151,37 +176,6 @@ func (s *Store) WriteAll(_ context.Context, w []store.Write) error {
 	return s.store(w, entries)
 }
 
-// Update reads, lets decide judge, and writes, while it holds the key's shard. When
-// there is no room for a new key, nothing is stored.
-func (s *Store) Update(_ context.Context, q *store.Query, decide func(*store.State, *store.Write)) error {
-	sh := s.shard(q.Key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e, state, w := sh.entries.find(&q.Key), &sh.one.state, &sh.one.write
-	state.Logs, state.Counts = state.Logs[:0], state.Counts[:0]
-	e.read(q, state, s)
-	if e == nil && len(state.Logs) == 1 {
-		state.Logs[0].Events = sh.one.event[:0]
-	}
-	*w = store.Write{}
-	decide(state, w)
-	w.Key = q.Key
-	if !changes(w) || e == nil && !stores(w) {
-		return nil
-	}
-	if e == nil {
-		var err error
-		if e, err = s.makeRoom(w, nil); err != nil {
-			return err
-		}
-	}
-	e.apply(w, s)
-	if sh.dirty != nil {
-		sh.touch(e)
-	}
-	return nil
-}
-
 // UpdateAll reads, lets decide judge, and writes, while it holds the keys' shards. When
 // there is no room for a new key, nothing is stored.
 func (s *Store) UpdateAll(_ context.Context, q []store.Query, decide func([]store.State, []store.Write)) error {
@@ -218,6 +212,56 @@ func (s *scratch) take(n int) ([]store.State, []store.Write) {
 	return s.states[:n], s.writes[:n]
 }
 
+// store stores all of w or, when there is no room for a key of it, nothing. entries are
+// those of its keys, nil where there is none. The shards are locked.
+func (s *Store) store(w []store.Write, entries []*entry) error {
+	for i := range w {
+		if entries[i] != nil || !stores(&w[i]) {
+			continue
+		}
+		if entries[i] = s.entry(w[i].Key); entries[i] != nil { // an earlier one of w made it
+			continue
+		}
+		e, err := s.makeRoom(&w[i], w)
+		if err != nil {
+			s.dropEmpty(w[:i])
+			return err
+		}
+		entries[i] = e
+	}
+	for i := range w {
+		if e := entries[i]; e != nil && changes(&w[i]) {
+			e.apply(&w[i], s)
+			if sh := s.shard(w[i].Key); sh.dirty != nil {
+				sh.touch(e)
+			}
+		}
+	}
+	return nil
+}
+
+// entry returns the entry of k, nil if there is none. Its shard is locked.
+func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
+
+// makeRoom makes an empty entry for w, without taking the place of another key of beside.
+func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
+	sh := s.shard(w.Key)
+	if sh.entries.size() >= sh.maxKeys && !sh.evict(s, beside) {
+		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
+			store.ErrOverloaded, store.ErrNotStored, shardCount*sh.maxKeys)
+	}
+	return sh.newEntry(w), nil
+}
+
+// dropEmpty removes the entries that were made for w.
+func (s *Store) dropEmpty(w []store.Write) {
+	for i := range w {
+		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
+			s.shard(w[i].Key).drop(e)
+		}
+	}
+}
+
 // Len returns how many keys are kept.
 func (s *Store) Len() int {
 	n := 0
@@ -228,68 +272,6 @@ func (s *Store) Len() int {
 	}
 	return n
 }
-
-// Run forgets keys whose last event, counter, cell and reset have expired, and saves
-// what has changed if there is a disk, until ctx ends. It saves once more then, and
-// returns an error if that fails. Without it keys are forgotten only when there is no
-// room, and nothing is saved.
-func (s *Store) Run(ctx context.Context) error {
-	var sweeps sync.WaitGroup
-	sweeps.Go(func() { s.sweeps(ctx) })
-	err := s.saves(ctx)
-	sweeps.Wait()
-	return err
-}
-
-// Sweep forgets at once what Run forgets by and by, for a clock that is turned.
-func (s *Store) Sweep() {
-	for i := range s.shards {
-		s.shards[i].sweep(s, false)
-	}
-	s.feed.sweep(s.instant())
-}
-
-func (s *Store) sweeps(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	var clock steps
-	bound := 0 // the shards that are not visited yet since the clock was set back
-	for next := 0; ; next++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if clock.wasSetBack(s) {
-				bound = shardCount
-			}
-			s.shards[next%shardCount].sweep(s, bound > 0)
-			bound = max(0, bound-1)
-			s.feed.sweep(s.instant())
-		}
-	}
-}
-
-// instant is the time that expiry after a duration goes by: the start, and what has passed since
-// by the monotonic clock. So nothing expires because the clock is set.
-func (s *Store) instant() store.Instant {
-	return store.InstantOf(s.started.Add(s.now().Sub(s.started)))
-}
-
-// clockLead returns how far the clock is ahead of instant, because it was set since the start. It
-// is below 0 if the clock is behind.
-func (s *Store) clockLead() store.Instant { return store.InstantOf(s.now()) - s.instant() }
-
-// dated is the time that expiry at a date goes by. Nothing expires because the clock is set
-// ahead, nor by time that passes while it is set back.
-func (s *Store) dated() store.Instant {
-	now := s.now()
-	return min(store.InstantOf(now), store.InstantOf(s.started.Add(now.Sub(s.started))))
-}
-
-func (s *Store) shard(k store.Key) *shard { return &s.shards[k.Prefix()%shardCount] }
-
-// entry returns the entry of k, nil if there is none. Its shard is locked.
-func (s *Store) entry(k store.Key) *entry { return s.shard(k).entries.find(&k) }
 
 // shardSet is a set of shards, one bit each.
 type shardSet uint64
@@ -323,77 +305,143 @@ func (s *Store) unlock(held shardSet) {
 	}
 }
 
-// store stores all of w or, when there is no room for a key of it, nothing. entries are
-// those of its keys, nil where there is none. The shards are locked.
-func (s *Store) store(w []store.Write, entries []*entry) error {
-	for i := range w {
-		if entries[i] != nil || !stores(&w[i]) {
-			continue
+// index keeps entries, and finds them by their keys. Keys are hashes, so their first eight bytes
+// tell nearly any number of them apart, and are a third of the cost to look up. The maps know
+// places, not addresses: so the collector of garbage has nothing to do with them, and looks at a
+// slab where it would look at each entry. The zero index is empty, and keeps nothing until init.
+type index struct {
+	byPrefix map[uint64]place
+	others   map[store.Key]place // whose prefix is another one's, too
+	slabs    []slab
+	used     []uint64 // a bit for each place: it is an entry's
+	roomy    []uint32 // those of used that have a place left
+	hand     place    // where next goes on
+}
+
+// place is where an entry is: wordSize times the word of used, and which of the word's bits.
+type place uint32
+
+// slab is memory for the entries of some words of used. What nobody needs is nil.
+type slab struct {
+	entries *[slabSize]entry
+	events  *[slabSize]store.Event // the first ones of their logs
+}
+
+const (
+	wordSize  = 64
+	slabWords = 4
+	// slabSize is so many that the allocator gives whole pages for their entries, which begin where
+	// lines of the processor's cache do.
+	slabSize = slabWords * wordSize
+)
+
+func (x *index) init() { x.byPrefix = make(map[uint64]place) }
+
+// find returns the entry of k, nil if there is none. It stays where it is until it is removed.
+func (x *index) find(k *store.Key) *entry {
+	if p, ok := x.byPrefix[k.Prefix()]; ok {
+		if e := x.at(p); e.key == *k {
+			return e
 		}
-		if entries[i] = s.entry(w[i].Key); entries[i] != nil { // an earlier one of w made it
-			continue
-		}
-		e, err := s.makeRoom(&w[i], w)
-		if err != nil {
-			s.dropEmpty(w[:i])
-			return err
-		}
-		entries[i] = e
 	}
-	for i := range w {
-		if e := entries[i]; e != nil && changes(&w[i]) {
-			e.apply(&w[i], s)
-			if sh := s.shard(w[i].Key); sh.dirty != nil {
-				sh.touch(e)
-			}
-		}
+	if p, ok := x.others[*k]; ok {
+		return x.at(p)
 	}
 	return nil
 }
 
-// makeRoom makes an empty entry for w, without taking the place of another key of beside.
-func (s *Store) makeRoom(w *store.Write, beside []store.Write) (*entry, error) {
-	sh := s.shard(w.Key)
-	if sh.entries.size() >= sh.maxKeys && !sh.evict(s, beside) {
-		return nil, fmt.Errorf("%w (%w): %d keys are in memory, and none of them has expired",
-			store.ErrOverloaded, store.ErrNotStored, shardCount*sh.maxKeys)
+func (x *index) at(p place) *entry { return &x.slabs[p/slabSize].entries[p%slabSize] }
+
+// add makes an entry of k, of which there is none. With a log it has memory for its first event.
+func (x *index) add(k store.Key, log bool) *entry {
+	p := x.take()
+	s := &x.slabs[p/slabSize]
+	if s.entries == nil {
+		s.entries = new([slabSize]entry)
 	}
-	return sh.newEntry(w), nil
+	e := &s.entries[p%slabSize]
+	e.key = k
+	if log {
+		if s.events == nil {
+			s.events = new([slabSize]store.Event)
+		}
+		e.log.events = s.events[p%slabSize : p%slabSize : p%slabSize+1]
+	}
+	if _, taken := x.byPrefix[k.Prefix()]; !taken {
+		x.byPrefix[k.Prefix()] = p
+		return e
+	}
+	if x.others == nil {
+		x.others = make(map[store.Key]place)
+	}
+	x.others[k] = p
+	return e
 }
 
-// dropEmpty removes the entries that were made for w.
-func (s *Store) dropEmpty(w []store.Write) {
-	for i := range w {
-		if e := s.entry(w[i].Key); e != nil && e.isEmpty() {
-			s.shard(w[i].Key).drop(e)
+// take takes a place that is not used.
+func (x *index) take() place {
+	if len(x.roomy) == 0 {
+		for word := range uint32(slabWords) {
+			x.roomy = append(x.roomy, uint32(len(x.used))+slabWords-1-word) // the first one last: that is taken from
+		}
+		x.used = append(x.used, make([]uint64, slabWords)...)
+		x.slabs = append(x.slabs, slab{})
+	}
+	last := len(x.roomy) - 1
+	word := x.roomy[last]
+	bit := bits.TrailingZeros64(^x.used[word])
+	if x.used[word] |= 1 << bit; ^x.used[word] == 0 {
+		x.roomy = x.roomy[:last]
+	}
+	return place(word)*wordSize + place(bit)
+}
+
+// remove forgets e. Its memory is given back with that of the last one of its slab.
+func (x *index) remove(e *entry) {
+	p, ok := x.byPrefix[e.key.Prefix()]
+	if ok && x.at(p) == e {
+		delete(x.byPrefix, e.key.Prefix())
+	} else {
+		p = x.others[e.key]
+		delete(x.others, e.key)
+	}
+	*e = entry{}
+	word := p / wordSize
+	if ^x.used[word] == 0 {
+		x.roomy = append(x.roomy, uint32(word))
+	}
+	x.used[word] &^= 1 << (p % wordSize)
+	n := p / slabSize
+	if beside := x.used[n*slabWords : (n+1)*slabWords]; !slices.ContainsFunc(beside, func(used uint64) bool { return used != 0 }) {
+		x.slabs[n] = slab{}
+	}
+}
+
+// size returns how many there are.
+func (x *index) size() int { return len(x.byPrefix) + len(x.others) }
+
+// all returns all entries, in no order. They may be removed meanwhile.
+func (x *index) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for word, used := range x.used {
+			for ; used != 0; used &= used - 1 {
+				if !yield(x.at(place(word*wordSize + bits.TrailingZeros64(used)))) {
+					return
+				}
+			}
 		}
 	}
 }
 
-func (sh *shard) sweep(clock *Store, bound bool) {
-	dated, passed := clock.dated(), clock.instant()
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for e := range sh.entries.all() {
-		if bound {
-			e.bound(dated)
+// next returns the entries one after the other, and begins again after the last. There is one.
+func (x *index) next() *entry {
+	for {
+		p := x.hand
+		if x.hand++; int(x.hand) >= wordSize*len(x.used) {
+			x.hand = 0
 		}
-		if e.isOver(dated, passed) {
-			sh.drop(e)
-		}
-	}
-}
-
-// evict makes room for one key, if one of the next few has expired and is not about to
-// be written.
-func (sh *shard) evict(clock *Store, w []store.Write) bool {
-	dated, passed := clock.dated(), clock.instant()
-	for range evictTries {
-		e := sh.entries.next()
-		if e.isOver(dated, passed) && !slices.ContainsFunc(w, func(w store.Write) bool { return w.Key == e.key }) {
-			sh.drop(e)
-			return true
+		if x.used[p/wordSize]>>(p%wordSize)&1 == 1 {
+			return x.at(p)
 		}
 	}
-	return false
 }

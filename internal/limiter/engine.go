@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -26,7 +25,8 @@ type Engine struct {
 	Overrides *Overrides
 
 	*basis
-	shared    *handon.Router // the decider over a store that instances share; else nil
+	shared    *handon.Router   // the decider over a store that instances share; else nil
+	counted   *counted.Decider // what that decides by here; else nil
 	plans     *plans
 	charger   *charger
 	judge     *judge.Judge
@@ -76,13 +76,6 @@ type Observer interface {
 	Observe(op count.Op, key store.Key, cost int64, d *count.Decision)
 }
 
-// Demand is what a caller asks for: units of a policy for an identifier.
-type Demand struct {
-	Policy     string
-	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
-	Cost       int64           // units, 1 to MaxCost; 0 means 1
-}
-
 // New returns an engine that counts in store. A nil opts means the zero Options.
 // No policy is in force until SetPolicies.
 func New(s store.Store, opts *Options) *Engine {
@@ -98,7 +91,8 @@ func New(s store.Store, opts *Options) *Engine {
 	if still, ok := s.(store.Exclusive); ok {
 		e.inMemory, e.decider = true, held.New(still, e.ids, e.settings)
 	} else {
-		e.shared = handon.New(opts.Owners, counted.New(s, e.ids, e.settings), e.ids, e.settings)
+		e.counted = counted.New(s, e.ids, e.settings)
+		e.shared = handon.New(opts.Owners, e.counted, e.ids, e.settings)
 		e.decider = e.shared
 	}
 	blocks := judge.NewBlocks(e.settings, e.ids, e.decider.Instant)
@@ -188,26 +182,6 @@ func (e *Engine) Promise(p *policy.Policy) (scope policy.Scope, caveat string) {
 	return scope, caveat
 }
 
-// Check tells what Take would answer now. It records nothing.
-func (e *Engine) Check(ctx context.Context, d Demand) (count.Decision, error) {
-	return e.do(ctx, count.OpCheck, d)
-}
-
-// Record counts d whatever the limit; the decision is always allowed and says
-// where it leaves the caller.
-func (e *Engine) Record(ctx context.Context, d Demand) (count.Decision, error) {
-	return e.do(ctx, count.OpRecord, d)
-}
-
-// Take counts d if every limit of its policy has room for it, and of those that it
-// derives, as one step. The decision is that of the tightest.
-//
-// Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
-// ErrUnavailable and ErrOverloaded; the decision means nothing then.
-func (e *Engine) Take(ctx context.Context, d Demand) (count.Decision, error) {
-	return e.do(ctx, count.OpTake, d)
-}
-
 // Run does what must happen beside the decisions, until ctx ends: it ends reservations,
 // takes back what was counted and not admitted, carries news between instances, and writes
 // behind what was admitted from memory. Then it gives back what is reserved in counters and
@@ -229,72 +203,27 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
-	one, _ := e.borrowed.Get().(*single)
-	c := &one[0]
-	parts, err := e.charger.charge(e.plans.inForce.Load(), c, op, &d)
-	switch {
-	case err != nil:
-	case parts != nil:
-		decision, err = e.doDerived(ctx, op, &d)
-	default:
-		c.MayBeginAnew = true
-		e.judge.Decide(ctx, c)
-		if c.Err != nil && demand.BeginsAnew(c.Err) {
-			decision, err = e.doDerived(ctx, op, &d)
-			break
-		}
-		e.judge.Tell(c)
-		decision, err = c.Decision, c.Err
-	}
-	e.borrowed.Put(one)
-	return decision, err
-}
-
-// doDerived is do for a demand that derives others, or whose policies have changed meanwhile.
-func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
-	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
-	return answer.Decision, err
-}
-
-// checkCost refuses costs that are out of range and, unless they are recorded
-// whatever the limit, those that could never pass.
-func checkCost(p *demand.Plan, op count.Op, cost int64) error {
-	if cost < 1 || cost > policy.MaxCost {
-		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}
-	}
-	if op == count.OpRecord || p.Mode != policy.ModeEnforce {
-		return nil
-	}
-	for i := range p.Rules {
-		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 && !r.Shadow {
-			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.Capacity)
-		}
-	}
-	return nil
-}
-
 // Behind returns how far the store is behind what was admitted.
 func (e *Engine) Behind() counted.Behind {
-	if e.shared == nil {
+	if e.counted == nil {
 		return counted.Behind{}
 	}
-	return e.shared.Behind()
+	return e.counted.Behind()
 }
 
 // Flush writes what was admitted and is not written yet, until ctx ends.
 func (e *Engine) Flush(ctx context.Context) {
-	if e.shared != nil {
-		e.shared.Flush(ctx)
+	if e.counted != nil {
+		e.counted.Flush(ctx)
 	}
 }
 
 // Remembered returns of how many keys e remembers, as their owner, all that is counted.
 func (e *Engine) Remembered() int {
-	if e.shared == nil {
+	if e.counted == nil {
 		return 0
 	}
-	return e.shared.Remembered()
+	return e.counted.Remembered()
 }
 
 // DecideForPeer decides what another instance handed on, and fills in a. Errors are those of
@@ -314,8 +243,8 @@ func (e *Engine) DecideForPeer(ctx context.Context, call *owner.Call, a *owner.A
 // ColdReads returns how many decisions e has made as the owner of their key that had to read it from the
 // store first, as e remembered nothing of it.
 func (e *Engine) ColdReads() int64 {
-	if e.shared == nil {
+	if e.counted == nil {
 		return 0
 	}
-	return e.shared.ColdReads()
+	return e.counted.ColdReads()
 }

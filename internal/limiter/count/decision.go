@@ -1,14 +1,13 @@
 package count
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
-
-// Never is the RetryAfter of a denial that no wait would end.
-const Never time.Duration = -1
 
 // Verdict is what one limit says of one state at one instant.
 type Verdict struct {
@@ -80,149 +79,17 @@ func (d *Decision) SetLimits(limits []LimitDecision) {
 // TightestLimit returns the limit that the decision's own Verdict is of.
 func (d *Decision) TightestLimit() *policy.Limit { return d.Limits()[d.Tightest].Limit }
 
-// Decide fills in d, whatever it was: it judges cost at now under all of p's rules and, if it is to
-// count, adds it to s, under id. The decision's Recorded says whether it did.
-func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
-	limits, fits := p.Begin(d), true
-	for i := range limits {
-		r, l := &p.Rules[i], &limits[i]
-		l.Used = r.algorithm.used(r, s, now)
-		l.Allowed = r.fits(s, now, l.Used, cost)
-		fits = fits && (l.Allowed || r.Shadow)
-	}
-	passes := fits || op == OpRecord
-	if op == OpCheck || !passes && (p.Count != policy.CountAll || op != OpTake) { // it does not count
-		for i := range limits {
-			p.Rules[i].judge(&limits[i].Verdict, s, now, cost, limits[i].Used)
-		}
-		d.Conclude()
-		return
-	}
-	d.Recorded = RecordedYes
-	p.Add(s, id, now, cost)
-	if passes {
-		cost = 0 // else it has to fit beside itself: a denied attempt that counts has to wait for itself, too
-	}
-	for i := range limits { // whether it was allowed stays: the rest is told of the state that includes it
-		r, v := &p.Rules[i], &limits[i].Verdict
-		allowed := v.Allowed || op == OpRecord
-		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
-		v.Allowed = allowed
-	}
-	d.Conclude()
-	if passes {
-		return
-	}
-	for i := range limits { // who let it pass has nobody wait, though the next may have to: d itself tells that
-		if v := &limits[i].Verdict; v.Allowed {
-			v.RetryAfter = 0
-		}
-	}
-}
-
-// Begin makes d, whatever it was, a decision under p that is not made yet, and returns its
-// limits.
-func (p *Plan) Begin(d *Decision) []LimitDecision {
-	*d = Decision{}
-	d.Policy, d.Recorded = &p.Policy, RecordedNo
-	limits := d.only[:]
-	if len(p.Rules) > 1 {
-		d.several = make([]LimitDecision, len(p.Rules))
-		limits = d.several
-	}
-	for i := range limits {
-		limits[i].Limit = &p.Rules[i].Limit
-	}
-	return limits
-}
-
-// judge fills in v: whether cost fits into r at now beside what is used, and where that
-// leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
-func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
-	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
-	if v.Remaining == 0 && r.fits(s, now, used, 1) {
-		v.Remaining = 1 // a probe
-	}
-	v.ResetAfter, v.RetryAfter = 0, 0
-	if used > 0 && r.Capacity > 0 {
-		v.ResetAfter = r.algorithm.wait(r, s, now, r.Capacity)
-	}
-	switch {
-	case v.Allowed, r.Shadow:
-	case cost > r.Capacity:
-		v.RetryAfter = Never
-	default:
-		v.RetryAfter = r.waitFor(s, now, cost)
-	}
-}
-
-// fits reports whether r has room at now for cost beside what is used, or lets it pass as a probe.
-func (r *Rule) fits(s *store.State, now store.Instant, used, cost int64) bool {
-	return cost == 0 || store.AddSaturating(used, cost) <= r.Capacity ||
-		cost == 1 && r.algorithm.probe != nil && r.algorithm.probe(r, s, now) == 0
-}
-
-// waitFor returns how long after now a cost that does not fit will, or may pass as a probe.
-func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Duration {
-	wait := r.algorithm.wait(r, s, now, cost)
-	if cost == 1 && r.algorithm.probe != nil {
-		wait = min(wait, r.algorithm.probe(r, s, now))
-	}
-	return wait
-}
-
-// Add adds a request of cost at now to s.
-func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
-	for i := range s.Logs {
-		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
-	}
-	for i := range p.Rules {
-		switch r := &p.Rules[i]; r.Kind.Memory {
-		case policy.MemoryCounters:
-			s.Add(r.CountOf(s.Reset, now, cost))
-		case policy.MemoryCells:
-			r.algorithm.pour(r, s, now, cost)
-		}
-	}
-}
+// Stands reports whether d, under its policy's mode, lets the call that it is a part
+// of pass.
+func (d *Decision) Stands() bool { return d.WouldAllow || d.Policy.Mode != policy.ModeEnforce }
 
 // IsTighter reports whether d stands before other as the decision of several to tell of.
 func (d *Decision) IsTighter(other *Decision) bool {
 	return tighter(&LimitDecision{d.TightestLimit(), d.Verdict}, &LimitDecision{other.TightestLimit(), other.Verdict})
 }
 
-// Conclude fills in d's own verdict from those of its limits.
-func (d *Decision) Conclude() {
-	tightest := &d.only[0]
-	if d.Tightest, d.Verdict = 0, tightest.Verdict; tightest.Limit == nil {
-		tightest = d.concludeSeveral()
-	}
-	if tightest.Limit.Shadow { // a part of a policy: what may deny is in another one
-		d.Allowed, d.RetryAfter = true, 0
-	}
-	d.WouldAllow = d.Allowed
-	if d.Policy.Mode != policy.ModeEnforce {
-		d.Allowed = true
-	}
-}
-
-// concludeSeveral fills in which of several limits is the tightest, and its verdict, and returns it.
-func (d *Decision) concludeSeveral() *LimitDecision {
-	limits := d.several
-	d.Tightest = 0
-	for i := 1; i < len(limits); i++ {
-		if tighter(&limits[i], &limits[d.Tightest]) {
-			d.Tightest = i
-		}
-	}
-	d.Verdict = limits[d.Tightest].Verdict
-	for i := range limits { // the request passes when all of them have room
-		if after := limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
-			d.RetryAfter = after
-		}
-	}
-	return &limits[d.Tightest]
-}
+// Never is the RetryAfter of a denial that no wait would end.
+const Never time.Duration = -1
 
 // Postpone adds to all waits by how much the instant of the decision was ahead of
 // the clock: it is after a reset that another instance dated later. It does nothing
@@ -245,20 +112,6 @@ func (v *Verdict) postpone(ahead time.Duration) {
 	if v.ResetAfter > 0 {
 		v.ResetAfter += ahead
 	}
-}
-
-// tighter reports whether a stands before b as the limit to tell of. A shadow stands behind all others.
-func tighter(a, b *LimitDecision) bool {
-	if a.Limit.Shadow != b.Limit.Shadow {
-		return b.Limit.Shadow
-	}
-	if a.Allowed != b.Allowed {
-		return b.Allowed
-	}
-	if !a.Allowed {
-		return b.RetryAfter != Never && (a.RetryAfter == Never || a.RetryAfter > b.RetryAfter)
-	}
-	return mulLess(a.Remaining, b.Limit.Capacity(), b.Remaining, a.Limit.Capacity())
 }
 
 // Outlast makes a denial's waits no shorter than a block that it is followed by.
@@ -286,3 +139,106 @@ func (d *Decision) ForgetUsed() {
 	}
 	d.Used = 0
 }
+
+// Entry is what was counted for a target: what it takes beside that to give it back.
+type Entry struct {
+	ID    store.EventID
+	At    store.Instant
+	Epoch store.Instant // the reset that it was counted under
+	Cost  int64
+	Held  time.Duration // for how long it was, of a reservation that is over; else 0
+
+	Confirmed bool          // it stays where it counts: only limits until: confirmed give it back, and conversions are told
+	Claimed   store.Instant // when its receipt first came back; 0: it is not given back by a receipt
+	Again     bool          // it came back before: only what can't be done twice is to be done
+}
+
+// poured returns when e's units were poured into a bucket. If that was by a clock that was set back
+// since, it is known of what was held, unless a reset may have come between.
+func (e *Entry) poured(now, reset store.Instant) store.Instant {
+	if e.At > now && e.Held > 0 && e.Epoch == reset {
+		return now.Add(-e.Held)
+	}
+	return e.At
+}
+
+// Outcome is what became of a decision.
+type Outcome int
+
+// The outcomes of decisions.
+const (
+	OutcomeAllowed Outcome = iota
+	OutcomeDenied
+	OutcomeBlocked         // denied by a block that an earlier denial caused: nobody was asked
+	OutcomeRefused         // denied by a rule about numbers: nobody was asked
+	OutcomeWouldDeny       // allowed, and denied if the policy or a limit were no shadow
+	OutcomeOff             // mode off: nobody was asked
+	OutcomeDegradedAllowed // the store did not answer, and on_store_error allowed
+	OutcomeDegradedDenied  // the store did not answer, and on_store_error denied
+
+	OutcomeCount // how many there are
+)
+
+// String returns the outcome as metrics and traces have it.
+func (o Outcome) String() string {
+	return [OutcomeCount]string{
+		"allowed", "denied", "blocked", "refused", "would_deny", "off", "degraded_allowed", "degraded_denied",
+	}[o]
+}
+
+// Outcome returns what became of d, and the index into its Limits of the one because of which: the tightest, or the first
+// shadow that would deny what was allowed.
+func (d *Decision) Outcome() (o Outcome, limit int) {
+	if o = d.enforced(); o == OutcomeAllowed {
+		for i := range d.Limits() {
+			if d.Limits()[i].WouldDeny() {
+				return OutcomeWouldDeny, i
+			}
+		}
+	}
+	return o, d.Tightest
+}
+
+// enforced returns what became of d, whatever shadows say.
+func (d *Decision) enforced() Outcome {
+	switch {
+	case d.Policy.Mode == policy.ModeOff:
+		return OutcomeOff
+	case d.Degraded && d.Allowed:
+		return OutcomeDegradedAllowed
+	case d.Degraded:
+		return OutcomeDegradedDenied
+	case d.Blocked:
+		return OutcomeBlocked
+	case !d.Allowed && d.Reason != "":
+		return OutcomeRefused
+	case !d.Allowed:
+		return OutcomeDenied
+	case !d.WouldAllow:
+		return OutcomeWouldDeny
+	}
+	return OutcomeAllowed
+}
+
+// FateOf says what became of a write that failed with err.
+func FateOf(err error) Recorded {
+	if errors.Is(err, store.ErrNotStored) {
+		return RecordedNo
+	}
+	return RecordedUnknown
+}
+
+// StoreError is a decision that the store's failure prevented, under a policy
+// that denies on that. It wraps ErrUnavailable or ErrOverloaded.
+type StoreError struct {
+	Recorded Recorded // whether the units count all the same
+	Err      error    // what the store said
+}
+
+// Error says what the store said, and what became of the units.
+func (e *StoreError) Error() string {
+	return fmt.Sprintf("deciding (recorded: %s): %v", e.Recorded, e.Err)
+}
+
+// Unwrap returns what the store said.
+func (e *StoreError) Unwrap() error { return e.Err }

@@ -122,6 +122,174 @@ func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {
 	return false
 }
 
+// Op is what a request asks for.
+type Op string
+
+// The operations on a demand.
+const (
+	OpCheck  Op = "check"  // would it be allowed; records nothing
+	OpRecord Op = "record" // count it whatever the limit
+	OpTake   Op = "take"   // count it if it is allowed
+
+	OpReserve Op = "reserve" // hold it if it is allowed; a denial is never counted
+)
+
+// MayDeny reports whether o counts only what is allowed.
+func (o Op) MayDeny() bool { return o == OpTake || o == OpReserve }
+
+// Decide fills in d, whatever it was: it judges cost at now under all of p's rules and, if it is to
+// count, adds it to s, under id. The decision's Recorded says whether it did.
+func (p *Plan) Decide(d *Decision, s *store.State, op Op, id store.EventID, now store.Instant, cost int64) {
+	limits, fits := p.Begin(d), true
+	for i := range limits {
+		r, l := &p.Rules[i], &limits[i]
+		l.Used = r.algorithm.used(r, s, now)
+		l.Allowed = r.fits(s, now, l.Used, cost)
+		fits = fits && (l.Allowed || r.Shadow)
+	}
+	passes := fits || op == OpRecord
+	if op == OpCheck || !passes && (p.Count != policy.CountAll || op != OpTake) { // it does not count
+		for i := range limits {
+			p.Rules[i].judge(&limits[i].Verdict, s, now, cost, limits[i].Used)
+		}
+		d.Conclude()
+		return
+	}
+	d.Recorded = RecordedYes
+	p.Add(s, id, now, cost)
+	if passes {
+		cost = 0 // else it has to fit beside itself: a denied attempt that counts has to wait for itself, too
+	}
+	for i := range limits { // whether it was allowed stays: the rest is told of the state that includes it
+		r, v := &p.Rules[i], &limits[i].Verdict
+		allowed := v.Allowed || op == OpRecord
+		r.judge(v, s, now, cost, r.algorithm.used(r, s, now))
+		v.Allowed = allowed
+	}
+	d.Conclude()
+	if passes {
+		return
+	}
+	for i := range limits { // who let it pass has nobody wait, though the next may have to: d itself tells that
+		if v := &limits[i].Verdict; v.Allowed {
+			v.RetryAfter = 0
+		}
+	}
+}
+
+// Begin makes d, whatever it was, a decision under p that is not made yet, and returns its
+// limits.
+func (p *Plan) Begin(d *Decision) []LimitDecision {
+	*d = Decision{}
+	d.Policy, d.Recorded = &p.Policy, RecordedNo
+	limits := d.only[:]
+	if len(p.Rules) > 1 {
+		d.several = make([]LimitDecision, len(p.Rules))
+		limits = d.several
+	}
+	for i := range limits {
+		limits[i].Limit = &p.Rules[i].Limit
+	}
+	return limits
+}
+
+// judge fills in v: whether cost fits into r at now beside what is used, and where that
+// leaves the caller. A cost of 0 asks only for the latter. Nobody waits for a shadow.
+func (r *Rule) judge(v *Verdict, s *store.State, now store.Instant, cost, used int64) {
+	v.Allowed, v.Used, v.Remaining = r.fits(s, now, used, cost), used, max(0, r.Capacity-used)
+	if v.Remaining == 0 && r.fits(s, now, used, 1) {
+		v.Remaining = 1 // a probe
+	}
+	v.ResetAfter, v.RetryAfter = 0, 0
+	if used > 0 && r.Capacity > 0 {
+		v.ResetAfter = r.algorithm.wait(r, s, now, r.Capacity)
+	}
+	switch {
+	case v.Allowed, r.Shadow:
+	case cost > r.Capacity:
+		v.RetryAfter = Never
+	default:
+		v.RetryAfter = r.waitFor(s, now, cost)
+	}
+}
+
+// fits reports whether r has room at now for cost beside what is used, or lets it pass as a probe.
+func (r *Rule) fits(s *store.State, now store.Instant, used, cost int64) bool {
+	return cost == 0 || store.AddSaturating(used, cost) <= r.Capacity ||
+		cost == 1 && r.algorithm.probe != nil && r.algorithm.probe(r, s, now) == 0
+}
+
+// waitFor returns how long after now a cost that does not fit will, or may pass as a probe.
+func (r *Rule) waitFor(s *store.State, now store.Instant, cost int64) time.Duration {
+	wait := r.algorithm.wait(r, s, now, cost)
+	if cost == 1 && r.algorithm.probe != nil {
+		wait = min(wait, r.algorithm.probe(r, s, now))
+	}
+	return wait
+}
+
+// Add adds a request of cost at now to s.
+func (p *Plan) Add(s *store.State, id store.EventID, now store.Instant, cost int64) {
+	for i := range s.Logs {
+		s.Logs[i].Insert(store.Event{ID: id, At: now, Cost: cost})
+	}
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; r.Kind.Memory {
+		case policy.MemoryCounters:
+			s.Add(r.CountOf(s.Reset, now, cost))
+		case policy.MemoryCells:
+			r.algorithm.pour(r, s, now, cost)
+		}
+	}
+}
+
+// Conclude fills in d's own verdict from those of its limits.
+func (d *Decision) Conclude() {
+	tightest := &d.only[0]
+	if d.Tightest, d.Verdict = 0, tightest.Verdict; tightest.Limit == nil {
+		tightest = d.concludeSeveral()
+	}
+	if tightest.Limit.Shadow { // a part of a policy: what may deny is in another one
+		d.Allowed, d.RetryAfter = true, 0
+	}
+	d.WouldAllow = d.Allowed
+	if d.Policy.Mode != policy.ModeEnforce {
+		d.Allowed = true
+	}
+}
+
+// concludeSeveral fills in which of several limits is the tightest, and its verdict, and returns it.
+func (d *Decision) concludeSeveral() *LimitDecision {
+	limits := d.several
+	d.Tightest = 0
+	for i := 1; i < len(limits); i++ {
+		if tighter(&limits[i], &limits[d.Tightest]) {
+			d.Tightest = i
+		}
+	}
+	d.Verdict = limits[d.Tightest].Verdict
+	for i := range limits { // the request passes when all of them have room
+		if after := limits[i].RetryAfter; after == Never || d.RetryAfter != Never && after > d.RetryAfter {
+			d.RetryAfter = after
+		}
+	}
+	return &limits[d.Tightest]
+}
+
+// tighter reports whether a stands before b as the limit to tell of. A shadow stands behind all others.
+func tighter(a, b *LimitDecision) bool {
+	if a.Limit.Shadow != b.Limit.Shadow {
+		return b.Limit.Shadow
+	}
+	if a.Allowed != b.Allowed {
+		return b.Allowed
+	}
+	if !a.Allowed {
+		return b.RetryAfter != Never && (a.RetryAfter == Never || a.RetryAfter > b.RetryAfter)
+	}
+	return mulLess(a.Remaining, b.Limit.Capacity(), b.Remaining, a.Limit.Capacity())
+}
+
 // Unasked returns the decision to allow without having asked anyone.
 func (p *Plan) Unasked() Decision {
 	var d Decision

@@ -2,78 +2,14 @@ package counted
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
-
-// askPatiently answers c by what the store has of its key. What is in doubt is asked again once there is one
-// doubt less, within half of the time that is left: whoever is told that it still is may ask elsewhere.
-func (s *Decider) askPatiently(ctx context.Context, c *demand.Charge) {
-	until, ok := ctx.Deadline()
-	if !ok {
-		until = time.Now().Add(s.opts.StoreTimeout)
-	}
-	patience := time.Now().Add(time.Until(until) / 2)
-	for {
-		r := &demand.Request{Op: c.Op, Cost: c.Cost, Under: c.Plan, Right: c.Right, Prepare: c.Prepare}
-		s.ask(ctx, c.Target, r)
-		c.Decision, c.Err = r.Decision, r.Err
-		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, ErrInDoubt) {
-			return
-		}
-		if left := time.Until(patience); left <= 0 || s.prepared.wait(ctx, r.Fewer, left, s.opts) != nil {
-			return
-		}
-	}
-}
-
-// doubt makes those denials of batch errors that are owed to units which may yet be given back.
-func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
-	var known *known
-	var without store.State // the prepared units
-	var fewer <-chan struct{}
-	looked := false
-	for _, r := range batch {
-		if r.Err != nil || !r.Op.MayDeny() || r.Decision.WouldAllow || t.Plan.Mode != policy.ModeEnforce || t.Plan.Count == policy.CountAll {
-			continue
-		}
-		if !looked {
-			looked = true
-			var in []count.Entry
-			if in, fewer = s.prepared.of(t.Key); len(in) == 0 {
-				return
-			}
-			if r.Right != nil && r.Right.Owned() {
-				if known = s.counted.owned.of(t, r.Right); known != nil {
-					without = known.without(in)
-				}
-			}
-		}
-		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
-			r.Err, r.Fewer = inDoubt(), fewer
-		}
-	}
-}
-
-// without returns a copy of what k knows, without units.
-func (k *known) without(in []count.Entry) store.State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
-	for i := range s.Logs {
-		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
-	}
-	takeOut(k.plan, &s, in)
-	return s
-}
 
 // takeOut takes units out of s, whose logs and counters p's are.
 func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {

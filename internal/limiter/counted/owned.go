@@ -54,16 +54,9 @@ type known struct {
 const (
 	ownedShards = 64      // large enough that two cores rarely meet
 	maxEvents   = 1 << 16 // of 40 bytes, in the logs of each generation of a shard: 320 MiB in all
-	maxOpen     = 1 << 12 // open keys of a shard; beyond, none is opened
 	// spareEvents is how many events are kept beyond a limit: as many as a batch may add.
 	spareEvents = maxJoined
 )
-
-// openFor returns for how long a key that is opened is not remembered: who opened it has one store
-// timeout of its own for all that it does, which it measures from an earlier moment.
-func (o *owned) openFor(theirs time.Duration) time.Duration {
-	return 2 * max(theirs, o.opts.StoreTimeout)
-}
 
 func (o *owned) shard(key store.Key) *ownedShard { return &o.shards[key.Prefix()>>32%ownedShards] }
 
@@ -169,32 +162,6 @@ func (o *owned) forget(key store.Key) {
 func (o *owned) change(key store.Key) {
 	o.changes.Note(&key)
 	o.forget(key)
-}
-
-// open forgets key, and has nothing of it remembered for a while, in which somebody with that store
-// timeout counts for it.
-func (o *owned) open(key store.Key, theirs time.Duration) error {
-	sh := o.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	delete(sh.young, key)
-	delete(sh.Old, key)
-	now := time.Now()
-	if len(sh.open) >= maxOpen {
-		for other, until := range sh.open {
-			if now.After(until) {
-				delete(sh.open, other)
-			}
-		}
-	}
-	if len(sh.open) >= maxOpen {
-		return fmt.Errorf("%w: %d keys are open", store.ErrOverloaded, maxOpen)
-	}
-	if sh.open == nil {
-		sh.open = make(map[store.Key]time.Time)
-	}
-	sh.open[key] = now.Add(o.openFor(theirs))
-	return nil
 }
 
 // remembers reports whether what is counted for t is all there is, if it is known: by its levels, and
@@ -471,24 +438,6 @@ func (o *owned) rightOf(t *demand.Target, batch []*demand.Request) owner.Right {
 		return nil
 	}
 	return right
-}
-
-// Open has nothing remembered of key for a while. It returns when no batch that went by memory is
-// under way.
-func (s *Decider) Open(ctx context.Context, key store.Key, theirs time.Duration) error {
-	r := &demand.Request{Alone: true}
-	var err error
-	led := false
-	s.flights.join(ctx, key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
-		led = true
-		if err = s.counted.behind.writeKey(ctx, key); err == nil {
-			err = s.counted.owned.open(key, theirs)
-		}
-	})
-	if !led && r.Err != nil {
-		return r.Err
-	}
-	return err
 }
 
 // steadyFor returns for how long, from now on, a request of t that was denied would be told the same;

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -72,6 +73,54 @@ const (
 	// abortFor is for how many more it can be aborted all the same: an abort that finds no way is repeated.
 	abortFor = 30
 )
+
+// doubted reports whether key is in doubt.
+func (p *prepared) doubted(key store.Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	return k != nil && k.doubts > 0
+}
+
+// doubt makes those denials of batch errors that are owed to units which may yet be given back.
+func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
+	var known *known
+	var without store.State // the prepared units
+	var fewer <-chan struct{}
+	looked := false
+	for _, r := range batch {
+		if r.Err != nil || !r.Op.MayDeny() || r.Decision.WouldAllow || t.Plan.Mode != policy.ModeEnforce || t.Plan.Count == policy.CountAll {
+			continue
+		}
+		if !looked {
+			looked = true
+			var in []count.Entry
+			if in, fewer = s.prepared.of(t.Key); len(in) == 0 {
+				return
+			}
+			if r.Right != nil && r.Right.Owned() {
+				if known = s.counted.owned.of(t, r.Right); known != nil {
+					without = known.without(in)
+				}
+			}
+		}
+		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
+			r.Err, r.Fewer = inDoubt(), fewer
+		}
+	}
+}
+
+// without returns a copy of what k knows, without units.
+func (k *known) without(in []count.Entry) store.State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
+	for i := range s.Logs {
+		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
+	}
+	takeOut(k.plan, &s, in)
+	return s
+}
 
 // begin notes that those of batch that prepare are about to be decided, under the key's flight. It fails
 // those that were aborted before, and those that there is no room for, and returns the others.
@@ -218,14 +267,6 @@ func (p *prepared) of(key store.Key) (entries []count.Entry, fewer <-chan struct
 		}
 	}
 	return entries, k.fewer
-}
-
-// doubted reports whether key is in doubt.
-func (p *prepared) doubted(key store.Key) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := p.keys[key]
-	return k != nil && k.doubts > 0
 }
 
 // wait waits until fewer is closed. The error says that it is not in time.

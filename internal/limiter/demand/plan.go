@@ -214,15 +214,6 @@ func (p *Plan) Overridden(limits []LimitOverride) policy.Policy {
 	return other
 }
 
-// At returns the plan that decides for key: p, but for the identifiers that a limit of p has a
-// number of its own for. It goes by the key alone, which is all that an owner is told.
-func (p *Plan) At(key store.Key) *Plan {
-	if own := p.ByKey[key]; own != nil {
-		return own
-	}
-	return p
-}
-
 // Refused returns the decision to deny for a reason that no wait changes, without having asked
 // anyone what is counted.
 func (p *Plan) Refused(reason policy.Reason) count.Decision {

@@ -130,19 +130,6 @@ func (r *Router) LastReset(key store.Key) store.Instant { return r.shared.LastRe
 // Run does what is to be done beside decisions, until ctx ends, and then what is left of it.
 func (r *Router) Run(ctx context.Context) { r.shared.Run(ctx) }
 
-// Behind returns how far the store is behind what was admitted.
-func (r *Router) Behind() counted.Behind { return r.shared.Behind() }
-
-// Flush writes what was admitted and is not written yet, until ctx ends.
-func (r *Router) Flush(ctx context.Context) { r.shared.Flush(ctx) }
-
-// Remembered returns of how many keys all that is counted is remembered, as their owner.
-func (r *Router) Remembered() int { return r.shared.Remembered() }
-
-// ColdReads returns how many decisions were made as the owner of their key that had to read it from the store
-// first, as nothing of it was remembered.
-func (r *Router) ColdReads() int64 { return r.shared.ColdReads() }
-
 // maxRefused is how many times an owner may refuse a call before whoever asks counts it as a guest: it
 // has another policy then, as instances do that are given another file one after the other.
 const maxRefused = 3

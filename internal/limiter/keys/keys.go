@@ -91,12 +91,23 @@ func (k *Keyer) For(space KeySpace) *Keys {
 }
 
 // Of returns the key of id: the hash of what the space has in common and of id,
-// preceded by its length.
+// preceded by its length. It is the one that the cache remembers, if it does.
 func (k *Keys) Of(id Identifier) store.Key {
 	if k.cache == nil || len(id) > maxCachedLen {
 		return k.hash(id)
 	}
-	return k.cache.of(k, id)
+	var mark fingerprint
+	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
+	set := &k.cache.sets[mark.r0%keyCacheSets]
+	tags, tag := set.tags.Load(), mark.r1>>56|1
+	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
+		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
+			return known.key
+		}
+	}
+	made := &cachedKey{of: mark, key: k.hash(id)}
+	set.put(made, tag, tags)
+	return made.key
 }
 
 func (k *Keys) hash(id Identifier) store.Key {
@@ -159,22 +170,6 @@ type cachedKey struct {
 // that nobody can choose two identifiers that are taken for each other. Its set has its highest byte as a tag, 1 to 255.
 type fingerprint struct{ r0, r1 uint64 }
 
-// of returns the key that k makes of id, which is not longer than maxCachedLen.
-func (c *Cache) of(k *Keys, id Identifier) store.Key {
-	var mark fingerprint
-	mark.r0, mark.r1 = sipHash(k.secret[0], k.secret[1], string(id))
-	set := &c.sets[mark.r0%keyCacheSets]
-	tags, tag := set.tags.Load(), mark.r1>>56|1
-	for found := placesOf(tags, tag); found != 0; found &= found - 1 {
-		if known := set.keys[bits.TrailingZeros64(found)/8].Load(); known != nil && known.of == mark {
-			return known.key
-		}
-	}
-	made := &cachedKey{of: mark, key: k.hash(id)}
-	set.put(made, tag, tags)
-	return made.key
-}
-
 // put makes room for made, of tag, in a place that is empty or, where tags says there is none, in one
 // that its fingerprint names. Two at the same time may leave a place with the tag of one and the
 // key of the other, where neither is found until it is taken.
@@ -198,4 +193,46 @@ func placesOf(tags, tag uint64) uint64 {
 	const each, highest, places = 0x0101010101010101, 0x8080808080808080, 1<<(8*keyCacheWays) - 1
 	differ := tags ^ each*tag
 	return (differ - each) &^ differ & highest & places
+}
+
+// sipHash returns 128 bits of SipHash-1-3, a pseudorandom function: who does not know the
+// secret k0, k1 can neither foresee nor choose what it returns (Aumasson and Bernstein,
+// "SipHash: a fast short-input PRF", 2012; the longer output is that of its authors'
+// reference implementation). One round a word and three at the end are what hash tables of
+// Rust and Python trust, too; nothing better than trying all secrets is known against them.
+func sipHash(k0, k1 uint64, text string) (r0, r1 uint64) {
+	v0, v1 := k0^0x736f6d6570736575, k1^0x646f72616e646f6d^0xee
+	v2, v3 := k0^0x6c7967656e657261, k1^0x7465646279746573
+	last := uint64(len(text)) << 56
+	for ; len(text) >= 8; text = text[8:] {
+		word := binary.LittleEndian.Uint64([]byte(text[:8]))
+		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^word)
+		v0 ^= word
+	}
+	for i := range len(text) {
+		last |= uint64(text[i]) << (8 * i)
+	}
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3^last)
+	v0, v1, v2, v3 = sipRound(v0^last, v1, v2^0xee, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	r0 = v0 ^ v1 ^ v2 ^ v3
+	v0, v1, v2, v3 = sipRound(v0, v1^0xdd, v2, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
+	return r0, v0 ^ v1 ^ v2 ^ v3
+}
+
+// sipRound is what SipHash does with the four words that it works on.
+func sipRound(v0, v1, v2, v3 uint64) (w0, w1, w2, w3 uint64) {
+	v0 += v1
+	v1 = bits.RotateLeft64(v1, 13) ^ v0
+	v0 = bits.RotateLeft64(v0, 32)
+	v2 += v3
+	v3 = bits.RotateLeft64(v3, 16) ^ v2
+	v0 += v3
+	v3 = bits.RotateLeft64(v3, 21) ^ v0
+	v2 += v1
+	v1 = bits.RotateLeft64(v1, 17) ^ v2
+	return v0, v1, bits.RotateLeft64(v2, 32), v3
 }

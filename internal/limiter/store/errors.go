@@ -32,3 +32,11 @@ var (
 func Untold(failed error) error {
 	return fmt.Errorf("%w: whether it was stored is not known: %s", ErrUnavailable, failed.Error())
 }
+
+// Unavailable returns err as one that wraps ErrUnavailable, or what a store makes of it.
+func Unavailable(err error) error {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOverloaded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

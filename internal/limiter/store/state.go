@@ -2,9 +2,7 @@ package store
 
 import (
 	"cmp"
-	"math"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
@@ -22,63 +20,21 @@ type State struct {
 	Applied     Applied      // and which receipts came back
 }
 
+// Empty reports whether nothing is counted in s.
+func (s *State) Empty() bool {
+	for i := range s.Logs {
+		if len(s.Logs[i].Events) > 0 {
+			return false
+		}
+	}
+	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
+}
+
 // Cell is one small value of a key that changes by compare-and-set only. The zero
 // Cell is one that does not exist.
 type Cell struct {
 	Version EventID // another one after every change, never used again
 	Value   []byte  // not to be changed; within an Update the store's own, until the end of it
-}
-
-// Log is the newest part of one span's events. In an Update they are the store's
-// own: decide may append to them, but changes nothing in them.
-type Log struct {
-	Events []Event // oldest first
-	Sum    int64   // of their costs, where an Update's store knows it and none is a hold; 0: they are to be added up
-}
-
-// From returns what is left of l without its first n events.
-func (l *Log) From(n int) Log {
-	rest := Log{Events: l.Events[n:]}
-	switch {
-	case l.Sum == 0:
-	case n > len(rest.Events):
-		rest.Sum = SumOf(rest.Events)
-	default:
-		rest.Sum = l.Sum - SumOf(l.Events[:n])
-	}
-	return rest
-}
-
-// SumOf returns the sum of the costs of events, the largest int64 if it is more.
-func SumOf(events []Event) int64 {
-	sum := int64(0)
-	for i := range events {
-		sum = AddSaturating(sum, events[i].Cost)
-	}
-	return sum
-}
-
-// Insert adds event in order of time. It never changes what is in Events already: they may be the store's own.
-func (l *Log) Insert(event Event) {
-	if l.Sum > 0 {
-		l.Sum = AddSaturating(l.Sum, event.Cost)
-	}
-	n := len(l.Events)
-	if n == 0 || l.Events[n-1].At <= event.At {
-		l.Events = append(l.Events, event)
-		return
-	}
-	i, _ := slices.BinarySearchFunc(l.Events, event.At+1, func(e Event, at Instant) int { return int(e.At - at) })
-	l.Events = slices.Insert(slices.Clip(l.Events), i, event)
-}
-
-// Event is one recorded request. Whoever appends it again with the same ID replaces
-// it by the same, unless it was removed: then it stays removed.
-type Event struct {
-	ID   EventID
-	At   Instant
-	Cost int64   // units, at least 1
-	Ends Instant // a hold counts until then, unless it is settled; 0: no hold
 }
 
 // Count is what one window of one limit holds.
@@ -89,6 +45,12 @@ type Count struct {
 	Epoch   Instant // the reset that it was counted under; 0: none
 	Units   int64   // can be negative while what was added and taken back settles
 	Row     EventID // of the writer whose running total it is; zero: a counter, which all writers add to
+}
+
+// Same reports whether other counts the same units as c: for the same limit, in the
+// same window and epoch, by the same writer.
+func (c Count) Same(other Count) bool {
+	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
 }
 
 // Tally is the running total of one writer for one window, which replaces the one that
@@ -204,37 +166,60 @@ func (s *State) Merge(other *State) {
 	}
 }
 
-// After returns what of l is later than bound.
-func (l *Log) After(bound Instant) Log {
-	if len(l.Events) == 0 || l.Events[0].At > bound { // most often all of it is
-		return *l
-	}
-	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
+// Conversion is what a limit on conversion remembers: what was sent and confirmed in each block
+// of its window.
+type Conversion struct {
+	Limit  policy.LimitID
+	Last   Instant // of the last unit that was sent
+	Probe  bool    // it was a probe
+	Blocks [policy.ConversionBlocks]ConversionBlock
 }
 
-// Same reports whether other counts the same units as c: for the same limit, in the
-// same window and epoch, by the same writer.
-func (c Count) Same(other Count) bool {
-	return c.Start == other.Start && c.Epoch == other.Epoch && c.Limit == other.Limit && c.Row == other.Row
+// ConversionBlock is what was sent within one block, and how much of that is confirmed. It lies
+// at the number of its block, modulo how many there are.
+type ConversionBlock struct {
+	Start           Instant
+	Sent, Confirmed int64
 }
 
-// Empty reports whether nothing is counted in s.
-func (s *State) Empty() bool {
-	for i := range s.Logs {
-		if len(s.Logs[i].Events) > 0 {
-			return false
+// ConversionOf returns what s has of the limit id; nil for nothing.
+func (s *State) ConversionOf(id policy.LimitID) *Conversion {
+	for i := range s.Conversions {
+		if c := &s.Conversions[i]; c.Limit == id {
+			return c
 		}
 	}
-	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
+	return nil
 }
 
-// AddSaturating returns a + b, or the nearest int64 where that does not fit.
-func AddSaturating(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
+// MaxApplied is of how many receipts a cell tells that they came back: more changes of one cell than
+// there are within a store timeout.
+const MaxApplied = 64
+
+// Applied are the receipts that came back last, for a confirmation or a refund that a cell has: so one
+// that is sent again finishes what the first began, and does nothing twice.
+type Applied struct {
+	Last  []Receipt // the newest first
+	Since Instant   // of all that were claimed later, those that came back are among Last
+}
+
+// Receipt is one entry of a receipt that came back.
+type Receipt struct {
+	ID EventID
+	At Instant // when it did, not before it was claimed
+}
+
+// Note notes at now that the receipt of id came back, which was claimed at an instant, and reports whether it
+// is the first time, for sure.
+func (a *Applied) Note(id EventID, claimed, now Instant) (first bool) {
+	if claimed <= a.Since || slices.ContainsFunc(a.Last, func(r Receipt) bool { return r.ID == id }) {
+		return false
 	}
-	return a + b
+	a.Last = slices.Insert(slices.Clip(a.Last), 0, Receipt{ID: id, At: max(claimed, now)})
+	for len(a.Last) > MaxApplied {
+		oldest := len(a.Last) - 1
+		a.Since = max(a.Since, a.Last[oldest].At)
+		a.Last = a.Last[:oldest]
+	}
+	return true
 }

@@ -3,10 +3,13 @@ package denied
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/bounded"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
@@ -68,6 +71,39 @@ func New(set *demand.Settings, doubted func(store.Key) bool) *Denials {
 	return &Denials{set: set, doubted: doubted}
 }
 
+// Answer fills in decision on a request of t at now, and reports true, if what is
+// remembered of its key leaves no room for it.
+func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
+	memory := d.of(t, now)
+	return memory != nil && memory.until > now && memory.refuse(decision, cost, now)
+}
+
+// AnswerAlone is answer while the store does not answer: for as long as what is remembered
+// leaves no room.
+func (d *Denials) AnswerAlone(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
+	memory := d.of(t, now)
+	return memory != nil && memory.refuse(decision, cost, now)
+}
+
+// of returns what is remembered of t's key at now; nil for nothing.
+func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
+	d.mu.Lock()
+	memory, ok := d.young[t.Key]
+	if !ok {
+		memory, ok = d.old[t.Key]
+	}
+	d.mu.Unlock()
+	if !ok || memory.plan != t.Plan || d.set.Timing.IsSetBack(memory.made, now) {
+		return nil
+	}
+	return memory
+}
+
+// refuse denies cost at now, and reports true, if d leaves no room.
+func (d *denial) refuse(decision *count.Decision, cost int64, now store.Instant) bool {
+	return d.plan.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
+}
+
 // Since marks the time before a read of key that may be remembered.
 func (d *Denials) Since(key store.Key) (mark uint64) {
 	d.mu.Lock()
@@ -87,6 +123,16 @@ func (d *Denials) Put(t *demand.Target, state *store.State, others, own bool, no
 		until = now.Add(d.set.StoreTimeout / UnsettledPart)
 	}
 	d.keep(t, state, now, until, mark)
+}
+
+// KeepFull remembers state, which was found at now for t after mark, if it leaves no room and the
+// policy goes by what this instance knows while the store does not answer. Nobody is denied by it
+// as long as the store does. A bucket beside other limits has a key that no news tell of.
+func (d *Denials) KeepFull(t *demand.Target, state *store.State, now store.Instant, mark uint64) {
+	beside := t.Plan.Cell && t.Plan.Places != nil
+	if t.Plan.OnStoreError == policy.OnStoreErrorLocal && !beside && t.Plan.Full(state, now) {
+		d.keep(t, state, now, now, mark)
+	}
 }
 
 // keep remembers state until an instant, and longer for when the store does not answer.
@@ -134,32 +180,6 @@ func (d *Denials) settled(p *demand.Plan, state *store.State, own bool, now stor
 	return !p.Counters || own
 }
 
-// Answer fills in decision on a request of t at now, and reports true, if what is
-// remembered of its key leaves no room for it.
-func (d *Denials) Answer(decision *count.Decision, t *demand.Target, cost int64, now store.Instant) bool {
-	memory := d.of(t, now)
-	return memory != nil && memory.until > now && memory.refuse(decision, cost, now)
-}
-
-// of returns what is remembered of t's key at now; nil for nothing.
-func (d *Denials) of(t *demand.Target, now store.Instant) *denial {
-	d.mu.Lock()
-	memory, ok := d.young[t.Key]
-	if !ok {
-		memory, ok = d.old[t.Key]
-	}
-	d.mu.Unlock()
-	if !ok || memory.plan != t.Plan || d.set.Timing.IsSetBack(memory.made, now) {
-		return nil
-	}
-	return memory
-}
-
-// refuse denies cost at now, and reports true, if d leaves no room.
-func (d *denial) refuse(decision *count.Decision, cost int64, now store.Instant) bool {
-	return d.plan.Refuse(decision, &d.state, cost, max(now, d.state.Reset+1), now)
-}
-
 // Forget ends what is remembered of key, and of what is being read now.
 func (d *Denials) Forget(key store.Key) {
 	d.mu.Lock()
@@ -168,3 +188,79 @@ func (d *Denials) Forget(key store.Key) {
 	delete(d.young, key)
 	delete(d.old, key)
 }
+
+// Told are denials that owners told this instance, so that who tries again and again is denied where
+// it asks, for as long as the owner would tell the same.
+//
+// As with denials, what is remembered can only be too much: units that were given back since by a
+// refund or a reset. These are news, which end the memory, and nothing is remembered longer than
+// MaxDenialAge. It is a layer that costs no promise: nothing is admitted by it.
+type Told struct {
+	Opts    *demand.Settings
+	full    bounded.Recent[*toldDenial]
+	Changes Changes
+}
+
+// toldDenial is what an owner told of a key without room. It does not change.
+type toldDenial struct {
+	changes  uint64 // that were noted before the owner was asked
+	plan     *demand.Plan
+	cost     int64
+	verdicts []count.Verdict
+	at       time.Time // when it was told
+	until    time.Time // when it may no longer be so
+}
+
+// Answer decides c, and reports true, if what an owner told does.
+func (h *Told) Answer(c *demand.Charge) bool {
+	if c.Op == count.OpRecord {
+		return false
+	}
+	d, ok := h.full.Get(c.Key)
+	if !ok || d.plan != c.Plan || d.cost != c.Cost || d.changes != h.Changes.Of(&c.Key) {
+		return false
+	}
+	now := time.Now()
+	if !now.Before(d.until) {
+		return false
+	}
+	passed := now.Sub(d.at)
+	for i, limits := 0, c.Plan.Begin(&c.Decision); i < len(limits); i++ {
+		v := d.verdicts[i]
+		v.ResetAfter = max(0, v.ResetAfter-passed)
+		if v.RetryAfter != count.Never {
+			v.RetryAfter = max(0, v.RetryAfter-passed)
+		}
+		limits[i].Verdict = v
+	}
+	c.Decision.Conclude()
+	c.Decision.WouldAllow, c.Decision.Allowed = false, c.Plan.Mode != policy.ModeEnforce
+	c.Decision.Remembered, c.Decision.Recorded = true, count.RecordedNo
+	return true
+}
+
+// Put remembers a for c, which was asked at that time, after so many changes, and is answered now.
+func (h *Told) Put(c *demand.Charge, a *owner.Answer, asked time.Time, changes uint64) {
+	steady := min(a.Steady, MaxDenialAge)
+	if !h.Opts.News {
+		steady = min(steady, h.Opts.StoreTimeout)
+	}
+	if steady <= 0 || a.WouldAllow || c.Op == count.OpRecord || c.Plan.Count == policy.CountAll || len(c.Old) > 0 {
+		return
+	}
+	h.full.Put(c.Key, &toldDenial{
+		changes: changes, plan: c.Plan, cost: c.Cost, verdicts: a.Verdicts, at: time.Now(), until: asked.Add(steady),
+	})
+}
+
+// Changes is how often keys changed, each counted together with some others.
+type Changes [changeMarks]atomic.Uint64
+
+// changeMarks is enough that few of the keys that are full share one with a key that is not.
+const changeMarks = 1 << 12
+
+// Of returns how often key, or one that is counted with it, has changed.
+func (c *Changes) Of(key *store.Key) uint64 { return c[key.Prefix()%changeMarks].Load() }
+
+// Note notes a change of key.
+func (c *Changes) Note(key *store.Key) { c[key.Prefix()%changeMarks].Add(1) }

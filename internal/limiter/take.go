@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/judge"
@@ -11,9 +13,59 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 )
 
+// Demand is what a caller asks for: units of a policy for an identifier.
+type Demand struct {
+	Policy     string
+	Identifier keys.Identifier // 1 to MaxIdentifierLen bytes
+	Cost       int64           // units, 1 to MaxCost; 0 means 1
+}
+
+// Take counts d if every limit of its policy has room for it, and of those that it
+// derives, as one step. The decision is that of the tightest.
+//
+// Errors wrap ErrInvalid, ErrUnknownPolicy, ErrCostTooLarge or, as a StoreError,
+// ErrUnavailable and ErrOverloaded; the decision means nothing then.
+func (e *Engine) Take(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpTake, d)
+}
+
+// Check tells what Take would answer now. It records nothing.
+func (e *Engine) Check(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpCheck, d)
+}
+
+// Record counts d whatever the limit; the decision is always allowed and says
+// where it leaves the caller.
+func (e *Engine) Record(ctx context.Context, d Demand) (count.Decision, error) {
+	return e.do(ctx, count.OpRecord, d)
+}
+
 // single is memory for a call of one charge: most are, and nobody keeps it. It goes back as it is, and the next
 // call has it, with what it has in its Memory.
 type single [1]demand.Charge
+
+// do decides d as op.
+func (e *Engine) do(ctx context.Context, op count.Op, d Demand) (decision count.Decision, err error) {
+	one, _ := e.borrowed.Get().(*single)
+	c := &one[0]
+	parts, err := e.charger.charge(e.plans.inForce.Load(), c, op, &d)
+	switch {
+	case err != nil:
+	case parts != nil:
+		decision, err = e.doDerived(ctx, op, &d)
+	default:
+		c.MayBeginAnew = true
+		e.judge.Decide(ctx, c)
+		if c.Err != nil && demand.BeginsAnew(c.Err) {
+			decision, err = e.doDerived(ctx, op, &d)
+			break
+		}
+		e.judge.Tell(c)
+		decision, err = c.Decision, c.Err
+	}
+	e.borrowed.Put(one)
+	return decision, err
+}
 
 // charger makes charges of what callers demand.
 type charger struct {
@@ -84,4 +136,27 @@ func checkCharge(c *demand.Charge) error {
 		op = count.OpRecord
 	}
 	return checkCost(c.Plan, op, c.Cost)
+}
+
+// checkCost refuses costs that are out of range and, unless they are recorded
+// whatever the limit, those that could never pass.
+func checkCost(p *demand.Plan, op count.Op, cost int64) error {
+	if cost < 1 || cost > policy.MaxCost {
+		return &FieldError{Field: "cost", Detail: fmt.Sprintf("%d is out of range: use 1 to %d", cost, int64(policy.MaxCost))}
+	}
+	if op == count.OpRecord || p.Mode != policy.ModeEnforce {
+		return nil
+	}
+	for i := range p.Rules {
+		if r := &p.Rules[i]; cost > r.Capacity && r.Limit.Limit > 0 && !r.Shadow {
+			return fmt.Errorf("%w: cost %d under limit %q of %d units", ErrCostTooLarge, cost, r.Name, r.Capacity)
+		}
+	}
+	return nil
+}
+
+// doDerived is do for a demand that derives others, or whose policies have changed meanwhile.
+func (e *Engine) doDerived(ctx context.Context, op count.Op, d *Demand) (count.Decision, error) {
+	answer, err := e.Do(ctx, &Call{Op: op, Demands: []Demand{*d}})
+	return answer.Decision, err
 }

@@ -1,0 +1,252 @@
+package store
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"sync/atomic"
+	"time"
+)
+
+// Key is what counts are kept under: a hash of who counts what for whom. It is made
+// by a Keyer, or read back from a store, so nothing that takes a Key can hold an
+// identifier.
+// The zero Key belongs to nobody.
+type Key struct{ Sum [KeySize]byte }
+
+// KeySize is the length of a key in bytes.
+const KeySize = sha256.Size
+
+// Bytes returns the key's hash. The caller may keep and change it.
+func (k Key) Bytes() []byte { return append([]byte(nil), k.Sum[:]...) }
+
+// KeyFrom returns the key with these bytes, for stores that read back what they were
+// given. It hashes nothing: no identifier may go into it.
+func KeyFrom(sum [KeySize]byte) Key { return Key{Sum: sum} }
+
+// Prefix returns the first eight bytes as a number, evenly spread; stores choose
+// shards by it.
+func (k Key) Prefix() uint64 { return binary.BigEndian.Uint64(k.Sum[:8]) }
+
+// Rest returns the sixteen bytes after the Prefix as two numbers, which tell keys apart that have the
+// same one.
+func (k Key) Rest() (a, b uint64) {
+	return binary.BigEndian.Uint64(k.Sum[8:16]), binary.BigEndian.Uint64(k.Sum[16:24])
+}
+
+// Compare returns −1, 0 or +1 as k stands before other, is other, or stands after it, in the order of
+// their bytes.
+func (k Key) Compare(other Key) int { return bytes.Compare(k.Sum[:], other.Sum[:]) }
+
+// AppendTo returns b with the key's bytes appended.
+func (k Key) AppendTo(b []byte) []byte { return append(b, k.Sum[:]...) }
+
+// String returns the start of the hash, enough to tell keys apart in a failed
+// test and too little to look one up.
+func (k Key) String() string { return hex.EncodeToString(k.Sum[:4]) + "…" }
+
+// Instant is a point in time: whole milliseconds since the Unix epoch, UTC. The
+// zero Instant is the epoch and, where a store reports one, means "never".
+//
+// Algorithms compute with instants rather than [time.Time] so that nothing is
+// ever rounded across a limit.
+type Instant int64
+
+// Distant is later than every instant that a decision computes with.
+const Distant Instant = math.MaxInt64 / 4
+
+// InstantOf returns the millisecond that t falls into.
+func InstantOf(t time.Time) Instant { return Instant(t.UnixMilli()) }
+
+// Time returns i as a UTC time.
+func (i Instant) Time() time.Time { return time.UnixMilli(int64(i)).UTC() }
+
+// Add returns the instant d later, d cut to whole milliseconds.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d.Milliseconds()) }
+
+// Sub returns the time from j to i; it saturates at the longest Duration.
+func (i Instant) Sub(j Instant) time.Duration {
+	ms := int64(i - j)
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	if ms > most {
+		return time.Duration(math.MaxInt64)
+	}
+	if ms < -most {
+		return time.Duration(math.MinInt64)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// Floor returns the latest multiple of window at or before i, counted from the
+// Unix epoch; window is at least a millisecond.
+func (i Instant) Floor(window time.Duration) Instant {
+	w := Instant(window.Milliseconds())
+	start := i - i%w
+	if i%w < 0 {
+		start -= w
+	}
+	return start
+}
+
+// EventID is a version 1 UUID (RFC 9562): its time is the event's instant, its
+// node the process that made it. No two are alike, whatever the clock does.
+type EventID [16]byte
+
+// uuidEpoch is the Unix epoch in 100 ns ticks since 1582-10-15, where the time of
+// a version 1 UUID starts (RFC 9562, section 5.1).
+const uuidEpoch = 0x01B21DD213814000
+
+const (
+	ticksPerMilli  = 10_000  // of 100 ns
+	clockSequences = 1 << 14 // values of a version 1 UUID's clock sequence
+)
+
+// String returns the usual text form of the UUID.
+func (id EventID) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// Instant returns the millisecond that the event is dated.
+func (id EventID) Instant() Instant {
+	ticks := uint64(binary.BigEndian.Uint32(id[0:]))
+	ticks |= uint64(binary.BigEndian.Uint16(id[4:])) << 32
+	ticks |= uint64(binary.BigEndian.Uint16(id[6:])&0x0fff) << 48
+	return Instant((int64(ticks) - uuidEpoch) / ticksPerMilli)
+}
+
+// Node returns the 48 bits that tell the process.
+func (id EventID) Node() (n [6]byte) { return [6]byte(id[10:]) }
+
+// EventIDs makes the ids of one process. Ids of the same millisecond differ by a
+// counter over the millisecond's ticks and the clock sequence, 163,840,000 of
+// them before it comes round.
+type EventIDs struct {
+	node [6]byte
+	made atomic.Uint64
+}
+
+// NewEventIDs draws 47 random node bits; the 48th is the multicast bit, which no
+// network card has (RFC 9562, section 6.10).
+func NewEventIDs() *EventIDs {
+	ids := new(EventIDs)
+	_, _ = rand.Read(ids.node[:]) // never fails: crypto/rand ends the process instead
+	ids.node[0] |= 1
+	return ids
+}
+
+// Made reports whether id is one of these.
+func (ids *EventIDs) Made(id EventID) bool { return id.Node() == ids.node }
+
+// Next returns a new id that is dated at.
+func (ids *EventIDs) Next(at Instant) (id EventID) {
+	n := ids.made.Add(1)
+	ticks := uint64(int64(at)*ticksPerMilli+uuidEpoch) + n%ticksPerMilli
+	sequence := n / ticksPerMilli % clockSequences
+	binary.BigEndian.PutUint32(id[0:], uint32(ticks))
+	binary.BigEndian.PutUint16(id[4:], uint16(ticks>>32))
+	binary.BigEndian.PutUint16(id[6:], uint16(ticks>>48)&0x0fff|0x1000)
+	binary.BigEndian.PutUint16(id[8:], uint16(sequence)|0x8000)
+	copy(id[10:], ids.node[:])
+	return id
+}
+
+// Event is one recorded request. Whoever appends it again with the same ID replaces
+// it by the same, unless it was removed: then it stays removed.
+type Event struct {
+	ID   EventID
+	At   Instant
+	Cost int64   // units, at least 1
+	Ends Instant // a hold counts until then, unless it is settled; 0: no hold
+}
+
+// Redate dates e as of now, if it is dated later. A hold lasts as long as it would have.
+func (e *Event) Redate(now Instant) {
+	if e.At <= now {
+		return
+	}
+	if e.Ends != 0 {
+		e.Ends -= e.At - now
+	}
+	e.At = now
+}
+
+// Log is the newest part of one span's events. In an Update they are the store's
+// own: decide may append to them, but changes nothing in them.
+type Log struct {
+	Events []Event // oldest first
+	Sum    int64   // of their costs, where an Update's store knows it and none is a hold; 0: they are to be added up
+}
+
+// From returns what is left of l without its first n events.
+func (l *Log) From(n int) Log {
+	rest := Log{Events: l.Events[n:]}
+	switch {
+	case l.Sum == 0:
+	case n > len(rest.Events):
+		rest.Sum = SumOf(rest.Events)
+	default:
+		rest.Sum = l.Sum - SumOf(l.Events[:n])
+	}
+	return rest
+}
+
+// After returns what of l is later than bound.
+func (l *Log) After(bound Instant) Log {
+	if len(l.Events) == 0 || l.Events[0].At > bound { // most often all of it is
+		return *l
+	}
+	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
+}
+
+// Insert adds event in order of time. It never changes what is in Events already: they may be the store's own.
+func (l *Log) Insert(event Event) {
+	if l.Sum > 0 {
+		l.Sum = AddSaturating(l.Sum, event.Cost)
+	}
+	n := len(l.Events)
+	if n == 0 || l.Events[n-1].At <= event.At {
+		l.Events = append(l.Events, event)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(l.Events, event.At+1, func(e Event, at Instant) int { return int(e.At - at) })
+	l.Events = slices.Insert(slices.Clip(l.Events), i, event)
+}
+
+// Redate dates events that are later than now as of now. It never changes what is in Events
+// already.
+func (l *Log) Redate(now Instant) {
+	n := len(l.After(now).Events)
+	if n == 0 {
+		return
+	}
+	l.Events = slices.Clone(l.Events)
+	for i := len(l.Events) - n; i < len(l.Events); i++ {
+		l.Events[i].Redate(now)
+	}
+}
+
+// SumOf returns the sum of the costs of events, the largest int64 if it is more.
+func SumOf(events []Event) int64 {
+	sum := int64(0)
+	for i := range events {
+		sum = AddSaturating(sum, events[i].Cost)
+	}
+	return sum
+}
+
+// AddSaturating returns a + b, or the nearest int64 where that does not fit.
+func AddSaturating(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
