@@ -28,11 +28,9 @@ type IDs struct{}
 
 // NewIDs returns the id that a Tracer has made for the trace of ctx, and one of its first span.
 func (IDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	id := trace.TraceID{}
+	id := newID()
 	if r, ok := ctx.Value(rootKey{}).(*root); ok {
 		id = r.id
-	} else {
-		id = newID()
 	}
 	return id, IDs{}.NewSpanID(ctx, id)
 }

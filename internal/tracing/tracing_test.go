@@ -49,7 +49,8 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 	never, recorder := newTracer(trace.NeverSample())
 	seldom, _ := newTracer(trace.TraceIDRatioBased(0))
 	follows, _ := newTracer(trace.ParentBased(trace.AlwaysSample()))
-	const excluded, sampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+	const excluded, sampled = parent + "00", parent + "01"
 	call, nobody := &owner.Call{Policy: "p", Op: count.OpTake}, context.Context(nil)
 	trip := tracing.Trip{Statement: "SELECT", Statements: 1}
 	for name, c := range map[string]struct {
