@@ -51,6 +51,11 @@ func TestCompose(t *testing.T) {
 			for name, service := range project.Services {
 				checkService(t, project, name, service)
 			}
+			for name, how := range project.Services["nginx"].DependsOn { // whose address it looks up once
+				if !how.Restart {
+					t.Errorf("nginx goes on asking the old address of %s once that is made anew", name)
+				}
+			}
 			if last, waits := project.Services["migrate"].DependsOn["cassandra-3"]; !waits || last.Required {
 				t.Errorf("the migration does not wait for the third node, or needs it: %+v", last)
 			}

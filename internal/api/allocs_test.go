@@ -42,3 +42,19 @@ func TestTakesHardlyAllocate(t *testing.T) {
 		}
 	}
 }
+
+// TestTracesThatNobodySeesAllocateNothing holds a take to what it allocates with nothing traced.
+func TestTracesThatNobodySeesAllocateNothing(t *testing.T) {
+	off := 0.0
+	for i, c := range unseen {
+		ask := forTraces(t, c.sampler).repeat("/v1/take", oneTail, c.headers...)
+		ask()
+		got := testing.AllocsPerRun(100, ask)
+		if i == 0 {
+			off = got
+		}
+		if got > off {
+			t.Errorf("%s: %v allocations, and %v with nothing traced", c.name, got, off)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,16 +13,16 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
-	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // traced returns a front whose spans are recorded, if sampler says so.
 func traced(t *testing.T, sampler trace.Sampler) (*front, *tracetest.SpanRecorder, *[]string) {
 	t.Helper()
 	recorder, shown := tracetest.NewSpanRecorder(), new([]string)
-	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder), trace.WithSampler(sampler))
+	tracer, _ := sampling.New(sampler, trace.WithSpanProcessor(recorder))
 	f := newFront(t, &Options{
-		Tracer:      tracing.New(provider),
+		Tracer:      tracer,
 		Observe:     func(_ string, _ int, _ time.Duration, trace string) { *shown = append(*shown, trace) },
 		ForwardAuth: gateways,
 	}, smsSend, tail, closed)
@@ -112,21 +113,42 @@ func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
 	}
 }
 
+// unseen are the ways in which nobody sees a take, but the first, where nothing is traced.
+var unseen = []struct {
+	name    string
+	sampler trace.Sampler // nil: nothing is traced
+	headers []string
+}{
+	{"off", nil, nil},
+	{"not sampled", trace.TraceIDRatioBased(0), nil},
+	{"not sampled by the caller", trace.ParentBased(trace.AlwaysSample()), []string{"Traceparent", callersParent + "00"}},
+}
+
+// forTraces returns a front of a policy that admits everything.
+func forTraces(t *testing.T, sampler trace.Sampler) *front {
+	opts := new(Options)
+	if sampler != nil {
+		opts.Tracer, _ = sampling.New(sampler)
+	}
+	return newFront(t, opts, policy.Policy{Name: "api", Limits: []policy.Limit{
+		{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Minute},
+	}})
+}
+
 // BenchmarkTraces measures a take with nothing traced, with one that nobody will see, and with one that
 // somebody will.
 func BenchmarkTraces(b *testing.B) {
-	for _, c := range []struct {
+	for _, c := range append(slices.Clone(unseen), struct {
 		name    string
-		sampler trace.Sampler // nil: nothing is traced
-	}{{"off", nil}, {"not sampled", trace.NeverSample()}, {"sampled", trace.AlwaysSample()}} {
+		sampler trace.Sampler
+		headers []string
+	}{"sampled", trace.AlwaysSample(), nil}) {
 		b.Run(c.name, func(b *testing.B) {
-			opts := new(Options)
-			if c.sampler != nil {
-				opts.Tracer = tracing.New(trace.NewTracerProvider(trace.WithSampler(c.sampler)))
+			ask := forTraces(&testing.T{}, c.sampler).repeat("/v1/take", oneTail, c.headers...)
+			b.ReportAllocs()
+			for b.Loop() {
+				ask()
 			}
-			newFront(&testing.T{}, opts, policy.Policy{Name: "api", Limits: []policy.Limit{
-				{Algorithm: "sliding-tail", Limit: policy.MaxLimit, Window: time.Minute},
-			}}).benchmark(b, "/v1/take", oneTail)
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/storetest"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // TestEachTraceHasItsTrips takes for many keys at once, of which every other call is traced, and holds that
@@ -27,7 +28,7 @@ func TestEachTraceHasItsTrips(t *testing.T) {
 	config := commonConfig(t)
 	config.Traced = true
 	recorder := tracetest.NewSpanRecorder()
-	tracer := tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
+	tracer, _ := sampling.New(trace.ParentBased(trace.AlwaysSample()), trace.WithSpanProcessor(recorder))
 	e := storetest.NewEngine(t, newStore(t, config), limiter.Options{
 		Now: time.Now, StoreTimeout: 5 * time.Second, Together: tracing.Together,
 	}, policy.Policy{Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1000, Window: time.Hour}}})
@@ -75,7 +76,7 @@ func TestEachTraceHasItsTrips(t *testing.T) {
 // TestWhatIsNotTracedIsNotObserved holds that a store that is told of no traces makes no spans.
 func TestWhatIsNotTracedIsNotObserved(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
-	tracer := tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
+	tracer, _ := sampling.New(trace.ParentBased(trace.AlwaysSample()), trace.WithSpanProcessor(recorder))
 	e := storetest.NewEngine(t, newStore(t, commonConfig(t)), limiter.Options{Now: time.Now, StoreTimeout: 5 * time.Second}, policy.Policy{
 		Name: "p", Limits: []policy.Limit{{Algorithm: "sliding-log", Limit: 1000, Window: time.Hour}},
 	})

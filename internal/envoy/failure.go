@@ -86,7 +86,11 @@ func (s *Server) trace(ctx context.Context, method string) (context.Context, tra
 	if s.opts.Tracer == nil {
 		return ctx, tracing.Span{}
 	}
-	from := tracing.ParentFrom(func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) })
+	parents := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(parents) != 1 {
+		return s.opts.Tracer.Call(ctx, method, tracing.Parent{})
+	}
+	from := tracing.ParentFrom(parents, metadata.ValueFromIncomingContext(ctx, "tracestate"))
 	return s.opts.Tracer.Call(ctx, method, from)
 }
 

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ratelimitd/ratelimitd/internal/envoy"
-	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // TestEnvoysTraceGoesOn holds that a request goes on with the trace of its metadata, with a decision for each
@@ -23,10 +23,10 @@ func TestEnvoysTraceGoesOn(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for flags, want := range map[string]string{"00": "", "01": "decide allowed, decide denied, ShouldRateLimit OVER_LIMIT"} {
 		recorder := tracetest.NewSpanRecorder()
-		provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder), trace.WithSampler(trace.ParentBased(trace.NeverSample())))
+		tracer, _ := sampling.New(trace.ParentBased(trace.NeverSample()), trace.WithSpanProcessor(recorder))
 		shown := make(chan string, 1)
 		f := newFront(t, edge, settings{options: envoy.Options{
-			Tracer:  tracing.New(provider),
+			Tracer:  tracer,
 			Observe: func(_, _ string, _ time.Duration, trace string) { shown <- trace },
 		}})
 		ctx := metadata.AppendToOutgoingContext(context.Background(), "traceparent", "00-"+id+"-00f067aa0ba902b7-"+flags)

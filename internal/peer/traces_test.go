@@ -12,13 +12,14 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // TestEachCallTravelsWithItsOwnTrace hands many calls over at once, of which every other one is traced, and holds
 // that each of these goes on where it came from, and that the others begin no trace.
 func TestEachCallTravelsWithItsOwnTrace(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
-	tracer := tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
+	tracer, _ := sampling.New(trace.ParentBased(trace.AlwaysSample()), trace.WithSpanProcessor(recorder))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

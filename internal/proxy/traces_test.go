@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/ratelimitd/ratelimitd/internal/proxy"
-	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // TestApplicationGoesOnWithTheTrace of a request that somebody will see, below the proxy's own span. What nobody will
@@ -20,7 +20,7 @@ func TestApplicationGoesOnWithTheTrace(t *testing.T) {
 	for _, flags := range []string{"00", "01"} {
 		recorder, passed := tracetest.NewSpanRecorder(), make(chan http.Header, 1)
 		f := newFront(t, routes, func(_ http.ResponseWriter, r *http.Request) { passed <- r.Header }, func(o *proxy.Options) {
-			o.Tracer = tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder)))
+			o.Tracer, _ = sampling.New(trace.ParentBased(trace.AlwaysSample()), trace.WithSpanProcessor(recorder))
 		})
 		sent := "00-" + id + "-00f067aa0ba902b7-" + flags
 		f.send(f.request("GET", "/secret", "", "X-Tenant", "acme", "Traceparent", sent, "Tracestate", "a=1"))

@@ -31,7 +31,7 @@ func (t *Tracer) Request(r *http.Request) (*http.Request, Span) {
 	if t == nil {
 		return r, Span{}
 	}
-	ctx, span := t.enter(r.Context(), "request", ParentFrom(r.Header.Values))
+	ctx, span := t.enter(r.Context(), "request", ParentFrom(r.Header[httpParent], r.Header[httpState]))
 	if span.Sampled() {
 		r = r.WithContext(ctx)
 	}

@@ -106,7 +106,7 @@ func (trip *Trip) Add(ctx context.Context) {
 		within := trace.ContextWithSpan(context.Background(), of)
 		_, span := of.TracerProvider().Tracer(scope).Start(within, "cassandra "+operation,
 			trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(trip.Began), trace.WithAttributes(about...))
-		Span{span}.fail(trip.Err)
+		Span{span: span}.fail(trip.Err)
 		span.End(trace.WithTimestamp(trip.Ended))
 	}
 }

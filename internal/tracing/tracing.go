@@ -5,13 +5,13 @@
 // addresses of nodes. No identifier and no key ever is. Where nothing is traced, nothing is
 // allocated.
 //
-// The package knows OpenTelemetry's API and no exporter: that is package otlp's.
+// The package knows OpenTelemetry's API. It does not know the SDK, which is package sampling's, nor an exporter, which is
+// package otlp's.
 package tracing
 
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -22,25 +22,40 @@ import (
 const scope = "github.com/ratelimitd/ratelimitd"
 
 // Tracer begins spans of requests. A nil one traces nothing.
-type Tracer struct{ tracer trace.Tracer }
+type Tracer struct {
+	tracer trace.Tracer
+	wanted Sampler
+}
 
-// New returns a Tracer whose spans provider takes.
-func New(provider trace.TracerProvider) *Tracer { return &Tracer{provider.Tracer(scope)} }
+// Sampler reports whether somebody is to see the trace with that id. In parent is the caller's span, if there is
+// one: whether it is of another process, and whether it is sampled.
+type Sampler func(parent context.Context, id trace.TraceID) bool
+
+// New returns a Tracer whose spans provider takes. wanted is asked once for each request, and decides as provider's
+// own sampler does: what it refuses, provider never hears of. provider is to take its ids from IDs.
+//
+// Package sampling has one for OpenTelemetry's SDK.
+func New(provider trace.TracerProvider, wanted Sampler) *Tracer {
+	return &Tracer{provider.Tracer(scope), wanted}
+}
 
 // Span is a part of a trace that is under way. The zero value is of what is not traced, and does
 // nothing.
-type Span struct{ span trace.Span }
+type Span struct {
+	span trace.Span    // nil: nobody will see it
+	id   trace.TraceID // of the trace, seen or not
+}
 
 // Sampled reports whether anybody will see the span: whatever else it is asked to do is for
 // nothing if not.
-func (s Span) Sampled() bool { return s.span != nil && s.span.IsRecording() }
+func (s Span) Sampled() bool { return s.span != nil }
 
 // TraceID returns the id of the trace, in hex; empty: there is none.
 func (s Span) TraceID() string {
-	if s.span == nil {
+	if !s.id.IsValid() {
 		return ""
 	}
-	return s.span.SpanContext().TraceID().String()
+	return s.id.String()
 }
 
 // SampledID is TraceID where somebody will see the trace, and else empty.
@@ -58,61 +73,6 @@ func (s Span) fail(err error) {
 	}
 }
 
-// Parent is a span of another process, as W3C Trace Context has it travel: in two headers. The zero
-// value is none.
-type Parent struct{ Traceparent, Tracestate string }
-
-// The headers of a Parent.
-const (
-	headerParent = "traceparent"
-	headerState  = "tracestate"
-)
-
-// ParentFrom returns what the headers called traceparent and tracestate have, of which values returns
-// those of one.
-func ParentFrom(values func(name string) []string) Parent {
-	sent := values(headerParent)
-	if len(sent) != 1 {
-		return Parent{}
-	}
-	return Parent{sent[0], strings.Join(values(headerState), ",")}
-}
-
-// extract returns ctx as that of what p began.
-func (p Parent) extract(ctx context.Context) context.Context {
-	return propagation.TraceContext{}.Extract(ctx, &p)
-}
-
-// parentOf returns the span of ctx.
-func parentOf(ctx context.Context) (p Parent) {
-	propagation.TraceContext{}.Inject(ctx, &p)
-	return p
-}
-
-// Get returns one of the headers.
-func (p *Parent) Get(name string) string {
-	switch name {
-	case headerParent:
-		return p.Traceparent
-	case headerState:
-		return p.Tracestate
-	}
-	return ""
-}
-
-// Set sets one of the headers.
-func (p *Parent) Set(name, value string) {
-	switch name {
-	case headerParent:
-		p.Traceparent = value
-	case headerState:
-		p.Tracestate = value
-	}
-}
-
-// Keys returns the names of the headers.
-func (*Parent) Keys() []string { return []string{headerParent, headerState} }
-
 // What spans are begun with, made once: most are of what is not sampled.
 var (
 	ofServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
@@ -120,17 +80,27 @@ var (
 	ofOwn    = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal)}
 )
 
-// enter begins the span of something that came in from outside.
+// enter begins the span of something that came in from outside. Where nobody will see it, it returns ctx.
 func (t *Tracer) enter(ctx context.Context, name string, from Parent) (context.Context, Span) {
-	within := ctx
-	if from != (Parent{}) {
-		within = from.extract(ctx)
+	id, sampled, ok := from.read()
+	asked := ctx
+	switch {
+	case !ok:
+		id = newID()
+	case sampled:
+		asked = sampledCaller
+	default:
+		asked = unsampledCaller
 	}
-	within, span := t.tracer.Start(within, name, ofServer...)
-	if !span.IsRecording() {
-		return ctx, Span{span} // what it begins is none
+	if !t.wanted(asked, id) {
+		return ctx, Span{id: id}
 	}
-	return within, Span{span}
+	if ok {
+		ctx = from.extract(ctx)
+	} else {
+		ctx = &root{ctx, id}
+	}
+	return start(ctx, t.tracer, name, ofServer)
 }
 
 // begin begins a part of what ctx is traced by. Where that is nothing, or nobody will see it, it
@@ -140,8 +110,16 @@ func begin(ctx context.Context, name string, with []trace.SpanStartOption) (cont
 	if !within.SpanContext().IsSampled() {
 		return ctx, Span{}
 	}
-	ctx, span := within.TracerProvider().Tracer(scope).Start(ctx, name, with...)
-	return ctx, Span{span}
+	return start(ctx, within.TracerProvider().Tracer(scope), name, with)
+}
+
+func start(ctx context.Context, by trace.Tracer, name string, with []trace.SpanStartOption) (context.Context, Span) {
+	within, span := by.Start(ctx, name, with...)
+	id := span.SpanContext().TraceID()
+	if !span.IsRecording() { // what it begins is none
+		return ctx, Span{id: id}
+	}
+	return within, Span{span, id}
 }
 
 // Inject sets the headers by which whoever is asked goes on with the trace of ctx, if somebody will see that.

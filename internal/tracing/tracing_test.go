@@ -14,17 +14,20 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	api "go.opentelemetry.io/otel/trace"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // newTracer returns what begins spans that are recorded.
 func newTracer(sampler trace.Sampler) (*tracing.Tracer, *tracetest.SpanRecorder) {
 	recorder := tracetest.NewSpanRecorder()
-	return tracing.New(trace.NewTracerProvider(trace.WithSpanProcessor(recorder), trace.WithSampler(sampler))), recorder
+	tracer, _ := sampling.New(sampler, trace.WithSpanProcessor(recorder))
+	return tracer, recorder
 }
 
 func request() *http.Request { return httptest.NewRequest(http.MethodPost, "/v1/take", nil) }
@@ -41,23 +44,30 @@ func values(recorder *tracetest.SpanRecorder, name string, key attribute.Key) (f
 	return found
 }
 
-// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and in a context of nothing that
-// somebody will see.
+// TestWhatIsNotTracedAllocatesNothing, on its whole way: without a Tracer, and where nobody will see it, whoever says that.
 func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
-	never, _ := newTracer(trace.NeverSample())
-	unseen, _ := never.Request(request())
-	r, call := request(), &owner.Call{Policy: "p", Op: count.OpTake}
-	trip, nobody := tracing.Trip{Statement: "SELECT", Statements: 1}, context.Context(nil)
+	never, recorder := newTracer(trace.NeverSample())
+	seldom, _ := newTracer(trace.TraceIDRatioBased(0))
+	follows, _ := newTracer(trace.ParentBased(trace.AlwaysSample()))
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+	const excluded, sampled = parent + "00", parent + "01"
+	call, nobody := &owner.Call{Policy: "p", Op: count.OpTake}, context.Context(nil)
+	trip := tracing.Trip{Statement: "SELECT", Statements: 1}
 	for name, c := range map[string]struct {
 		tracer *tracing.Tracer
-		ctx    context.Context
-	}{"off": {nil, context.Background()}, "not sampled": {never, unseen.Context()}} {
+		parent string
+	}{
+		"off": {nil, sampled}, "never": {never, ""}, "never, but the caller does": {never, sampled}, "by ratio": {seldom, ""},
+		"not by its caller": {follows, excluded},
+	} {
+		sent := request()
+		if c.parent != "" {
+			sent.Header["Traceparent"], sent.Header["Tracestate"] = []string{c.parent}, []string{"a=1"}
+		}
 		got := testing.AllocsPerRun(100, func() {
-			span := tracing.Span{}
-			if c.tracer == nil {
-				_, span = c.tracer.Request(r)
-			}
-			within, decided := c.tracer.Decide(c.ctx, count.OpTake)
+			r, span := c.tracer.Request(sent)
+			_, called := c.tracer.Call(sent.Context(), "ShouldRateLimit", tracing.Parent{Traceparent: c.parent, Tracestate: "a=1"})
+			within, decided := c.tracer.Decide(r.Context(), count.OpTake)
 			handed, parent := tracing.HandOn(within, "member", call)
 			at, peer := c.tracer.DecideForPeer(context.Background(), parent, call)
 			verifying, verified := tracing.Verify(at)
@@ -66,13 +76,62 @@ func TestWhatIsNotTracedAllocatesNothing(t *testing.T) {
 			peer.HandedOn(nil, nil)
 			handed.HandedOn(nil, nil)
 			decided.Decided(nil, 1, nil)
+			called.Returned("ShouldRateLimit", "OK", nil)
 			span.Answered("POST", "/v1/take", 200, nil)
-			if tracing.SampledID(within)+span.SampledID() != "" || tracing.Sampled(within) || tracing.Sampled(nobody) {
+			if r != sent || tracing.SampledID(within)+span.SampledID() != "" || tracing.Sampled(within) || tracing.Sampled(nobody) {
 				t.Error("what is not traced has an id")
 			}
 		})
 		if got > 0 {
 			t.Errorf("%s: %v allocations", name, got)
+		}
+		if _, span := c.tracer.Request(sent); (span.TraceID() != "") != (c.tracer != nil) {
+			t.Errorf("%s: the log has the trace %q", name, span.TraceID())
+		}
+	}
+	if n := len(recorder.Started()); n > 0 {
+		t.Errorf("%d spans", n)
+	}
+}
+
+// TestShareOfTracesIsSampled holds that a trace that begins here has the id that its sampling went by: others, who know no
+// more than the id, decide the same.
+func TestShareOfTracesIsSampled(t *testing.T) {
+	const requests = 1000
+	tracer, recorder := newTracer(trace.TraceIDRatioBased(0.25))
+	for range requests {
+		r, span := tracer.Request(request())
+		_, decided := tracer.Decide(r.Context(), count.OpTake)
+		decided.Decided(&count.Decision{}, 1, nil)
+		span.Answered("POST", "/v1/take", 200, nil)
+		followed, seen := tracer.Call(t.Context(), "again", tracing.Parent{Traceparent: "00-" + span.TraceID() + "-00f067aa0ba902b7-00"})
+		if span.Sampled() != seen.Sampled() || span.Sampled() != tracing.Sampled(r.Context()) || seen.Sampled() != tracing.Sampled(followed) ||
+			span.Sampled() != (span.SampledID() == span.TraceID()) {
+			t.Errorf("trace %s is sampled %t, and by its id %t", span.TraceID(), span.Sampled(), seen.Sampled())
+		}
+	}
+	traces := make(map[string]int)
+	for _, s := range recorder.Ended() {
+		traces[s.SpanContext().TraceID().String()]++
+	}
+	for id, spans := range traces {
+		if spans != 2 {
+			t.Errorf("trace %s has %d spans", id, spans)
+		}
+	}
+	if n := len(traces); n < requests/5 || n > requests/3 { // three and a half, and six, deviations away
+		t.Errorf("%d of %d traces are sampled", n, requests)
+	}
+}
+
+// TestSpanOfThisProcessIsFollowed where no header says another one, as by a program that has the service in itself.
+func TestSpanOfThisProcessIsFollowed(t *testing.T) {
+	for want, flags := range map[bool]api.TraceFlags{true: api.FlagsSampled, false: 0} {
+		tracer, _ := newTracer(trace.ParentBased(trace.AlwaysSample()))
+		within := api.NewSpanContext(api.SpanContextConfig{TraceID: api.TraceID{1}, SpanID: api.SpanID{2}, TraceFlags: flags})
+		_, span := tracer.Call(api.ContextWithSpanContext(t.Context(), within), "call", tracing.Parent{})
+		if span.Sampled() != want || want && span.TraceID() != within.TraceID().String() {
+			t.Errorf("flags %s: sampled %t, trace %s", flags, span.Sampled(), span.TraceID())
 		}
 	}
 }

@@ -27,7 +27,7 @@ func newTop(p *command.Process) *cobra.Command {
 		Short: "Show live what a server decides, and how its store, clock and peers are",
 		Long: "Show live what a server decides, and how its store, clock and peers are, as its live page does: of that one\n" +
 			"instance, which serves with --ui. Rates are of the last seconds, latencies of the last minute, sums of the last\n" +
-			"hour. Control-C ends it." + remote.Notes + "  0  shown\n  2  error: standard error says why",
+			"hour. What shadows would deny is of all instances, every ten seconds. Control-C ends it." + remote.Notes + "  0  shown\n  2  error: standard error says why",
 		Example: "  ratelimitd top\n  ratelimitd top --once -o json",
 	}
 	asker := remote.NewAsker(p, cmd)
@@ -52,7 +52,12 @@ func printFrame(cmd *cobra.Command, asker *remote.Asker) error {
 	if err != nil {
 		return err
 	}
-	return asker.Print(cmd, document, func(out *bytes.Buffer) { writeState(out, &state) })
+	return asker.Print(cmd, document, func(out *bytes.Buffer) {
+		var shadows shadowTable
+		shadows.refresh(cmd.Context(), asker.Client())
+		writeState(out, &state)
+		shadows.write(out, state.Now)
+	})
 }
 
 // watch shows how the server is, every second until the command is interrupted. A server that does
@@ -61,6 +66,7 @@ func watch(cmd *cobra.Command, asker *remote.Asker) error {
 	ctx, screen := cmd.Context(), newScreen(cmd.OutOrStdout())
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
+	var shadows shadowTable
 	for shown := false; ; {
 		var frame bytes.Buffer
 		var state ui.State
@@ -73,7 +79,9 @@ func watch(cmd *cobra.Command, asker *remote.Asker) error {
 		case err != nil:
 			fmt.Fprintf(&frame, "no figures since then: %v\n", err)
 		default:
+			shadows.refresh(ctx, asker.Client())
 			writeState(&frame, &state)
+			shadows.write(&frame, state.Now)
 		}
 		if err := screen.show(frame.Bytes(), !shown); err != nil {
 			return err

@@ -13,7 +13,8 @@ import (
 )
 
 const topPolicies = `policies:
-  - {name: login, limits: [{algorithm: sliding-log, limit: 2, window: 1h}]}
+  - name: login
+    limits: [{algorithm: sliding-log, limit: 2, window: 1h}, {name: next, algorithm: sliding-log, limit: 1, window: 1h, shadow: true}]
   - {name: tighter, mode: shadow, limits: [{algorithm: fixed-window, limit: 1, window: 1h}]}
 `
 
@@ -32,8 +33,11 @@ func TestTop(t *testing.T) {
 	}
 	for _, want := range [][]string{
 		{"POLICY", "MODE", "ALLOWED/S", "DENIED/S", "WOULD", "DENY/S", "ALLOWED/H", "DENIED/H", "WOULD", "DENY/H"},
-		{"login", "enforce", "", "", "", "2", "3", "0"},
+		{"login", "enforce", "", "", "", "1", "3", "1"},
 		{"tighter", "shadow", "", "", "", "1", "0", "2"},
+		{"SHADOW", "OF", "LIMIT", "CALLS", "WOULD", "DENY", "SHARE", "CALLERS", "LAST", "24", "HOURS"},
+		{"tighter", "fixed-window-1h", "3", "2", "66.7", "%", "1", ""},
+		{"login", "next", "5", "1", "20.0", "%", "1", ""},
 		{"clock", "one,", "which", "all", "go", "by"},
 	} {
 		if !hasLine(stdout, want) {
@@ -78,7 +82,7 @@ func TestTopGoesOn(t *testing.T) {
 	defer interrupt()
 	out := &frames{want: 2, enough: interrupt}
 	code := clitest.Run(ctx, []string{"top", "--server=" + s.URL}, nil, strings.NewReader(""), out, out)
-	if code != command.ExitOK || strings.Count(out.text.String(), "POLICY") < 2 {
+	if shown := out.text.String(); code != command.ExitOK || strings.Count(shown, "POLICY") < 2 || strings.Contains(shown, "SHADOW OF") {
 		t.Errorf("exit code %d: %s", code, out.text.String())
 	}
 }

@@ -25,10 +25,12 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/gate"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
+	"github.com/ratelimitd/ratelimitd/internal/tracing/sampling"
 )
 
 // Exporter sends spans. A nil one sends none. Make one with Open.
 type Exporter struct {
+	tracer   *tracing.Tracer
 	provider *trace.TracerProvider
 	log      *slog.Logger
 }
@@ -60,9 +62,10 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Exporter, err
 	if err != nil { // and from has what could be found out
 		log.Warn("traces do not say all of where they are from", "error", err)
 	}
-	provider := trace.NewTracerProvider(trace.WithBatcher(client), trace.WithResource(from))
-	log.Info("sending traces", "protocol", protocol(), "sampler", cmp.Or(os.Getenv("OTEL_TRACES_SAMPLER"), "parentbased_always_on"))
-	return &Exporter{provider, log}, nil
+	sampler, name := sampling.FromEnvironment()
+	tracer, provider := sampling.New(sampler, trace.WithBatcher(client), trace.WithResource(from))
+	log.Info("sending traces", "protocol", protocol(), "sampler", name)
+	return &Exporter{tracer, provider, log}, nil
 }
 
 // wanted reports whether the environment asks for traces. Unlike elsewhere, a process that is told nothing
@@ -124,7 +127,7 @@ func (e *Exporter) Tracer() *tracing.Tracer {
 	if e == nil {
 		return nil
 	}
-	return tracing.New(e.provider)
+	return e.tracer
 }
 
 // Run waits until ctx ends, and then sends the last spans, for at most a second. It returns nil.

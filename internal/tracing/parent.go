@@ -1,0 +1,134 @@
+package tracing
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Parent is a span of another process, as W3C Trace Context has it travel: in two headers. The zero
+// value is none.
+type Parent struct{ Traceparent, Tracestate string }
+
+// The headers of a Parent, as propagation calls them, and as net/http writes them in a request.
+const (
+	headerParent = "traceparent"
+	headerState  = "tracestate"
+
+	httpParent = "Traceparent"
+	httpState  = "Tracestate"
+)
+
+// ParentFrom returns what all headers called traceparent and tracestate say.
+func ParentFrom(parents, states []string) Parent {
+	if len(parents) != 1 {
+		return Parent{}
+	}
+	return Parent{parents[0], strings.Join(states, ",")}
+}
+
+// Where the parts of a traceparent are: 00-<trace id>-<span id>-<flags>, in lower case.
+const (
+	parentLength = 55
+	traceFrom    = 3
+	spanFrom     = 36
+	flagsFrom    = 53
+
+	maxVersion = 254 // 255 is none
+	maxFlags   = 3   // of version 0: sampled, random
+)
+
+// read returns the trace that p is of, and whether it is sampled there. It takes what extract takes, and allocates
+// nothing.
+func (p Parent) read() (id trace.TraceID, sampled, ok bool) {
+	h := p.Traceparent
+	if len(h) < parentLength || h[traceFrom-1] != '-' || h[spanFrom-1] != '-' || h[flagsFrom-1] != '-' {
+		return trace.TraceID{}, false, false
+	}
+	var version, flags [1]byte
+	var span trace.SpanID
+	if !readHex(version[:], h[:traceFrom-1]) || !readHex(id[:], h[traceFrom:spanFrom-1]) ||
+		!readHex(span[:], h[spanFrom:flagsFrom-1]) || !readHex(flags[:], h[flagsFrom:parentLength]) {
+		return trace.TraceID{}, false, false
+	}
+	switch {
+	case !id.IsValid(), !span.IsValid(), version[0] > maxVersion,
+		version[0] == 0 && flags[0] > maxFlags,
+		len(h) > parentLength && h[parentLength] != '-',
+		version[0] == 0 && len(h) > parentLength+1: // that nothing follows the last dash is taken
+		return trace.TraceID{}, false, false
+	}
+	return id, trace.TraceFlags(flags[0]).IsSampled(), true
+}
+
+// readHex reads the digits of from into to, which is half as long.
+func readHex(to []byte, from string) bool {
+	for i := range to {
+		high, low := digit(from[2*i]), digit(from[2*i+1])
+		if high > 0xf || low > 0xf {
+			return false
+		}
+		to[i] = high<<4 | low
+	}
+	return true
+}
+
+// digit returns what c says as a digit; more than 15: it is none.
+func digit(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}
+
+// Contexts of callers whose trace is sampled, and is not. A Sampler looks at no more of them.
+var (
+	sampledCaller   = callerOf(trace.FlagsSampled)
+	unsampledCaller = callerOf(0)
+)
+
+func callerOf(flags trace.TraceFlags) context.Context {
+	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags,
+	}))
+}
+
+// extract returns ctx as that of what p began.
+func (p Parent) extract(ctx context.Context) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, &p)
+}
+
+// parentOf returns the span of ctx.
+func parentOf(ctx context.Context) (p Parent) {
+	propagation.TraceContext{}.Inject(ctx, &p)
+	return p
+}
+
+// Get returns one of the headers.
+func (p *Parent) Get(name string) string {
+	switch name {
+	case headerParent:
+		return p.Traceparent
+	case headerState:
+		return p.Tracestate
+	}
+	return ""
+}
+
+// Set sets one of the headers.
+func (p *Parent) Set(name, value string) {
+	switch name {
+	case headerParent:
+		p.Traceparent = value
+	case headerState:
+		p.Tracestate = value
+	}
+}
+
+// Keys returns the names of the headers.
+func (*Parent) Keys() []string { return []string{headerParent, headerState} }
