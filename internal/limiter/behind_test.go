@@ -53,14 +53,13 @@ func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(1 + rnd.Int64N(int64(most)))
 }
 
+// buckets returns the algorithms that are in cells, conversions among them.
 func buckets() []string {
 	return slices.DeleteFunc(writtenBehind(), func(name string) bool { return slices.Contains(writtenFirst(), name) })
 }
 
-// writtenBehind returns the algorithms that may be decided in memory and written later: all but conversions.
-func writtenBehind() []string {
-	return slices.DeleteFunc(policy.Algorithms(), func(name string) bool { return name == policy.Conversion.Name })
-}
+// writtenBehind returns the algorithms that may be decided in memory and written later: all.
+func writtenBehind() []string { return policy.Algorithms() }
 
 // tenancy is the right to all keys, of which nothing was counted before it. It can be told how it ends.
 type tenancy struct {

@@ -148,6 +148,9 @@ func (r *refunds) giveAllBack(ctx context.Context, t *once.Token, plans []*deman
 		n := &t.Entries[i]
 		at := demand.Target{Plan: plans[i], Key: n.Key, Cell: n.Cell}
 		failed = errors.Join(failed, r.giveBack(ctx, t, &at, n, n.Sums == plans[i].Sums))
+		if plans[i].TakesBack {
+			continue // only the owner of the key remembers anything of it, and has done so, or was made to forget it
+		}
 		_ = r.teller.publish(ctx, store.ChangeRefund, &at) // elsewhere a hint goes unrefreshed at worst
 	}
 	if failed != nil {

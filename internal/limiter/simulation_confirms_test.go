@@ -39,10 +39,13 @@ func (s scenario) confirming(seed uint64) scenario {
 		l.Until = policy.UntilConfirmed
 	}
 	p := policy.Policy{Name: "p", Limits: []policy.Limit{l}}
-	if rng.IntN(4) == 0 {
+	switch {
+	case rng.IntN(4) == 0:
 		p.Guarantee = policy.GuaranteeSerial
-	} else if rng.IntN(2) == 0 {
+	case rng.IntN(2) == 0:
 		p.Counting = policy.CountingRows
+	case algorithm == "conversion": // nobody owns keys, so it is kept as if it were counted
+		p.Guarantee = policy.GuaranteeLocal
 	}
 	made.policies = []policy.Policy{p}
 	return made

@@ -27,6 +27,9 @@ func callOf(h *owner.Call) *peerpb.Call {
 	if h.Prepare != (store.EventID{}) {
 		call.Prepare = h.Prepare[:]
 	}
+	if b := h.Back; b != nil {
+		call.Back = &peerpb.Back{Id: b.ID[:], At: int64(b.At), Cost: b.Cost, Claimed: int64(b.Claimed), Confirmed: b.Confirmed}
+	}
 	for _, key := range h.Old {
 		call.Keys = append(call.Keys, key.Bytes())
 	}
@@ -43,6 +46,15 @@ func peerCallOf(call *peerpb.Call) (owner.Call, error) {
 		h.Prepare = store.EventID(id)
 	} else if len(id) > 0 {
 		return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(id))
+	}
+	if b := call.GetBack(); b != nil {
+		if len(b.GetId()) != len(store.EventID{}) {
+			return h, fmt.Errorf("%w: an id of %d bytes", owner.ErrRefused, len(b.GetId()))
+		}
+		h.Back = &count.Entry{
+			ID: store.EventID(b.GetId()), At: store.Instant(b.GetAt()), Cost: b.GetCost(), Claimed: store.Instant(b.GetClaimed()),
+			Confirmed: b.GetConfirmed(),
+		}
 	}
 	keys := call.GetKeys()
 	if len(keys) < 1 || len(keys) > maxKeys || len(h.Policy) > maxPolicy || !h.Valid() {

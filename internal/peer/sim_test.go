@@ -44,15 +44,17 @@ func TestOwnersSimulation(t *testing.T) {
 	if race.Enabled {
 		n = max(1, n/5)
 	}
-	played, decided, handed, beyond := 0, 0, 0, 0
+	played, decided, handed, beyond, exact := 0, 0, 0, 0, 0
 	for seed := *simFirst; seed < *simFirst+n; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := simulateOwners(t, seed)
 				played, decided, handed, beyond = played+1, decided+w.decided, handed+w.news, beyond+w.beyond
+				exact += w.exact
 			})
 		})
 	}
+	t.Logf("of %d conversions, the store had all in the end", exact)
 	t.Logf("under guarantee local, more than the limit was admitted of %d keys", beyond)
 	if played > 1 && handed < played {
 		t.Errorf("in %d schedules, knowledge was handed over or looked up only %d times", played, handed)
@@ -93,8 +95,14 @@ func simPolicies() []policy.Policy {
 		{Name: "local-bucket", Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
 			{Algorithm: "token-bucket", Limit: 5, Window: 24 * time.Hour},
 		}},
+		{Name: simConversion, Guarantee: policy.GuaranteeLocal, Limits: []policy.Limit{
+			{Algorithm: "conversion", Limit: 5, Window: 24 * time.Hour, MinConversion: 50},
+		}},
 	}
 }
+
+// simConversion is the policy of which half of what is sent has to be confirmed, once there are five.
+const simConversion = "local-conversion"
 
 func isLocal(policy string) bool { return strings.HasPrefix(policy, "local-") }
 
@@ -120,12 +128,15 @@ type simWorld struct {
 	round    int
 	admitted map[string]int64
 	local    map[string][]admission // by key, under guarantee local
+	confirms map[string]int64       // by key, units that somebody tried to confirm
+	vague    map[string]bool        // keys of which nobody knows what is counted or confirmed
 	lost     []time.Time            // when an owner died, stood still or was set out
 	decided  int
 	fails    float64
 	stored   map[store.Key]bool // that something was counted for
 	orderly  bool               // instances join and leave, and nothing fails
 	beyond   int                // keys under guarantee local of which more than the limit was admitted
+	exact    int                // conversions of which the store had all that was sent and confirmed
 	news     int                // how often knowledge was handed over or looked up
 	costs    costs
 	quick    bool // nothing takes any time
@@ -526,7 +537,7 @@ func (w *simWorld) start() {
 func newSimWorld(t *testing.T, seed uint64) *simWorld {
 	return &simWorld{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), cut: make(map[[2]*simInstance]bool), admitted: make(map[string]int64),
-		local:  make(map[string][]admission),
+		local: make(map[string][]admission), confirms: make(map[string]int64), vague: make(map[string]bool),
 		counts: embedded.New(&embedded.Options{Now: time.Now}), fails: 0.01, stored: make(map[store.Key]bool),
 		cells: &simCells{
 			cells: make(map[string]cluster.Cell), beats: make(map[cluster.ID]cluster.Beat), at: make(map[cluster.ID]time.Time),
@@ -567,6 +578,9 @@ func simulateOwners(t *testing.T, seed uint64) *simWorld {
 	w.mu.Lock() // who hands over late still writes
 	defer w.mu.Unlock()
 	w.holdLocal()
+	if w.orderly && !t.Failed() {
+		w.holdConversions()
+	}
 	return w
 }
 
@@ -596,20 +610,84 @@ func (w *simWorld) holdLocal() {
 					around += a.units
 				}
 			}
-			bound += min(around, 5)
+			if policy, _, _ := strings.Cut(key, " "); policy == simConversion { // what is confirmed makes room for more
+				bound += around
+			} else {
+				bound += min(around, 5)
+			}
 		}
+		limit := max(5, 2*w.confirms[key]+1)
 		for _, a := range all {
 			total += a.units
 		}
-		if total > 5 {
+		if total > limit {
 			w.beyond++
 		}
 		if w.orderly && len(w.lost) > 0 {
 			w.t.Errorf("seed %d: %d members were set out though nothing failed", w.seed, len(w.lost))
 		}
-		if total > 5+bound {
-			w.t.Errorf("seed %d, %s: %d admitted, limit 5, and %d around the time when owners were lost", w.seed, key, total, bound)
+		if total > limit+bound {
+			w.t.Errorf("seed %d, %s: %d admitted, limit %d, and %d around the time when owners were lost", w.seed, key, total, limit, bound)
 		}
+	}
+}
+
+// holdConversions holds that the store has in the end, where nothing failed, all that was sent and confirmed, once.
+func (w *simWorld) holdConversions() {
+	quiet := newSimWorld(w.t, 0)
+	quiet.quick, quiet.fails, quiet.counts = true, 0, w.counts
+	e := limiter.New(simCounts{&simInstance{w: quiet}}, &limiter.Options{StoreTimeout: simTimeout, Now: time.Now})
+	if err := e.SetPolicies(simPolicies()); err != nil {
+		w.t.Fatal(err)
+	}
+	for key, all := range w.local {
+		policy, id, _ := strings.Cut(key, " ")
+		if policy != simConversion || w.vague[key] {
+			continue
+		}
+		sent := int64(0)
+		for _, a := range all {
+			sent += a.units
+		}
+		d, err := e.Check(context.Background(), limiter.Demand{Policy: policy, Identifier: keys.Identifier(id)})
+		if want := max(0, sent-max(0, 2*w.confirms[key]+1-5)); err != nil || d.Used != want {
+			w.t.Errorf("seed %d, %s: %d used, %v, want %d: %d sent, %d confirmed", w.seed, key, d.Used, err, want, sent, w.confirms[key])
+		}
+		w.exact++
+	}
+}
+
+// doubt notes that nobody knows what is counted for demands.
+func (w *simWorld) doubt(demands []limiter.Demand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range demands {
+		w.vague[d.Policy+" "+string(d.Identifier)] = true
+	}
+}
+
+// confirm confirms on some instance what was admitted of demands, perhaps again.
+func (w *simWorld) confirm(demands []limiter.Demand, receipt string) {
+	w.mu.Lock()
+	var in *simInstance
+	if len(w.alive) > 0 {
+		in = w.alive[w.rng.IntN(len(w.alive))]
+	}
+	for _, d := range demands {
+		if in != nil && d.Policy == simConversion {
+			w.confirms[d.Policy+" "+string(d.Identifier)] += d.Cost
+		}
+	}
+	w.mu.Unlock()
+	if in == nil {
+		return
+	}
+	for again := true; again; again = w.chance(0.3) {
+		ctx, cancel := context.WithTimeout(context.Background(), simTimeout)
+		if _, err := in.engine.Confirm(ctx, receipt); err != nil {
+			w.doubt(demands)
+		}
+		cancel()
 	}
 }
 
@@ -663,21 +741,29 @@ func (w *simWorld) ask(ctx context.Context, in *simInstance, how int, policy, id
 	}
 	answer, err := in.engine.Do(limited, &call)
 	if err != nil {
+		w.doubt(call.Demands)
 		return
 	}
 	w.mu.Lock()
 	w.decided++
 	w.mu.Unlock()
+	if !answer.Allowed && answer.Recorded == count.RecordedUnknown { // it was not taken back in time
+		w.doubt(call.Demands)
+	}
 	if call.Op == count.OpCheck || !answer.Allowed || answer.Replayed {
 		return
 	}
 	for _, d := range call.Demands {
 		w.admit(d.Policy, string(d.Identifier), d.Cost)
 	}
+	if answer.Receipt != "" && w.chance(0.5) {
+		w.confirm(call.Demands, answer.Receipt)
+	}
 }
 
 // reserve holds units, and records them a while later, on another instance.
 func (w *simWorld) reserve(ctx context.Context, in *simInstance, d limiter.Demand) {
+	w.doubt([]limiter.Demand{d}) // it may be held yet, or given back
 	held, err := in.engine.Do(ctx, &limiter.Call{Op: count.OpCheck, Demands: []limiter.Demand{d}, Reserve: 3 * time.Second})
 	if err != nil || held.Reservation == "" {
 		return

@@ -99,6 +99,48 @@ func send(r *Rule, s *store.State, now store.Instant, units int64) {
 	b.Sent = store.AddSaturating(b.Sent, units)
 }
 
+// Probes says of which of p's rules the last unit that s has was a probe: the first is the lowest bit.
+func (p *Plan) Probes(s *store.State) (probes uint64) {
+	for i := range p.Rules {
+		if c := s.ConversionOf(p.Rules[i].ID); c != nil && c.Probe {
+			probes |= 1 << i
+		}
+	}
+	return probes
+}
+
+// InOneBlock reports whether all conversions of p have what is sent at one instant in the same block as what is sent
+// at another.
+func (p *Plan) InOneBlock(at, other store.Instant) bool {
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Kind == policy.Conversion && r.blockStart(at) != r.blockStart(other) {
+			return false
+		}
+	}
+	return true
+}
+
+// SendAgain adds to the conversions of s units that were sent at an instant, to another state. Probes says which of
+// them was sent as a probe. What has left a window by now is left out.
+func (p *Plan) SendAgain(s *store.State, now, sent store.Instant, units int64, probes uint64) {
+	for i := range p.Rules {
+		r := &p.Rules[i]
+		if r.Kind != policy.Conversion || r.blockStart(sent) <= now.Add(-r.Window) {
+			continue
+		}
+		latest := store.Instant(0)
+		was := false
+		if c := s.ConversionOf(r.ID); c != nil {
+			latest, was = c.Last, c.Probe
+		}
+		send(r, s, sent, units)
+		c := s.ConversionOf(r.ID)
+		if c.Probe = probes>>i&1 == 1; latest > sent {
+			c.Probe = was
+		}
+	}
+}
+
 // unsend takes back units that were sent at an instant. Without a probe that is taken back, the
 // next one may pass when that did: the unit before it was sent so long before.
 func unsend(r *Rule, s *store.State, now, sent store.Instant, units int64) {

@@ -142,6 +142,19 @@ func (b *behind) add(t *demand.Target, own *units, k *known) {
 	sh := b.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	u := b.waitingFor(sh, t)
+	switch {
+	case t.Plan.Cell:
+		b.events.Add(int64(u.pour(own, k)))
+	case len(t.Plan.Logs) > 0:
+		u.gathered.events = append(u.gathered.events, own.events...)
+		b.events.Add(int64(len(own.events)))
+	}
+	u.gathered.add(own.counts)
+}
+
+// waitingFor returns what waits for t, whose shard is locked.
+func (b *behind) waitingFor(sh *behindShard, t *demand.Target) *unwritten {
 	u := sh.keys[t.Key]
 	if u == nil {
 		if sh.keys == nil {
@@ -151,14 +164,7 @@ func (b *behind) add(t *demand.Target, own *units, k *known) {
 		sh.keys[t.Key] = u
 		b.keys.Add(1)
 	}
-	switch {
-	case t.Plan.Cell:
-		u.pour(own, k)
-	case len(t.Plan.Logs) > 0:
-		u.gathered.events = append(u.gathered.events, own.events...)
-		b.events.Add(int64(len(own.events)))
-	}
-	u.gathered.add(own.counts)
+	return u
 }
 
 // add adds counts to those of g.
@@ -348,14 +354,23 @@ func (b *behind) arrive(d *departure) {
 	u.gathered.events, u.going = append(d.left.events, u.gathered.events...), gathered{}
 	u.gathered.add(d.left.counts)
 	if d.failed == nil {
-		u.since, u.doubt = u.began, nil
+		u.since = u.began
+		b.endDoubt(u)
 	} else if u.doubt != nil && u.doubt.hasDrained(&u.target, now) {
-		u.doubt = nil
+		b.endDoubt(u)
 	}
 	close(u.trip)
 	u.trip = nil
 	if len(u.gathered.events)+len(u.gathered.counts) == 0 && u.poured == nil && u.doubt == nil {
 		delete(sh.keys, u.target.Key)
 		b.keys.Add(-1)
+	}
+}
+
+// endDoubt forgets what of u was in doubt: it is stored, or nobody counts it any more. The shard is locked.
+func (b *behind) endDoubt(u *unwritten) {
+	if u.doubt != nil {
+		b.events.Add(-int64(len(u.doubt.changes)))
+		u.doubt = nil
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -63,22 +64,31 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 	return c.owned.of(t, right), nil
 }
 
-// poured is what was poured into a key's buckets in memory, and is not in the cell yet.
+// poured is what was poured into a key's buckets and conversions in memory, and is not in the cell yet.
 type poured struct {
-	units int64
-	last  store.Instant // of it
-	known *known        // whose buckets hold it
-	tried cas.Attempts  // of conditional writes of it: one of them may be stored
-	mixed bool          // others changed the cell, too: guests, or the next owner
+	units   int64         // into buckets
+	changes []change      // of conversions
+	last    store.Instant // of it
+	known   *known        // whose buckets hold it
+	tried   cas.Attempts  // of conditional writes of it: one of them may be stored
+	mixed   bool          // others changed the cell, too: guests, or the next owner
 }
 
-// pour notes that own went into the buckets of k. The shard is locked.
-func (u *unwritten) pour(own *units, k *known) {
+// pour notes that own went into the buckets of k, and returns how many changes wait more. The shard is locked.
+func (u *unwritten) pour(own *units, k *known) (more int) {
+	units := sumOf(own.batch)
+	p := u.into(k, own.now)
+	p.units = store.AddSaturating(p.units, units)
+	return p.send(u.target.Plan, change{at: own.now, units: units, probes: own.probes})
+}
+
+// into returns what was poured into k, and has it be dated no earlier than now. The shard is locked.
+func (u *unwritten) into(k *known, now store.Instant) *poured {
 	if u.poured == nil {
 		u.poured = new(poured)
 	}
-	p := u.poured
-	p.known, p.units, p.last = k, store.AddSaturating(p.units, sumOf(own.batch)), max(p.last, own.now)
+	u.poured.known, u.poured.last = k, max(u.poured.last, now)
+	return u.poured
 }
 
 // writeBuckets puts what was poured into u's cell, by one conditional write. What is in doubt from earlier is looked
@@ -98,8 +108,11 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 			return false
 		}
 		for i := range u.target.Plan.Rules {
-			u.target.Plan.Rules[i].Pour(s, now, p.units)
+			if r := &u.target.Plan.Rules[i]; r.Kind != policy.Conversion {
+				r.Pour(s, now, p.units)
+			}
 		}
+		p.changeAgain(u.target.Plan, s, now)
 		return true
 	})
 	if err != nil {
@@ -122,6 +135,10 @@ func (p *poured) hasDrained(t *demand.Target, now store.Instant) bool {
 	lasts := time.Duration(0)
 	for i := range t.Plan.Rules {
 		r := &t.Plan.Rules[i]
+		if r.Kind == policy.Conversion {
+			lasts = max(lasts, r.Window)
+			continue
+		}
 		lasts = max(lasts, time.Duration(store.AmountOf(r.Capacity, r.Window.Milliseconds()).Over(r.Limit.Limit))*time.Millisecond)
 	}
 	return p.last < now.Add(-2*lasts)

@@ -187,7 +187,10 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 		return
 	}
 	k := &known{right: right, plan: t.Plan, latest: now}
-	k.State = store.State{Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, Levels: state.Levels}
+	k.State = store.State{
+		Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, Levels: state.Levels,
+		Conversions: state.Conversions, Applied: state.Applied,
+	}
 	if t.Plan.Cell {
 		k.built.Add(state.Cell.Version)
 	}
@@ -334,6 +337,9 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 		own.events = append(own.events, store.Event{ID: id, At: at, Cost: r.Cost})
 	}
 	k.latest = max(k.latest, now)
+	if t.Plan.Cell {
+		own.probes = t.Plan.Probes(&k.State)
+	}
 	if len(own.batch) > 0 {
 		k.writing++
 		if t.Plan.Counters {

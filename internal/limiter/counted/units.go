@@ -17,6 +17,7 @@ type units struct {
 	counts []store.Count // the sum of the batch, for each counter
 	totals []store.Count // what this process has counted altogether, for each of counts; nil: in counters
 	dated  bool          // events are stored, and count: only the counts are to be written
+	probes uint64        // by which of the plan's rules the last of them is a probe, of conversions in memory
 
 	discounted totals.Refused // what was taken out of the state that was read
 

@@ -26,6 +26,7 @@ type Plan struct {
 	Version   int64  // of all policies that came into force together; 0: they have none
 	Sums      uint64 // tells the limits whose units are in counters and cells from others
 	Behind    bool   // owners admit from memory, and write that behind
+	TakesBack bool   // so they do with what a receipt gives back or confirms: all limits are conversions
 	Blocks    bool   // its denials do
 	Regional  bool   // what it promises ends at a data centre's border, and claims about it may
 
@@ -66,6 +67,7 @@ func NewPlan(pol policy.Policy, o *Settings, still bool) *Plan {
 		p.Regional = p.Regional && o.Serial.Scope() == policy.ScopeDatacenter
 	}
 	p.Tally = p.Counters && !still && !p.Serial && p.Counting == policy.CountingRows
+	p.TakesBack = behind && !slices.ContainsFunc(p.Rules, func(r count.Rule) bool { return r.Kind != policy.Conversion })
 	p.Sums, p.Print = p.sumLimits(), printOf(&p.Policy)
 	p.ResetTTL = o.Timing.Lasting(2*p.LongestWindow() + o.Timing.Slack())
 	if !still && !p.Serial {

@@ -88,6 +88,11 @@ func (r *Router) GiveBack(ctx context.Context, t *demand.Target, n *count.Entry,
 	if !t.Plan.Behind {
 		return r.shared.GiveBack(ctx, t, n, sums)
 	}
+	if t.Plan.TakesBack && n.Claimed > 0 && sums && r.owners != nil {
+		if asked, err := r.giveBackByOwner(ctx, t, n); asked {
+			return err
+		}
+	}
 	g, err := r.openKeys(ctx, t) // it may not be written yet
 	if err != nil {
 		return err
@@ -318,6 +323,9 @@ func (r *Router) DecideForPeer(ctx context.Context, call *owner.Call, p *demand.
 		defer right.Leave()
 		a.Recorded = count.RecordedNo
 		return r.open(ctx, right, call.Key, time.Duration(call.Cost)*time.Millisecond, call.Keep)
+	}
+	if call.Op == owner.OpGiveBack {
+		return r.giveBackForPeer(ctx, call, p, right, a)
 	}
 	c := demand.Charge{Target: demand.Target{Plan: p.At(call.Key), Key: call.Key, Old: call.Old}, Op: call.Op, Cost: call.Cost}
 	c.Prepare, c.AtOnce = call.Prepare, call.AtOnce

@@ -77,6 +77,8 @@ const (
 	OpCommit count.Op = "commit"
 	// OpAbort gives back what was prepared, in the flight of its key.
 	OpAbort count.Op = "abort"
+	// OpGiveBack gives back, or confirms, what a receipt says.
+	OpGiveBack count.Op = "give_back"
 )
 
 // Call is one demand on its way to the instance that owns its key. It holds keys, never an
@@ -93,6 +95,8 @@ type Call struct {
 
 	Keep time.Duration // to open a key: for how long what is counted for it matters
 
+	Back *count.Entry // to give back or to confirm: what a receipt says, which is claimed
+
 	Prepare store.EventID // of a take, under which it is prepared; to commit or abort that; zero: it stays
 	AtOnce  bool          // of a take: it is not to wait for other calls
 }
@@ -104,6 +108,8 @@ func (c *Call) Valid() bool {
 		return c.Cost >= 1 && c.Cost <= policy.MaxCost
 	case OpCommit, OpAbort:
 		return c.Prepare != (store.EventID{})
+	case OpGiveBack:
+		return c.Back != nil && c.Back.Claimed > 0 && c.Back.Cost >= 1 && c.Back.Cost <= policy.MaxCost
 	case OpOpen:
 		return c.Cost >= 0 && c.Cost <= maxGuestTime.Milliseconds() && c.Keep > 0 && c.Keep <= LongestLife
 	}

@@ -68,9 +68,6 @@ func (p Policy) checkConfirmed(found *problems) {
 	for i, l := range p.Limits {
 		switch {
 		case l.Algorithm == Conversion.Name:
-			if p.Guarantee == GuaranteeLocal {
-				found.add("guarantee", "%q can't keep limits[%d], a %s: use %q", p.Guarantee, i, l.Algorithm, GuaranteeCounted)
-			}
 		case l.Until != "":
 			until = i
 		default:

@@ -33,7 +33,7 @@ func untilConfirmed(n int64) (policies []policy.Policy) {
 
 // halfConfirmed returns policies of which half of what was sent has to be confirmed after n units.
 func halfConfirmed(n int64) (policies []policy.Policy) {
-	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial} {
+	for _, guarantee := range []policy.Guarantee{policy.GuaranteeCounted, policy.GuaranteeSerial, policy.GuaranteeLocal} {
 		policies = append(policies, policy.Policy{Name: "half-" + string(guarantee), Guarantee: guarantee, Limits: []policy.Limit{
 			{Algorithm: "conversion", Limit: n, Window: time.Minute, MinConversion: 50},
 		}})

@@ -130,7 +130,7 @@ type Call struct {
 	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Print         uint64                 `protobuf:"fixed64,5,opt,name=print,proto3" json:"print,omitempty"`                            // of the policy's definition
 	Keys          [][]byte               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`                                // the one that is written under, and those that are read as well
-	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort
+	Op            string                 `protobuf:"bytes,7,opt,name=op,proto3" json:"op,omitempty"`                                    // check, record or take; open: remember nothing of the key for a while; commit or abort; give_back
 	Cost          int64                  `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`                               // units; to open a key, the caller's store timeout in milliseconds
 	KeepMillis    int64                  `protobuf:"varint,9,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // to open a key, for how long what is counted for it may matter
 	Prepare       []byte                 `protobuf:"bytes,10,opt,name=prepare,proto3" json:"prepare,omitempty"`                         // under which a take is prepared, committed or aborted; empty: it stays
@@ -138,6 +138,7 @@ type Call struct {
 	Traceparent   string                 `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                 // the caller's span, as W3C Trace Context has it; empty: nobody will see the trace
 	Tracestate    string                 `protobuf:"bytes,13,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	Version       int64                  `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"` // of the caller's policies; 0: they have none
+	Back          *Back                  `protobuf:"bytes,15,opt,name=back,proto3" json:"back,omitempty"`        // to give back or confirm
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +271,90 @@ func (x *Call) GetVersion() int64 {
 	return 0
 }
 
+func (x *Call) GetBack() *Back {
+	if x != nil {
+		return x.Back
+	}
+	return nil
+}
+
+// What a receipt that is claimed says was counted for a key.
+type Back struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	Cost          int64                  `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	Claimed       int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`     // when it was
+	Confirmed     bool                   `protobuf:"varint,5,opt,name=confirmed,proto3" json:"confirmed,omitempty"` // else it is given back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Back) Reset() {
+	*x = Back{}
+	mi := &file_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Back) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Back) ProtoMessage() {}
+
+func (x *Back) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Back.ProtoReflect.Descriptor instead.
+func (*Back) Descriptor() ([]byte, []int) {
+	return file_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Back) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Back) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Back) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *Back) GetClaimed() int64 {
+	if x != nil {
+		return x.Claimed
+	}
+	return 0
+}
+
+func (x *Back) GetConfirmed() bool {
+	if x != nil {
+		return x.Confirmed
+	}
+	return false
+}
+
 type Knowledge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	View          int64                  `protobuf:"varint,1,opt,name=view,proto3" json:"view,omitempty"`
@@ -280,7 +365,7 @@ type Knowledge struct {
 
 func (x *Knowledge) Reset() {
 	*x = Knowledge{}
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +377,7 @@ func (x *Knowledge) String() string {
 func (*Knowledge) ProtoMessage() {}
 
 func (x *Knowledge) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[2]
+	mi := &file_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +390,7 @@ func (x *Knowledge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Knowledge.ProtoReflect.Descriptor instead.
 func (*Knowledge) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{2}
+	return file_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Knowledge) GetView() int64 {
@@ -333,7 +418,7 @@ type Slice struct {
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +430,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[3]
+	mi := &file_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +443,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{3}
+	return file_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Slice) GetNumber() uint32 {
@@ -387,7 +472,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -399,7 +484,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[4]
+	mi := &file_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -412,7 +497,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{4}
+	return file_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Layer) GetBits() []uint64 {
@@ -444,7 +529,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +541,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[5]
+	mi := &file_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +554,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{5}
+	return file_peer_proto_rawDescGZIP(), []int{6}
 }
 
 type ShadowQuestion struct {
@@ -481,7 +566,7 @@ type ShadowQuestion struct {
 
 func (x *ShadowQuestion) Reset() {
 	*x = ShadowQuestion{}
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +578,7 @@ func (x *ShadowQuestion) String() string {
 func (*ShadowQuestion) ProtoMessage() {}
 
 func (x *ShadowQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[6]
+	mi := &file_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +591,7 @@ func (x *ShadowQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowQuestion.ProtoReflect.Descriptor instead.
 func (*ShadowQuestion) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{6}
+	return file_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ShadowQuestion) GetPolicy() string {
@@ -525,7 +610,7 @@ type ShadowAnswer struct {
 
 func (x *ShadowAnswer) Reset() {
 	*x = ShadowAnswer{}
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +622,7 @@ func (x *ShadowAnswer) String() string {
 func (*ShadowAnswer) ProtoMessage() {}
 
 func (x *ShadowAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[7]
+	mi := &file_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +635,7 @@ func (x *ShadowAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShadowAnswer.ProtoReflect.Descriptor instead.
 func (*ShadowAnswer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{7}
+	return file_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ShadowAnswer) GetReport() []byte {
@@ -569,7 +654,7 @@ type Answers struct {
 
 func (x *Answers) Reset() {
 	*x = Answers{}
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +666,7 @@ func (x *Answers) String() string {
 func (*Answers) ProtoMessage() {}
 
 func (x *Answers) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[8]
+	mi := &file_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +679,7 @@ func (x *Answers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answers.ProtoReflect.Descriptor instead.
 func (*Answers) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{8}
+	return file_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Answers) GetAnswers() []*Answer {
@@ -623,7 +708,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +720,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[9]
+	mi := &file_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +733,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{9}
+	return file_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -741,7 +826,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +838,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[10]
+	mi := &file_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +851,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{10}
+	return file_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Verdict) GetAllowed() bool {
@@ -816,7 +901,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +913,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_peer_proto_msgTypes[11]
+	mi := &file_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +926,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_peer_proto_rawDescGZIP(), []int{11}
+	return file_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Entry) GetId() []byte {
@@ -879,7 +964,7 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"peer.proto\x12\x12ratelimitd.peer.v1\"7\n" +
 	"\x05Calls\x12.\n" +
-	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\xed\x02\n" +
+	"\x05calls\x18\x01 \x03(\v2\x18.ratelimitd.peer.v1.CallR\x05calls\"\x9b\x03\n" +
 	"\x04Call\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x03R\x04view\x12#\n" +
@@ -898,7 +983,14 @@ const file_peer_proto_rawDesc = "" +
 	"\n" +
 	"tracestate\x18\r \x01(\tR\n" +
 	"tracestate\x12\x18\n" +
-	"\aversion\x18\x0e \x01(\x03R\aversion\"R\n" +
+	"\aversion\x18\x0e \x01(\x03R\aversion\x12,\n" +
+	"\x04back\x18\x0f \x01(\v2\x18.ratelimitd.peer.v1.BackR\x04back\"r\n" +
+	"\x04Back\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x03R\x04cost\x12\x18\n" +
+	"\aclaimed\x18\x04 \x01(\x03R\aclaimed\x12\x1c\n" +
+	"\tconfirmed\x18\x05 \x01(\bR\tconfirmed\"R\n" +
 	"\tKnowledge\x12\x12\n" +
 	"\x04view\x18\x01 \x01(\x03R\x04view\x121\n" +
 	"\x06slices\x18\x02 \x03(\v2\x19.ratelimitd.peer.v1.SliceR\x06slices\"R\n" +
@@ -971,41 +1063,43 @@ func file_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_peer_proto_goTypes = []any{
 	(Failure)(0),           // 0: ratelimitd.peer.v1.Failure
 	(*Calls)(nil),          // 1: ratelimitd.peer.v1.Calls
 	(*Call)(nil),           // 2: ratelimitd.peer.v1.Call
-	(*Knowledge)(nil),      // 3: ratelimitd.peer.v1.Knowledge
-	(*Slice)(nil),          // 4: ratelimitd.peer.v1.Slice
-	(*Layer)(nil),          // 5: ratelimitd.peer.v1.Layer
-	(*Taken)(nil),          // 6: ratelimitd.peer.v1.Taken
-	(*ShadowQuestion)(nil), // 7: ratelimitd.peer.v1.ShadowQuestion
-	(*ShadowAnswer)(nil),   // 8: ratelimitd.peer.v1.ShadowAnswer
-	(*Answers)(nil),        // 9: ratelimitd.peer.v1.Answers
-	(*Answer)(nil),         // 10: ratelimitd.peer.v1.Answer
-	(*Verdict)(nil),        // 11: ratelimitd.peer.v1.Verdict
-	(*Entry)(nil),          // 12: ratelimitd.peer.v1.Entry
+	(*Back)(nil),           // 3: ratelimitd.peer.v1.Back
+	(*Knowledge)(nil),      // 4: ratelimitd.peer.v1.Knowledge
+	(*Slice)(nil),          // 5: ratelimitd.peer.v1.Slice
+	(*Layer)(nil),          // 6: ratelimitd.peer.v1.Layer
+	(*Taken)(nil),          // 7: ratelimitd.peer.v1.Taken
+	(*ShadowQuestion)(nil), // 8: ratelimitd.peer.v1.ShadowQuestion
+	(*ShadowAnswer)(nil),   // 9: ratelimitd.peer.v1.ShadowAnswer
+	(*Answers)(nil),        // 10: ratelimitd.peer.v1.Answers
+	(*Answer)(nil),         // 11: ratelimitd.peer.v1.Answer
+	(*Verdict)(nil),        // 12: ratelimitd.peer.v1.Verdict
+	(*Entry)(nil),          // 13: ratelimitd.peer.v1.Entry
 }
 var file_peer_proto_depIdxs = []int32{
 	2,  // 0: ratelimitd.peer.v1.Calls.calls:type_name -> ratelimitd.peer.v1.Call
-	4,  // 1: ratelimitd.peer.v1.Knowledge.slices:type_name -> ratelimitd.peer.v1.Slice
-	5,  // 2: ratelimitd.peer.v1.Slice.layers:type_name -> ratelimitd.peer.v1.Layer
-	10, // 3: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
-	0,  // 4: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
-	11, // 5: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
-	12, // 6: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
-	1,  // 7: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
-	3,  // 8: ratelimitd.peer.v1.Peer.HandOver:input_type -> ratelimitd.peer.v1.Knowledge
-	7,  // 9: ratelimitd.peer.v1.Peer.Shadow:input_type -> ratelimitd.peer.v1.ShadowQuestion
-	9,  // 10: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
-	6,  // 11: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
-	8,  // 12: ratelimitd.peer.v1.Peer.Shadow:output_type -> ratelimitd.peer.v1.ShadowAnswer
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	3,  // 1: ratelimitd.peer.v1.Call.back:type_name -> ratelimitd.peer.v1.Back
+	5,  // 2: ratelimitd.peer.v1.Knowledge.slices:type_name -> ratelimitd.peer.v1.Slice
+	6,  // 3: ratelimitd.peer.v1.Slice.layers:type_name -> ratelimitd.peer.v1.Layer
+	11, // 4: ratelimitd.peer.v1.Answers.answers:type_name -> ratelimitd.peer.v1.Answer
+	0,  // 5: ratelimitd.peer.v1.Answer.failure:type_name -> ratelimitd.peer.v1.Failure
+	12, // 6: ratelimitd.peer.v1.Answer.verdicts:type_name -> ratelimitd.peer.v1.Verdict
+	13, // 7: ratelimitd.peer.v1.Answer.entry:type_name -> ratelimitd.peer.v1.Entry
+	1,  // 8: ratelimitd.peer.v1.Peer.Decide:input_type -> ratelimitd.peer.v1.Calls
+	4,  // 9: ratelimitd.peer.v1.Peer.HandOver:input_type -> ratelimitd.peer.v1.Knowledge
+	8,  // 10: ratelimitd.peer.v1.Peer.Shadow:input_type -> ratelimitd.peer.v1.ShadowQuestion
+	10, // 11: ratelimitd.peer.v1.Peer.Decide:output_type -> ratelimitd.peer.v1.Answers
+	7,  // 12: ratelimitd.peer.v1.Peer.HandOver:output_type -> ratelimitd.peer.v1.Taken
+	9,  // 13: ratelimitd.peer.v1.Peer.Shadow:output_type -> ratelimitd.peer.v1.ShadowAnswer
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_peer_proto_init() }
@@ -1019,7 +1113,7 @@ func file_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_proto_rawDesc), len(file_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

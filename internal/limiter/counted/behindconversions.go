@@ -1,0 +1,138 @@
+package counted
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// change is what was done to a key's conversions in memory: units were sent, or what a receipt is for came back.
+type change struct {
+	at     store.Instant
+	units  int64        // that were sent
+	probes uint64       // see count.Plan.Probes
+	back   *count.Entry // that was given back or confirmed; nil: units were sent
+}
+
+// send notes c, and returns how many changes wait more. What is sent within one block is one change, for as long as
+// nothing comes back between.
+func (p *poured) send(plan *demand.Plan, c change) (more int) {
+	if !plan.Cell || !hasConversion(plan) {
+		return 0
+	}
+	if n := len(p.changes); n > 0 {
+		last := &p.changes[n-1]
+		if last.back == nil && last.at <= c.at && plan.InOneBlock(last.at, c.at) {
+			last.at, last.units, last.probes = c.at, store.AddSaturating(last.units, c.units), c.probes
+			return 0
+		}
+	}
+	p.changes = append(p.changes, c)
+	return 1
+}
+
+func hasConversion(p *demand.Plan) bool {
+	for i := range p.Rules {
+		if p.Rules[i].Kind == policy.Conversion {
+			return true
+		}
+	}
+	return false
+}
+
+// changeAgain does to the conversions of s, at now, what was done to those in memory. It goes by the instants at which
+// that was done: of receipts, so that the cell knows those that memory does.
+func (p *poured) changeAgain(plan *demand.Plan, s *store.State, now store.Instant) {
+	for i := range p.changes {
+		c := &p.changes[i]
+		at := min(c.at, now)
+		switch {
+		case at <= s.Reset:
+		case c.back == nil:
+			plan.SendAgain(s, now, at, c.units, c.probes)
+		case s.Reset < c.back.At && s.Applied.Note(c.back.ID, c.back.Claimed, c.at):
+			plan.GiveBack(s, c.back, now)
+		}
+	}
+}
+
+// GiveBackBy gives back or confirms by right what e, the entry of a receipt that is claimed, counted for t, whose
+// limits are conversions. It is done once, however often it is called. The owner does it in memory, and writes it behind.
+func (s *Decider) GiveBackBy(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) (err error) {
+	r, led := &demand.Request{Alone: true, Under: t.Plan}, false
+	s.flights.join(ctx, t.Key, r, s.opts.StoreTimeout, func(ctx context.Context, _ []*demand.Request) {
+		led, err = true, s.giveBackInFlight(ctx, t, right, e)
+	})
+	if !led {
+		return r.Err
+	}
+	return err
+}
+
+func (s *Decider) giveBackInFlight(ctx context.Context, t *demand.Target, right owner.Right, e *count.Entry) error {
+	c := s.counted
+	asks := []*demand.Request{{Op: count.OpRecord, Right: right, Under: t.Plan}}
+	if c.owned.rightOf(t, asks) != nil && remembers(t) && c.behind.hasRoom(t.Key) {
+		k, err := s.buckets(ctx, t, asks, right)
+		if err != nil {
+			return err
+		}
+		if k != nil {
+			return s.giveBackInMemory(t, k, e)
+		}
+	}
+	c.owned.forget(t.Key)
+	if err := c.behind.writeKey(ctx, t.Key); err != nil {
+		return err
+	}
+	return s.serial.GiveBack(ctx, t, e, true)
+}
+
+// giveBackInMemory is GiveBackBy by what is known of t.
+func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) error {
+	c := s.counted
+	now, err := s.opts.Timing.Checked()
+	if err != nil {
+		return err
+	}
+	at, first := k.giveBack(now, e)
+	if !first {
+		return nil
+	}
+	c.behind.addBack(t, k, at, e) // before it is noted, as what is admitted is
+	if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
+		c.owned.forget(t.Key)
+		return store.Unavailable(err)
+	}
+	c.denied.Remove(t.Key)
+	c.denials.Forget(t.Key)
+	return nil
+}
+
+// giveBack gives back at now, or somewhat later, what e counted, and reports whether nobody did before.
+func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at = max(now, k.State.Reset+1)
+	if k.State.Reset >= e.At || !k.State.Applied.Note(e.ID, e.Claimed, at) {
+		return at, false
+	}
+	k.plan.GiveBack(&k.State, e, at)
+	k.latest = max(k.latest, now)
+	return at, true
+}
+
+// addBack has e, which was given back at an instant of what k knows of t, written soon.
+func (b *behind) addBack(t *demand.Target, k *known, at store.Instant, e *count.Entry) {
+	sh := b.shard(t.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	p := b.waitingFor(sh, t).into(k, at)
+	back := *e
+	p.changes = append(p.changes, change{at: at, back: &back})
+	b.events.Add(1)
+}
