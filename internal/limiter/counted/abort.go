@@ -27,9 +27,21 @@ func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
 	}
 }
 
+// without returns a copy of what k knows, without units.
+func (k *known) without(in []count.Entry) store.State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
+	for i := range s.Logs {
+		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
+	}
+	takeOut(k.plan, &s, in)
+	return s
+}
+
 // Abort gives back what id has prepared for key, once. It is safe to repeat.
 func (s *Decider) Abort(ctx context.Context, key store.Key, id store.EventID) error {
-	t, right, ok := s.prepared.aborts(key, id, s.opts)
+	t, right, ok := s.prepared.Aborts(key, id, s.opts)
 	if !ok {
 		return nil
 	}
@@ -47,7 +59,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 	for _, r := range batch {
 		if r.Op != owner.OpAbort {
 			rest = append(rest, r)
-		} else if e, ok := s.prepared.counted(t.Key, r.Prepare); ok {
+		} else if e, ok := s.prepared.Counted(t.Key, r.Prepare); ok {
 			ids, gone = append(ids, r.Prepare), append(gone, e)
 		}
 	}
@@ -65,7 +77,7 @@ func (s *Decider) abortAll(ctx context.Context, t *demand.Target, batch []*deman
 		storing.Wait() // else what is read next is not what is counted
 	}
 	for _, id := range ids {
-		s.prepared.commit(t.Key, id)
+		s.prepared.Commit(t.Key, id)
 	}
 	return rest, func() {
 		storing.Wait()

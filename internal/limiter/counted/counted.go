@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
@@ -32,9 +33,9 @@ type counted struct {
 	denials   *denied.Denials               // what their denials rest on
 	resets    bounded.Recent[store.Instant] // keys that were reset: counting under the right epoch saves a second round
 	takeBacks *totals.TakeBacks
-	owned     owned    // what is known of the keys that this instance owns
-	behind    *behind  // what was admitted by that and is not written yet
-	prepared  prepared // what of that is to be committed or aborted
+	owned     owned          // what is known of the keys that this instance owns
+	behind    *behind        // what was admitted by that and is not written yet
+	prepared  prepared.Units // what of that is to be committed or aborted
 }
 
 // Bounds of one decision over a shared store.
@@ -52,7 +53,7 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 	c := &counted{
 		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: totals.NewTakeBacks(tallies, opts.StoreTimeout),
 	}
-	c.denials = denied.New(opts, c.prepared.doubted)
+	c.denials = denied.New(opts, c.prepared.Doubted)
 	c.owned = owned{opts: opts, prepared: &c.prepared}
 	return c
 }

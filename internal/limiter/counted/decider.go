@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/totals"
 )
@@ -26,7 +27,7 @@ type Decider struct {
 	counted *counted     // writes first and counts then
 	serial  *cas.Decider // compares and sets
 
-	prepared *prepared // by calls of several demands
+	prepared *prepared.Units // by calls of several demands
 }
 
 // New returns a Decider over store, which an engine with these settings has one of.
@@ -92,7 +93,7 @@ func (s *Decider) ask(ctx context.Context, c *demand.Charge) {
 		if c.AtOnce || c.Err == nil || !errors.Is(c.Err, ErrInDoubt) {
 			return
 		}
-		if left := time.Until(patience); left <= 0 || s.prepared.wait(ctx, r.Fewer, left, s.opts) != nil {
+		if left := time.Until(patience); left <= 0 || s.prepared.Wait(ctx, r.Fewer, left, s.opts) != nil {
 			return
 		}
 	}
@@ -295,7 +296,7 @@ func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.
 	if ofSeveral { // some are of calls of several demands
 		rest, done := s.abortAll(ctx, t, batch)
 		defer done()
-		if batch = s.prepared.begin(t, rest, s.opts); len(batch) == 0 {
+		if batch = s.prepared.Begin(t, rest, s.opts); len(batch) == 0 {
 			return
 		}
 	}
@@ -306,7 +307,7 @@ func (s *Decider) settle(ctx context.Context, t *demand.Target, batch []*demand.
 		s.serial.Settle(ctx, t, batch)
 	}
 	if ofSeveral {
-		s.prepared.end(t.Key, batch)
+		s.prepared.End(t.Key, batch)
 	}
 	s.doubt(t, batch)
 }
@@ -357,7 +358,7 @@ func (s *Decider) SteadyFor(t *demand.Target, right owner.Right, now store.Insta
 }
 
 // Commit says that what id has prepared for key stays.
-func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.commit(key, id) }
+func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.Commit(key, id) }
 
 // UndoLater has undo repeated, which gives back what was prepared for c. Should the owner be gone, what can
 // be told apart is taken out of the store all the same.
@@ -430,4 +431,40 @@ func (s *Decider) SettleEvent(ctx context.Context, t *demand.Target, n *count.En
 		}
 	}
 	return nil
+}
+
+// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
+// of other calls. Nothing was counted.
+var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
+
+func inDoubt() error {
+	return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
+}
+
+// doubt makes those denials of batch errors that are owed to units which may yet be given back.
+func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
+	var known *known
+	var without store.State // the prepared units
+	var fewer <-chan struct{}
+	looked := false
+	for _, r := range batch {
+		if r.Err != nil || !r.Op.MayDeny() || r.Decision.WouldAllow || t.Plan.Mode != policy.ModeEnforce || t.Plan.Count == policy.CountAll {
+			continue
+		}
+		if !looked {
+			looked = true
+			var in []count.Entry
+			if in, fewer = s.prepared.Of(t.Key); len(in) == 0 {
+				return
+			}
+			if r.Right != nil && r.Right.Owned() {
+				if known = s.counted.owned.of(t, r.Right); known != nil {
+					without = known.without(in)
+				}
+			}
+		}
+		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
+			r.Err, r.Fewer = inDoubt(), fewer
+		}
+	}
 }

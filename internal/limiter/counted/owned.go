@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/prepared"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -22,7 +23,7 @@ import (
 // to the right that it was read by, and means nothing under another.
 type owned struct {
 	opts     *demand.Settings
-	prepared *prepared
+	prepared *prepared.Units
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
 	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
 	shards   [ownedShards]ownedShard
@@ -252,8 +253,8 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	if k == nil {
 		return false
 	}
-	changed := o.prepared.changes.Of(&c.Key)
-	if c.Op == count.OpTake && o.prepared.doubted(c.Key) {
+	changed := o.prepared.Changes.Of(&c.Key)
+	if c.Op == count.OpTake && o.prepared.Doubted(c.Key) {
 		return false
 	}
 	k.mu.Lock()
@@ -263,7 +264,7 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	}
 	at := max(now, k.State.Reset+1)
 	if c.Op == count.OpTake {
-		return k.writing == 0 && !k.isOld() && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.changes.Of(&c.Key)
+		return k.writing == 0 && !k.isOld() && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
 	c.Plan.Decide(d, &k.State, count.OpCheck, store.EventID{}, at, c.Cost)
 	d.Postpone(at.Sub(now))
@@ -453,8 +454,8 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if k == nil {
 		return 0
 	}
-	changed := o.prepared.changes.Of(&t.Key)
-	if o.prepared.doubted(t.Key) {
+	changed := o.prepared.Changes.Of(&t.Key)
+	if o.prepared.Doubted(t.Key) {
 		return 0
 	}
 	k.mu.Lock()
@@ -466,7 +467,7 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if !k.until.IsZero() {
 		steady = min(steady, time.Until(k.until))
 	}
-	if changed != o.prepared.changes.Of(&t.Key) {
+	if changed != o.prepared.Changes.Of(&t.Key) {
 		return 0
 	}
 	return max(0, steady)

@@ -1,8 +1,7 @@
-package counted
+package prepared
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
@@ -20,48 +18,40 @@ import (
 // committed, or aborted, which gives its units back. Until then its key is in doubt: what is denied
 // there only because of prepared units is not denied, but waits for these.
 
-// ErrInDoubt is a take that could neither be admitted nor denied in time: that depends on what becomes
-// of other calls. Nothing was counted.
-var ErrInDoubt = errors.New("it depends on calls of several demands that are not decided yet")
-
-func inDoubt() error {
-	return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %w", store.ErrUnavailable, ErrInDoubt)}
-}
-
-// prepared are the units that this instance has prepared. The zero value has none.
-type prepared struct {
-	changes denied.Changes // how often a key's doubts became more or fewer
+// Units are those that this instance has prepared. It is safe for concurrent use; the zero value has none.
+type Units struct {
+	Changes denied.Changes // how often a key's doubts became more or fewer
 
 	mu    sync.Mutex
-	keys  map[store.Key]*preparedKey
+	keys  map[store.Key]*keyUnits
 	units int // of all keys
 	swept time.Time
 }
 
-// preparedKey is what is prepared for one key.
-type preparedKey struct {
-	units  map[store.EventID]*preparedUnit
+// keyUnits is what is prepared for one key.
+type keyUnits struct {
+	units  map[store.EventID]*unit
 	doubts int           // of these, units that may yet stay or be given back
 	fewer  chan struct{} // closed when one of them, which was counted, does
 }
 
-// preparedUnit is what one take has prepared.
-type preparedUnit struct {
+// unit is what one take has prepared.
+type unit struct {
 	demand.Target
 	right owner.Right
-	state preparedState
+	state unitState
 	entry count.Entry // what was counted, unless it is being decided
 	until time.Time   // until when the state may last
 }
 
-// preparedState is how far a prepared take got.
-type preparedState int
+// unitState is how far a prepared take got.
+type unitState int
 
 const (
-	unitDeciding preparedState = iota
-	unitInDoubt                // it counts, and may be aborted
-	unitLeft                   // the same, and nobody waits for it any more
-	unitAborted                // before it came
+	unitDeciding unitState = iota
+	unitInDoubt            // it counts, and may be aborted
+	unitLeft               // the same, and nobody waits for it any more
+	unitAborted            // before it came
 )
 
 // Bounds of what is prepared.
@@ -74,57 +64,17 @@ const (
 	abortFor = 30
 )
 
-// doubted reports whether key is in doubt.
-func (p *prepared) doubted(key store.Key) bool {
+// Doubted reports whether key is in doubt.
+func (p *Units) Doubted(key store.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
 	return k != nil && k.doubts > 0
 }
 
-// doubt makes those denials of batch errors that are owed to units which may yet be given back.
-func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
-	var known *known
-	var without store.State // the prepared units
-	var fewer <-chan struct{}
-	looked := false
-	for _, r := range batch {
-		if r.Err != nil || !r.Op.MayDeny() || r.Decision.WouldAllow || t.Plan.Mode != policy.ModeEnforce || t.Plan.Count == policy.CountAll {
-			continue
-		}
-		if !looked {
-			looked = true
-			var in []count.Entry
-			if in, fewer = s.prepared.of(t.Key); len(in) == 0 {
-				return
-			}
-			if r.Right != nil && r.Right.Owned() {
-				if known = s.counted.owned.of(t, r.Right); known != nil {
-					without = known.without(in)
-				}
-			}
-		}
-		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
-			r.Err, r.Fewer = inDoubt(), fewer
-		}
-	}
-}
-
-// without returns a copy of what k knows, without units.
-func (k *known) without(in []count.Entry) store.State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
-	for i := range s.Logs {
-		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
-	}
-	takeOut(k.plan, &s, in)
-	return s
-}
-
-// begin notes that those of batch that prepare are about to be decided, under the key's flight. It fails
+// Begin notes that those of batch that prepare are about to be decided, under the key's flight. It fails
 // those that were aborted before, and those that there is no room for, and returns the others.
-func (p *prepared) begin(t *demand.Target, batch []*demand.Request, o *demand.Settings) (rest []*demand.Request) {
+func (p *Units) Begin(t *demand.Target, batch []*demand.Request, o *demand.Settings) (rest []*demand.Request) {
 	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
 		return batch
 	}
@@ -139,11 +89,11 @@ func (p *prepared) begin(t *demand.Target, batch []*demand.Request, o *demand.Se
 		}
 		rest = append(rest, r)
 	}
-	p.changes.Note(&t.Key)
+	p.Changes.Note(&t.Key)
 	return rest
 }
 
-func (p *prepared) enter(t *demand.Target, r *demand.Request, o *demand.Settings) error {
+func (p *Units) enter(t *demand.Target, r *demand.Request, o *demand.Settings) error {
 	if p.units >= maxPrepared {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: %d units are prepared", store.ErrOverloaded, maxPrepared)}
 	}
@@ -151,27 +101,27 @@ func (p *prepared) enter(t *demand.Target, r *demand.Request, o *demand.Settings
 	if k.units[r.Prepare] != nil {
 		return &count.StoreError{Recorded: count.RecordedNo, Err: fmt.Errorf("%w: it was aborted before it came", store.ErrUnavailable)}
 	}
-	k.units[r.Prepare] = &preparedUnit{Target: *t, right: r.Right, until: r.Until.Add(doubtFor * o.StoreTimeout)}
+	k.units[r.Prepare] = &unit{Target: *t, right: r.Right, until: r.Until.Add(doubtFor * o.StoreTimeout)}
 	k.doubts++
 	p.units++
 	return nil
 }
 
 // key returns what is prepared for key, to which something is about to be added. The lock is held.
-func (p *prepared) key(key store.Key) *preparedKey {
+func (p *Units) key(key store.Key) *keyUnits {
 	if p.keys == nil {
-		p.keys = make(map[store.Key]*preparedKey)
+		p.keys = make(map[store.Key]*keyUnits)
 	}
 	k := p.keys[key]
 	if k == nil {
-		k = &preparedKey{units: make(map[store.EventID]*preparedUnit), fewer: make(chan struct{})}
+		k = &keyUnits{units: make(map[store.EventID]*unit), fewer: make(chan struct{})}
 		p.keys[key] = k
 	}
 	return k
 }
 
-// end says what became of those of batch that prepare.
-func (p *prepared) end(key store.Key, batch []*demand.Request) {
+// End says what became of those of batch that prepare.
+func (p *Units) End(key store.Key, batch []*demand.Request) {
 	if !slices.ContainsFunc(batch, (*demand.Request).Prepares) {
 		return
 	}
@@ -189,22 +139,22 @@ func (p *prepared) end(key store.Key, batch []*demand.Request) {
 	}
 }
 
-// commit says that what was prepared stays, or that it is given back.
-func (p *prepared) commit(key store.Key, id store.EventID) {
+// Commit says that what was prepared stays, or that it is given back.
+func (p *Units) Commit(key store.Key, id store.EventID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(key, id)
 }
 
 // remove forgets a unit. The lock is held.
-func (p *prepared) remove(key store.Key, id store.EventID) {
+func (p *Units) remove(key store.Key, id store.EventID) {
 	k := p.keys[key]
 	if k == nil || k.units[id] == nil {
 		return
 	}
 	switch k.units[id].state {
 	case unitDeciding: // it was not counted: who waits for it to be less would wake for nothing
-		p.changes.Note(&key)
+		p.Changes.Note(&key)
 		k.doubts--
 	case unitInDoubt:
 		p.resolve(key, k)
@@ -218,16 +168,16 @@ func (p *prepared) remove(key store.Key, id store.EventID) {
 }
 
 // resolve has key in one doubt less. The lock is held.
-func (p *prepared) resolve(key store.Key, k *preparedKey) {
-	p.changes.Note(&key)
+func (p *Units) resolve(key store.Key, k *keyUnits) {
+	p.Changes.Note(&key)
 	k.doubts--
 	close(k.fewer)
 	k.fewer = make(chan struct{})
 }
 
-// aborts returns where the unit was counted that is to be aborted. False: it did not come yet, and will not
+// Aborts returns where the unit was counted that is to be aborted. False: it did not come yet, and will not
 // be decided.
-func (p *prepared) aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, right owner.Right, ok bool) {
+func (p *Units) Aborts(key store.Key, id store.EventID, o *demand.Settings) (t demand.Target, right owner.Right, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(o)
@@ -235,14 +185,14 @@ func (p *prepared) aborts(key store.Key, id store.EventID, o *demand.Settings) (
 		return k.units[id].Target, k.units[id].right, true
 	}
 	if p.units < maxPrepared {
-		p.key(key).units[id] = &preparedUnit{state: unitAborted, until: time.Now().Add(doubtFor * o.StoreTimeout)}
+		p.key(key).units[id] = &unit{state: unitAborted, until: time.Now().Add(doubtFor * o.StoreTimeout)}
 		p.units++
 	}
 	return demand.Target{}, nil, false
 }
 
-// counted returns what id has prepared and not committed.
-func (p *prepared) counted(key store.Key, id store.EventID) (count.Entry, bool) {
+// Counted returns what id has prepared and not committed.
+func (p *Units) Counted(key store.Key, id store.EventID) (count.Entry, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
@@ -253,8 +203,8 @@ func (p *prepared) counted(key store.Key, id store.EventID) (count.Entry, bool) 
 	return u.entry, u.state == unitInDoubt || u.state == unitLeft
 }
 
-// of returns what was counted for key and is in doubt, and what is closed when that is less.
-func (p *prepared) of(key store.Key) (entries []count.Entry, fewer <-chan struct{}) {
+// Of returns what was counted for key and is in doubt, and what is closed when that is less.
+func (p *Units) Of(key store.Key) (entries []count.Entry, fewer <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.keys[key]
@@ -269,8 +219,8 @@ func (p *prepared) of(key store.Key) (entries []count.Entry, fewer <-chan struct
 	return entries, k.fewer
 }
 
-// wait waits until fewer is closed. The error says that it is not in time.
-func (p *prepared) wait(ctx context.Context, fewer <-chan struct{}, atMost time.Duration, o *demand.Settings) error {
+// Wait waits until fewer is closed. The error says that it is not in time.
+func (p *Units) Wait(ctx context.Context, fewer <-chan struct{}, atMost time.Duration, o *demand.Settings) error {
 	p.mu.Lock()
 	p.sweep(o)
 	p.mu.Unlock()
@@ -287,7 +237,7 @@ func (p *prepared) wait(ctx context.Context, fewer <-chan struct{}, atMost time.
 }
 
 // sweep ends, from time to time, what has lasted for too long. The lock is held.
-func (p *prepared) sweep(o *demand.Settings) {
+func (p *Units) sweep(o *demand.Settings) {
 	now := time.Now()
 	if now.Sub(p.swept) < o.StoreTimeout/4 {
 		return
