@@ -27,7 +27,8 @@ func newTop(p *command.Process) *cobra.Command {
 		Short: "Show live what a server decides, and how its store, clock and peers are",
 		Long: "Show live what a server decides, and how its store, clock and peers are, as its live page does: of that one\n" +
 			"instance, which serves with --ui. Rates are of the last seconds, latencies of the last minute, sums of the last\n" +
-			"hour. What shadows would deny is of all instances, every ten seconds. Control-C ends it." + remote.Notes + "  0  shown\n  2  error: standard error says why",
+			"hour. What shadows would deny is of all instances, every ten seconds. Control-C ends it." +
+			remote.Notes + "  0  shown\n  2  error: standard error says why",
 		Example: "  ratelimitd top\n  ratelimitd top --once -o json",
 	}
 	asker := remote.NewAsker(p, cmd)

@@ -86,7 +86,8 @@ func (t *shadowTable) write(out *bytes.Buffer, now time.Time) {
 			})
 		}
 		for _, u := range p.Unanswered {
-			line := fmt.Sprintf("missing: the calls of %s at %s: %s", remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
+			line := fmt.Sprintf("missing: the calls of %s at %s: %s",
+				remote.Printable(u.Instance), remote.Printable(u.Address), remote.Printable(u.Reason))
 			if !slices.Contains(missing, line) {
 				missing = append(missing, line)
 			}

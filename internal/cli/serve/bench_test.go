@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cassandra/cassandratest"
 )
@@ -33,6 +35,35 @@ func benchmarkTakes(b *testing.B, flags ...string) {
 		})
 		b.Run(policy+"/one", func(b *testing.B) { takes(b, client, s.URL, func() string { return "one" }, policy) })
 	}
+}
+
+// BenchmarkUI measures takes with the live page and without it, in turns: what they allocate, and how much time of
+// processors they take, client and server. Wall time says little on a machine that has other things to do.
+func BenchmarkUI(b *testing.B) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	servers := map[bool]string{}
+	for _, on := range []bool{false, true} {
+		servers[on] = start(b, nil, fmt.Sprintf("--ui=%t", on), "--log-level=error").URL
+	}
+	for turn := range 5 {
+		for _, on := range []bool{false, true} {
+			b.Run(fmt.Sprintf("ui=%t/%d", on, turn), func(b *testing.B) {
+				client.CloseIdleConnections() // the server ends what idles, while others have their turn
+				before := processorTime(b)
+				takes(b, client, servers[on], func() string { return "one" }, "api")
+				b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// processorTime returns how much of it this process has had.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func takes(b *testing.B, client *http.Client, url string, identifier func() string, policy string) {

@@ -153,12 +153,17 @@ func (s *Settings) AddServeFlags(flags *pflag.FlagSet) {
 		"of the cluster that you know of and accept, with commas between: "+acceptable+"; no alert fires for them (default: none)", caveats)
 }
 
+const (
+	flagIdentify      = "forward-auth-identify"
+	identifyByDefault = "ip"
+)
+
 func (s *Settings) addForwardAuthFlags(flags *pflag.FlagSet) {
 	command.Var(flags, &s.Trusted, "trusted-proxies", "127.0.0.0/8,::1", "prefixes",
 		"whose X-Forwarded-For is believed, with commas between, or none: gateways that ask /v1/forward-auth and proxies in front of them "+
 			"(with --auth-file, nobody may ask there unless this is given)",
 		origin.ParseProxies)
-	command.Var(flags, &s.ForwardAuth.Identify, "forward-auth-identify", "ip", "sources",
+	command.Var(flags, &s.ForwardAuth.Identify, flagIdentify, identifyByDefault, "sources",
 		"that /v1/forward-auth may identify by, its default first: ip, header:NAME, api-key, user, all, with commas between", sources)
 }
 
@@ -192,9 +197,10 @@ func (s *Settings) Levels() policy.Consistency {
 }
 
 // Common returns the settings that all instances of a namespace must have the same, by the names of
-// their flags. The hash key is one more, and no text.
+// their flags. The hash key is one more, and no text. How gateways identify is left out of an instance that was not told:
+// perhaps none asks it.
 func (s *Settings) Common() map[string]string {
-	return map[string]string{
+	common := map[string]string{
 		"clock-tolerance":        s.ClockTolerance.String(),
 		"clock-beyond-tolerance": s.ClockBeyondTolerance,
 		"consistency":            string(s.Consistency),
@@ -202,6 +208,14 @@ func (s *Settings) Common() map[string]string {
 		"store-timeout":          s.StoreTimeout.String(),
 		"sync-interval":          s.SyncInterval.String(),
 	}
+	var by []string
+	for _, source := range s.ForwardAuth.Identify {
+		by = append(by, source.String())
+	}
+	if text := strings.Join(by, ","); text != identifyByDefault {
+		common[flagIdentify] = text
+	}
+	return common
 }
 
 // newLog returns a log to w, of the format and level that were asked for.

@@ -52,6 +52,27 @@ func TestAcceptedCaveats(t *testing.T) {
 	}
 }
 
+// TestHowGatewaysIdentifyIsCommon to all instances that were told: of the others, perhaps none is asked by a gateway.
+func TestHowGatewaysIdentifyIsCommon(t *testing.T) {
+	const name = "forward-auth-identify"
+	for given, want := range map[string]string{
+		"": "", "ip": "", "user": "user", "header:X-Tenant, ip": "header:X-Tenant,ip", "ip,user": "ip,user",
+	} {
+		s, cmd := new(settings.Settings), new(cobra.Command)
+		s.AddServeFlags(cmd.Flags())
+		var args []string
+		if given != "" {
+			args = append(args, "--"+name+"="+given)
+		}
+		if err := cmd.ParseFlags(args); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Common()[name]; got != want {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestSerialConsistency(t *testing.T) {
 	config := clitest.Write(t, "c.yaml", "serial-consistency: serial\n")
 	for _, test := range []struct {
