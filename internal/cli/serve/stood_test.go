@@ -93,7 +93,7 @@ func TestInstanceThatIsStoppedUnderLoad(t *testing.T) {
 	<-time.After(2 * time.Second) // of the processes' time
 	end()
 	calling.Wait()
-	if text := still.metrics(t); !strings.Contains(text, "\nratelimitd_members_set_out_total 1\n") {
+	if text := still.metrics(t); !strings.Contains(text, "\nratelimitd_members_set_out_total{reason=\"silent\"} 1\n") {
 		t.Error("the instance that stood still was not set out once")
 	}
 	statuses := make(map[int]int)
