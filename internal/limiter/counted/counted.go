@@ -53,7 +53,7 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: totals.NewTakeBacks(tallies, opts.StoreTimeout),
 	}
 	c.denials = denied.New(opts, c.prepared.doubted)
-	c.owned = owned{opts: opts, prepared: &c.prepared}
+	c.owned = owned{opts: opts, began: time.Now(), prepared: &c.prepared}
 	return c
 }
 
