@@ -21,6 +21,7 @@ type Cluster struct {
 	aside  aside
 	inbox  inbox
 	setOut atomic.Int64
+	unread atomic.Int64
 	asides atomic.Int64
 
 	handedOver, handedInVain atomic.Int64
@@ -82,6 +83,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 			pause = minRejoin
 		}
 		c.setOut.Add(1)
+		if errors.Is(err, errUnread) {
+			c.unread.Add(1)
+		}
 		c.opts.Logger.Warn("no longer a member: this instance joins anew", "error", err, "pause", pause)
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -156,6 +160,7 @@ type Status struct {
 	Owned     int   // slices that it decides for; all of them in mode Shared
 	Complete  int   // of these, slices of which it knows all keys
 	SetOut    int64 // how often this instance was set out, or lost its view, and joined anew
+	Unread    int64 // of these, how often as its own row could not be read or written
 	Asides    int64 // how often it left as it might not decide
 
 	HandedOver, HandedInVain int64 // slices of which it told the next owner what it knew, and tried to
@@ -165,7 +170,7 @@ type Status struct {
 func (c *Cluster) Status() Status {
 	r := c.routes.Load()
 	st := Status{
-		View: r.view, Self: c.Self(), SetOut: c.setOut.Load(), Asides: c.asides.Load(),
+		View: r.view, Self: c.Self(), SetOut: c.setOut.Load(), Unread: c.unread.Load(), Asides: c.asides.Load(),
 		HandedOver: c.handedOver.Load(), HandedInVain: c.handedInVain.Load(),
 	}
 	if r.seat == nil {

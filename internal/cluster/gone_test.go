@@ -35,6 +35,9 @@ func TestMemberWhoseRowIsUnreadIsGone(t *testing.T) {
 		if now := dark.Self(); now == before || now == "" {
 			t.Errorf("the instance is member %q, and was %q: want another membership", now, before)
 		}
+		if st := dark.Status(); st.Unread != 1 || st.SetOut != 1 {
+			t.Errorf("%d memberships ended, %d of them as the row was unread; want one", st.SetOut, st.Unread)
+		}
 		for key := range 60 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if _, err := w.alive[key%3].take(ctx, key); err != nil {

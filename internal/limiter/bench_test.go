@@ -238,32 +238,63 @@ func BenchmarkEmbeddedLiveKeys(b *testing.B) {
 // once, and who did everything that the limit of ten lets. It is one round, however often
 // the benchmark would have it.
 func BenchmarkEmbeddedMemory(b *testing.B) {
-	const callers, limit = 1 << 16, 10
 	for _, name := range policy.Algorithms() {
-		for _, came := range []int{1, limit} {
-			b.Run(name+"/came="+strconv.Itoa(came), func(b *testing.B) {
-				now := time.Now()
-				clock := func() time.Time { return now }
-				before := heapBytes()
-				e := limiter.New(embedded.New(&embedded.Options{Now: clock}), &limiter.Options{Now: clock})
-				if err := e.SetPolicies([]policy.Policy{policyOf(name, limit, time.Hour)}); err != nil {
-					b.Fatal(err)
-				}
-				for range came {
-					for i := range callers {
-						id := keys.Identifier("+49151" + strconv.Itoa(10_000_000+i))
-						if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: id}); err != nil || !d.Allowed {
-							b.Fatal(d, err)
-						}
-					}
-					now = now.Add(time.Hour / limit)
-				}
-				b.ReportMetric(float64(heapBytes()-before)/callers, "B/caller")
-				runtime.KeepAlive(e)
-			})
-		}
+		benchmarkMemory(b, name, policyOf(name, memoryLimit, time.Hour), func(opts *limiter.Options) *limiter.Engine {
+			return limiter.New(embedded.New(&embedded.Options{Now: opts.Now}), opts)
+		})
 	}
 }
+
+// BenchmarkOwnerMemory measures what a caller costs who owns the key, and has the counts in a store elsewhere.
+func BenchmarkOwnerMemory(b *testing.B) {
+	for _, name := range policy.Algorithms() {
+		benchmarkMemory(b, name, policyOf(name, memoryLimit, time.Hour), func(opts *limiter.Options) *limiter.Engine {
+			opts.Owners = &owners{right: &allNew{}}
+			return limiter.New(nowhere{}, opts)
+		})
+	}
+}
+
+const memoryLimit = 10
+
+func benchmarkMemory(b *testing.B, name string, p policy.Policy, newEngine func(*limiter.Options) *limiter.Engine) {
+	const callers = 1 << 16
+	for _, came := range []int{1, memoryLimit} {
+		b.Run(name+"/came="+strconv.Itoa(came), func(b *testing.B) {
+			now := time.Now()
+			before := heapBytes()
+			e := newEngine(&limiter.Options{Now: func() time.Time { return now }})
+			if err := e.SetPolicies([]policy.Policy{p}); err != nil {
+				b.Fatal(err)
+			}
+			for range came {
+				for i := range callers {
+					id := keys.Identifier("+49151" + strconv.Itoa(10_000_000+i))
+					if d, err := e.Take(b.Context(), limiter.Demand{Policy: "p", Identifier: id}); err != nil || !d.Allowed {
+						b.Fatal(d, err)
+					}
+				}
+				now = now.Add(time.Hour / memoryLimit)
+			}
+			b.ReportMetric(float64(heapBytes()-before)/callers, "B/caller")
+			runtime.KeepAlive(e)
+		})
+	}
+}
+
+// nowhere is a store that is told, and keeps nothing: what an owner remembers is all there is.
+type nowhere struct{}
+
+func (nowhere) Read(_ context.Context, q *store.Query) (store.State, error) {
+	return store.State{Logs: make([]store.Log, len(q.Logs))}, nil
+}
+func (nowhere) Write(context.Context, *store.Write) error     { return nil }
+func (nowhere) WriteAll(context.Context, []store.Write) error { return nil }
+
+// allNew is the right of who owns all keys, which nobody has counted for.
+type allNew struct{ sole }
+
+func (allNew) IsNew(store.Key, time.Duration) bool { return true }
 
 // heapBytes returns how many bytes of the heap are in use.
 func heapBytes() uint64 {

@@ -49,8 +49,9 @@ func NewMembers(status func() cluster.Status, counts func() peer.Counts) prometh
 		}),
 		setOut: desc(prometheus.Opts{
 			Name: "ratelimitd_members_set_out_total",
-			Help: "How often others set this instance out, as it was silent, and it joined anew.",
-		}),
+			Help: "How often this instance was no longer a member, decided nothing, and joined anew, by reason: silent, " +
+				"and others set it out; or unread, its own row could not be read or written.",
+		}, "reason"),
 		asides: desc(prometheus.Opts{
 			Name: "ratelimitd_members_aside_total",
 			Help: "How often this instance left the others, as its clock was beyond the tolerance.",
@@ -119,7 +120,9 @@ func (m *members) Collect(to chan<- prometheus.Metric) {
 	} {
 		to <- prometheus.MustNewConstMetric(gauge.desc, prometheus.GaugeValue, gauge.value)
 	}
-	to <- prometheus.MustNewConstMetric(m.setOut, prometheus.CounterValue, float64(st.SetOut))
+	for reason, n := range map[string]int64{"silent": st.SetOut - st.Unread, "unread": st.Unread} {
+		to <- prometheus.MustNewConstMetric(m.setOut, prometheus.CounterValue, float64(n), reason)
+	}
 	to <- prometheus.MustNewConstMetric(m.asides, prometheus.CounterValue, float64(st.Asides))
 	for outcome, n := range map[string]int64{"told": st.HandedOver, "failed": st.HandedInVain} {
 		to <- prometheus.MustNewConstMetric(m.slices, prometheus.CounterValue, float64(n), outcome)

@@ -144,7 +144,7 @@ var rows = []row{
 			[]query{
 				{"1 - ratelimitd_members_view_installed{" + scope + "}", "not in force: {{instance}}"},
 				{"ratelimitd_members_shared{" + scope + "}", "no owners: {{instance}}"},
-				{"increase(ratelimitd_members_set_out_total{" + scope + "}[$__rate_interval])", "set out: {{instance}}"},
+				{"increase(ratelimitd_members_set_out_total{" + scope + "}[$__rate_interval])", "set out ({{reason}}): {{instance}}"},
 			},
 		},
 		{

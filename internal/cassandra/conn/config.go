@@ -134,7 +134,8 @@ func (c *Config) Settings(datacenter string) (cl *gocql.ClusterConfig, policy *N
 	if datacenter != "" {
 		hosts = gocql.DCAwareRoundRobinPolicy(datacenter)
 	}
-	policy = newNodes(gocql.TokenAwareHostPolicy(hosts), datacenter)
+	silences := newSilences(c.Timeout / SpeculateAfter)
+	policy, cl.StreamObserver = newNodes(gocql.TokenAwareHostPolicy(hosts), datacenter, silences), silences
 	cl.PoolConfig.HostSelectionPolicy = policy
 	if c.Username != "" {
 		cl.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}

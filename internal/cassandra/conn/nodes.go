@@ -14,10 +14,11 @@ import (
 )
 
 // Nodes lets a request's context say which node is to answer it; other
-// requests are routed by the policy it wraps. It also knows the nodes there are.
+// requests are routed by the policy it wraps, and to silent nodes last. It also knows the nodes there are.
 type Nodes struct {
 	gocql.HostSelectionPolicy
-	local string // data centre; empty: none
+	local    string // data centre; empty: none
+	silences *silences
 
 	mu    sync.Mutex
 	hosts []*gocql.HostInfo
@@ -28,8 +29,10 @@ type Nodes struct {
 var _ gocql.ReadyPolicy = (*Nodes)(nil)
 
 // newNodes wraps policy, which prefers the nodes of the data centre local.
-func newNodes(policy gocql.HostSelectionPolicy, local string) *Nodes {
-	return &Nodes{HostSelectionPolicy: policy, local: local, up: make(map[string]struct{}), came: make(chan struct{}, 1)}
+func newNodes(policy gocql.HostSelectionPolicy, local string, silences *silences) *Nodes {
+	return &Nodes{
+		HostSelectionPolicy: policy, local: local, silences: silences, up: make(map[string]struct{}), came: make(chan struct{}, 1),
+	}
 }
 
 // HostUp notes that a node was connected to.
@@ -122,9 +125,9 @@ func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 }
 
 // WithinBorders picks hosts for q. For a level that counts in the local data
-// centre it leaves out the others' nodes: to them, local is their own.
+// centre it leaves out the others' nodes: to them, local is their own. Silent nodes come last.
 func (n *Nodes) WithinBorders(q gocql.ExecutableQuery) gocql.NextHost {
-	next := n.HostSelectionPolicy.Pick(q)
+	next := n.silences.last(n.HostSelectionPolicy.Pick(q))
 	if q == nil || n.local == "" || !CountsLocally(q.GetConsistency()) {
 		return next
 	}

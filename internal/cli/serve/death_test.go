@@ -51,7 +51,7 @@ func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 		callers.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				at, key := killed.Load(), (n*7)%deathKeys
-				status := left[n%2].takeOf(ctx, fmt.Sprint("caller-", key))
+				status := left[n%2].takeOf(ctx, "log", fmt.Sprint("caller-", key))
 				switch decided := status == http.StatusOK || status == http.StatusTooManyRequests; {
 				case at == nil || ctx.Err() != nil:
 				case decided:
@@ -88,8 +88,8 @@ func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 }
 
 // takeOf takes a unit, and returns the status; 0: there was no answer.
-func (p *process) takeOf(ctx context.Context, identifier string) int {
-	body := fmt.Sprintf(`{"policy": "log", "identifier": %q}`, identifier)
+func (p *process) takeOf(ctx context.Context, policy, identifier string) int {
+	body := fmt.Sprintf(`{"policy": %q, "identifier": %q}`, policy, identifier)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/take", strings.NewReader(body))
 	if err != nil {
 		return 0

@@ -45,7 +45,7 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 		return nil, err
 	}
 	k := c.owned.of(t, right)
-	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (!k.isOld() || !k.denies(batch, now)) {
+	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (!c.owned.isOld(k) || !k.denies(batch, now)) {
 		return k, nil
 	}
 	if k == nil {
@@ -100,7 +100,10 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 		return nil
 	}
 	p.known.mu.Lock()
-	built := slices.Clone(p.known.built)
+	var built []store.EventID
+	if p.known.built != nil {
+		built = slices.Clone(*p.known.built)
+	}
 	p.known.mu.Unlock()
 	err := b.serial.UpdateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
 		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
@@ -124,6 +127,9 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	}
 	p.known.mu.Lock()
 	defer p.known.mu.Unlock()
+	if p.known.built == nil {
+		p.known.built = new(cas.Attempts)
+	}
 	for _, version := range p.tried {
 		p.known.built.Add(version)
 	}

@@ -54,7 +54,7 @@ func newCounted(store store.Store, ids *store.EventIDs, opts *demand.Settings) *
 		store: tallies, tallies: tallies, ids: ids, opts: opts, takeBacks: totals.NewTakeBacks(tallies, opts.StoreTimeout),
 	}
 	c.denials = denied.New(opts, c.prepared.Doubted)
-	c.owned = owned{opts: opts, prepared: &c.prepared}
+	c.owned = owned{opts: opts, began: time.Now(), prepared: &c.prepared}
 	return c
 }
 

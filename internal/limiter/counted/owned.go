@@ -23,6 +23,7 @@ import (
 // to the right that it was read by, and means nothing under another.
 type owned struct {
 	opts     *demand.Settings
+	began    time.Time // that what is known is dated from
 	prepared *prepared.Units
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
 	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
@@ -37,18 +38,19 @@ type ownedShard struct {
 	open       map[store.Key]time.Time // until when a key is not remembered
 }
 
-// known is all that is counted for a key.
+// known is all that is counted for a key. There are many, so it has no more than the 256 bytes that Go's allocator has a
+// size for.
 type known struct {
 	right owner.Right
 	plan  *demand.Plan
-	until time.Time // after which it is read again; zero: never
-	read  time.Time // when it was
+	until time.Duration // since owned.began, after which it is read again; 0: never
+	read  time.Duration // since owned.began, when it was
 
 	mu      sync.Mutex
 	writing int // requests whose units are not acknowledged yet
 	State   store.State
 	latest  store.Instant // by which it was decided last
-	built   cas.Attempts  // versions of the key's cell that what is known came by
+	built   *cas.Attempts // versions of the key's cell that what is known came by; nil: the plan has no cell
 }
 
 // Bounds of what is known, beside Options.MaxKeys.
@@ -72,7 +74,7 @@ func (o *owned) of(t *demand.Target, right owner.Right) *known {
 			sh.put(t.Key, k, o.mostKnown())
 		}
 	}
-	if !ok || k.right != right || k.plan != t.Plan || !k.until.IsZero() && time.Now().After(k.until) {
+	if !ok || k.right != right || k.plan != t.Plan || k.until != 0 && time.Since(o.began) > k.until {
 		return nil
 	}
 	return k
@@ -177,7 +179,7 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *kno
 		return nil
 	}
 	return &known{
-		right: right, plan: t.Plan, State: store.State{Logs: make([]store.Log, len(t.Plan.Logs))}, latest: now, read: time.Now(),
+		right: right, plan: t.Plan, State: store.State{Logs: make([]store.Log, len(t.Plan.Logs))}, latest: now, read: time.Since(o.began),
 	}
 }
 
@@ -193,10 +195,11 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 		Conversions: state.Conversions, Applied: state.Applied,
 	}
 	if t.Plan.Cell {
+		k.built = new(cas.Attempts)
 		k.built.Add(state.Cell.Version)
 	}
 	began := time.Now()
-	k.read = began
+	k.read = began.Sub(o.began)
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -211,7 +214,7 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 		settled = later
 	}
 	if t.Plan.Counters && began.Before(settled) {
-		k.until = began.Add(o.opts.StoreTimeout / denied.UnsettledPart)
+		k.until = k.read + o.opts.StoreTimeout/denied.UnsettledPart
 	}
 	if wasOpen && began.After(settled) {
 		delete(sh.open, t.Key)
@@ -264,7 +267,7 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	}
 	at := max(now, k.State.Reset+1)
 	if c.Op == count.OpTake {
-		return k.writing == 0 && !k.isOld() && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+		return k.writing == 0 && !o.isOld(k) && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
 	c.Plan.Decide(d, &k.State, count.OpCheck, store.EventID{}, at, c.Cost)
 	d.Postpone(at.Sub(now))
@@ -274,7 +277,7 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 
 // isOld reports whether k was read so long ago that it is read again before it denies anything: some
 // of what was counted then may have been taken back since, by others or by this instance itself.
-func (k *known) isOld() bool { return time.Since(k.read) > denied.MaxDenialAge }
+func (o *owned) isOld(k *known) bool { return time.Since(o.began)-k.read > denied.MaxDenialAge }
 
 // denies reports whether k leaves no room for some of batch at now.
 func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
@@ -301,7 +304,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 		return k
 	case c.opts.Timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
 		return nil
-	case !k.isOld() || !k.denies(batch, now):
+	case !c.owned.isOld(k) || !k.denies(batch, now):
 		return k
 	}
 	changes := c.owned.changes.Of(&t.Key)
@@ -463,9 +466,9 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(&k.State, max(now, k.State.Reset+1)) {
 		return 0
 	}
-	steady := min(k.plan.SteadyUntil(&k.State, now).Sub(now), denied.MaxDenialAge-time.Since(k.read))
-	if !k.until.IsZero() {
-		steady = min(steady, time.Until(k.until))
+	steady := min(k.plan.SteadyUntil(&k.State, now).Sub(now), denied.MaxDenialAge-(time.Since(o.began)-k.read))
+	if k.until != 0 {
+		steady = min(steady, k.until-time.Since(o.began))
 	}
 	if changed != o.prepared.Changes.Of(&t.Key) {
 		return 0

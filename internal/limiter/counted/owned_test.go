@@ -1,6 +1,7 @@
 package counted
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func (holder) Began() time.Time { return time.Time{} }
 // TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
 // read or counted.
 func TestWhatOwnersRememberIsBounded(t *testing.T) {
-	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	p := &demand.Plan{Promising: true, Regional: true}
 	held := func(sh *ownedShard) (events int) {
 		for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
@@ -53,7 +54,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 // TestOpenKeysStayOpenForWhoHasLonger holds that a key is open for as long as whoever opened it may
 // count, be its store timeout longer than this instance's or not.
 func TestOpenKeysStayOpenForWhoHasLonger(t *testing.T) {
-	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+	o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 	for theirs, want := range map[time.Duration]time.Duration{
 		0: 2 * time.Second, 500 * time.Millisecond: 2 * time.Second, 5 * time.Second: 10 * time.Second,
 	} {
@@ -70,7 +71,7 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 	at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
 	gone := []count.Entry{{ID: store.EventID{1}, Cost: 1}}
 	for events, want := range map[int]bool{2: true, 3: false, 4: false} {
-		o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults()}
+		o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
 		state := store.State{Logs: []store.Log{{}}}
 		for i := range events {
 			state.Logs[0].Events = append(state.Logs[0].Events, store.Event{ID: store.EventID{byte(i)}, At: 1, Cost: 1})
@@ -83,5 +84,12 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 		if (k != nil) != want || k != nil && len(k.State.Logs[0].Events) != events-1 {
 			t.Errorf("of %d events, memory has %+v", events, k)
 		}
+	}
+}
+
+// TestKnownIsSmall holds what an owner has of each key, beside events, in one of the allocator's sizes.
+func TestKnownIsSmall(t *testing.T) {
+	if size := reflect.TypeFor[known]().Size(); size > 256 {
+		t.Errorf("%d bytes, and the allocator takes more than 256", size)
 	}
 }
