@@ -198,7 +198,7 @@ func testPausedCoordinators(t *testing.T, cluster *cassandratest.Cluster, stores
 			var out outcomes
 			wait := out.takeUntil(ctx, t, engines)
 			for i := range cluster.Hosts() {
-				out.pauseInMidWrite(t, cluster.Node(i))
+				out.pauseInMidWrite(t, cluster.Node(i), cluster.Node((i+1)%len(cluster.Hosts())))
 			}
 			cluster.WaitUp()
 			cancel()
@@ -255,9 +255,9 @@ func (out *outcomes) sum() (sum keyOutcome) {
 	return sum
 }
 
-// pauseInMidWrite pauses node while takes go on, until one of them is left in doubt. The
-// others soon ask it for nothing any more: then it is resumed, and paused again.
-func (out *outcomes) pauseInMidWrite(t *testing.T, node *cassandratest.Node) {
+// pauseInMidWrite pauses two nodes of three while takes go on, until one of them is left in doubt: of a single node that
+// is silent, others soon ask for nothing any more. Then both are resumed.
+func (out *outcomes) pauseInMidWrite(t *testing.T, node, next *cassandratest.Node) {
 	t.Helper()
 	const longestPause = 6 * time.Second // several store timeouts
 	admitted := func(o keyOutcome) int64 { return o.admitted }
@@ -267,8 +267,10 @@ func (out *outcomes) pauseInMidWrite(t *testing.T, node *cassandratest.Node) {
 			break
 		}
 		node.Pause()
+		next.Pause()
 		inDoubt := out.more(unknown, longestPause)
 		node.Resume()
+		next.Resume()
 		if inDoubt {
 			return
 		}
