@@ -64,16 +64,11 @@ func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
 			}
 			return false, nil
 		}
-		c := New(s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = c.Run(ctx) }()
+		c := runs(t, s)
 		time.Sleep(unreadFor + time.Second)
 		if st := c.Status(); st.Owned != Slices {
 			t.Errorf("after %v it owns %d slices of %d", unreadFor+time.Second, st.Owned, Slices)
 		}
-		stop()
-		<-ended
 	})
 }
 
@@ -81,10 +76,7 @@ func TestInstanceThatCanNotJoinTriesAnotherID(t *testing.T) {
 func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		c := New(s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = c.Run(ctx) }()
+		c := runs(t, s)
 		time.Sleep(time.Second)
 		before := c.Self()
 		s.darken(rowCell(before), time.Minute)
@@ -93,8 +85,6 @@ func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 		if now := c.Self(); now != before || before == "" {
 			t.Errorf("it is member %q, and was %q before all of the store was gone for a minute", now, before)
 		}
-		stop()
-		<-ended
 	})
 }
 
@@ -103,10 +93,7 @@ func TestStoreThatIsGoneEndsNoMembership(t *testing.T) {
 func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
-		c := New(s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = c.Run(ctx) }()
+		c := runs(t, s)
 		time.Sleep(time.Second)
 		p, err := c.Enter(t.Context(), 1)
 		if err != nil || p.Tenure == nil {
@@ -128,7 +115,15 @@ func TestNobodySaysGoneWhileItMayAdmit(t *testing.T) {
 			t.Error("the member never said that it is gone")
 		}
 		p.Tenure.Leave()
-		stop()
-		<-ended
 	})
+}
+
+// runs returns a cluster over s that runs until the test ends.
+func runs(t *testing.T, s Store) *Cluster {
+	c := New(s, nil)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = c.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return c
 }
