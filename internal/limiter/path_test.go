@@ -26,8 +26,8 @@ func TestPathOfATake(t *testing.T) {
 	}{
 		{"embedded/allowed", 11, 48},
 		{"embedded/denied", 11, 43},
-		{"owner/allowed", 19, 88},
-		{"owner/denied", 15, 50},
+		{"owner/allowed", 19, 90},
+		{"owner/denied", 15, 52},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := make(map[string]bool)

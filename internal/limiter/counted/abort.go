@@ -31,9 +31,9 @@ func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
 func (k *known) without(in []count.Entry) store.State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := store.State{Reset: k.State.Reset, Counts: slices.Clone(k.State.Counts), Logs: make([]store.Log, len(k.State.Logs))}
+	s := store.State{Reset: k.reset, Counts: slices.Clone(k.counts), Logs: make([]store.Log, len(k.logs))}
 	for i := range s.Logs {
-		s.Logs[i] = store.Log{Events: slices.Clone(k.State.Logs[i].Events)}
+		s.Logs[i] = store.Log{Events: slices.Clone(k.logs[i].Events)}
 	}
 	takeOut(k.plan, &s, in)
 	return s
@@ -110,14 +110,14 @@ func (o *owned) takeOut(t *demand.Target, right owner.Right, units []count.Entry
 // takeOut takes units out of what k knows. False: it can't tell then what there is, as a log that was read up
 // to its limit may lack older events, which count once others are gone.
 func (k *known) takeOut(units []count.Entry) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i := range k.State.Logs {
-		if len(k.State.Logs[i].Events) >= k.plan.Logs[i].Limit {
+	s := k.open()
+	defer k.close(s)
+	for i := range s.Logs {
+		if len(s.Logs[i].Events) >= k.plan.Logs[i].Limit {
 			return false
 		}
 	}
-	takeOut(k.plan, &k.State, units)
+	takeOut(k.plan, s, units)
 	return true
 }
 

@@ -101,8 +101,8 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	}
 	p.known.mu.Lock()
 	var built []store.EventID
-	if p.known.built != nil {
-		built = slices.Clone(*p.known.built)
+	if c := p.known.inCell; c != nil {
+		built = slices.Clone(c.built)
 	}
 	p.known.mu.Unlock()
 	err := b.serial.UpdateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
@@ -127,11 +127,11 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	}
 	p.known.mu.Lock()
 	defer p.known.mu.Unlock()
-	if p.known.built == nil {
-		p.known.built = new(cas.Attempts)
+	if p.known.inCell == nil {
+		p.known.inCell = new(inCell)
 	}
 	for _, version := range p.tried {
-		p.known.built.Add(version)
+		p.known.inCell.built.Add(version)
 	}
 	return nil
 }

@@ -115,13 +115,13 @@ func (s *Decider) giveBackInMemory(t *demand.Target, k *known, e *count.Entry) e
 
 // giveBack gives back at now, or somewhat later, what e counted, and reports whether nobody did before.
 func (k *known) giveBack(now store.Instant, e *count.Entry) (at store.Instant, first bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at = max(now, k.State.Reset+1)
-	if k.State.Reset >= e.At || !k.State.Applied.Note(e.ID, e.Claimed, at) {
+	s := k.open()
+	defer k.close(s)
+	at = max(now, s.Reset+1)
+	if s.Reset >= e.At || !s.Applied.Note(e.ID, e.Claimed, at) {
 		return at, false
 	}
-	k.plan.GiveBack(&k.State, e, at)
+	k.plan.GiveBack(s, e, at)
 	k.latest = max(k.latest, now)
 	return at, true
 }

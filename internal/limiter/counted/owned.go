@@ -38,7 +38,7 @@ type ownedShard struct {
 	open       map[store.Key]time.Time // until when a key is not remembered
 }
 
-// known is all that is counted for a key. There are many, so it has no more than the 256 bytes that Go's allocator has a
+// known is all that is counted for a key. There are many, so it has no more than the 128 bytes that Go's allocator has a
 // size for.
 type known struct {
 	right owner.Right
@@ -47,10 +47,47 @@ type known struct {
 	read  time.Duration // since owned.began, when it was
 
 	mu      sync.Mutex
-	writing int // requests whose units are not acknowledged yet
-	State   store.State
+	writing int           // requests whose units are not acknowledged yet
 	latest  store.Instant // by which it was decided last
-	built   *cas.Attempts // versions of the key's cell that what is known came by; nil: the plan has no cell
+
+	// What a store.State has; see open.
+	logs   []store.Log
+	counts []store.Count
+	reset  store.Instant
+	inCell *inCell // nil: the plan has no cell
+}
+
+// inCell is what is known of a key's cell.
+type inCell struct {
+	levels      []store.Bucket
+	conversions []store.Conversion
+	applied     store.Applied
+	built       cas.Attempts // versions that it came by
+}
+
+// states are kept for open: plans go by whole ones, which are twice as large as what is known of most keys.
+var states = sync.Pool{New: func() any { return new(store.State) }}
+
+// open locks k and returns what is counted, which may be changed until close.
+func (k *known) open() *store.State {
+	k.mu.Lock()
+	s := states.Get().(*store.State)
+	s.Logs, s.Counts, s.Reset = k.logs, k.counts, k.reset
+	if c := k.inCell; c != nil {
+		s.Levels, s.Conversions, s.Applied = c.levels, c.conversions, c.applied
+	}
+	return s
+}
+
+// close has k know s, which open returned, and unlocks it.
+func (k *known) close(s *store.State) {
+	k.logs, k.counts, k.reset = s.Logs, s.Counts, s.Reset
+	if c := k.inCell; c != nil {
+		c.levels, c.conversions, c.applied = s.Levels, s.Conversions, s.Applied
+	}
+	*s = store.State{}
+	states.Put(s)
+	k.mu.Unlock()
 }
 
 // Bounds of what is known, beside Options.MaxKeys.
@@ -115,8 +152,8 @@ func (sh *ownedShard) grow(events int) {
 func (k *known) events() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.State.Logs {
-		n += len(k.State.Logs[i].Events)
+	for i := range k.logs {
+		n += len(k.logs[i].Events)
 	}
 	return n
 }
@@ -179,7 +216,7 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *kno
 		return nil
 	}
 	return &known{
-		right: right, plan: t.Plan, State: store.State{Logs: make([]store.Log, len(t.Plan.Logs))}, latest: now, read: time.Since(o.began),
+		right: right, plan: t.Plan, logs: make([]store.Log, len(t.Plan.Logs)), latest: now, read: time.Since(o.began),
 	}
 }
 
@@ -189,14 +226,10 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 	if !remembers(t) || holdsAnything(state) {
 		return
 	}
-	k := &known{right: right, plan: t.Plan, latest: now}
-	k.State = store.State{
-		Logs: state.Logs, Counts: state.Counts, Reset: state.Reset, Levels: state.Levels,
-		Conversions: state.Conversions, Applied: state.Applied,
-	}
+	k := &known{right: right, plan: t.Plan, latest: now, logs: state.Logs, counts: state.Counts, reset: state.Reset}
 	if t.Plan.Cell {
-		k.built = new(cas.Attempts)
-		k.built.Add(state.Cell.Version)
+		k.inCell = &inCell{levels: state.Levels, conversions: state.Conversions, applied: state.Applied}
+		k.inCell.built.Add(state.Cell.Version)
 	}
 	began := time.Now()
 	k.read = began.Sub(o.began)
@@ -260,16 +293,16 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	if c.Op == count.OpTake && o.prepared.Doubted(c.Key) {
 		return false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	s := k.open()
+	defer k.close(s)
 	if o.opts.Timing.IsSetBack(k.latest, now) {
 		return false
 	}
-	at := max(now, k.State.Reset+1)
+	at := max(now, s.Reset+1)
 	if c.Op == count.OpTake {
-		return k.writing == 0 && !o.isOld(k) && c.Plan.Refuse(d, &k.State, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+		return k.writing == 0 && !o.isOld(k) && c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
-	c.Plan.Decide(d, &k.State, count.OpCheck, store.EventID{}, at, c.Cost)
+	c.Plan.Decide(d, s, count.OpCheck, store.EventID{}, at, c.Cost)
 	d.Postpone(at.Sub(now))
 	d.Remembered = true
 	return true
@@ -281,11 +314,11 @@ func (o *owned) isOld(k *known) bool { return time.Since(o.began)-k.read > denie
 
 // denies reports whether k leaves no room for some of batch at now.
 func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at := max(now, k.State.Reset+1)
+	s := k.open()
+	defer k.close(s)
+	at := max(now, s.Reset+1)
 	return slices.ContainsFunc(batch, func(r *demand.Request) bool {
-		return r.Op.MayDeny() && !k.plan.Fits(&k.State, at, r.Cost)
+		return r.Op.MayDeny() && !k.plan.Fits(s, at, r.Cost)
 	})
 }
 
@@ -322,14 +355,14 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 
 // admit decides batch over what is known, and returns the units that are to be written.
 func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.EventIDs, now store.Instant, o *demand.Settings) *units {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at := max(now, k.State.Reset+1)
-	own := &units{now: at, epoch: k.State.Reset}
-	k.prune(at.Add(-o.Timing.Slack() - time.Second)) // by as much the clock may be set back without anybody's notice
+	s := k.open()
+	defer k.close(s)
+	at := max(now, s.Reset+1)
+	own := &units{now: at, epoch: s.Reset}
+	prune(s, k.plan, at.Add(-o.Timing.Slack()-time.Second)) // by as much the clock may be set back without anybody's notice
 	for _, r := range batch {
 		id := ids.Next(at)
-		t.Plan.Decide(&r.Decision, &k.State, r.Op, id, at, r.Cost)
+		t.Plan.Decide(&r.Decision, s, r.Op, id, at, r.Cost)
 		if at > now {
 			r.Decision.Postpone(at.Sub(now))
 		}
@@ -342,7 +375,7 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	}
 	k.latest = max(k.latest, now)
 	if t.Plan.Cell {
-		own.probes = t.Plan.Probes(&k.State)
+		own.probes = t.Plan.Probes(s)
 	}
 	if len(own.batch) > 0 {
 		k.writing++
@@ -360,10 +393,10 @@ func (k *known) written() {
 	k.writing--
 }
 
-// prune forgets what no longer counts at now, and what is beyond any limit.
-func (k *known) prune(now store.Instant) {
-	for i := range k.State.Logs {
-		log, p := &k.State.Logs[i], &k.plan.Logs[i]
+// prune forgets of s what no longer counts under p at now, and what is beyond any limit.
+func prune(s *store.State, p *demand.Plan, now store.Instant) {
+	for i := range s.Logs {
+		log, p := &s.Logs[i], &p.Logs[i]
 		gone := 0
 		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
 			gone++
@@ -373,13 +406,13 @@ func (k *known) prune(now store.Instant) {
 			*log = log.From(gone)
 		}
 	}
-	counts := k.State.Counts[:0]
-	for _, c := range k.State.Counts {
+	counts := s.Counts[:0]
+	for _, c := range s.Counts {
 		if c.Expires > now {
 			counts = append(counts, c)
 		}
 	}
-	k.State.Counts = counts
+	s.Counts = counts
 }
 
 // settleOwned answers batch by what is known of t.
@@ -416,9 +449,9 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 	}
 	k.written()
 	if local {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		c.denials.KeepFull(t, &k.State, max(now, k.State.Reset+1), mark)
+		s := k.open()
+		defer k.close(s)
+		c.denials.KeepFull(t, s, max(now, s.Reset+1), mark)
 	}
 }
 
@@ -461,12 +494,12 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if o.prepared.Doubted(t.Key) {
 		return 0
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(&k.State, max(now, k.State.Reset+1)) {
+	s := k.open()
+	defer k.close(s)
+	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(s, max(now, s.Reset+1)) {
 		return 0
 	}
-	steady := min(k.plan.SteadyUntil(&k.State, now).Sub(now), denied.MaxDenialAge-(time.Since(o.began)-k.read))
+	steady := min(k.plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-(time.Since(o.began)-k.read))
 	if k.until != 0 {
 		steady = min(steady, k.until-time.Since(o.began))
 	}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -81,7 +82,7 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 			t.Errorf("of %d events, one is taken out of memory: %t, want %t", events, got, want)
 		}
 		k := o.of(at, holder{})
-		if (k != nil) != want || k != nil && len(k.State.Logs[0].Events) != events-1 {
+		if (k != nil) != want || k != nil && len(k.logs[0].Events) != events-1 {
 			t.Errorf("of %d events, memory has %+v", events, k)
 		}
 	}
@@ -91,5 +92,12 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 func TestKnownIsSmall(t *testing.T) {
 	if size := reflect.TypeFor[known]().Size(); size > 256 {
 		t.Errorf("%d bytes, and the allocator takes more than 256", size)
+	}
+}
+
+// TestWhatIsKnownOfAKeyIsSmall holds what every key that an owner remembers costs, to a size that Go's allocator has.
+func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(known{}); size > 128 {
+		t.Errorf("known has %d bytes, which Go rounds up to 144 or more; want 128 at most", size)
 	}
 }
