@@ -114,6 +114,7 @@ func (m *charger) charges(charges []demand.Charge, call *Call) ([]demand.Charge,
 			}
 		}
 		var err error
+		charges = slices.Grow(charges, len(more))
 		if charges, err = call.together(charges, more); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/keys"
@@ -58,6 +59,7 @@ func (e *Engine) Canonical(policy string, id keys.Identifier) keys.Identifier {
 
 // deriveFrom appends to all what c, of the demand by, brings along for parts of its identifier.
 func deriveFrom(c *demand.Charge, all []derived, by int, parts []string) ([]derived, error) {
+	all = slices.Grow(all, len(parts))
 	for i, part := range parts {
 		p := c.Plan.Derives[i]
 		id := keys.Identifier(part)

@@ -26,7 +26,7 @@ func TestPathOfATake(t *testing.T) {
 	}{
 		{"embedded/allowed", 11, 48},
 		{"embedded/denied", 11, 43},
-		{"owner/allowed", 19, 90},
+		{"owner/allowed", 20, 93},
 		{"owner/denied", 15, 52},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/peer/peerpb"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -136,7 +137,7 @@ func (s *Server) decide(ctx context.Context, call *peerpb.Call) *peerpb.Answer {
 	if within <= 0 {
 		within = longestCall
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := clock.Within(ctx, within)
 	defer cancel()
 	var a owner.Answer
 	h, err := peerCallOf(call)

@@ -28,14 +28,14 @@ func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
 }
 
 // without returns a copy of what k knows, without units.
-func (k *known) without(in []count.Entry) store.State {
+func (k *known) without(in []count.Entry) *store.State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := store.State{Reset: k.reset, Counts: slices.Clone(k.counts), Logs: make([]store.Log, len(k.logs))}
+	s := &store.State{Reset: k.reset, Counts: slices.Clone(k.counts), Logs: make([]store.Log, len(k.logs))}
 	for i := range s.Logs {
 		s.Logs[i] = store.Log{Events: slices.Clone(k.logs[i].Events)}
 	}
-	takeOut(k.plan, &s, in)
+	takeOut(k.plan, s, in)
 	return s
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
@@ -137,7 +138,7 @@ func (f *flights) join(ctx context.Context, k store.Key, r *demand.Request, time
 ) {
 	leading, cancel := ctx, func() {}
 	if !r.Alone { // others depend on it
-		leading, cancel = context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		leading, cancel = clock.Within(context.WithoutCancel(ctx), timeout)
 	}
 	defer cancel()
 	if ctx.Err() != nil {
@@ -444,7 +445,7 @@ func inDoubt() error {
 // doubt makes those denials of batch errors that are owed to units which may yet be given back.
 func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 	var known *known
-	var without store.State // the prepared units
+	var without *store.State // the prepared units
 	var fewer <-chan struct{}
 	looked := false
 	for _, r := range batch {
@@ -463,7 +464,7 @@ func (s *Decider) doubt(t *demand.Target, batch []*demand.Request) {
 				}
 			}
 		}
-		if known == nil || known.plan.Fits(&without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
+		if known == nil || known.plan.Fits(without, max(s.opts.Timing.Instant(), without.Reset+1), r.Cost) {
 			r.Err, r.Fewer = inDoubt(), fewer
 		}
 	}

@@ -1,4 +1,5 @@
-package serve
+// Package garbage lets more of it gather than Go does by default, where the heap is small.
+package garbage
 
 import (
 	"context"
@@ -8,35 +9,26 @@ import (
 )
 
 const (
-	// spareHeap is how much garbage there may be at least before it is collected. A small
+	// Heap is how much garbage there may be at least before it is collected, in bytes. A small
 	// heap collected at twice its size, as is Go's default, is gone through ten times a
 	// second under load, which is a tenth of a decision's time.
-	spareHeap = 64 << 20 // bytes
-	// defaultGCPercent is Go's: a heap of spareHeap and more is collected as ever.
+	Heap = 64 << 20
+	// defaultGCPercent is Go's: a heap of Heap and more is collected as ever.
 	defaultGCPercent = 100
 	// adaptEvery is how late a heap that has grown is noticed: it gathers a hundred MiB of
 	// garbage meanwhile at most.
 	adaptEvery = time.Second
 )
 
-// sparing returns a stage that spares garbage, unless gogc, the value of GOGC, says what is to be
-// done.
-func sparing(gogc string) stage {
-	if gogc != "" {
-		return untilDone
-	}
-	return spareGarbage
-}
-
-// spareGarbage lets garbage gather up to spareHeap where the heap is smaller than that,
+// Spare lets garbage gather up to instances times Heap where the heap is smaller than that,
 // until ctx ends. It returns nil. The process has one collector, so one service has it at a time.
-func spareGarbage(ctx context.Context) error {
+func Spare(ctx context.Context, instances int) error {
 	before := debug.SetGCPercent(defaultGCPercent)
 	defer debug.SetGCPercent(before)
 	tick := time.NewTicker(adaptEvery)
 	defer tick.Stop()
 	for current := defaultGCPercent; ; {
-		if percent := gcPercent(liveHeap()); percent != current {
+		if percent := gcPercent(liveHeap(), uint64(instances)*Heap); percent != current {
 			debug.SetGCPercent(percent)
 			current = percent
 		}
@@ -48,13 +40,13 @@ func spareGarbage(ctx context.Context) error {
 	}
 }
 
-// gcPercent returns the percentage of live bytes that is spareHeap, in whole hundreds, or
+// gcPercent returns the percentage of live bytes that is spare, in whole hundreds, or
 // the default where that is more.
-func gcPercent(live uint64) int {
+func gcPercent(live, spare uint64) int {
 	if live == 0 { // nothing was collected yet
 		return defaultGCPercent
 	}
-	times := spareHeap / max(live, 1<<20)
+	times := spare / max(live, 1<<20)
 	return max(1, int(times)) * defaultGCPercent
 }
 

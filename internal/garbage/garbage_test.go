@@ -1,11 +1,10 @@
-package serve
+package garbage
 
 import (
 	"context"
 	"runtime"
 	"runtime/debug"
 	"testing"
-	"testing/synctest"
 )
 
 // TestGCPercent spares 64 MiB where the heap is small, and nothing where it is not.
@@ -13,14 +12,14 @@ func TestGCPercent(t *testing.T) {
 	for live, want := range map[uint64]int{
 		0: 100, 1: 6400, 1 << 20: 6400, 8 << 20: 800, 20 << 20: 300, 32 << 20: 200, 33 << 20: 100, 64 << 20: 100, 1 << 40: 100,
 	} {
-		if got := gcPercent(live); got != want {
+		if got := gcPercent(live, Heap); got != want {
 			t.Errorf("%d bytes live: %d %%, want %d %%", live, got, want)
 		}
 	}
 }
 
-// TestSpareGarbage leaves the collector as it was.
-func TestSpareGarbage(t *testing.T) {
+// TestSpare leaves the collector as it was.
+func TestSpare(t *testing.T) {
 	const given = 123
 	defer debug.SetGCPercent(debug.SetGCPercent(given))
 	runtime.GC()
@@ -29,28 +28,10 @@ func TestSpareGarbage(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := spareGarbage(ended); err != nil {
+	if err := Spare(ended, 1); err != nil {
 		t.Error(err)
 	}
 	if got := debug.SetGCPercent(given); got != given {
 		t.Errorf("%d %% when it has ended, want %d %%", got, given)
-	}
-}
-
-// TestGOGCIsHeeded leaves the collector alone where GOGC is given.
-func TestGOGCIsHeeded(t *testing.T) {
-	const given = 123
-	defer debug.SetGCPercent(debug.SetGCPercent(given))
-	runtime.GC()
-	for gogc, spared := range map[string]bool{"": true, "off": false, "100": false} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() { _ = sparing(gogc)(ctx) }() // it returns nil
-			synctest.Wait()
-			if got := debug.SetGCPercent(given); (got != given) != spared {
-				t.Errorf("GOGC=%s: %d %%", gogc, got)
-			}
-		})
 	}
 }

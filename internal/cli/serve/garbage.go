@@ -1,0 +1,16 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/garbage"
+)
+
+// sparing returns a stage that spares garbage, unless gogc, the value of GOGC, says what is to be
+// done.
+func sparing(gogc string) stage {
+	if gogc != "" {
+		return untilDone
+	}
+	return func(ctx context.Context) error { return garbage.Spare(ctx, 1) }
+}

@@ -1,0 +1,80 @@
+package clock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Within is context.WithTimeout, but for a timer that is made only where somebody waits for the end: what is decided from
+// memory does not.
+func Within(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	w := &within{parent: parent, until: time.Now().Add(timeout)}
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(w.until) {
+		w.until = earlier
+	}
+	return w, w.cancel
+}
+
+// within is a context that ends at an instant.
+type within struct {
+	parent context.Context
+	until  time.Time
+
+	mu    sync.Mutex
+	over  bool            // it was cancelled
+	timed context.Context // nil: nobody has waited yet
+	stop  context.CancelFunc
+}
+
+func (w *within) Deadline() (time.Time, bool) { return w.until, true }
+
+// Done makes the timer.
+func (w *within) Done() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timed == nil {
+		w.timed, w.stop = context.WithDeadline(w.parent, w.until)
+		if w.over {
+			w.stop()
+		}
+	}
+	return w.timed.Done()
+}
+
+func (w *within) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.timed != nil:
+		return w.timed.Err()
+	case w.parent.Err() != nil:
+		return w.parent.Err()
+	case w.over:
+		return context.Canceled
+	case !time.Now().Before(w.until):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value is the timed context's once there is one, so that contexts made of w are its children, and end without a
+// goroutine of their own.
+func (w *within) Value(key any) any {
+	w.mu.Lock()
+	of := w.timed
+	w.mu.Unlock()
+	if of == nil {
+		of = w.parent
+	}
+	return of.Value(key)
+}
+
+func (w *within) cancel() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	if w.stop != nil {
+		w.stop()
+	}
+}
