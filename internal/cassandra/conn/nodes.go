@@ -112,7 +112,7 @@ func (n *Nodes) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 		host, _ = q.Context().Value(pinKey{}).(*gocql.HostInfo)
 	}
 	if host == nil {
-		return twice(func() gocql.NextHost { return n.WithinBorders(q) })
+		return twice(n.WithinBorders(q))
 	}
 	left := 2
 	return func() gocql.SelectedHost {
@@ -150,15 +150,24 @@ func CountsLocally(level gocql.Consistency) bool {
 	return false
 }
 
-// twice goes over the hosts that pick returns, and once more.
-func twice(pick func() gocql.NextHost) gocql.NextHost {
-	next, again := distinct(pick()), true
+// twice goes over the hosts of next, and once more. Nothing is picked anew for that: a pick reads of the query what the
+// driver writes to it while a first attempt is under way.
+func twice(next gocql.NextHost) gocql.NextHost {
+	var given []gocql.SelectedHost
+	once, again := distinct(next), false
 	return func() gocql.SelectedHost {
-		host := next()
-		if host == nil && again {
-			next, again = distinct(pick()), false
-			host = next()
+		if !again {
+			if host := once(); host != nil {
+				given = append(given, host)
+				return host
+			}
+			again = true
 		}
+		if len(given) == 0 {
+			return nil
+		}
+		host := given[0]
+		given = given[1:]
 		return host
 	}
 }

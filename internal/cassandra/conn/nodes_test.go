@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"net"
 	"slices"
 	"testing"
 
@@ -10,20 +11,18 @@ import (
 // What the driver picks has a node twice where it has two descriptions of it: each is
 // tried once, and all once more.
 func TestNodesAreTriedInTurn(t *testing.T) {
-	pick := func() gocql.NextHost {
-		left := []string{"a", "a", "b", "a", "c"}
-		return func() gocql.SelectedHost {
-			if len(left) == 0 {
-				return nil
-			}
-			host := new(gocql.HostInfo)
-			host.SetHostID(left[0])
-			left = left[1:]
-			return chosenHost{host}
+	left := []string{"a", "a", "b", "a", "c"}
+	picked := func() gocql.SelectedHost {
+		if len(left) == 0 {
+			return nil
 		}
+		host := new(gocql.HostInfo)
+		host.SetHostID(left[0])
+		left = left[1:]
+		return chosenHost{host}
 	}
 	var tried []string
-	for next, host := twice(pick), gocql.SelectedHost(nil); ; {
+	for next, host := twice(picked), gocql.SelectedHost(nil); ; {
 		if host = next(); host == nil {
 			break
 		}
@@ -32,4 +31,34 @@ func TestNodesAreTriedInTurn(t *testing.T) {
 	if want := []string{"a", "b", "c", "a", "b", "c"}; !slices.Equal(tried, want) {
 		t.Errorf("tried %v, want %v", tried, want)
 	}
+}
+
+// TestNodesArePickedOnce holds that a query is read before its first attempt alone: the driver writes to it then.
+func TestNodesArePickedOnce(t *testing.T) {
+	host := new(gocql.HostInfo)
+	host.SetHostID("a")
+	picks := &countedPicks{HostSelectionPolicy: gocql.RoundRobinHostPolicy()}
+	config := Config{Hosts: []string{"127.0.0.1"}}.WithDefaults()
+	_, nodes := config.Settings("")
+	nodes.HostSelectionPolicy = picks
+	host.SetConnectAddress(net.IPv4(127, 0, 0, 2))
+	nodes.AddHost(host)
+	next := nodes.Pick(nil)
+	for range 3 {
+		next()
+	}
+	if picks.n != 1 {
+		t.Errorf("the policy was asked %d times, want once", picks.n)
+	}
+}
+
+// countedPicks is a policy that counts how often it is asked.
+type countedPicks struct {
+	gocql.HostSelectionPolicy
+	n int
+}
+
+func (p *countedPicks) Pick(q gocql.ExecutableQuery) gocql.NextHost {
+	p.n++
+	return p.HostSelectionPolicy.Pick(q)
 }
