@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// caddyBinary builds Caddy, once for all tests: after the first time in a second, and the
-// first time in minutes.
+// caddyBinary builds Caddy, once for all tests: after the first time in a second, and the first time in a minute, without
+// optimization, which takes another.
 var caddyBinary = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "caddy")
 	if err != nil {
@@ -20,7 +20,7 @@ var caddyBinary = sync.OnceValues(func() (string, error) {
 	}
 	caddyFolder = folder
 	binary := filepath.Join(folder, "caddy")
-	output, err := exec.Command("go", "build", "-C", "caddy", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput()
+	output, err := exec.Command("go", "build", "-C", "caddy", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput()
 	if err != nil {
 		err = errors.New("building Caddy from its module: " + err.Error() + "\n" + string(output))
 	}
