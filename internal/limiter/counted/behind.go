@@ -231,7 +231,7 @@ func (b *behind) waiting() iter.Seq[[]*unwritten] {
 	}
 }
 
-// writeKey writes what waits for key.
+// writeKey writes what waits for key, and has nothing stored ahead of it.
 func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 	sh := b.shard(key)
 	for {
@@ -239,7 +239,7 @@ func (b *behind) writeKey(ctx context.Context, key store.Key) error {
 		u := sh.keys[key]
 		if u == nil {
 			sh.mu.Unlock()
-			return nil
+			return b.tallies.SettleKey(ctx, key)
 		}
 		trip := u.trip
 		if trip == nil {

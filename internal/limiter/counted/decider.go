@@ -409,7 +409,10 @@ func (s *Decider) Behind() Behind {
 }
 
 // Flush writes what was admitted and is not written yet, until ctx ends.
-func (s *Decider) Flush(ctx context.Context) { s.counted.behind.flush(ctx) }
+func (s *Decider) Flush(ctx context.Context) {
+	s.counted.behind.flush(ctx)
+	s.counted.tallies.Settle(ctx)
+}
 
 // SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is
 // not there was removed.

@@ -439,13 +439,15 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 		c.behind.add(t, own, k) // before it is noted: what the tenure's end does not find in time is not admitted
 		unnoted = count.RecordedUnknown
 	}
-	if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
-		c.owned.forget(t.Key)
-		failAll(own.batch, unnoted, store.Unavailable(err))
-		return
-	}
-	if !later && !c.write(ctx, t, own) {
-		return
+	if later || !t.Plan.Tally || len(t.Plan.Logs) > 0 || !c.tallies.Spend(t.Key, own.counts) {
+		if err := k.right.Note(t.Key, t.Plan.Life()); err != nil {
+			c.owned.forget(t.Key)
+			failAll(own.batch, unnoted, store.Unavailable(err))
+			return
+		}
+		if !later && !c.write(ctx, t, own) {
+			return
+		}
 	}
 	k.written()
 	if local {
@@ -462,7 +464,12 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool 
 	if len(t.Plan.Logs) > 0 {
 		w.Events, w.Logs = own.events, t.Plan.LogWrites
 	}
-	err := c.store.Write(ctx, &w)
+	var err error
+	if w.Tally && len(w.Logs) == 0 {
+		err = c.tallies.WriteAhead(ctx, &w, own.room())
+	} else {
+		err = c.store.Write(ctx, &w)
+	}
 	if err == nil && ctx.Err() != nil { // an answer that comes too late admits nothing
 		err = fmt.Errorf("%w: it answered too late: %w", store.ErrUnavailable, ctx.Err())
 	}

@@ -1,6 +1,7 @@
 package counted
 
 import (
+	"math"
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
@@ -134,6 +135,16 @@ func countAfter(events []store.Event, bound, endedBy store.Instant) (n int) {
 		}
 	}
 	return n
+}
+
+// room returns how many units fit beside u.
+func (u *units) room() int64 {
+	limits := u.batch[len(u.batch)-1].Decision.Limits()
+	most := int64(math.MaxInt64)
+	for i := range limits {
+		most = min(most, limits[i].Remaining)
+	}
+	return most
 }
 
 // filter returns the part of u for which keep is true. keep is called for each

@@ -40,6 +40,7 @@ type tally struct {
 
 	mu     sync.Mutex
 	stamp  int64
+	ahead  *ahead         // nil: nothing is to be spent
 	totals []store.Count  // of windows that are not over yet; each with its row
 	first  [2]store.Count // where totals are while there are no more: this window's and the one's before
 }
@@ -112,6 +113,16 @@ func (t *Totals) settle(w *store.Write, err error) {
 	}
 }
 
+// known returns the tally of key; nil: there is none.
+func (t *Totals) known(key store.Key) *tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mine, ok := t.young[key]; ok {
+		return mine
+	}
+	return t.old[key]
+}
+
 // of returns the tally of key, made if there is none.
 func (t *Totals) of(key store.Key) *tally {
 	t.mu.Lock()
@@ -136,6 +147,12 @@ func (t *Totals) of(key store.Key) *tally {
 func (t *tally) add(counts []store.Count, o *clock.Timing) []store.Tally {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.addLocked(counts, o)
+}
+
+// addLocked is add while t is locked. It ends what is stored ahead.
+func (t *tally) addLocked(counts []store.Count, o *clock.Timing) []store.Tally {
+	t.ahead = nil
 	now := o.Time()
 	t.stamp = max(t.stamp+1, now.UnixMicro())
 	if !o.IsSkewed() { // else what is not over may seem to be, and what is taken back of it would begin another row

@@ -1,0 +1,128 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/limiter"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+)
+
+// takesOf has e take until it is denied or fails, most times at most, and returns how many were admitted.
+func takesOf(t *testing.T, e *limiter.Engine, most int) (admitted int, err error) {
+	t.Helper()
+	for ; admitted < most; admitted++ {
+		d, err := e.Take(t.Context(), limiter.Demand{Policy: "fixed-window", Identifier: "id"})
+		if err != nil || !d.Allowed {
+			return admitted, err
+		}
+	}
+	return admitted, nil
+}
+
+// owning returns an engine that owns all keys, with one fixed window of an hour in rows.
+func owning(t *testing.T, s store.Store, right owner.Right, limit int64) *limiter.Engine {
+	t.Helper()
+	return asking(t, s, &owners{right: right}, limit)
+}
+
+// asking returns an engine with these owners, and the same policy.
+func asking(t *testing.T, s store.Store, o owner.Owners, limit int64) *limiter.Engine {
+	t.Helper()
+	p := inRows("fixed-window", limit, time.Hour)
+	p.Name = "fixed-window"
+	return ownerOf(t, s, o, limiter.Options{StoreTimeout: timeout}, p)
+}
+
+// TestUnitsAheadSpareWrites holds that a key that is asked for often is rarely written, and that its limit is what it was:
+// all of it for the owner, and never more for it and for who owns the key next.
+func TestUnitsAheadSpareWrites(t *testing.T) {
+	const limit, first = 1000, 500
+	for _, c := range []struct {
+		ends  string
+		least int // for the next owner
+	}{{"not", 0}, {"by a crash", limit - first - first/4}, {"by an ordinary stop", limit - first}} {
+		t.Run(c.ends, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeStore()
+				e := owning(t, s, &tenancy{}, limit)
+				took := first
+				if c.least == 0 {
+					took = limit
+				}
+				if n, err := takesOf(t, e, took); n != took || err != nil {
+					t.Fatalf("%d of %d takes are admitted: %v", n, took, err)
+				}
+				if _, writes := s.counts(); writes > took/10 {
+					t.Errorf("%d takes made %d writes, want a tenth at most", took, writes)
+				}
+				if c.ends == "by an ordinary stop" {
+					e.Flush(t.Context())
+				}
+				n, err := takesOf(t, owning(t, s, &sole{}, limit), limit)
+				if err != nil || n < c.least || n > limit-took {
+					t.Errorf("the next owner admits %d, want %d to %d: %v", n, c.least, limit-took, err)
+				}
+			})
+		})
+	}
+}
+
+// TestUnitsAheadAreAcknowledged holds that nobody is admitted by units that the store may not have, nor by a right that is over.
+func TestUnitsAheadAreAcknowledged(t *testing.T) {
+	for _, broken := range []string{"no answer", "a right that is over"} {
+		t.Run(broken, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, right := newFakeStore(), &tenancy{}
+				e := owning(t, s, right, 1000)
+				if n, err := takesOf(t, e, 100); n != 100 || err != nil {
+					t.Fatalf("%d of 100 takes are admitted: %v", n, err)
+				}
+				if broken == "no answer" {
+					s.set(func() { s.onWrite = func(*store.Write) error { return store.ErrUnavailable } })
+					spend(t, e)
+				} else {
+					right.set(func() { right.fails = store.ErrUnavailable })
+				}
+				for range 50 {
+					if n, _ := takesOf(t, e, 1); n > 0 {
+						t.Fatal("one is admitted")
+					}
+				}
+			})
+		})
+	}
+}
+
+// spend takes what is stored ahead, until a take fails.
+func spend(t *testing.T, e *limiter.Engine) {
+	t.Helper()
+	if n, err := takesOf(t, e, 100); n > 25 || err == nil {
+		t.Fatalf("%d takes are admitted though nothing is written: %v", n, err)
+	}
+}
+
+// TestOpenedKeysHaveNothingAhead holds that who counts for a key that is open finds what is counted, and no more.
+func TestOpenedKeysHaveNothingAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100
+		s := newFakeStore()
+		e := owning(t, s, &tenancy{}, limit)
+		guest := asking(t, s, &owners{other: asked{e}}, limit)
+		if n, err := takesOf(t, e, limit-10); n != limit-10 || err != nil {
+			t.Fatalf("%d are admitted: %v", n, err)
+		}
+		for i := range 10 {
+			call := limiter.Call{
+				Op: count.OpTake, Demands: []limiter.Demand{{Policy: "fixed-window", Identifier: "id"}}, IdempotencyKey: fmt.Sprint(i),
+			}
+			if r, err := guest.Do(t.Context(), &call); err != nil || !r.Allowed {
+				t.Errorf("guest %d of 10 is denied: %+v, %v", i, r, err)
+			}
+		}
+	})
+}
