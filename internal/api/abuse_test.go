@@ -247,6 +247,7 @@ func TestBusyConnectionsAreKept(t *testing.T) {
 			}
 		}
 		b.store.before = nil
+		waitUntil(t, "both wait again", func() bool { return b.connections.Waiting() == 2 }) // soon after they are answered
 		b.serves("c")
 		if refused, closed := b.reached[connections.Full].Load(), b.reached[connections.Idle].Load(); refused != 1 || closed != 1 {
 			t.Errorf("%d refused, %d closed", refused, closed)
