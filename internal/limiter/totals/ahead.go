@@ -4,25 +4,21 @@ import (
 	"context"
 
 	"github.com/ratelimitd/ratelimitd/internal/limiter/clock"
-	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
 // ahead is what the stored totals of a key have beyond what is counted in them. Whoever else reads them takes it for used, so
 // it may be counted at any time, and nothing be written.
 type ahead struct {
-	of    []store.Count // the totals
-	units int64         // that are left, in each
-	acked bool          // by the store; else nobody knows whether it is there
-
-	level policy.Level // that it was written at
-	span  store.Span
+	by    *store.Write // which added to the totals
+	units int64        // that are left, in each of them
+	acked bool         // by the store; else nobody knows whether it is there
 }
 
 // aheadPart is which part of what is counted in a window is stored ahead: as much of it is lost where this process dies.
 const aheadPart = 4
 
-// WriteAhead stores w, which only adds to running totals, as Write does, and most units more at most, for Spend.
+// WriteAhead stores w, which only adds to running totals, as Write does, and most units more at most, for Spend. It keeps w.
 func (t *Totals) WriteAhead(ctx context.Context, w *store.Write, most int64) error {
 	mine := t.of(w.Key)
 	put := *w
@@ -49,7 +45,7 @@ func (t *tally) addAhead(w *store.Write, most int64, o *clock.Timing) []store.Ta
 	for i := range put {
 		put[i].Units += most
 	}
-	t.ahead = &ahead{of: w.Add, units: most, level: w.Level, span: w.Span}
+	t.ahead = &ahead{by: w, units: most}
 	return put
 }
 
@@ -72,11 +68,11 @@ func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 	mine.mu.Lock()
 	defer mine.mu.Unlock()
 	a := mine.ahead
-	if a == nil || !a.acked || len(a.of) != len(counts) || a.units < counts[0].Units {
+	if a == nil || !a.acked || len(a.by.Add) != len(counts) || a.units < counts[0].Units {
 		return false
 	}
 	for i := range counts {
-		if c := &counts[i]; !a.of[i].Same(*c) || mine.total(c) == nil {
+		if c := &counts[i]; !a.by.Add[i].Same(*c) || mine.total(c) == nil {
 			return false
 		}
 	}
@@ -90,7 +86,7 @@ func (t *Totals) Spend(key store.Key, counts []store.Count) bool {
 // SettleKey stores what is counted for key and no more, if more is stored.
 func (t *Totals) SettleKey(ctx context.Context, key store.Key) error {
 	if mine := t.known(key); mine != nil {
-		if w := mine.settled(key, t.timing.Instant()); w != nil {
+		if w := mine.settled(t.timing.Instant()); w != nil {
 			return t.Write(ctx, w)
 		}
 	}
@@ -103,8 +99,8 @@ func (t *Totals) Settle(ctx context.Context) {
 	var writes []store.Write
 	t.mu.Lock()
 	for _, generation := range []map[store.Key]*tally{t.young, t.old} {
-		for key, mine := range generation {
-			if w := mine.settled(key, now); w != nil {
+		for _, mine := range generation {
+			if w := mine.settled(now); w != nil {
 				writes = append(writes, *w)
 			}
 		}
@@ -115,13 +111,15 @@ func (t *Totals) Settle(ctx context.Context) {
 	}
 }
 
-// settled returns what stores for key what is counted and no more; nil: no more is stored.
-func (t *tally) settled(key store.Key, now store.Instant) *store.Write {
+// settled returns what stores what is counted and no more; nil: no more is stored.
+func (t *tally) settled(now store.Instant) *store.Write {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.ahead
-	if a == nil || a.units == 0 || a.of[0].Expires <= now {
+	if a == nil || a.units == 0 || a.by.Add[0].Expires <= now {
 		return nil
 	}
-	return &store.Write{Key: key, Level: a.level, Span: a.span, Add: store.Emptied(a.of), Tally: true}
+	w := *a.by
+	w.Add = store.Emptied(w.Add)
+	return &w
 }
