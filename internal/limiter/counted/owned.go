@@ -466,7 +466,7 @@ func (c *counted) write(ctx context.Context, t *demand.Target, own *units) bool 
 	}
 	var err error
 	if w.Tally && len(w.Logs) == 0 {
-		err = c.tallies.WriteAhead(ctx, &w, own.room())
+		err = c.tallies.WriteAhead(ctx, &w, own.ahead())
 	} else {
 		err = c.store.Write(ctx, &w)
 	}

@@ -137,12 +137,15 @@ func countAfter(events []store.Event, bound, endedBy store.Instant) (n int) {
 	return n
 }
 
-// room returns how many units fit beside u.
-func (u *units) room() int64 {
+// aheadOfLimit is which part of a limit is stored ahead at most: it is lost where this process is killed.
+const aheadOfLimit = 100
+
+// ahead returns how many units may be stored ahead, beside u.
+func (u *units) ahead() int64 {
 	limits := u.batch[len(u.batch)-1].Decision.Limits()
 	most := int64(math.MaxInt64)
 	for i := range limits {
-		most = min(most, limits[i].Remaining)
+		most = min(most, limits[i].Remaining, limits[i].Limit.Limit/aheadOfLimit)
 	}
 	return most
 }

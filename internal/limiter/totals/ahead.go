@@ -15,7 +15,7 @@ type ahead struct {
 	acked bool         // by the store; else nobody knows whether it is there
 }
 
-// aheadPart is which part of what is counted in a window is stored ahead: as much of it is lost where this process dies.
+// aheadPart is which part of what is counted in a window is stored ahead at most: a key that is asked for rarely has no use for it.
 const aheadPart = 4
 
 // WriteAhead stores w, which only adds to running totals, as Write does, and most units more at most, for Spend. It keeps w.
