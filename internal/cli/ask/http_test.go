@@ -190,8 +190,8 @@ func TestAskAServerThatIsNotThere(t *testing.T) {
 // A server that was asked and says nothing may have recorded the event.
 func TestAskAServerThatIsSilent(t *testing.T) {
 	s := silent(t)
-	code, stdout, stderr := clitest.Execute(t, nil, "take", "p", somebody, "--server", s.URL, "--timeout=50ms")
-	want := "ratelimitd: no answer from " + s.URL + ": nothing came within --timeout 50ms\n  " + lostEvent + "\n"
+	code, stdout, stderr := clitest.Execute(t, nil, "take", "p", somebody, "--server", s.URL, "--timeout=500ms")
+	want := "ratelimitd: no answer from " + s.URL + ": nothing came within --timeout 500ms\n  " + lostEvent + "\n"
 	if code != command.ExitError || stdout != "" || stderr != want {
 		t.Errorf("exit code %d, output %q, errors:\n%s\nwant:\n%s", code, stdout, stderr, want)
 	}
