@@ -379,3 +379,27 @@ func TestColdReadsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnerKnowsLogsOfSeveralSpans holds that an owner remembers what is in each of a key's logs: of an hour, and of a
+// day.
+func TestOwnerKnowsLogsOfSeveralSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := logOf(5)
+		p.Limits = append(p.Limits, policy.Limit{Algorithm: "sliding-log", Limit: 7, Window: 24 * time.Hour})
+		e := ownerOf(t, newFakeStore(), ownsAll(), limiter.Options{}, p)
+		for hour, want := range []int{5, 0, 2, 0, 0, 0} {
+			admitted := 0
+			for range 10 {
+				if ok, err := takeOne(t.Context(), e); err != nil {
+					t.Fatal(err)
+				} else if ok {
+					admitted++
+				}
+			}
+			if admitted != want {
+				t.Errorf("after %d half hours, %d were admitted, want %d", hour, admitted, want)
+			}
+			time.Sleep(31 * time.Minute)
+		}
+	})
+}

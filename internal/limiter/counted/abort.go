@@ -29,11 +29,11 @@ func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
 
 // without returns a copy of what k knows, without units.
 func (k *known) without(in []count.Entry) *store.State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &store.State{Reset: k.reset, Counts: slices.Clone(k.counts), Logs: make([]store.Log, len(k.logs))}
+	known := k.open()
+	defer k.close(known)
+	s := &store.State{Reset: known.Reset, Counts: slices.Clone(known.Counts), Logs: make([]store.Log, len(known.Logs))}
 	for i := range s.Logs {
-		s.Logs[i] = store.Log{Events: slices.Clone(k.logs[i].Events)}
+		s.Logs[i] = store.Log{Events: slices.Clone(known.Logs[i].Events)}
 	}
 	takeOut(k.plan, s, in)
 	return s

@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/cas"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/count"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/demand"
+	"github.com/ratelimitd/ratelimitd/internal/limiter/denied"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
@@ -45,7 +46,7 @@ func (s *Decider) buckets(ctx context.Context, t *demand.Target, batch []*demand
 		return nil, err
 	}
 	k := c.owned.of(t, right)
-	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (!c.owned.isOld(k) || !k.denies(batch, now)) {
+	if k != nil && !s.opts.Timing.IsSetBack(k.latest, now) && (c.owned.age(k) <= denied.MaxDenialAge || !k.denies(batch, now)) {
 		return k, nil
 	}
 	if k == nil {
@@ -100,10 +101,7 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 		return nil
 	}
 	p.known.mu.Lock()
-	var built []store.EventID
-	if c := p.known.inCell; c != nil {
-		built = slices.Clone(c.built)
-	}
+	built := slices.Clone(p.known.inCell.built)
 	p.known.mu.Unlock()
 	err := b.serial.UpdateOnce(ctx, &u.target, 1, &p.tried, func(s *store.State, stored bool, now store.Instant, _ *store.Write) bool {
 		p.mixed = p.mixed || !slices.Contains(built, s.Cell.Version) && !slices.Contains(p.tried, s.Cell.Version)
@@ -127,9 +125,6 @@ func (b *behind) writeBuckets(ctx context.Context, u *unwritten) error {
 	}
 	p.known.mu.Lock()
 	defer p.known.mu.Unlock()
-	if p.known.inCell == nil {
-		p.known.inCell = new(inCell)
-	}
 	for _, version := range p.tried {
 		p.known.inCell.built.Add(version)
 	}

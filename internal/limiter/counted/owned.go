@@ -27,6 +27,7 @@ type owned struct {
 	prepared *prepared.Units
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
 	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
+	bases    bases
 	shards   [ownedShards]ownedShard
 }
 
@@ -38,24 +39,75 @@ type ownedShard struct {
 	open       map[store.Key]time.Time // until when a key is not remembered
 }
 
-// known is all that is counted for a key. There are many, so it has no more than the 128 bytes that Go's allocator has a
+// known is all that is counted for a key. There are many, so it has no more than the 80 bytes that Go's allocator has a
 // size for.
 type known struct {
-	right owner.Right
-	plan  *demand.Plan
-	until time.Duration // since owned.began, after which it is read again; 0: never
-	read  time.Duration // since owned.began, when it was
+	*basis
+	latest store.Instant // by which it was decided last
 
 	mu      sync.Mutex
-	writing int           // requests whose units are not acknowledged yet
-	latest  store.Instant // by which it was decided last
+	read    ticks // when it was
+	writing int32 // requests whose units are not acknowledged yet
 
 	// What a store.State has; see open.
-	logs   []store.Log
+	events []store.Event // of the first log
 	counts []store.Count
-	reset  store.Instant
-	inCell *inCell // nil: the plan has no cell
 }
+
+// basis is what is known of a key beside its units. It does not change, but for what its own mutexes guard; most
+// keys of a right and a plan have one in common.
+type basis struct {
+	right owner.Right
+	plan  *demand.Plan
+
+	// What few keys have, each in a basis of its own. What the last two point to is guarded as the units are.
+	until   time.Duration // since owned.began, after which the key is read again; 0: never
+	reset   store.Instant
+	further []store.Log // beside the first
+	inCell  *inCell     // nil: the plan has no cell
+}
+
+// bases are those that keys have in common. A key keeps its own when they are forgotten.
+type bases struct {
+	mu sync.Mutex
+	of map[basisID]*basis
+}
+
+type basisID struct {
+	right owner.Right
+	plan  *demand.Plan
+}
+
+// maxBases is how many are shared: as many as 16 policies need in all slices, of 150 bytes.
+const maxBases = 1 << 16
+
+// get returns what all keys of right and plan have in common.
+func (b *bases) get(right owner.Right, plan *demand.Plan) *basis {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := basisID{right, plan}
+	shared := b.of[id]
+	if shared == nil {
+		if b.of == nil || len(b.of) >= maxBases {
+			b.of = make(map[basisID]*basis)
+		}
+		shared = &basis{right: right, plan: plan}
+		b.of[id] = shared
+	}
+	return shared
+}
+
+// clear has no ended right held any longer.
+func (b *bases) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.of)
+}
+
+// ticks are time since owned.began, and begin anew after two years.
+type ticks uint32
+
+const tick = time.Second / 64
 
 // inCell is what is known of a key's cell.
 type inCell struct {
@@ -65,14 +117,38 @@ type inCell struct {
 	built       cas.Attempts // versions that it came by
 }
 
-// states are kept for open: plans go by whole ones, which are twice as large as what is known of most keys.
+// newKnown returns what a key has of which state is all that is counted, read a moment ago.
+func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.State, latest store.Instant, until time.Duration) *known {
+	k := &known{latest: latest, read: ticks(time.Since(o.began) / tick), counts: state.Counts}
+	if len(state.Logs) > 0 {
+		k.events = state.Logs[0].Events
+	}
+	if until == 0 && state.Reset == 0 && len(state.Logs) <= 1 && !plan.Cell {
+		k.basis = o.bases.get(right, plan)
+		return k
+	}
+	k.basis = &basis{right: right, plan: plan, until: until, reset: state.Reset}
+	if len(state.Logs) > 1 {
+		k.further = slices.Clone(state.Logs[1:])
+	}
+	if plan.Cell {
+		k.inCell = &inCell{levels: state.Levels, conversions: state.Conversions, applied: state.Applied}
+		k.inCell.built.Add(state.Cell.Version)
+	}
+	return k
+}
+
+// states are kept for open: plans go by whole ones, which are far larger than what is known of most keys.
 var states = sync.Pool{New: func() any { return new(store.State) }}
 
-// open locks k and returns what is counted, which may be changed until close.
+// open locks k and returns what is counted, which may be changed until close, but for its reset.
 func (k *known) open() *store.State {
 	k.mu.Lock()
 	s := states.Get().(*store.State)
-	s.Logs, s.Counts, s.Reset = k.logs, k.counts, k.reset
+	s.Counts, s.Reset = k.counts, k.reset
+	if len(k.plan.Logs) > 0 {
+		s.Logs = append(append(s.Logs[:0], store.Log{Events: k.events}), k.further...)
+	}
 	if c := k.inCell; c != nil {
 		s.Levels, s.Conversions, s.Applied = c.levels, c.conversions, c.applied
 	}
@@ -81,11 +157,16 @@ func (k *known) open() *store.State {
 
 // close has k know s, which open returned, and unlocks it.
 func (k *known) close(s *store.State) {
-	k.logs, k.counts, k.reset = s.Logs, s.Counts, s.Reset
+	k.counts = s.Counts
+	if len(s.Logs) > 0 {
+		k.events = s.Logs[0].Events
+		copy(k.further, s.Logs[1:])
+	}
 	if c := k.inCell; c != nil {
 		c.levels, c.conversions, c.applied = s.Levels, s.Conversions, s.Applied
 	}
-	*s = store.State{}
+	clear(s.Logs)
+	*s = store.State{Logs: s.Logs[:0]}
 	states.Put(s)
 	k.mu.Unlock()
 }
@@ -135,7 +216,7 @@ func (sh *ownedShard) put(key store.Key, k *known, most int) {
 	}
 	sh.young[key] = k
 	delete(sh.Old, key)
-	sh.grow(k.events())
+	sh.grow(k.length())
 }
 
 // age begins another generation: what is not asked for in it is forgotten with the next.
@@ -148,12 +229,13 @@ func (sh *ownedShard) grow(events int) {
 	}
 }
 
-// events returns how many k holds.
-func (k *known) events() (n int) {
+// length returns how many events k holds.
+func (k *known) length() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := range k.logs {
-		n += len(k.logs[i].Events)
+	n := len(k.events)
+	for i := range k.further {
+		n += len(k.further[i].Events)
 	}
 	return n
 }
@@ -215,24 +297,20 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *kno
 	if !remembers(t) || t.Plan.Cell || !right.IsNew(t.Key, t.Plan.Life()) {
 		return nil
 	}
-	return &known{
-		right: right, plan: t.Plan, logs: make([]store.Log, len(t.Plan.Logs)), latest: now, read: time.Since(o.began),
+	var empty store.State
+	if n := len(t.Plan.Logs); n > 1 {
+		empty.Logs = make([]store.Log, n)
 	}
+	return o.newKnown(right, t.Plan, &empty, now, 0)
 }
 
 // Keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
-// after so many changes. It keeps state itself.
+// after so many changes. It keeps what is in state.
 func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
 	if !remembers(t) || holdsAnything(state) {
 		return
 	}
-	k := &known{right: right, plan: t.Plan, latest: now, logs: state.Logs, counts: state.Counts, reset: state.Reset}
-	if t.Plan.Cell {
-		k.inCell = &inCell{levels: state.Levels, conversions: state.Conversions, applied: state.Applied}
-		k.inCell.built.Add(state.Cell.Version)
-	}
 	began := time.Now()
-	k.read = began.Sub(o.began)
 	sh := o.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -246,13 +324,14 @@ func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, no
 	if later := until.Add(2 * o.opts.StoreTimeout); wasOpen && later.After(settled) {
 		settled = later
 	}
+	var again time.Duration
 	if t.Plan.Counters && began.Before(settled) {
-		k.until = k.read + o.opts.StoreTimeout/denied.UnsettledPart
+		again = began.Sub(o.began) + o.opts.StoreTimeout/denied.UnsettledPart
 	}
 	if wasOpen && began.After(settled) {
 		delete(sh.open, t.Key)
 	}
-	sh.put(t.Key, k, o.mostKnown())
+	sh.put(t.Key, o.newKnown(right, t.Plan, state, now, again), o.mostKnown())
 }
 
 // isOpen reports whether nothing of key is to be remembered.
@@ -300,7 +379,7 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	}
 	at := max(now, s.Reset+1)
 	if c.Op == count.OpTake {
-		return k.writing == 0 && !o.isOld(k) && c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge && c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
 	c.Plan.Decide(d, s, count.OpCheck, store.EventID{}, at, c.Cost)
 	d.Postpone(at.Sub(now))
@@ -308,9 +387,11 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	return true
 }
 
-// isOld reports whether k was read so long ago that it is read again before it denies anything: some
-// of what was counted then may have been taken back since, by others or by this instance itself.
-func (o *owned) isOld(k *known) bool { return time.Since(o.began)-k.read > denied.MaxDenialAge }
+// age returns how long ago k was read, to a tick more. Past denied.MaxDenialAge it is read again before it denies
+// anything: some of what was counted then may have been taken back since, by others or by this instance itself.
+func (o *owned) age(k *known) time.Duration {
+	return time.Duration(ticks(time.Since(o.began)/tick)-k.read) * tick
+}
 
 // denies reports whether k leaves no room for some of batch at now.
 func (k *known) denies(batch []*demand.Request, now store.Instant) bool {
@@ -337,7 +418,7 @@ func (c *counted) known(ctx context.Context, t *demand.Target, batch []*demand.R
 		return k
 	case c.opts.Timing.IsSetBack(k.latest, now): // what was forgotten by a clock that was ahead counts again
 		return nil
-	case !c.owned.isOld(k) || !k.denies(batch, now):
+	case c.owned.age(k) <= denied.MaxDenialAge || !k.denies(batch, now):
 		return k
 	}
 	changes := c.owned.changes.Of(&t.Key)
@@ -360,6 +441,9 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	at := max(now, s.Reset+1)
 	own := &units{now: at, epoch: s.Reset}
 	prune(s, k.plan, at.Add(-o.Timing.Slack()-time.Second)) // by as much the clock may be set back without anybody's notice
+	for i := range s.Logs {
+		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
+	}
 	for _, r := range batch {
 		id := ids.Next(at)
 		t.Plan.Decide(&r.Decision, s, r.Op, id, at, r.Cost)
@@ -384,13 +468,6 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 		}
 	}
 	return own
-}
-
-// written says that the units of a batch are acknowledged.
-func (k *known) written() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing--
 }
 
 // prune forgets of s what no longer counts under p at now, and what is beyond any limit.
@@ -449,7 +526,9 @@ func (c *counted) settleOwned(ctx context.Context, t *demand.Target, batch []*de
 			return
 		}
 	}
-	k.written()
+	k.mu.Lock()
+	k.writing--
+	k.mu.Unlock()
 	if local {
 		s := k.open()
 		defer k.close(s)
@@ -506,7 +585,7 @@ func (o *owned) steadyFor(t *demand.Target, right owner.Right, now store.Instant
 	if k.writing > 0 || o.opts.Timing.IsSetBack(k.latest, now) || !k.plan.Full(s, max(now, s.Reset+1)) {
 		return 0
 	}
-	steady := min(k.plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-(time.Since(o.began)-k.read))
+	steady := min(k.plan.SteadyUntil(s, now).Sub(now), denied.MaxDenialAge-o.age(k))
 	if k.until != 0 {
 		steady = min(steady, k.until-time.Since(o.began))
 	}

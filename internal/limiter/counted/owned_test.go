@@ -1,8 +1,8 @@
 package counted
 
 import (
-	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -13,10 +13,13 @@ import (
 )
 
 // holder is the right of who owns a key.
-type holder struct{ owner.Right }
+type holder struct {
+	owner.Right
+	began time.Time
+}
 
-func (holder) Owned() bool      { return true }
-func (holder) Began() time.Time { return time.Time{} }
+func (holder) Owned() bool        { return true }
+func (h holder) Began() time.Time { return h.began }
 
 // TestWhatOwnersRememberIsBounded holds that large logs of many keys don't fill the memory, be they
 // read or counted.
@@ -26,7 +29,7 @@ func TestWhatOwnersRememberIsBounded(t *testing.T) {
 	held := func(sh *ownedShard) (events int) {
 		for _, generation := range []map[store.Key]*known{sh.young, sh.Old} {
 			for _, k := range generation {
-				events += k.events()
+				events += k.length()
 			}
 		}
 		return events
@@ -82,22 +85,75 @@ func TestWhatIsAbortedInAFullLogIsReadAgain(t *testing.T) {
 			t.Errorf("of %d events, one is taken out of memory: %t, want %t", events, got, want)
 		}
 		k := o.of(at, holder{})
-		if (k != nil) != want || k != nil && len(k.logs[0].Events) != events-1 {
+		if (k != nil) != want || k != nil && len(k.events) != events-1 {
 			t.Errorf("of %d events, memory has %+v", events, k)
 		}
 	}
 }
 
-// TestKnownIsSmall holds what an owner has of each key, beside events, in one of the allocator's sizes.
-func TestKnownIsSmall(t *testing.T) {
-	if size := reflect.TypeFor[known]().Size(); size > 256 {
-		t.Errorf("%d bytes, and the allocator takes more than 256", size)
+// TestWhatIsKnownOfAKeyIsSmall holds what every key that an owner remembers costs, to a size that Go's allocator has.
+func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(known{}); size > 80 {
+		t.Errorf("known has %d bytes, which Go rounds up to 96 or more; want 80 at most", size)
 	}
 }
 
-// TestWhatIsKnownOfAKeyIsSmall holds what every key that an owner remembers costs, to a size that Go's allocator has.
-func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
-	if size := unsafe.Sizeof(known{}); size > 128 {
-		t.Errorf("known has %d bytes, which Go rounds up to 144 or more; want 128 at most", size)
+// TestKeysHaveTheirBasisInCommon holds that keys of one right and plan share what is the same of them, and one that
+// was reset, or is to be read again, has its own.
+func TestKeysHaveTheirBasisInCommon(t *testing.T) {
+	plans := []*demand.Plan{{}, {}}
+	o := owned{began: time.Now()}
+	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *known {
+		return o.newKnown(holder{}, plan, &store.State{Reset: reset}, 1, until)
+	}
+	first := read(plans[0], 0, 0)
+	for name, c := range map[string]struct {
+		other  *known
+		shared bool
+	}{
+		"of the same plan": {read(plans[0], 0, 0), true},
+		"of another":       {read(plans[1], 0, 0), false},
+		"that was reset":   {read(plans[0], 1, 0), false},
+		"to be read again": {read(plans[0], 0, 1), false},
+		"that came much later": {func() *known {
+			for range maxBases {
+				read(new(demand.Plan), 0, 0)
+			}
+			return read(plans[0], 0, 0)
+		}(), false},
+	} {
+		if shared := c.other.basis == first.basis; shared != c.shared {
+			t.Errorf("a key %s: shared %t, want %t", name, shared, c.shared)
+		}
+	}
+}
+
+// TestUnsettledCountersAreReadAgain holds that an owner doesn't go for long by counters that others may still take units
+// out of, which they counted before it owned the key.
+func TestUnsettledCountersAreReadAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		counters bool
+		owns     time.Duration // for so long, when the key is read
+		again    bool
+	}{
+		"counters, soon after it owns them": {true, 0, true},
+		"counters, later":                   {true, time.Minute, false},
+		"a log":                             {false, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := owned{opts: demand.Settings{StoreTimeout: time.Second}.WithDefaults(), began: time.Now()}
+			right := holder{began: time.Now()}
+			p := &demand.Plan{Promising: true, Regional: true, Plan: count.Plan{Counters: c.counters}}
+			at := &demand.Target{Plan: p, Key: store.KeyFrom([store.KeySize]byte{1})}
+			time.Sleep(c.owns)
+			o.Keep(at, right, &store.State{}, 1, 0)
+			if o.of(at, right) == nil {
+				t.Fatalf("%s: nothing is known of it", name)
+			}
+			time.Sleep(time.Second)
+			if again := o.of(at, right) == nil; again != c.again {
+				t.Errorf("%s: read again %t, want %t", name, again, c.again)
+			}
+		})
 	}
 }

@@ -204,6 +204,14 @@ func (l *Log) After(bound Instant) Log {
 	return l.From(sort.Search(len(l.Events), func(i int) bool { return l.Events[i].At > bound }))
 }
 
+// Grow makes room for n more events where append would make it for more than most in all, and they are no more.
+func (l *Log) Grow(n, most int) {
+	const doubles = 256 // append does, up to there; longer ones it adds a quarter to
+	if have := len(l.Events); have+n > cap(l.Events) && have < doubles && have+n <= most && most < 2*have {
+		l.Events = append(make([]Event, 0, most), l.Events...)
+	}
+}
+
 // Insert adds event in order of time. It never changes what is in Events already: they may be the store's own.
 func (l *Log) Insert(event Event) {
 	if l.Sum > 0 {
