@@ -44,12 +44,12 @@ endef
 .PHONY: test
 test: ## all tests, on a real Cassandra by Docker or else by Java
 	@go build -o bin/testprogress ./internal/testprogress
-	$(localcassandra) -- bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
+	$(localcassandra) -- env CGO_ENABLED=1 bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
 	$(if $(findstring ./...,$(PACKAGES)),$(test-without-race))
 
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
-	go test -race -shuffle=on -short $(TESTFLAGS) $(PACKAGES)
+	CGO_ENABLED=1 go test -race -shuffle=on -short $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s), one after the other; FUZZ=^FuzzCell$$ for some
@@ -163,7 +163,7 @@ bench-smoke: ## the same for fractions of a second, and its tests: do all peers 
 
 .PHONY: gobench
 gobench: ## all Go benchmarks, those of a real Cassandra too
-	$(localcassandra) -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
+	$(localcassandra) -tuned -- go test -run '^$$' -bench . -benchmem $(TESTFLAGS) $(PACKAGES)
 
 FAULTS ?= -duration 5m
 

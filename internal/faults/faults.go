@@ -81,7 +81,6 @@ func (r *run) start(ctx context.Context) (err error) {
 	}
 	r.cluster, err = localcassandra.StartCluster(ctx, r.nodesDir, localcassandra.ClusterOptions{
 		Nodes: nodes, HeapMB: heapMB, Logf: r.Logf,
-		JavaOptions: []string{"-XX:TieredStopAtLevel=1"}, // the other compiler pays in hours
 	})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ import (
 )
 
 // queryTimeout is for tests' own queries, which create and drop keyspaces on machines that are busy.
-const queryTimeout = 20 * time.Second
+const queryTimeout = time.Minute
 
 // shared is the node that the tests of this binary have in common.
 var shared struct {

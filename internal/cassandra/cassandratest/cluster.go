@@ -30,8 +30,6 @@ func StartCluster(t testing.TB, opts *ClusterOptions) *Cluster {
 	if settings.Logf == nil {
 		settings.Logf = t.Logf
 	}
-	// The optimizing compiler would take a third of the processors' time for nodes that live a minute.
-	settings.JavaOptions = append([]string{"-XX:TieredStopAtLevel=1"}, settings.JavaOptions...)
 	dir := t.TempDir() // before the cleanup that kills the nodes, so that it is removed after it
 	ctx, cancel := context.WithTimeout(t.Context(), localcassandra.StartTimeout)
 	defer cancel()

@@ -379,7 +379,8 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	}
 	at := max(now, s.Reset+1)
 	if c.Op == count.OpTake {
-		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge && c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
+		return k.writing == 0 && o.age(k) <= denied.MaxDenialAge &&
+			c.Plan.Refuse(d, s, c.Cost, at, now) && changed == o.prepared.Changes.Of(&c.Key)
 	}
 	c.Plan.Decide(d, s, count.OpCheck, store.EventID{}, at, c.Cost)
 	d.Postpone(at.Sub(now))

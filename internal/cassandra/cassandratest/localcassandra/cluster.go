@@ -35,8 +35,9 @@ type ClusterOptions struct {
 	Config map[string]string
 	// JavaOptions are added to the options of each node's Java, after those that are there.
 	JavaOptions []string
-	// TimerSlack is how late Linux may wake up a thread of a node that sleeps; 0 means what this process has.
-	TimerSlack time.Duration
+	// Lasting has each node's Java optimize what it runs often, which takes as much processor time in the first minutes as
+	// tests do, and pays in hours.
+	Lasting bool
 	// Logf is told what goes on; nil means nobody is.
 	Logf func(format string, args ...any)
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
-	"time"
 )
 
 // maxReplicas is the replication factor that tokens are spread for, as the project's keyspaces have at most three replicas.
@@ -40,9 +39,8 @@ var (
 
 // What Options.Tuned means: docs/howto/cassandra.md says why.
 const (
-	tunedHeapMB     = 1024
-	tunedTimerSlack = 500 * time.Microsecond
-	trieMemtables   = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
+	tunedHeapMB   = 1024
+	trieMemtables = "{configurations: {trie: {class_name: TrieMemtable}, default: {inherits: trie}}}"
 )
 
 // tunedJava is what Cassandra 5.0's own package starts its Java with (jvm-server.options, jvm17-server.options), but for
@@ -66,8 +64,15 @@ var tunedConfig = map[string]string{
 // takes. It may forget such a change when it is killed and starts again, which nodes of Start never do.
 const schemaUnflushed = "-Dcassandra.test.flush_local_schema_changes=false"
 
-// slackenAndRun runs its arguments after the first, which is the timer slack that they get, in nanoseconds.
-const slackenAndRun = `{ echo "$0" >/proc/self/timerslack_ns; } 2>/dev/null; exec "$@"`
+// unoptimized is Java without its optimizing compiler: see ClusterOptions.Lasting.
+const unoptimized = "-XX:TieredStopAtLevel=1"
+
+// slackenAndRun runs its arguments after the first, which is how many nanoseconds late Linux may wake up their threads
+// that sleep: wake-ups are a quarter of what a node costs that has little to do. Other systems have no such thing.
+const (
+	slackenAndRun = `{ echo "$0" >/proc/self/timerslack_ns; } 2>/dev/null; exec "$@"`
+	slack         = "500000"
+)
 
 // configure writes the node's folder and settles the command that runs it. JMX stays closed: no port to collide on.
 func (n *Node) configure(opts ClusterOptions, datacenter string, in places, java, jars string) error {
@@ -119,23 +124,23 @@ func override(yaml string, settings map[string]string) string {
 
 func javaCommand(java, jars, conf, dir string, opts ClusterOptions) []string {
 	heap := strconv.Itoa(opts.HeapMB) + "M"
-	var command []string
-	if opts.TimerSlack > 0 { // goes on to all threads; elsewhere than on Linux there is none
-		command = []string{"/bin/sh", "-c", slackenAndRun, strconv.FormatInt(opts.TimerSlack.Nanoseconds(), 10)}
-	}
-	command = append(command,
-		java, "-Xms"+heap, "-Xmx"+heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
+	command := []string{
+		"/bin/sh", "-c", slackenAndRun, slack,
+		java, "-Xms" + heap, "-Xmx" + heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
 		"-Djdk.attach.allowAttachSelf=true",
-		"-Dcassandra.storagedir="+dir,
-		"-Dcassandra.config=file://"+filepath.Join(conf, "cassandra.yaml"),
-		"-Dcassandra-rackdc.properties=file://"+filepath.Join(conf, "cassandra-rackdc.properties"),
-		"-Dlogback.configurationFile="+filepath.Join(conf, "logback.xml"),
+		"-Dcassandra.storagedir=" + dir,
+		"-Dcassandra.config=file://" + filepath.Join(conf, "cassandra.yaml"),
+		"-Dcassandra-rackdc.properties=file://" + filepath.Join(conf, "cassandra-rackdc.properties"),
+		"-Dlogback.configurationFile=" + filepath.Join(conf, "logback.xml"),
 		// A new node need not wait half a minute for a ring that is minutes old and a loopback away.
 		"-Dcassandra.ring_delay_ms=2000",
 		"-Dcassandra.skip_wait_for_gossip_to_settle=0",
 		"-Dcassandra.consistent.rangemovement=false",
 		"-Dcassandra.memtable.row_overhead_size=181", // what it would measure on each start, for two seconds
-	)
+	}
+	if !opts.Lasting {
+		command = append(command, unoptimized)
+	}
 	for _, p := range opened {
 		command = append(command, "--add-opens", p+"=ALL-UNNAMED")
 	}

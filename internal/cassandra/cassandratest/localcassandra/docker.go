@@ -20,13 +20,13 @@ import (
 
 const (
 	image = "cassandra:5.0"
-	// configureAndStart makes the image's configuration that of the Java nodes: an acknowledged write is on disk, and a
+	// configure makes the image's configuration that of the Java nodes: an acknowledged write is on disk, and a
 	// dropped keyspace is gone without a snapshot. The image has no environment variables for either.
-	configureAndStart = `sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' ` +
+	configure = `sed -i -e 's/^commitlog_sync:.*/commitlog_sync: group/' ` +
 		`-e 's/^commitlog_sync_period:.*/commitlog_sync_group_window: 10ms/' -e '/^auto_snapshot:/d' /etc/cassandra/cassandra.yaml && ` +
-		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && exec docker-entrypoint.sh cassandra -f`
-	// tuneAndStart sets what Options.Tuned means, and leaves the rest as the image has it.
-	tuneAndStart = `yaml=/etc/cassandra/cassandra.yaml; ` +
+		`echo 'auto_snapshot: false' >>/etc/cassandra/cassandra.yaml && ` + slackenAndRun
+	// tune sets what Options.Tuned means, and leaves the rest as the image has it.
+	tune = `yaml=/etc/cassandra/cassandra.yaml; ` +
 		`sed -i -e 's/inherits: skiplist/inherits: trie/' -e '/^memtable_allocation_type:/d' -e '/^auto_snapshot:/d' $yaml && ` +
 		`printf 'memtable_allocation_type: offheap_objects\nauto_snapshot: false\n' >>$yaml && { grep -q ^memtable: $yaml || ` +
 		`echo 'memtable: ` + trieMemtables + `' >>$yaml; } && ` +
@@ -95,17 +95,15 @@ func (c *containers) add(ctx context.Context, seed string, tuned bool) (string, 
 		// The module waits for a published port, which cannot be reached from inside another container; waitContainer can.
 		testcontainers.WithWaitStrategy(wait.ForNop(func(context.Context, wait.StrategyTarget) error { return nil })),
 		testcontainers.WithLogger(quiet),
-		testcontainers.WithEntrypoint("bash", "-c", configureAndStart),
-		testcontainers.WithEnv(map[string]string{
-			"JVM_OPTS": jvmOptions, "MAX_HEAP_SIZE": strconv.Itoa(defaultHeapMB) + "M", "CASSANDRA_SEEDS": seed,
-		}),
+		testcontainers.WithEnv(map[string]string{"CASSANDRA_SEEDS": seed}),
 	}
+	script, java, heapMB := configure, jvmOptions+" "+unoptimized, defaultHeapMB
 	if tuned {
-		options = append(options,
-			testcontainers.WithEntrypoint("bash", "-c", tuneAndStart,
-				strconv.FormatInt(tunedTimerSlack.Nanoseconds(), 10), "docker-entrypoint.sh", "cassandra", "-f"),
-			testcontainers.WithEnv(map[string]string{"MAX_HEAP_SIZE": strconv.Itoa(tunedHeapMB) + "M"}))
+		script, java, heapMB = tune, jvmOptions, tunedHeapMB
 	}
+	options = append(options,
+		testcontainers.WithEntrypoint("bash", "-c", script, slack, "docker-entrypoint.sh", "cassandra", "-f"),
+		testcontainers.WithEnv(map[string]string{"JVM_OPTS": java, "MAX_HEAP_SIZE": strconv.Itoa(heapMB) + "M"}))
 	if c.network != nil {
 		options = append(options, network.WithNetwork(nil, c.network))
 	}

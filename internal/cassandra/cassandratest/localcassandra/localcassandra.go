@@ -111,9 +111,9 @@ func startJava(ctx context.Context, opts Options) (*Running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for Cassandra's files: %w", err)
 	}
-	nodes := ClusterOptions{Nodes: opts.Nodes, Logf: opts.Logf}
+	nodes := ClusterOptions{Nodes: opts.Nodes, Lasting: opts.Tuned, Logf: opts.Logf}
 	if opts.Tuned {
-		nodes.Config, nodes.HeapMB, nodes.TimerSlack, nodes.JavaOptions = tunedConfig, tunedHeapMB, tunedTimerSlack, slices.Clone(tunedJava)
+		nodes.Config, nodes.HeapMB, nodes.JavaOptions = tunedConfig, tunedHeapMB, slices.Clone(tunedJava)
 	}
 	nodes.JavaOptions = append(nodes.JavaOptions, schemaUnflushed)
 	cluster, err := StartCluster(ctx, dir, nodes)
