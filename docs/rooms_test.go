@@ -1,8 +1,11 @@
 package docs_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -32,6 +35,31 @@ Each package, which others of this project it imports, and what its comment says
 		}
 	}
 	compare(t, "reference/rooms.md", b.String())
+}
+
+// TestNoRoomIsTooLarge holds each package, but for its tests, to what somebody can read in a day.
+func TestNoRoomIsTooLarge(t *testing.T) {
+	const most = 3000 // lines
+	list := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}} {{join .GoFiles \" \"}}", "./...")
+	list.Dir = ".."
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		parts := strings.Fields(line)
+		lines := 0
+		for _, name := range parts[2:] {
+			code, err := os.ReadFile(filepath.Join(parts[1], name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(code, []byte("\n"))
+		}
+		if lines > most && !strings.HasSuffix(parts[0], "pb") { // which is generated
+			t.Errorf("%s has %d lines, which is more than %d", strings.TrimPrefix(parts[0], module), lines, most)
+		}
+	}
 }
 
 // packagesOf returns a line for each package: its path, its imports with spaces between,

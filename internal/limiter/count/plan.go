@@ -93,6 +93,45 @@ func (p *Plan) Query(key store.Key, now store.Instant, own int, logs []store.Log
 	}
 }
 
+// Prune forgets of s what no longer counts under p at now, and of its logs what is beyond any limit, but for so many
+// spare events.
+func (p *Plan) Prune(s *store.State, now store.Instant, spare int) {
+	for i := range s.Logs {
+		log, p := &s.Logs[i], &p.Logs[i]
+		gone := 0
+		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
+			gone++
+		}
+		gone = max(gone, len(log.Events)-p.Limit-spare)
+		if gone > 0 {
+			*log = log.From(gone)
+		}
+	}
+	counts := s.Counts[:0]
+	for _, c := range s.Counts {
+		if c.Expires > now {
+			counts = append(counts, c)
+		}
+	}
+	s.Counts = counts
+}
+
+// TakeOut takes units out of the logs and counters of s.
+func (p *Plan) TakeOut(s *store.State, units []Entry) {
+	for i := range s.Logs {
+		log := &s.Logs[i]
+		log.Sum = 0
+		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
+			return slices.ContainsFunc(units, func(u Entry) bool { return u.ID == e.ID })
+		})
+	}
+	for i := range units {
+		for _, c := range p.AppendCounts(nil, units[i].Epoch, units[i].At, -units[i].Cost) {
+			s.Add(c)
+		}
+	}
+}
+
 // IsAhead reports whether anything that p counts in s, whose cell is open, is dated later than
 // now.
 func (p *Plan) IsAhead(s *store.State, now store.Instant) bool {

@@ -11,22 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
 )
 
-// takeOut takes units out of s, whose logs and counters p's are.
-func takeOut(p *demand.Plan, s *store.State, units []count.Entry) {
-	for i := range s.Logs {
-		log := &s.Logs[i]
-		log.Sum = 0
-		log.Events = slices.DeleteFunc(log.Events, func(e store.Event) bool {
-			return slices.ContainsFunc(units, func(u count.Entry) bool { return u.ID == e.ID })
-		})
-	}
-	for i := range units {
-		for _, c := range p.AppendCounts(nil, units[i].Epoch, units[i].At, -units[i].Cost) {
-			s.Add(c)
-		}
-	}
-}
-
 // without returns a copy of what k knows, without units.
 func (k *known) without(in []count.Entry) *store.State {
 	known := k.open()
@@ -35,7 +19,7 @@ func (k *known) without(in []count.Entry) *store.State {
 	for i := range s.Logs {
 		s.Logs[i] = store.Log{Events: slices.Clone(known.Logs[i].Events)}
 	}
-	takeOut(k.plan, s, in)
+	k.plan.TakeOut(s, in)
 	return s
 }
 
@@ -117,7 +101,7 @@ func (k *known) takeOut(units []count.Entry) bool {
 			return false
 		}
 	}
-	takeOut(k.plan, s, units)
+	k.plan.TakeOut(s, units)
 	return true
 }
 

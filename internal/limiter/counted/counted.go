@@ -407,11 +407,11 @@ func (c *counted) hasUnsettled(p *demand.Plan, state *store.State, now store.Ins
 // takeBack removes refused's units, whose write was acknowledged. Events and running
 // totals go at once, and it reports whether they did; counters are subtracted from later.
 func (c *counted) takeBack(ctx context.Context, t *demand.Target, refused *units) bool {
-	w := removal(t, refused.events)
+	w := t.Removal(refused.events)
 	if t.Plan.Tally {
 		w.Add = totals.Negated(refused.counts)
 	} else {
-		c.takeBacks.Subtract(sumsFor(t, refused.counts))
+		c.takeBacks.Subtract(t.Adding(refused.counts))
 	}
 	if len(t.Plan.Logs) == 0 && !t.Plan.Tally {
 		return true
@@ -438,7 +438,7 @@ func (c *counted) forget(t *demand.Target, own *units, counts count.Recorded) {
 		c.give(t, takes.counts) // if in a total, whether it was stored or not: the next one makes up for it
 	}
 	if len(p.Logs) > 0 && len(takes.batch) > 0 {
-		c.takeBacks.Push(totals.TakeBack{Write: removal(t, takes.events)})
+		c.takeBacks.Push(totals.TakeBack{Write: t.Removal(takes.events)})
 	}
 }
 
@@ -450,7 +450,7 @@ func (c *counted) give(t *demand.Target, counts []store.Count) {
 		}})
 		return
 	}
-	c.takeBacks.Subtract(sumsFor(t, counts))
+	c.takeBacks.Subtract(t.Adding(counts))
 }
 
 func failAll(batch []*demand.Request, recorded count.Recorded, err error) {

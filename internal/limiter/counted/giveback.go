@@ -43,19 +43,19 @@ func (c *counted) giveBack(ctx context.Context, t *demand.Target, n *count.Entry
 	if sums && !n.Again {
 		counts = t.Plan.AppendCounts(nil, n.Epoch, n.At, -n.Cost)
 	}
-	events := removal(t, []store.Event{{ID: n.ID}})
+	events := t.Removal([]store.Event{{ID: n.ID}})
 	now, err := c.opts.Timing.Checked()
 	old := err == nil && now.Sub(n.At) > 2*(c.opts.StoreTimeout+c.opts.ClockTolerance)
 	var failed error
 	switch {
 	case len(counts) == 0:
 	case old:
-		w := sumsFor(t, counts)
+		w := t.Adding(counts)
 		if failed = c.store.Write(ctx, w); failed != nil && t.Plan.Tally {
 			c.takeBacks.Push(totals.TakeBack{Write: w.Again(failed)})
 		}
 	default:
-		c.takeBacks.Subtract(sumsFor(t, t.Plan.AppendCounts(nil, n.Epoch, n.At, n.Cost)))
+		c.takeBacks.Subtract(t.Adding(t.Plan.AppendCounts(nil, n.Epoch, n.At, n.Cost)))
 	}
 	if len(t.Plan.Logs) == 0 {
 		return failed

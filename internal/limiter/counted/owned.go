@@ -307,7 +307,7 @@ func (o *owned) new(t *demand.Target, right owner.Right, now store.Instant) *kno
 // Keep remembers state, which is all that is counted for t by right, if it is certain to be: it was read
 // after so many changes. It keeps what is in state.
 func (o *owned) Keep(t *demand.Target, right owner.Right, state *store.State, now store.Instant, changes uint64) {
-	if !remembers(t) || holdsAnything(state) {
+	if !remembers(t) || state.Holds() {
 		return
 	}
 	began := time.Now()
@@ -341,18 +341,6 @@ func (o *owned) isOpen(key store.Key) bool {
 	defer sh.mu.Unlock()
 	until, ok := sh.open[key]
 	return ok && time.Now().Before(until)
-}
-
-// holdsAnything reports whether s has holds, which others may settle or end.
-func holdsAnything(s *store.State) bool {
-	for i := range s.Logs {
-		for j := range s.Logs[i].Events {
-			if s.Logs[i].Events[j].Ends != 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // answer decides c at now if memory does without writing: a check, or a take that is over the
@@ -441,7 +429,7 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 	defer k.close(s)
 	at := max(now, s.Reset+1)
 	own := &units{now: at, epoch: s.Reset}
-	prune(s, k.plan, at.Add(-o.Timing.Slack()-time.Second)) // by as much the clock may be set back without anybody's notice
+	k.plan.Prune(s, at.Add(-o.Timing.Slack()-time.Second), spareEvents) // by as much the clock may be set back without anybody's notice
 	for i := range s.Logs {
 		s.Logs[i].Grow(len(batch), k.plan.Logs[i].Limit)
 	}
@@ -469,28 +457,6 @@ func (k *known) admit(t *demand.Target, batch []*demand.Request, ids *store.Even
 		}
 	}
 	return own
-}
-
-// prune forgets of s what no longer counts under p at now, and what is beyond any limit.
-func prune(s *store.State, p *demand.Plan, now store.Instant) {
-	for i := range s.Logs {
-		log, p := &s.Logs[i], &p.Logs[i]
-		gone := 0
-		for gone < len(log.Events) && log.Events[gone].At <= now-p.CountsFor {
-			gone++
-		}
-		gone = max(gone, len(log.Events)-p.Limit-spareEvents)
-		if gone > 0 {
-			*log = log.From(gone)
-		}
-	}
-	counts := s.Counts[:0]
-	for _, c := range s.Counts {
-		if c.Expires > now {
-			counts = append(counts, c)
-		}
-	}
-	s.Counts = counts
 }
 
 // settleOwned answers batch by what is known of t.

@@ -170,19 +170,6 @@ func (u *units) filter(keep func(i int, r *demand.Request) bool) *units {
 // any reports whether u has anything to take back.
 func (u *units) any() bool { return len(u.batch) > 0 }
 
-func removal(t *demand.Target, events []store.Event) *store.Write {
-	w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Tally: t.Plan.Tally, Span: t.Plan.Span}
-	for _, e := range events {
-		w.Remove = append(w.Remove, e.ID)
-	}
-	return w
-}
-
-// sumsFor returns the write that adds counts for t.
-func sumsFor(t *demand.Target, counts []store.Count) *store.Write {
-	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
-}
-
 // logWrites returns the logs of p that u's events are appended to.
 func (u *units) logWrites(p *demand.Plan, o *demand.Settings) []store.LogWrite {
 	if hold := u.batch[0].Hold; hold > 0 { // a request that holds travels alone

@@ -80,6 +80,20 @@ func (t *Target) Settling(n *count.Entry) *store.Write {
 	}
 }
 
+// Removal returns the write by which t's log lacks events.
+func (t *Target) Removal(events []store.Event) *store.Write {
+	w := &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Logs: t.Plan.LogWrites, Tally: t.Plan.Tally, Span: t.Plan.Span}
+	for _, e := range events {
+		w.Remove = append(w.Remove, e.ID)
+	}
+	return w
+}
+
+// Adding returns the write that adds counts for t.
+func (t *Target) Adding(counts []store.Count) *store.Write {
+	return &store.Write{Key: t.Key, Level: t.Plan.Consistency.Write, Add: counts, Tally: t.Plan.Tally, Span: t.Plan.Span}
+}
+
 // Charge is one demand on its way through a store: what is asked, and what came of
 // it.
 type Charge struct {

@@ -30,6 +30,16 @@ func (s *State) Empty() bool {
 	return len(s.Counts) == 0 && s.Cell.Version == EventID{}
 }
 
+// Holds reports whether s has holds, which others may settle or end.
+func (s *State) Holds() bool {
+	for i := range s.Logs {
+		if slices.ContainsFunc(s.Logs[i].Events, func(e Event) bool { return e.Ends != 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Cell is one small value of a key that changes by compare-and-set only. The zero
 // Cell is one that does not exist.
 type Cell struct {
