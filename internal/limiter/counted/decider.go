@@ -366,7 +366,7 @@ func (s *Decider) Commit(key store.Key, id store.EventID) { s.prepared.Commit(ke
 func (s *Decider) UndoLater(c *demand.Charge, undo func(context.Context) error) {
 	s.counted.takeBacks.Push(totals.TakeBack{Abort: undo})
 	if id := c.Decision.Entry.ID; id != (store.EventID{}) && len(c.Plan.Logs) > 0 {
-		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Target.Removal([]store.Event{{ID: id}})})
+		s.counted.takeBacks.Push(totals.TakeBack{Write: c.Removal([]store.Event{{ID: id}})})
 	}
 }
 

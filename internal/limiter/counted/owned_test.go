@@ -157,3 +157,13 @@ func TestUnsettledCountersAreReadAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestEndedRightsAreLetGo holds that nothing is left of a right that ends, where no key is known by it.
+func TestEndedRightsAreLetGo(t *testing.T) {
+	s := New(nil, store.NewEventIDs(), demand.Settings{}.WithDefaults())
+	bases := &s.counted.owned.bases
+	bases.get(holder{}, &demand.Plan{})
+	if s.Flush(t.Context()); len(bases.of) > 0 {
+		t.Errorf("%d bases are left", len(bases.of))
+	}
+}
