@@ -412,7 +412,7 @@ func (s *Decider) Behind() Behind {
 func (s *Decider) Flush(ctx context.Context) {
 	s.counted.behind.flush(ctx)
 	s.counted.tallies.Settle(ctx)
-	s.counted.owned.bases.clear()
+	s.counted.owned.commons.clear()
 }
 
 // SettleEvent makes n's event stay, which was held, if t keeps events. It may ask whether one that is

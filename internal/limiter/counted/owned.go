@@ -27,7 +27,7 @@ type owned struct {
 	prepared *prepared.Units
 	changes  denied.Changes // what was given back of keys: a read that was under way then is not remembered
 	cold     atomic.Int64   // decisions that had to read their key, as nothing was known of it
-	bases    bases
+	commons  commons
 	shards   [ownedShards]ownedShard
 }
 
@@ -42,7 +42,7 @@ type ownedShard struct {
 // known is all that is counted for a key. There are many, so it has no more than the 80 bytes that Go's allocator has a
 // size for.
 type known struct {
-	*basis
+	*common
 	latest store.Instant // by which it was decided last
 
 	mu      sync.Mutex
@@ -54,51 +54,51 @@ type known struct {
 	counts []store.Count
 }
 
-// basis is what is known of a key beside its units. It does not change, but for what its own mutexes guard; most
-// keys of a right and a plan have one in common.
-type basis struct {
+// common is what is known of a key beside its units, which most keys of a right and a plan have in common. It does not
+// change.
+type common struct {
 	right owner.Right
 	plan  *demand.Plan
 
-	// What few keys have, each in a basis of its own. What the last two point to is guarded as the units are.
+	// What few keys have, each in a common of its own. What the last two point to does change, guarded as the units are.
 	until   time.Duration // since owned.began, after which the key is read again; 0: never
 	reset   store.Instant
 	further []store.Log // beside the first
 	inCell  *inCell     // nil: the plan has no cell
 }
 
-// bases are those that keys have in common. A key keeps its own when they are forgotten.
-type bases struct {
+// commons has those that are shared. A key keeps its own when they are forgotten.
+type commons struct {
 	mu sync.Mutex
-	of map[basisID]*basis
+	of map[commonID]*common
 }
 
-type basisID struct {
+type commonID struct {
 	right owner.Right
 	plan  *demand.Plan
 }
 
-// maxBases is how many are shared: as many as 16 policies need in all slices, of 150 bytes.
-const maxBases = 1 << 16
+// maxCommons is how many are shared: as many as 16 policies need in all slices, of 150 bytes.
+const maxCommons = 1 << 16
 
 // get returns what all keys of right and plan have in common.
-func (b *bases) get(right owner.Right, plan *demand.Plan) *basis {
+func (b *commons) get(right owner.Right, plan *demand.Plan) *common {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	id := basisID{right, plan}
+	id := commonID{right, plan}
 	shared := b.of[id]
 	if shared == nil {
-		if b.of == nil || len(b.of) >= maxBases {
-			b.of = make(map[basisID]*basis)
+		if b.of == nil || len(b.of) >= maxCommons {
+			b.of = make(map[commonID]*common)
 		}
-		shared = &basis{right: right, plan: plan}
+		shared = &common{right: right, plan: plan}
 		b.of[id] = shared
 	}
 	return shared
 }
 
 // clear has no ended right held any longer.
-func (b *bases) clear() {
+func (b *commons) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.of)
@@ -124,10 +124,10 @@ func (o *owned) newKnown(right owner.Right, plan *demand.Plan, state *store.Stat
 		k.events = state.Logs[0].Events
 	}
 	if until == 0 && state.Reset == 0 && len(state.Logs) <= 1 && !plan.Cell {
-		k.basis = o.bases.get(right, plan)
+		k.common = o.commons.get(right, plan)
 		return k
 	}
-	k.basis = &basis{right: right, plan: plan, until: until, reset: state.Reset}
+	k.common = &common{right: right, plan: plan, until: until, reset: state.Reset}
 	if len(state.Logs) > 1 {
 		k.further = slices.Clone(state.Logs[1:])
 	}
@@ -376,10 +376,10 @@ func (o *owned) answer(d *count.Decision, c *demand.Charge, now store.Instant) (
 	return true
 }
 
-// age returns how long ago k was read, to a tick more. Past denied.MaxDenialAge it is read again before it denies
+// age returns how long ago k was read, or up to two ticks more. Past denied.MaxDenialAge it is read again before it denies
 // anything: some of what was counted then may have been taken back since, by others or by this instance itself.
 func (o *owned) age(k *known) time.Duration {
-	return time.Duration(ticks(time.Since(o.began)/tick)-k.read) * tick
+	return time.Duration(ticks(time.Since(o.began)/tick)-k.read+1) * tick
 }
 
 // denies reports whether k leaves no room for some of batch at now.

@@ -98,9 +98,9 @@ func TestWhatIsKnownOfAKeyIsSmall(t *testing.T) {
 	}
 }
 
-// TestKeysHaveTheirBasisInCommon holds that keys of one right and plan share what is the same of them, and one that
-// was reset, or is to be read again, has its own.
-func TestKeysHaveTheirBasisInCommon(t *testing.T) {
+// TestKeysHaveMuchInCommon holds that keys of one right and plan share what is the same of them, and one that
+// was reset, or is to be read again, does not.
+func TestKeysHaveMuchInCommon(t *testing.T) {
 	plans := []*demand.Plan{{}, {}}
 	o := owned{began: time.Now()}
 	read := func(plan *demand.Plan, reset store.Instant, until time.Duration) *known {
@@ -116,13 +116,13 @@ func TestKeysHaveTheirBasisInCommon(t *testing.T) {
 		"that was reset":   {read(plans[0], 1, 0), false},
 		"to be read again": {read(plans[0], 0, 1), false},
 		"that came much later": {func() *known {
-			for range maxBases {
+			for range maxCommons {
 				read(new(demand.Plan), 0, 0)
 			}
 			return read(plans[0], 0, 0)
 		}(), false},
 	} {
-		if shared := c.other.basis == first.basis; shared != c.shared {
+		if shared := c.other.common == first.common; shared != c.shared {
 			t.Errorf("a key %s: shared %t, want %t", name, shared, c.shared)
 		}
 	}
@@ -161,9 +161,9 @@ func TestUnsettledCountersAreReadAgain(t *testing.T) {
 // TestEndedRightsAreLetGo holds that nothing is left of a right that ends, where no key is known by it.
 func TestEndedRightsAreLetGo(t *testing.T) {
 	s := New(nil, store.NewEventIDs(), demand.Settings{}.WithDefaults())
-	bases := &s.counted.owned.bases
-	bases.get(holder{}, &demand.Plan{})
-	if s.Flush(t.Context()); len(bases.of) > 0 {
-		t.Errorf("%d bases are left", len(bases.of))
+	commons := &s.counted.owned.commons
+	commons.get(holder{}, &demand.Plan{})
+	if s.Flush(t.Context()); len(commons.of) > 0 {
+		t.Errorf("%d commons are left", len(commons.of))
 	}
 }
