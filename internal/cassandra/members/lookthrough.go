@@ -1,7 +1,9 @@
 package members
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,9 +33,10 @@ var countTables = []struct {
 }
 
 const (
-	lookPage = 5000    // keys that are read at once
-	lookRest = 1       // times as long as a page took, before the next: callers wait for the same nodes
-	maxLook  = 1 << 20 // keys of all tables; beyond, new keys are read instead until windows are over
+	lookPage  = 5000    // keys that are read at once,
+	leastPage = 50      // and as few of a node that is too busy for more
+	lookRest  = 1       // times as long as a page took, before the next: callers wait for the same nodes
+	maxLook   = 1 << 20 // keys of all tables; beyond, new keys are read instead until windows are over
 )
 
 // LookThrough tells found each key that something is counted for, whatever the namespace: all that was
@@ -45,13 +48,11 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 	}
 	keys := 0
 	for _, table := range countTables {
-		query := "SELECT DISTINCT key FROM " + table.name
-		var next []byte
-		for more := true; more; more = len(next) > 0 {
-			began := time.Now()
-			rows := c.Config.Repeatable(c.Session.Query(query).WithContext(ctx).Consistency(gocql.LocalQuorum).
-				PageSize(lookPage).PageState(next)).Iter()
-			next = append(next[:0:0], rows.PageState()...)
+		query := c.Config.Repeatable(c.Session.Query("SELECT DISTINCT key FROM " + table.name).WithContext(ctx).
+			Consistency(gocql.LocalQuorum))
+		err := inPages(ctx, func(size int, after []byte) (next []byte, err error) {
+			rows := query.PageSize(size).PageState(after).Iter()
+			next = bytes.Clone(rows.PageState())
 			until := time.Now().Add(table.life)
 			var key []byte
 			for range rows.NumRows() {
@@ -65,17 +66,37 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 				}
 			}
 			if err := rows.Close(); err != nil {
-				return conn.Unavailable("looking through "+table.name, err)
+				return nil, conn.Unavailable("looking through "+table.name, err)
 			}
 			if keys > maxLook {
-				return fmt.Errorf("%w: more than %d", cluster.ErrTooManyKeys, maxLook)
+				return nil, fmt.Errorf("%w: more than %d", cluster.ErrTooManyKeys, maxLook)
 			}
-			if len(next) > 0 {
-				if err := clock.Pause(ctx, lookRest*time.Since(began)); err != nil {
-					return err
-				}
-			}
+			return next, nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// inPages reads one page after the other, each where the one before ended. One that is not answered is asked for
+// again in smaller pages.
+func inPages(ctx context.Context, read func(size int, after []byte) (next []byte, err error)) error {
+	var after []byte
+	for size := lookPage; ; {
+		began := time.Now()
+		next, err := read(size, after)
+		switch {
+		case errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil && size > leastPage:
+			size = max(leastPage, size/10)
+		case err != nil || len(next) == 0:
+			return err
+		default:
+			after = next
+		}
+		if err := clock.Pause(ctx, lookRest*time.Since(began)); err != nil {
+			return err
+		}
+	}
 }
