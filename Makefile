@@ -109,6 +109,9 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	clients/python/check
 	clients/generated/check
 
+.PHONY: tools
+tools: $(GORELEASER) $(CYCLONEDX) $(HELM) ## build what packages and the chart are checked with
+
 .PHONY: packages
 packages: $(GORELEASER) $(CYCLONEDX) $(HELM) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
 	PATH=$(dir $(GORELEASER)):$(dir $(CYCLONEDX)):$(dir $(HELM)):$$PATH \
@@ -122,7 +125,7 @@ $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
 # Tools that run for seconds are compiled without optimization, which takes two thirds of the time.
-QUICKLY := -gcflags='all=-N -l'
+QUICKLY := -gcflags='all=-N -l -dwarf=false'
 
 $(GORELEASER):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/goreleaser/goreleaser/v2@v$(GORELEASER_VERSION)

@@ -20,7 +20,8 @@ var caddyBinary = sync.OnceValues(func() (string, error) {
 	}
 	caddyFolder = folder
 	binary := filepath.Join(folder, "caddy")
-	output, err := exec.Command("go", "build", "-C", "caddy", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", binary, ".").CombinedOutput()
+	output, err := exec.Command("go", "build", "-C", "caddy", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w",
+		"-o", binary, ".").CombinedOutput()
 	if err != nil {
 		err = errors.New("building Caddy from its module: " + err.Error() + "\n" + string(output))
 	}

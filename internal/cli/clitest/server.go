@@ -110,13 +110,19 @@ func Fetch(t *testing.T, url string) string {
 // its answer.
 func (s *Server) WaitForMetric(t *testing.T, text string) {
 	t.Helper()
+	s.WaitForBody(t, "/metrics", text)
+}
+
+// WaitForBody waits until the answer to a GET has text.
+func (s *Server) WaitForBody(t *testing.T, path, text string) {
+	t.Helper()
 	again, late := time.NewTicker(10*time.Millisecond), time.After(Patience)
 	defer again.Stop()
-	for !strings.Contains(s.Body(t, "/metrics"), text) {
+	for !strings.Contains(s.Body(t, path), text) {
 		select {
 		case <-again.C:
 		case <-late:
-			t.Fatalf("no %s in the metrics within %v:\n%s", text, Patience, s.Body(t, "/metrics"))
+			t.Fatalf("no %s in %s within %v:\n%s", text, path, Patience, s.Body(t, path))
 		}
 	}
 }

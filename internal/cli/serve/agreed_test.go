@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -96,9 +95,9 @@ func TestSettingsThatDisagreeAreTold(t *testing.T) {
 			t.Errorf("no %s in the log:\n%s", text, second.Log)
 		}
 	}
-	if got := second.Body(t, "/readyz"); second.Get(t, "/readyz") != http.StatusOK ||
-		!strings.Contains(got, "clock-tolerance, envoy, policies, and have not") ||
-		strings.Contains(got, "process") || strings.Contains(got, "sms") {
+	second.waitReady(t)
+	second.WaitForBody(t, "/readyz", "clock-tolerance, envoy, policies, and have not")
+	if got := second.Body(t, "/readyz"); strings.Contains(got, "process") || strings.Contains(got, "sms") {
 		t.Errorf("readyz says %s", got)
 	}
 	for _, setting := range []string{"clock-tolerance", "policies.sms.limits", "envoy.edge"} {

@@ -36,9 +36,7 @@ func TestServersShareCassandra(t *testing.T) {
 			t.Errorf("take %d: status %d, want %d\n%s", i+1, got, want, s.Log)
 		}
 	}
-	if got := second.Get(t, "/readyz"); got != http.StatusOK {
-		t.Errorf("readyz: %d", got)
-	}
+	second.waitReady(t)
 	if !strings.Contains(first.Log.String(), "consistency: LOCAL_QUORUM holds the limit within each data centre") {
 		t.Errorf("nothing of the default levels in the log:\n%s", first.Log)
 	}
