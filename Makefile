@@ -2,7 +2,7 @@
 
 GOLANGCI_VERSION := 2.15.0
 GOVULNCHECK_VERSION := 1.8.0
-GORELEASER_VERSION := 2.15.1
+NFPM_VERSION := 2.45.0
 CYCLONEDX_VERSION := 1.10.0
 HELM_VERSION := 4.3.1
 PACKAGES  ?= ./...
@@ -19,7 +19,7 @@ GOLANGCI := $(or $(shell golangci-lint version 2>/dev/null | grep -qF ' $(GOLANG
               $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint)
 
 # What packages and the chart are built and read with, likewise.
-GORELEASER := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
+NFPM       := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 CYCLONEDX  := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 HELM       := $(TOOLS)/helm-$(HELM_VERSION)/helm
 
@@ -110,25 +110,27 @@ clients: ## the clients of other languages: lint, types, what is packed against 
 	clients/generated/check
 
 .PHONY: tools
-tools: $(GORELEASER) $(CYCLONEDX) $(HELM) ## build what packages and the chart are checked with
+tools: $(NFPM) $(CYCLONEDX) $(HELM) ## build what packages and the chart are checked with
 
 .PHONY: packages
-packages: $(GORELEASER) $(CYCLONEDX) $(HELM) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
-	PATH=$(dir $(GORELEASER)):$(dir $(CYCLONEDX)):$(dir $(HELM)):$$PATH \
+packages: $(NFPM) $(CYCLONEDX) $(HELM) ## packages, chart, image and compose file against real tools: needs Docker, nginx, promtool and rpm
+	PATH=$(dir $(NFPM)):$(dir $(CYCLONEDX)):$(dir $(HELM)):$$PATH \
 	  $(localcassandra) -- go test -C deploy/check -count=1 $(TESTFLAGS) ./...
 
 .PHONY: release
-release: $(GORELEASER) $(CYCLONEDX) ## everything of a release, of this commit, into dist, and nothing published
-	PATH=$(dir $(CYCLONEDX)):$$PATH $(GORELEASER) release --snapshot --clean
+release: $(NFPM) $(CYCLONEDX) ## everything of a release, of this commit, into dist, and nothing published
+	rm -rf dist
+	PATH=$(dir $(NFPM)):$(dir $(CYCLONEDX)):$$PATH deploy/package/release dist linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 $(GOLANGCI):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION)
 
-# Tools that run for seconds are compiled without optimization, which takes two thirds of the time.
-QUICKLY := -gcflags='all=-N -l -dwarf=false'
+# Tools that run for seconds are compiled without optimization, which takes two thirds of the time: but for what the
+# program needs itself, as is compiled already.
+QUICKLY := $(filter -gcflags=%,$(GOFLAGS)) $(foreach of,github.com k8s.io sigs.k8s.io,-gcflags='$(of)/...=-N -l -dwarf=false')
 
-$(GORELEASER):
-	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/goreleaser/goreleaser/v2@v$(GORELEASER_VERSION)
+$(NFPM):
+	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/goreleaser/nfpm/v2/cmd/nfpm@v$(NFPM_VERSION)
 
 $(CYCLONEDX):
 	GOBIN=$(@D) CGO_ENABLED=0 go install $(QUICKLY) github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v$(CYCLONEDX_VERSION)

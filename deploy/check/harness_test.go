@@ -1,4 +1,4 @@
-// Package check_test holds what users install against real tools: releases and packages (goreleaser, dpkg, rpm), the
+// Package check_test holds what users install against real tools: releases and packages (nfpm, dpkg, rpm), the
 // chart (Helm, Kubernetes' own types), the image (Docker), and the services of docker-compose.yml (compose-go, nginx,
 // promtool).
 //

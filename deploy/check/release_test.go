@@ -18,26 +18,20 @@ import (
 )
 
 const (
-	release = root + "/.goreleaser.yaml"
-	unit    = root + "/deploy/package/ratelimitd.service"
+	unit = root + "/deploy/package/ratelimitd.service"
 
 	// debian is an image with dpkg in which a package is installed; it is there or built for the tests of the store.
 	debian = "cassandra:5.0"
 )
 
-// packaged returns the folder of a release of this tree, for one system of those that .goreleaser.yaml has: the others
-// differ by what the compiler is told.
+// packaged returns the folder of a release of this tree, for one system: the others differ by what the compiler is told.
 func packaged(t *testing.T) (folder string) {
 	t.Helper()
-	goreleaser := tool(t, "goreleaser", fromTools)
+	tool(t, "nfpm", fromTools)
 	tool(t, "cyclonedx-gomod", fromTools)
-	folder = t.TempDir()
-	config := filepath.Join(folder, "one.yaml")
-	write(t, config, replace(t, read(t, release), "goos: [linux, darwin]", "goos: [linux]", "goarch: [amd64, arm64]", "goarch: [amd64]",
-		"version: 2\n", "version: 2\ndist: "+filepath.Join(folder, "dist")+"\n"))
-	runIn(t, root, nil, goreleaser, "check", "--quiet")
-	runIn(t, root, nil, goreleaser, "release", "--snapshot", "--clean", "--config", config)
-	return filepath.Join(folder, "dist")
+	folder = filepath.Join(t.TempDir(), "dist")
+	runIn(t, root, nil, "deploy/package/release", folder, "linux/amd64")
+	return folder
 }
 
 // one returns the only file of a folder with this ending.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -47,18 +48,16 @@ var quiet = log.New(io.Discard, "", 0)
 
 // A Cluster is a set of nodes that run as Java processes, each on a loopback address and in a folder of its own.
 type Cluster struct {
-	nodes []*Node
+	nodes    []*Node
+	software software
+	records  string // the file that the first node writes when it stops, to become software.classes; empty: those are there
 }
 
 // StartCluster starts nodes one after the other, with their files under dir, and returns when each accepts CQL and sees
 // the others up. The caller closes it. It errs with ErrUnavailable where there is no Java 11 or 17, or no Maven to get the jars.
 func StartCluster(ctx context.Context, dir string, opts ClusterOptions) (*Cluster, error) {
 	opts = opts.withDefaults()
-	java, err := findJava(ctx)
-	if err != nil {
-		return nil, err
-	}
-	jars, err := ensureJars(ctx, opts.Logf)
+	found, err := findSoftware(ctx, opts.Logf)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +65,17 @@ func StartCluster(ctx context.Context, dir string, opts ClusterOptions) (*Cluste
 	if err != nil {
 		return nil, err
 	}
-	cluster := &Cluster{}
+	cluster := &Cluster{software: found}
+	if _, err := os.Stat(found.classes); err != nil && found.classes != "" {
+		cluster.records = fmt.Sprintf("%s.%d", found.classes, os.Getpid())
+	}
 	for i, addr := range free.addresses {
 		node := &Node{address: addr, port: free.nativePort, dir: filepath.Join(dir, fmt.Sprintf("node%d", i+1))}
-		if err := node.configure(opts, opts.datacenter(i), free, java, jars); err != nil {
+		if err := node.configure(opts, opts.datacenter(i), free, found); err != nil {
 			return nil, errors.Join(err, cluster.Close())
+		}
+		if i == 0 && cluster.records != "" {
+			node.command = recording(node.command, cluster.records)
 		}
 		cluster.nodes = append(cluster.nodes, node)
 		opts.Logf("starting Cassandra %s by Java on %s", cassandraVersion, node.Addr())
@@ -177,11 +182,25 @@ func generations(ctx context.Context, addr string) (map[string]int, error) {
 
 // Close kills the nodes that still run. Their files stay.
 func (c *Cluster) Close() error {
-	var errs []error
+	errs := []error{c.record()}
 	for _, n := range c.nodes {
 		errs = append(errs, n.Kill())
 	}
 	return errors.Join(errs...)
+}
+
+// record has the first node write down its classes as it ends, if it runs still, for the nodes of later clusters.
+func (c *Cluster) record() error {
+	if c.records == "" || len(c.nodes) == 0 || c.nodes[0].process == nil {
+		return nil
+	}
+	if err := errors.Join(c.nodes[0].Resume(), c.nodes[0].Stop()); err != nil {
+		return err
+	}
+	if err := os.Rename(c.records, c.software.classes); !errors.Is(err, os.ErrNotExist) {
+		return err // a node that was not up yet has none
+	}
+	return nil
 }
 
 // seesAll asks one node for its peers, and then for rows that live on as many nodes as there are, at level ALL.

@@ -75,7 +75,7 @@ const (
 )
 
 // configure writes the node's folder and settles the command that runs it. JMX stays closed: no port to collide on.
-func (n *Node) configure(opts ClusterOptions, datacenter string, in places, java, jars string) error {
+func (n *Node) configure(opts ClusterOptions, datacenter string, in places, of software) error {
 	conf := filepath.Join(n.dir, "conf")
 	if err := os.MkdirAll(conf, 0o700); err != nil {
 		return fmt.Errorf("making the folder of node %s: %w", n.address, err)
@@ -93,7 +93,7 @@ func (n *Node) configure(opts ClusterOptions, datacenter string, in places, java
 			return fmt.Errorf("configuring node %s: %w", n.address, err)
 		}
 	}
-	n.command = javaCommand(java, jars, conf, n.dir, opts)
+	n.command = javaCommand(of, conf, n.dir, opts)
 	return nil
 }
 
@@ -122,11 +122,11 @@ func override(yaml string, settings map[string]string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func javaCommand(java, jars, conf, dir string, opts ClusterOptions) []string {
+func javaCommand(of software, conf, dir string, opts ClusterOptions) []string {
 	heap := strconv.Itoa(opts.HeapMB) + "M"
 	command := []string{
 		"/bin/sh", "-c", slackenAndRun, slack,
-		java, "-Xms" + heap, "-Xmx" + heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
+		of.java, "-Xms" + heap, "-Xmx" + heap, "-Xss256k", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError",
 		"-Djdk.attach.allowAttachSelf=true",
 		"-Dcassandra.storagedir=" + dir,
 		"-Dcassandra.config=file://" + filepath.Join(conf, "cassandra.yaml"),
@@ -141,13 +141,20 @@ func javaCommand(java, jars, conf, dir string, opts ClusterOptions) []string {
 	if !opts.Lasting {
 		command = append(command, unoptimized)
 	}
+	if _, err := os.Stat(of.classes); err == nil {
+		command = append(command, "-XX:SharedArchiveFile="+of.classes)
+	}
 	for _, p := range opened {
 		command = append(command, "--add-opens", p+"=ALL-UNNAMED")
 	}
 	for _, p := range exported {
 		command = append(command, "--add-exports", p+"=ALL-UNNAMED")
 	}
-	classpath := conf + string(os.PathListSeparator) + filepath.Join(jars, "*")
 	command = append(command, opts.JavaOptions...)
-	return append(command, "-cp", classpath, "org.apache.cassandra.service.CassandraDaemon")
+	return append(command, "-cp", filepath.Join(of.jars, "*"), "org.apache.cassandra.service.CassandraDaemon")
+}
+
+// recording returns command so that Java writes down the classes that it loaded when it ends in good order.
+func recording(command []string, file string) []string {
+	return slices.Insert(slices.Clone(command), slices.Index(command, "-cp"), "-XX:ArchiveClassesAtExit="+file)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,5 +112,27 @@ func TestNoJavaIsUnavailable(t *testing.T) {
 	_, err := Start(ctx, Options{Mode: Java})
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "Java 17") {
 		t.Errorf("Start = %v; want ErrUnavailable and what to install", err)
+	}
+}
+
+// TestClassesAreReadOnceTheyAreThere holds that Java is given the file of classes only where there is one, and writes one
+// only where it is told to.
+func TestClassesAreReadOnceTheyAreThere(t *testing.T) {
+	of := software{java: "java", jars: "jars", classes: filepath.Join(t.TempDir(), "classes.jsa")}
+	reads := "-XX:SharedArchiveFile=" + of.classes
+	command := javaCommand(of, "conf", "node", ClusterOptions{})
+	if slices.Contains(command, reads) {
+		t.Errorf("a file that is not there is read: %v", command)
+	}
+	const writes = "-XX:ArchiveClassesAtExit=new.jsa"
+	recorded := recording(command, "new.jsa")
+	if at := slices.Index(recorded, writes); at < 0 || recorded[at+1] != "-cp" || recorded[len(recorded)-1] != command[len(command)-1] {
+		t.Errorf("no option of Java's says to write: %v", recorded)
+	}
+	if err := os.WriteFile(of.classes, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if command := javaCommand(of, "conf", "node", ClusterOptions{}); !slices.Contains(command, reads) {
+		t.Errorf("the file is not read: %v", command)
 	}
 }
