@@ -12,7 +12,7 @@ import (
 )
 
 // caddyBinary builds Caddy, once for all tests: after the first time in a second, and the first time in a minute, without
-// optimization, which takes another.
+// optimization, which takes another. What the program needs itself is as it is compiled already.
 var caddyBinary = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "caddy")
 	if err != nil {
@@ -20,8 +20,13 @@ var caddyBinary = sync.OnceValues(func() (string, error) {
 	}
 	caddyFolder = folder
 	binary := filepath.Join(folder, "caddy")
-	output, err := exec.Command("go", "build", "-C", "caddy", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w",
-		"-o", binary, ".").CombinedOutput()
+	build := []string{"build", "-C", "caddy", "-ldflags=-s -w", "-o", binary}
+	for _, flag := range append(strings.Fields(os.Getenv("GOFLAGS")), "-gcflags=github.com/...=-N -l -dwarf=false") {
+		if strings.HasPrefix(flag, "-gcflags=") { // one on the command line replaces those of GOFLAGS
+			build = append(build, flag)
+		}
+	}
+	output, err := exec.Command("go", append(build, ".")...).CombinedOutput()
 	if err != nil {
 		err = errors.New("building Caddy from its module: " + err.Error() + "\n" + string(output))
 	}
