@@ -48,10 +48,10 @@ func (m *Members) LookThrough(ctx context.Context, found func(slice int, key see
 	}
 	keys := 0
 	for _, table := range countTables {
-		query := c.Config.Repeatable(c.Session.Query("SELECT DISTINCT key FROM " + table.name).WithContext(ctx).
-			Consistency(gocql.LocalQuorum))
 		err := inPages(ctx, func(size int, after []byte) (next []byte, err error) {
-			rows := query.PageSize(size).PageState(after).Iter()
+			// A query of its own: the driver counts a query's attempts over all its pages.
+			rows := c.Config.Repeatable(c.Session.Query("SELECT DISTINCT key FROM " + table.name).WithContext(ctx).
+				Consistency(gocql.LocalQuorum).PageSize(size).PageState(after)).Iter()
 			next = bytes.Clone(rows.PageState())
 			until := time.Now().Add(table.life)
 			var key []byte
