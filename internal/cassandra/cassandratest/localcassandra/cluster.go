@@ -194,7 +194,8 @@ func (c *Cluster) record() error {
 	if c.records == "" || len(c.nodes) == 0 || c.nodes[0].process == nil {
 		return nil
 	}
-	if err := errors.Join(c.nodes[0].Resume(), c.nodes[0].Stop()); err != nil {
+	_ = c.nodes[0].Resume() // it may be paused, or gone
+	if err := c.nodes[0].Stop(); err != nil {
 		return err
 	}
 	if err := os.Rename(c.records, c.software.classes); !errors.Is(err, os.ErrNotExist) {
