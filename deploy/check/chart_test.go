@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,10 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	chart     = root + "/deploy/helm/ratelimitd"
-	fromTools = "make packages builds it"
-)
+const chart = root + "/deploy/helm/ratelimitd"
 
 // least are the values that a user has to give, and all has everything switched on.
 const (
@@ -86,17 +82,14 @@ type manifests struct {
 // not have, or of another kind, is an error.
 func render(t *testing.T, values string) *manifests {
 	t.Helper()
-	helm, file := tool(t, "helm", fromTools), filepath.Join(t.TempDir(), "values.yaml")
-	write(t, file, values)
-	if out := run(t, helm, "lint", "--strict", "--quiet", chart, "-f", file); strings.Contains(out, "[WARNING]") {
-		t.Error(out)
+	lintChart(t, values)
+	texts, err := renderChart(values)
+	if err != nil {
+		t.Fatal(err)
 	}
 	m := &manifests{services: map[string]*core.Service{}}
-	text := run(t, helm, "template", "shop", chart, "--namespace", "limits", "-f", file)
-	for _, manifest := range strings.Split(text, "\n---\n") {
-		if strings.TrimSpace(manifest) != "" {
-			m.add(t, manifest)
-		}
+	for _, manifest := range texts {
+		m.add(t, manifest)
 	}
 	return m
 }
@@ -329,7 +322,6 @@ func environment(c core.Container, podIP string) (env []string) {
 
 // TestChartIsRefused where something is missing or is no value, with a sentence that says which.
 func TestChartIsRefused(t *testing.T) {
-	helm := tool(t, "helm", fromTools)
 	for _, test := range []struct{ name, values, want string }{
 		{"no Secret", "cassandra: {hosts: [a]}", "secretName is needed"},
 		{"no hosts", "secretName: a", "cassandra.hosts is needed"},
@@ -339,11 +331,8 @@ func TestChartIsRefused(t *testing.T) {
 		{"a setting in capitals", least + "settings: {LOG_LEVEL: debug}", "invalid propertyName 'LOG_LEVEL'"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "values.yaml")
-			write(t, file, test.values)
-			out, err := exec.Command(helm, "template", "shop", chart, "-f", file).CombinedOutput()
-			if err == nil || !strings.Contains(string(out), test.want) {
-				t.Errorf("%v, want %q in\n%s", err, test.want, out)
+			if _, err := renderChart(test.values); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
 	}

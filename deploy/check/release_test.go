@@ -22,6 +22,8 @@ const (
 
 	// debian is an image with dpkg in which a package is installed; it is there or built for the tests of the store.
 	debian = "cassandra:5.0"
+
+	fromTools = "make packages builds it"
 )
 
 // packaged returns the folder of a release of this tree, for one system: the others differ by what the compiler is told.

@@ -1,0 +1,81 @@
+package check_test
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	helm "helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+)
+
+// Helm is asked as the library that its commands are made of: the whole program takes three times as long to compile as
+// all that is tested here.
+
+// kubernetes is whose types are read here. Helm takes it for that of the cluster, as its commands do, which know it of their
+// own build.
+var kubernetes = common.KubeVersion{Version: "v1.37.0", Major: "1", Minor: "37"}
+
+// lintChart is helm lint --strict: a warning fails.
+func lintChart(t *testing.T, values string) {
+	t.Helper()
+	given, err := loader.LoadValues(strings.NewReader(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range lint.RunAll(chart, given, "limits", lint.WithKubeVersion(&kubernetes)).Messages {
+		if message.Severity >= support.WarningSev {
+			t.Error(message)
+		}
+	}
+}
+
+// renderChart is helm template shop --namespace limits: the manifests in the order in which Helm applies them, and then
+// the hooks.
+func renderChart(values string) ([]string, error) {
+	given, err := loader.LoadValues(strings.NewReader(values))
+	if err != nil {
+		return nil, err
+	}
+	of, err := loader.Load(chart)
+	if err != nil {
+		return nil, err
+	}
+	if !chartutil.IsCompatibleRange(of.Metadata.KubeVersion, kubernetes.String()) {
+		return nil, errors.New("the chart is not for Kubernetes " + kubernetes.String())
+	}
+	if err := chartutil.ProcessDependencies(of, given); err != nil {
+		return nil, err
+	}
+	release := common.ReleaseOptions{Name: "shop", Namespace: "limits", Revision: 1, IsInstall: true}
+	cluster := common.DefaultCapabilities.Copy()
+	cluster.KubeVersion = kubernetes
+	all, err := util.ToRenderValues(of, given, release, cluster)
+	if err != nil {
+		return nil, err
+	}
+	files, err := helm.Render(of, all)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, "NOTES.txt") }) // is told, not applied
+	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, manifest := range manifests {
+		texts = append(texts, manifest.Content)
+	}
+	for _, hook := range hooks {
+		texts = append(texts, hook.Manifest)
+	}
+	return texts, nil
+}
