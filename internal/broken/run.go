@@ -51,7 +51,12 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	}
 	compiled := make(map[string]string)
 	tests := slices.DeleteFunc(slices.Clone(b.Tests), needsMore)
-	for _, test := range append([]string{"TestSimulation"}, tests...) {
+	schedules := max(b.Finds, n.Schedules)
+	run := tests
+	if schedules > 0 {
+		run = append([]string{"TestSimulation"}, tests...)
+	}
+	for _, test := range run {
 		if pkg, _ := Split(test); compiled[pkg] == "" {
 			if compiled[pkg], err = n.compile(ctx, pkg, overlay); err != nil {
 				return r, fmt.Errorf("%s: %w", b.Name, err)
@@ -70,7 +75,7 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 			r.Missed = append(r.Missed, test)
 		}
 	}
-	r.Schedules, err = n.simulate(ctx, compiled[limiterPackage], max(b.Finds, n.Schedules))
+	r.Schedules, err = n.simulate(ctx, compiled[limiterPackage], schedules)
 	if err != nil {
 		return r, fmt.Errorf("%s: the simulation: %w", b.Name, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/limiter/owner"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/policy"
 	"github.com/ratelimitd/ratelimitd/internal/limiter/store"
+	"github.com/ratelimitd/ratelimitd/internal/race"
 )
 
 // ring is engines that own all keys between them, each of them a part, over one store.
@@ -191,10 +192,13 @@ type told struct {
 // holds that the shared one admits its limit and no more, that no denial rests on a call that was aborted, and
 // that nothing of these stays counted.
 func TestSeveralDemandsByOwners(t *testing.T) {
-	all := sharings()
+	all, seeds := sharings(), uint64(6)
 	maps.Copy(all, cells())
+	if race.Enabled {
+		seeds = 2
+	}
 	for name, policy := range all {
-		for seed := range uint64(6) {
+		for seed := range seeds {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { shareAKey(t, policy, seed) })
 			})
