@@ -52,11 +52,11 @@ func (n *Bench) Run(ctx context.Context, b *Build) (Result, error) {
 	compiled := make(map[string]string)
 	tests := slices.DeleteFunc(slices.Clone(b.Tests), needsMore)
 	schedules := max(b.Finds, n.Schedules)
-	run := tests
+	needed := tests
 	if schedules > 0 {
-		run = append([]string{"TestSimulation"}, tests...)
+		needed = append([]string{"TestSimulation"}, tests...)
 	}
-	for _, test := range run {
+	for _, test := range needed {
 		if pkg, _ := Split(test); compiled[pkg] == "" {
 			if compiled[pkg], err = n.compile(ctx, pkg, overlay); err != nil {
 				return r, fmt.Errorf("%s: %w", b.Name, err)
