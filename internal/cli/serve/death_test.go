@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	deathKeys    = 64
-	deathCallers = 16
+	deathKeys     = 64
+	deathCallers  = 8
+	deathPause    = 20 * time.Millisecond // of a caller after each call: a load, but not all that this machine can do
+	deathPatience = 2 * clitest.Patience  // eight times what a decision may take
 )
 
 // TestKeysOfADeadInstanceAreDecided kills one of three instances under load, and holds that those that are left
@@ -31,6 +33,7 @@ func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 	}
 	flags := []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=warn",
+		"--store-timeout=5s",
 		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--policies=" + clitest.Write(t, "p.yaml",
 			"policies: [{name: log, limits: [{algorithm: sliding-log, limit: 1000, window: 1m}]}]"),
 	}
@@ -50,6 +53,7 @@ func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 	for i := range deathCallers {
 		callers.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
+				<-time.After(deathPause)
 				at, key := killed.Load(), (n*7)%deathKeys
 				status := left[n%2].takeOf(ctx, "log", fmt.Sprint("caller-", key))
 				switch decided := status == http.StatusOK || status == http.StatusTooManyRequests; {
@@ -68,11 +72,11 @@ func TestKeysOfADeadInstanceAreDecided(t *testing.T) {
 	killed.Store(&now)
 	took := time.Duration(0)
 	for key := range again {
-		for again[key].Load() == 0 && time.Since(now) < clitest.Patience {
+		for again[key].Load() == 0 && time.Since(now) < deathPatience {
 			<-time.After(20 * time.Millisecond)
 		}
 		if again[key].Load() == 0 {
-			t.Errorf("key %d is not decided within %v", key, clitest.Patience)
+			t.Errorf("key %d is not decided within %v", key, deathPatience)
 		}
 		took = max(took, time.Duration(again[key].Load()))
 	}
