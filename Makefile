@@ -37,17 +37,18 @@ help: ## list the targets
 run: ## serve on 127.0.0.1:8080, counts in memory, example policies
 	go run ./cmd/ratelimitd serve
 
-# Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
-define test-without-race
-tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
-bin/testprogress $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
-endef
-
 .PHONY: test
 test: ## all tests, on a real Cassandra by Docker or else by Java
 	@go build -o bin/testprogress ./internal/testprogress
 	$(localcassandra) -- env CGO_ENABLED=1 bin/testprogress -race -shuffle=on -timeout 20m $(TESTFLAGS) $(PACKAGES)
-	$(if $(findstring ./...,$(PACKAGES)),$(test-without-race))
+	$(if $(findstring ./...,$(PACKAGES)),$(MAKE) test-without-race)
+
+# Tests that try less under the race detector, as it takes ten times as long (race.Enabled), are run without it, too.
+.PHONY: test-without-race
+test-without-race:
+	@go build -o bin/testprogress ./internal/testprogress
+	tests=$$(git grep -hp 'race\.Enabled' -- '*_test.go' | sed -n 's/^func \(Test[A-Za-z0-9]*\)(.*/\1/p' | sort -u | paste -sd '|' -); \
+	bin/testprogress $(TESTFLAGS) -run "^($$tests)\$$" $$(git grep -l 'race\.Enabled' -- '*_test.go' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
 
 .PHONY: test-short
 test-short: ## the tests that need no Cassandra
