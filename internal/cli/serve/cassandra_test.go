@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/command"
 )
+
+// TestReadyIsAMember starts three servers: each is ready when it is one of those that decide, and not before.
+func TestReadyIsAMember(t *testing.T) {
+	flags := onCassandra(t, "--peer-listen=127.0.0.1:0")
+	for members := range 3 {
+		s := start(t, nil, flags...)
+		s.waitReady(t)
+		if want := fmt.Sprintf("\nratelimitd_members %d\n", members+1); !strings.Contains(s.Body(t, "/metrics"), want) {
+			t.Errorf("ready before it is one of %d", members+1)
+		}
+	}
+}
 
 // Two servers on one keyspace, which migrate makes, count together.
 func TestServersShareCassandra(t *testing.T) {

@@ -43,6 +43,18 @@ func startProcess(t *testing.T, flags ...string) *process {
 	return &process{cmd, strings.TrimPrefix(strings.TrimSpace(line), "listening on ")}
 }
 
+// startReady is startProcess for a process that may be asked at once.
+func startReady(t *testing.T, flags ...string) *process {
+	t.Helper()
+	p := startProcess(t, flags...)
+	for late := time.Now().Add(clitest.Patience); !p.isReady(t); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("not ready within %v", clitest.Patience)
+		}
+	}
+	return p
+}
+
 // metrics returns what p tells Prometheus.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
@@ -149,7 +161,7 @@ func TestStopGivesReservationsBack(t *testing.T) {
 
 func stopWithReservations(t *testing.T, flags ...string) {
 	t.Helper()
-	p := startProcess(t, flags...)
+	p := startReady(t, flags...)
 	left := make(map[string]string)
 	for _, name := range policy.Algorithms() {
 		reserve := strings.TrimSuffix(clitest.TakeBody(name), "}") + `, "reserve_ms": 60000}`
@@ -161,7 +173,7 @@ func stopWithReservations(t *testing.T, flags ...string) {
 		left[name] = open.Reservation
 	}
 	p.end(t, syscall.SIGTERM)
-	p = startProcess(t, flags...)
+	p = startReady(t, flags...)
 	for name, reservation := range left {
 		want := int64(1)
 		if name == "sliding-log" {

@@ -75,7 +75,7 @@ type trio struct {
 func (s *trio) start(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		s.all = append(s.all, startProcess(t, s.flags...))
+		s.all = append(s.all, startReady(t, s.flags...))
 	}
 }
 

@@ -66,7 +66,23 @@ func openPeers(ctx context.Context, s *settings.Settings, store *backend, log *s
 		},
 	})
 	p.pool = peer.NewPool(p.cluster, p.creds, log)
+	store.ready = p.readyAfter(store.ready)
 	return p, nil
+}
+
+var errNoMember = errors.New("this instance is not among those that decide yet, or no longer: it joins them")
+
+// readyAfter returns what says why this instance is not ready: its store, or that no view lists it.
+func (p *peers) readyAfter(store func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := store(ctx); err != nil {
+			return err
+		}
+		if known := p.cluster.Status(); !known.View.Lists(known.Self) {
+			return errNoMember
+		}
+		return nil
+	}
 }
 
 // peerCredentials returns those by which peers know each other.

@@ -23,7 +23,7 @@ const keptApart = `policies:
 func TestStoppingGivesBackWhatWasRefunded(t *testing.T) {
 	flags := onCassandra(t, "--store-timeout=3s", "--policies="+clitest.Write(t, "p.yaml", keptApart))
 	const takes, inTurn, refunds = 300, 20, 5
-	p := startProcess(t, flags...)
+	p := startReady(t, flags...)
 	policies := map[string]int64{"counters": takes, "rows": takes, "log": inTurn, "memory": takes}
 	for policy, n := range policies {
 		var callers sync.WaitGroup
@@ -42,7 +42,7 @@ func TestStoppingGivesBackWhatWasRefunded(t *testing.T) {
 		}
 	}
 	p.end(t, syscall.SIGTERM)
-	p = startProcess(t, flags...)
+	p = startReady(t, flags...)
 	again, late := time.NewTicker(50*time.Millisecond), time.After(clitest.Patience)
 	defer again.Stop()
 	for policy, want := range policies {

@@ -227,12 +227,7 @@ func TestNoCallIsDecidedByAMixtureOfVersions(t *testing.T) {
 		p.awaitPolicies(t, version)
 	}
 	e.settle()
-	late := startProcess(t, flags...)
-	for deadline := time.Now().Add(clitest.Patience); !late.isReady(t); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("an instance that comes later is not ready")
-		}
-	}
+	late := startReady(t, flags...)
 	d := newcomer(ctx, late.url, -1)
 	for ; d == nil; d = newcomer(ctx, late.url, e.calls.Add(1)) {
 		<-time.After(10 * time.Millisecond)
