@@ -155,7 +155,7 @@ func TestStopGivesReservationsBack(t *testing.T) {
 		stopWithReservations(t, policies, "--data-dir="+t.TempDir())
 	})
 	t.Run("cassandra", func(t *testing.T) {
-		stopWithReservations(t, onCassandra(t, policies, "--store-timeout=5s")...)
+		stopWithReservations(t, onCassandra(t, policies)...)
 	})
 }
 

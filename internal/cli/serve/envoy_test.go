@@ -218,7 +218,7 @@ func TestEnvoysShareCassandra(t *testing.T) {
 		"  - {name: log, limits: [{algorithm: sliding-log, limit: 10, window: 1h}]}\n"+
 		"  - {name: window, limits: [{algorithm: fixed-window, limit: 1000, window: 31d}], count: all}\n"+
 		"envoy: {domains: [{domain: edge, descriptors: [{key: a, policy: log}, {key: b, policy: window}]}]}\n")
-	flags := onCassandra(t, "--store-timeout=5s", "--envoy-listen=127.0.0.1:0", "--policies="+policies)
+	flags := onCassandra(t, "--envoy-listen=127.0.0.1:0", "--policies="+policies)
 	both := []rls.RateLimitServiceClient{start(t, nil, flags...).envoyClient(t, nil), start(t, nil, flags...).envoyClient(t, nil)}
 	request := &rls.RateLimitRequest{Domain: "edge"}
 	for _, key := range []string{"a", "b"} {

@@ -182,7 +182,7 @@ func TestLoneCallerGetsItsLimit(t *testing.T) {
 	for name := range meets {
 		text += fmt.Sprintf("  - {name: %s-edges, limits: [{algorithm: %s, limit: %d, window: %v}]}\n", name, name, loneLimit, edgeWindow)
 	}
-	s := &trio{flags: onCassandra(t, "--policies="+clitest.Write(t, "p.yaml", text), "--peer-listen=127.0.0.1:0", "--store-timeout=5s")}
+	s := &trio{flags: onCassandra(t, "--policies="+clitest.Write(t, "p.yaml", text), "--peer-listen=127.0.0.1:0")}
 	s.start(t, 1)
 	grows, stopped, killed, shrinks := loneCallers("grows"), loneCallers("stopped"), loneCallers("killed"), loneCallers("shrinks")
 	s.round(t, grows, 4)

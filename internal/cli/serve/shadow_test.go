@@ -36,7 +36,7 @@ const nineAndTwo = "policies: [{name: p, limits: [{algorithm: sliding-log, limit
 
 // TestShadowSaysWhoseCallsAreMissing has a member that no peer can ask, and names it.
 func TestShadowSaysWhoseCallsAreMissing(t *testing.T) {
-	flags := onCassandra(t, "--store-timeout=5s", "--policies="+clitest.Write(t, "p.yaml", nineAndTwo))
+	flags := onCassandra(t, "--policies="+clitest.Write(t, "p.yaml", nineAndTwo))
 	asked := clitest.Start(t, nil, append(flags, "--peer-listen=127.0.0.1:0")...)
 	clitest.Start(t, nil, flags...)
 	asked.WaitForMetric(t, "\nratelimitd_members 2\n")

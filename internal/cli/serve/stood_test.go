@@ -28,6 +28,7 @@ const (
 	stoodEvery   = 10 * time.Millisecond // comes a new key
 	stoodRecent  = 300                   // keys that callers of the others ask for: so each is asked for some three seconds
 	stoodCallers = 8                     // of each instance
+	stoodPause   = 20 * time.Millisecond // of each after a call
 	stoodPending = 200                   // calls that the instance has before it when it goes on
 )
 
@@ -39,6 +40,7 @@ func TestInstanceThatIsStoppedUnderLoad(t *testing.T) {
 	}
 	flags := []string{
 		"--store=cassandra", "--cassandra-hosts=" + strings.Join(cassandratest.Hosts(t), ","), "--migrate", "--log-level=error",
+		"--store-timeout=2s", // callers pause and wait, as what is counted matters here, not how many are
 		"--cassandra-keyspace=" + cassandratest.Keyspace(t), "--peer-listen=127.0.0.1:0", "--policies=" + clitest.Write(t, "p.yaml",
 			"policies: [{name: log, limits: [{algorithm: sliding-log, limit: "+strconv.Itoa(stoodLimit)+", window: 1h}]}]"),
 	}
@@ -56,7 +58,7 @@ func TestInstanceThatIsStoppedUnderLoad(t *testing.T) {
 	for i, p := range all {
 		for range stoodCallers {
 			calling.Go(func() {
-				for ctx.Err() == nil {
+				for ; ctx.Err() == nil; <-time.After(stoodPause) {
 					reach := stoodRecent
 					if i == 0 { // its own keys were filled by others meanwhile
 						reach += int(stoodFor.Nanoseconds() / stoodEvery.Nanoseconds())
@@ -142,8 +144,8 @@ func (l *stoodLoad) decidedAgain(ctx context.Context, t *testing.T, left []*proc
 		asking.Go(func() {
 			for status := 0; status != http.StatusOK && status != http.StatusTooManyRequests; {
 				status = l.take(ctx, left[key%2], -1-stoodRecent-key)
-				if time.Since(began) > clitest.Patience {
-					t.Errorf("a key is not decided within %v: %d", clitest.Patience, status)
+				if time.Since(began) > deathPatience {
+					t.Errorf("a key is not decided within %v: %d", deathPatience, status)
 					return
 				}
 			}

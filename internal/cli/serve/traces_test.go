@@ -151,7 +151,7 @@ const callersSpan = "00000000000000ab"
 // startMembers starts so many instances that decide together, and waits until they do.
 func startMembers(t *testing.T, n int, flags ...string) (all []*clitest.Server) {
 	t.Helper()
-	flags = onCassandra(t, append(flags, "--log-level=debug", "--peer-listen=127.0.0.1:0", "--store-timeout=5s")...)
+	flags = onCassandra(t, append(flags, "--log-level=debug", "--peer-listen=127.0.0.1:0")...)
 	for range n {
 		all = append(all, clitest.Start(t, nil, flags...))
 	}
