@@ -75,7 +75,7 @@ type trio struct {
 func (s *trio) start(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		s.all = append(s.all, startReady(t, s.flags...))
+		s.all = append(s.all, startProcess(t, s.flags...))
 	}
 }
 
@@ -184,6 +184,7 @@ func TestLoneCallerGetsItsLimit(t *testing.T) {
 	}
 	s := &trio{flags: onCassandra(t, "--policies="+clitest.Write(t, "p.yaml", text), "--peer-listen=127.0.0.1:0")}
 	s.start(t, 1)
+	s.all[0].awaitMembers(t, 1) // those that come later are asked while they join
 	grows, stopped, killed, shrinks := loneCallers("grows"), loneCallers("stopped"), loneCallers("killed"), loneCallers("shrinks")
 	s.round(t, grows, 4)
 	s.start(t, 2)
